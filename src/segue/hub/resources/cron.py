@@ -1,7 +1,7 @@
-"""Schedules: five fields of cron in a time zone, and when they next hold.
+"""Cron schedules of five fields in a time zone.
 
-A time that a zone leaps over counts as the one an hour later; one that comes twice counts once,
-unless every hour is meant.
+A local time that a clock change skips runs an hour later. A local time that occurs twice runs
+once, unless the schedule runs every hour.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HORIZON = 366 * 41
 
 
 class Cron(NamedTuple):
-    """When something is to be done."""
+    """A parsed schedule."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -39,17 +39,17 @@ class Cron(NamedTuple):
     zone: tzinfo
 
     def after(self, at: int) -> Iterator[int]:
-        """The times after one, in microseconds, in their order; there may be none."""
+        """Yield the times of the schedule after `at`, in microseconds, in order."""
         day = datetime.fromtimestamp(at // clock.SECOND, self.zone).date() - timedelta(1)
         last = at
         for _ in range(_HORIZON):
             if day.year >= date.max.year:
                 return
             if self._on(day):
-                for found in sorted(self._times(day)):
-                    if found > last:
-                        last = found
-                        yield found
+                for time in sorted(self._times(day)):
+                    if time > last:
+                        last = time
+                        yield time
             day += timedelta(1)
 
     def _on(self, day: date) -> bool:
@@ -73,7 +73,7 @@ class Cron(NamedTuple):
 
 
 def parse(expression: str, timezone: str) -> Cron:
-    """The schedule that five fields say; InvalidInput says which one cannot be read."""
+    """Parse a cron expression. Raises InvalidInput that names the invalid field."""
     fields = expression.split()
     if len(fields) != 5:
         raise InvalidInput(f"expression: cron has 5 fields, and {expression!r} has {len(fields)}")

@@ -1,7 +1,7 @@
-"""Files that clients upload, and skills' archives: bytes in parts in the store, a record of each.
+"""Uploaded files and archives of skills: a record for each, and its bytes in parts.
 
-The record is written last. Parts without one are what an upload that never ended left behind; a
-process that takes its first upload drops those that are a day old.
+The record is stored last. Parts without a record are from an upload that did not end. At its first
+upload, a process deletes such parts that are a day old.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PART = 1 << 20
 
 
 class Files:
-    """The files of a store, scoped by workspace; `kind` is that of their records."""
+    """Store, read and delete files, scoped by workspace. `kind` is the kind of their records."""
 
     def __init__(self, store: Store, records: Records, kind: str = KIND) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class Files:
     async def keep(
         self, workspace: str, data: AsyncIterable[bytes], about: dict[str, Any]
     ) -> Record:
-        """A new file. `about` is kept with it, beside its size and digest."""
+        """Store a file. Its record has the fields `about`, its size and its digest."""
         if not self._swept:
             self._swept = True
             await self._store.drop_unfinished_uploads(clock.now() - clock.DAY)
@@ -56,7 +56,7 @@ class Files:
             raise
 
     async def read(self, file: Record) -> AsyncIterator[bytes]:
-        """The bytes of a file, a part at a time; NotFound if it is deleted meanwhile."""
+        """Yield the parts of a file. Raises NotFound if it is deleted during the read."""
         for number in range(-(-int(file.body["size"]) // PART)):
             part = await self._store.part(file.workspace, file.id, number)
             if part is None:
@@ -64,27 +64,28 @@ class Files:
             yield part
 
     async def copy(self, file: Record, about: dict[str, Any]) -> Record:
-        """The same bytes as a file of its own."""
+        """Store a copy of a file, with the fields `about` changed."""
         return await self.keep(file.workspace, self.read(file), {**file.body, **about})
 
     async def empty(self, file: Record) -> Record:
-        """Let the bytes go and keep the record."""
+        """Delete the bytes of a file but not its record."""
         await self._store.drop_parts(file.workspace, file.id)
         emptied = replace(file, body={**file.body, "gone": True})
         return await self._store.put_record(emptied, amend=True)
 
     async def delete(self, file: Record) -> None:
+        """Delete a file and its record."""
         await self._records.delete(file)
         await self._store.drop_parts(file.workspace, file.id)
 
 
 async def _parts(data: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes, cut into parts that are all of one size but the last."""
-    held = bytearray()
+    """Yield bytes in parts of PART bytes; the last part may be shorter."""
+    buffer = bytearray()
     async for chunk in data:
-        held += chunk
-        while len(held) >= PART:
-            yield bytes(held[:PART])
-            del held[:PART]
-    if held:
-        yield bytes(held)
+        buffer += chunk
+        while len(buffer) >= PART:
+            yield bytes(buffer[:PART])
+            del buffer[:PART]
+    if buffer:
+        yield bytes(buffer)

@@ -1,7 +1,7 @@
-"""Memories: texts at paths in a memory store. Each change of one is kept as a version.
+"""Memories: texts at paths in a memory store, with a version for each change.
 
-A memory's record says where it is and which version is current; the text is in the version. That
-no two memories share a path is held by a record of the path itself, changed along with them.
+The record of a memory has its path and the id of its current version, which has the text. A record
+for each path, changed in the same transaction, keeps two memories from using one path.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST = 2000  # in a store
 MAX_BYTES = 102_400
 _CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
-# Who changes a memory: a key or a session, as clients are told.
+# The API key or session that changes a memory, as the API shows it.
 Actor = Mapping[str, Any] | None
 
 
@@ -36,7 +36,7 @@ def versions(store: str) -> str:
 
 
 class Memories:
-    """The memories of a store's stores, scoped by workspace."""
+    """Create, read, change and delete the memories of memory stores."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -54,7 +54,7 @@ class Memories:
     async def create(
         self, store: Record, path: str, content: str, by: Actor, *, held: int | None = None
     ) -> Record:
-        """A new memory; `held` is how many there are, for whoever has counted them."""
+        """Create a memory. `held` is the number of memories in the store, if it is known."""
         about = {"path": checked_path(path), **measured(content)}
         if held is None:
             held = len(await self._records.list(store.workspace, kind(store.id), limit=MOST))
@@ -77,7 +77,7 @@ class Memories:
         path: str | None = None,
         content: str | None = None,
     ) -> Record:
-        """The memory at another path or with another text; itself if nothing is new in it."""
+        """Change the path or the text of a memory. Does nothing if both stay the same."""
         before = memory.body
         path = before["path"] if path is None else checked_path(path)
         content = await self.content(memory) if content is None else content
@@ -100,20 +100,20 @@ class Memories:
         return after
 
     async def delete(self, store: Record, memory: Record, by: Actor) -> None:
-        """Take a memory from its path. Its versions stay."""
+        """Delete a memory but not its versions."""
         path = memory.body["path"]
         version = _version(store, memory.id, "deleted", by, path=path)
         left = await self._claimed(store, path)
         await self._records.put(version, drop=[memory, left])
 
     async def forget(self, store: Record) -> None:
-        """Everything in a store that is deleted."""
+        """Delete all memories and versions of a memory store."""
         for sort in ("memory", "memory_path", "memory_version"):
             async for record in self._records.all(store.workspace, f"{sort}:{store.id}"):
                 await self._records.delete(record)
 
     async def _claim(self, store: Record, path: str, memory_id: str) -> Record:
-        """The record that makes a path one memory's; Conflict if it is another's."""
+        """Return a record that reserves a path for a memory. Raises Conflict if it is in use."""
         try:
             taken = await self._claimed(store, path)
         except NotFound:

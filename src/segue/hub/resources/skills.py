@@ -1,7 +1,7 @@
-"""Skills: directories with a SKILL.md that agents name, each version kept as an archive.
+"""Skills: directories with a SKILL.md that agents use, each version stored as an archive.
 
-A version is never changed. It is named by its id or by its number, which counts from one and is
-not used again.
+A version never changes. It is identified by its id or by its number. Numbers count from one and
+are not used again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_FILES = 1000
 LATEST = "latest"
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
 _HEAD = re.compile(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(\r?\n|\Z)", re.DOTALL)
-# What reading a damaged archive, or one in a way that is not known here, comes to.
+# Raised when an archive is damaged or uses an unsupported compression.
 _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -52,14 +52,14 @@ def versions_kind(skill: str) -> str:
 
 
 class Skills:
-    """The skills of a store, scoped by workspace."""
+    """Create, read and delete skills and their versions."""
 
     def __init__(self, store: Store, records: Records) -> None:
         self._records = records
         self._archives = Files(store, records, ARCHIVE)
 
     async def create(self, workspace: str, files: Mapping[str, bytes], label: str | None) -> Record:
-        """A new skill with its first version; `label` is what people are shown."""
+        """Create a skill with its first version. `label` is its name for people."""
         id = ids.new_id()
         version = await self._version(workspace, id, 1, files)
         body = {
@@ -73,7 +73,7 @@ class Skills:
         return skill
 
     async def add(self, skill: Record, files: Mapping[str, bytes]) -> Record:
-        """A further version, which must have the skill's name."""
+        """Add a version to a skill. Raises InvalidInput if it has another name."""
         for _ in range(20):
             number = skill.body["count"] + 1
             version = await self._version(skill.workspace, skill.id, number, files)
@@ -85,7 +85,7 @@ class Skills:
             try:
                 await self._put(version, _changed(skill, body), version)
                 return version
-            except Conflict:  # somebody else has added one
+            except Conflict:  # another version was added concurrently
                 skill = await self._records.get(skill.workspace, KIND, skill.id)
         raise Conflict("the skill is being changed by others")
 
@@ -99,21 +99,21 @@ class Skills:
     async def _version(
         self, workspace: str, skill: str, number: int, files: Mapping[str, bytes]
     ) -> Record:
-        """A version that is not yet kept, but for its archive."""
+        """Store the archive of a version and return the version, which is not stored yet."""
         about, packed = await asyncio.to_thread(_prepared, files)
         archive = await self._archives.keep(workspace, _whole(packed), {})
         body = {**about, "number": number, "archive": archive.id, "size": len(packed)}
         return new(workspace, versions_kind(skill), body, version_id(skill, number))
 
     async def _drop(self, version: Record) -> None:
-        """Let the archive of a version go."""
+        """Delete the archive of a version."""
         await self._archives.delete(await self._archive(version))
 
     async def _archive(self, version: Record) -> Record:
         return await self._records.get(version.workspace, ARCHIVE, version.body["archive"])
 
     async def version(self, skill: Record, named: str | None = None) -> Record:
-        """A version by its number or its id; the newest one without a name."""
+        """Return a version by its number or id, by default the newest. Raises NotFound."""
         id: str | None
         if named in (None, LATEST):
             id = version_id(skill.id, skill.body["latest"])
@@ -150,19 +150,19 @@ class Skills:
                 )
 
     async def read(self, version: Record) -> AsyncIterator[bytes]:
-        """A version's archive, a part at a time."""
+        """Yield the parts of a version's archive."""
         async for part in self._archives.read(await self._archive(version)):
             yield part
 
     async def files(self, version: Record) -> dict[str, bytes]:
-        """What is in a version, by its path in the skill's directory."""
+        """Return the files of a version by their paths in the skill's directory."""
         data = b"".join([part async for part in self.read(version)])
         packed = await asyncio.to_thread(unpacked, data)
         top = version.body["name"] + "/"
         return {name.removeprefix(top): inside for name, inside in packed.items()}
 
     async def forget(self, skill: Record, version: Record) -> None:
-        """Delete a version; a skill keeps at least one."""
+        """Delete a version. Raises InvalidInput if it is the only one."""
         for _ in range(20):
             numbers = [each.body["number"] async for each in self.versions(skill)]
             left = [number for number in numbers if number != version.body["number"]]
@@ -198,7 +198,7 @@ def _changed(skill: Record, body: dict[str, Any]) -> Record:
 
 
 def version_id(skill: str, number: int) -> str:
-    """The id of a skill's version, whether or not there is one."""
+    """Return the id that a version of a skill has, even if it does not exist."""
     return ids.derived_id("skill_version", skill, str(number))
 
 
@@ -207,7 +207,10 @@ async def _whole(data: bytes) -> AsyncIterator[bytes]:
 
 
 def understood(files: Mapping[str, bytes]) -> tuple[dict[str, str], dict[str, bytes]]:
-    """What a skill's files say of it, and the files by their path in its directory."""
+    """Return the name, description and directory of a skill, and its files by path.
+
+    Raises InvalidInput if the files are not a valid skill.
+    """
     if len(files) == 1 and next(iter(files)).lower().endswith(".zip"):
         files = unpacked(*files.values())
     if not files:
@@ -244,7 +247,7 @@ def _check_sizes(inside: Mapping[str, bytes]) -> None:
 
 
 def _headed(main: bytes) -> dict[str, str]:
-    """Name and description, from the head of a SKILL.md."""
+    """Return the name and description in the YAML header of a SKILL.md."""
     import yaml
 
     try:
@@ -261,7 +264,7 @@ def _headed(main: bytes) -> dict[str, str]:
 
 
 def unpacked(data: bytes) -> dict[str, bytes]:
-    """The files in an archive that somebody sent."""
+    """Return the files of an uploaded archive. Raises InvalidInput if it cannot be read."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = [entry for entry in archive.infolist() if not entry.is_dir()]
@@ -273,13 +276,13 @@ def unpacked(data: bytes) -> dict[str, bytes]:
 
 
 def _entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """An entry's bytes, never more than it says it has."""
+    """Return the bytes of an entry, at most as many as its header declares."""
     with archive.open(entry) as file:
         return file.read(entry.file_size + 1)[: entry.file_size]
 
 
 def packed_up(name: str, inside: Mapping[str, bytes]) -> bytes:
-    """An archive with everything below one directory, the same for the same files."""
+    """Return an archive of files in one directory. Equal files give equal archives."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, data in sorted(inside.items()):

@@ -1,9 +1,8 @@
-"""Work for those who run a session's tools elsewhere: the queue of a self-hosted environment.
+"""The queue of a self-hosted environment, whose workers run the tools of sessions.
 
-An item says that a session needs a worker. It waits, is handed out, is acknowledged, and is held
-for as long as heartbeats come; one that has stopped is archived. Each step is the next version of
-its record, and the only one that is kept, so of two who want the same, one is told that the other
-was quicker.
+An item means that a session needs a worker. It is queued, handed out, acknowledged, and held as
+long as the worker sends heartbeats. A stopped item is archived. Each step stores the next version
+of the record and deletes the previous one, so of two concurrent steps one raises Conflict.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from segue.store.base import Store
 
 from .records import Records, environment_id, new
 
-TTL = 300  # seconds that a worker may be silent
-FIRST = "NO_HEARTBEAT"  # what a worker says who has sent none
-_NEEDED = "work_of"  # which item is a session's newest
+TTL = 300  # seconds within which a worker must send a heartbeat
+FIRST = "NO_HEARTBEAT"  # the value that a worker sends with its first heartbeat
+_NEEDED = "work_of"  # the kind of record that has the id of a session's newest item
 _BATCH = 200
 _TRIES = 20
 _NEVER = 1 << 62
 
 
 class HeartbeatRefused(SegueError):
-    """The last heartbeat was not the one that the worker knows of: somebody else holds the work."""
+    """Another worker has sent a heartbeat since, so it holds the item."""
 
     http_status = 412
 
@@ -48,17 +47,17 @@ class Work:
         self._records = records
 
     async def elsewhere(self, session: Session) -> bool:
-        """Whether a session's tools run with a worker."""
+        """Return whether a worker runs a session's tools."""
         id = session.environment_id
         if id is None or id == environment_id(session.workspace):
             return False
-        place = await self._records.find(session.workspace, "environment", id)
-        if place is None:  # deleted since; what was left to workers is not done here instead
+        environment = await self._records.find(session.workspace, "environment", id)
+        if environment is None:  # deleted: tools of workers do not run here instead
             return await self._records.find(session.workspace, _NEEDED, session.id) is not None
-        return self_hosted(place)
+        return self_hosted(environment)
 
     async def offer(self, session: Session) -> None:
-        """Have a worker come, unless one is there or on the way."""
+        """Queue an item for a session, unless it has one that is not stopping."""
         if not await self.elsewhere(session):
             return
         needed = await self._records.find(session.workspace, _NEEDED, session.id)
@@ -74,12 +73,12 @@ class Work:
             mark = replace(mark, version=needed.version + 1, created_at=needed.created_at)
         try:
             await self._records.put(item, mark)
-        except Conflict:  # somebody else was quicker, and offers the same
+        except Conflict:  # queued concurrently
             return
 
     async def live(self, environment: Record) -> list[Record]:
-        """What has not stopped, oldest first."""
-        return [each async for each in self._live(environment)][::-1]
+        """Return the items that have not stopped, oldest first."""
+        return [item async for item in self._live(environment)][::-1]
 
     async def _live(self, environment: Record) -> AsyncIterator[Record]:
         after: Position | None = None
@@ -92,13 +91,13 @@ class Work:
             after = Position(rows[-1].created_at, rows[-1].id)
 
     async def newest(self, environment: Record) -> str | None:
-        """The id of the newest item that has not stopped."""
+        """Return the id of the newest item that has not stopped."""
         queue = kind(environment.id)
         rows = await self._records.list(environment.workspace, queue, limit=1)
         return rows[0].id if rows else None
 
     async def hand_out(self, items: Iterable[Record], patience: int) -> Record | None:
-        """The first of some items that nobody has, now the caller's to acknowledge."""
+        """Hand out the first free item, which the caller must acknowledge, or return None."""
         for item in items:
             now = clock.now()
             if free_from(item, patience) > now:
@@ -115,7 +114,7 @@ class Work:
         return None
 
     async def _needed(self, item: Record) -> bool:
-        """Whether the session is there, and if a worker was lost, whether it waits for another."""
+        """Return whether the session is active and, if it lost its worker, has work to do."""
         session = await self._store.get(item.workspace, item.body["session"])
         if session is None or session.state != "active" or session.status == "terminated":
             return False
@@ -129,18 +128,19 @@ class Work:
         )
 
     async def acknowledge(self, item: Record) -> Record:
-        """Take on an item that was handed out; Conflict if somebody else has, or it has stopped."""
+        """Acknowledge an item that was handed out. Raises Conflict if it is in another state."""
         body = item.body
         if body["state"] != "queued" or "polled_at" not in body:
             raise Conflict(f"the work is {body['state']}, and not to be acknowledged")
         now = clock.now()
-        taken = {**body, "state": "starting", "acknowledged_at": now}
-        return await self._records.update(item, taken, drop_earlier=True)
+        acknowledged = {**body, "state": "starting", "acknowledged_at": now}
+        return await self._records.update(item, acknowledged, drop_earlier=True)
 
     async def beat(self, item: Record, expected: str | None, ttl: int | None) -> Record:
-        """Hold an item for a while longer; HeartbeatRefused unless the last one was `expected`.
+        """Extend the time for which a worker holds an item.
 
-        One that is to stop, or has, is held no longer, whoever asks.
+        Raises HeartbeatRefused unless the last heartbeat was `expected`. Does nothing if the item
+        is stopping or stopped.
         """
         for _ in range(_TRIES):
             body = item.body
@@ -162,14 +162,13 @@ class Work:
             "ttl_seconds": item.body["ttl"],
         }
         details = {"error_code": "heartbeat_precondition_failed", "current_state": lease}
-        told = "expected_last_heartbeat: another heartbeat was the last one"
-        raise HeartbeatRefused(told, details=details)
+        message = "expected_last_heartbeat: another heartbeat was the last one"
+        raise HeartbeatRefused(message, details=details)
 
     async def stop(self, item: Record, *, force: bool) -> Record:
-        """Have an item stop: at once, or when its worker next hears of it.
+        """Stop an item: at once with `force`, else when its worker sends its next heartbeat.
 
-        A session that is in the middle of something, and whose worker leaves it unasked, gets
-        another one.
+        If a worker stops by itself while its session has work to do, another item is queued.
         """
         for _ in range(_TRIES):
             body, now = item.body, clock.now()
@@ -190,7 +189,7 @@ class Work:
             item, body=body, version=item.version + 1, updated_at=now, archived_at=now
         )
         await self._store.put_record(stopped, drop_earlier=True)
-        # Whoever asked the session something until now found this item, and offered no other.
+        # Prompts that came until now found this item and queued no other.
         session = await self._store.get(item.workspace, body["session"])
         unasked = "stop_requested_at" not in body and "acknowledged_at" in body
         if session is not None and unasked and await self._busy(session):
@@ -199,11 +198,11 @@ class Work:
 
 
 class Poll:
-    """One who waits for an item of an environment's.
+    """A worker's wait for an item of an environment.
 
-    `patience` is how long, in microseconds, somebody else may take to acknowledge one. All items
-    are read once. Then the newest alone tells whether there is another one, until it is time for
-    one of those that are known to be handed out again.
+    `patience` is the time in microseconds that another worker has to acknowledge an item. All
+    items are read once. After that only the newest item is read, until one of the known items can
+    be handed out again.
     """
 
     def __init__(self, work: Work, environment: Record, patience: int) -> None:
@@ -214,22 +213,23 @@ class Poll:
         self._due = 0
 
     async def look(self) -> Record | None:
-        """The oldest item that nobody has, now the caller's to acknowledge."""
+        """Hand out the oldest free item, which the caller must acknowledge, or return None."""
         if clock.now() < self._due and self._newest == await self._work.newest(self._environment):
             return None
         items = await self._work.live(self._environment)
         self._newest = items[-1].id if items else None
-        self._due = min((free_from(each, self._patience) for each in items), default=_NEVER)
+        self._due = min((free_from(item, self._patience) for item in items), default=_NEVER)
         return await self._work.hand_out(items, self._patience)
 
 
 def self_hosted(environment: Record) -> bool:
+    """Return whether workers run the tools of an environment."""
     config: dict[str, Any] = environment.body.get("config") or {}
     return config.get("type") == "self_hosted"
 
 
 def free_from(item: Record, patience: int) -> int:
-    """When an item may be handed out: it waits, or who had it has not been heard of for long."""
+    """Return when an item can be handed out, which depends on its last poll or heartbeat."""
     body = item.body
     if body["state"] == "queued":
         return int(body.get("polled_at", -patience) + patience)
@@ -238,6 +238,6 @@ def free_from(item: Record, patience: int) -> int:
 
 
 def last_heartbeat(item: Record) -> str | None:
-    """As it was told to the worker, who repeats it."""
+    """Return the time of the last heartbeat as workers repeat it."""
     at = item.body.get("latest_heartbeat_at")
     return None if at is None else clock.to_rfc3339(at)
