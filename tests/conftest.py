@@ -21,7 +21,7 @@ TEMPORARY_BYTES = 4 << 30  # more than a whole run needs
 # Before any test imports them, so that a failed assertion in there says what was compared.
 pytest.register_assert_rewrite(
     "tests.interfaces.acp.harness",
-    "tests.interfaces.acp.house",
+    "tests.interfaces.acp.testbed",
     "tests.interfaces.web.house",
     "tests.interfaces.web.site",
 )

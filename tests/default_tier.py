@@ -13,8 +13,8 @@ import pytest
 SAMPLES: dict[str, dict[str, set[Any]]] = {
     "tests/clients/test_official.py": {"name": {"TypeScript 2.4.0, version 2", "Python 0.12.1"}},
     "tests/clients/test_rest.py": {"version": {"0.94.1", "2.8.0", "1.8.0"}},
-    "tests/interfaces/acp/test_child.py": {"version": {2}, "child": {1, "echo"}},
-    "tests/interfaces/acp/test_editor.py": {"version": {2}, "child": {1}},
+    "tests/interfaces/acp/test_external_agent.py": {"version": {2}, "child": {1, "echo"}},
+    "tests/interfaces/acp/test_client_requests.py": {"version": {2}, "child": {1}},
     "tests/interfaces/acp/test_process.py": {"version": {1}},
     "tests/interfaces/acp/test_serve.py": {"version": {2}},
     "tests/interfaces/web/test_keeping.py": {"width": {"desktop"}},

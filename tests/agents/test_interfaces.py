@@ -17,7 +17,7 @@ from segue.model import ids
 from segue.model.event import ConfigChanged, Created, Event, InfoChanged, PermissionAsked
 from segue.model.principal import LOCAL
 from segue.store.sqlite import SQLiteStore
-from tests.interfaces.acp.house import House as AcpHouse
+from tests.interfaces.acp.testbed import House as AcpHouse
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.test_turns import rests, until
 from tests.interfaces.web.site import Site, open_site

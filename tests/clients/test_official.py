@@ -12,7 +12,7 @@ import pytest
 
 from segue.model.principal import LOCAL
 from tests.clients import toolbox
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 HERE = Path(__file__).parent
 SECONDS = 300

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients import toolbox
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Refused
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 LINES: list[tuple[bytes, int]] = [
     (b"{", -32700),

@@ -11,7 +11,7 @@ from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import S2, Home, S, as_line, assistant, call, result, user
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 SAID = [
     ("user", "Why is it slow?"),

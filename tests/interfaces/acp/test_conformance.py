@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tests.interfaces.acp.harness import Client, Update, is_rest
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 F = TypeVar("F", bound=Callable[..., Any])
 

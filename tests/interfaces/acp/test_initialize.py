@@ -6,7 +6,7 @@ import pytest
 
 import segue
 from tests.interfaces.acp.harness import Client
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 INFO = {"info": {"name": "harness", "version": "1"}}
 

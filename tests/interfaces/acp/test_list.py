@@ -10,7 +10,7 @@ from segue.model import clock
 from segue.model.event import Failed
 from segue.model.principal import LOCAL
 from tests.interfaces.acp.harness import Client
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 
 async def rows(client: Client, **params: Any) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from segue.model.principal import LOCAL
 from tests.clients.rest_server import serving
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client, Update, is_rest
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 from tests.interfaces.rest.api import HEADERS
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.interfaces.acp.harness import Client
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 PROGRAM = str(Path(__file__).parent / "programs" / "adder.py")
 

@@ -6,7 +6,7 @@ import pytest
 
 from segue.model.principal import LOCAL
 from tests.interfaces.acp.harness import Client, is_rest, selected
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 ASKED = "/say begun\n/ask May I?"
 

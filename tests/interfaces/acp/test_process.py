@@ -14,7 +14,7 @@ from segue.model.content import as_content
 from segue.model.event import AgentMessage, UserMessage
 from segue.model.principal import LOCAL
 from tests.interfaces.acp.harness import SECONDS, is_rest
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 
 async def test_nothing_but_messages_stands_on_standard_output(house: House, version: int) -> None:

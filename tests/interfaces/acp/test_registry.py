@@ -5,7 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 ROOT = Path(__file__).parent.parent.parent.parent
 ENTRY = json.loads((ROOT / "agent.json").read_text())

@@ -10,7 +10,7 @@ import segue
 from segue.model.principal import LOCAL
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 ROOT = Path(__file__).parent.parent.parent.parent
 EXAMPLES = ROOT / "examples"

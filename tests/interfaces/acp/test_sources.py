@@ -9,7 +9,7 @@ from segue.model.event import AgentMessage, Created, UserMessage
 from segue.testing.source import MemorySource
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 SAID = [("user", "Why is it slow?"), ("agent", "Nothing is cached.")]
 

@@ -12,7 +12,7 @@ from segue.model.lifecycle import StopReason
 from segue.model.principal import LOCAL
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client, Refused, is_rest
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 
 async def test_a_turn_is_shown_as_it_happens(house: House, version: int) -> None:

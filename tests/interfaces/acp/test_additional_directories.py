@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.interfaces.acp.harness import Client
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 
 async def roots_of(client: Client) -> list[str] | None:

@@ -10,7 +10,7 @@ from segue.model import ids
 from segue.model.principal import LOCAL
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client, Refused, Update, is_rest
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 SCRIPT = (
     "Hello there\n/think hm\n/say hi\n/tool ls a b\n/plan one; > two; x three\n/write a.txt new"

@@ -6,7 +6,7 @@ import pytest
 
 from segue.model.principal import LOCAL
 from tests.interfaces.acp.harness import Client, is_rest
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 GONE = "0198c2a4-0000-7000-8000-000000000000"
 

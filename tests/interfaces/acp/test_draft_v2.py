@@ -1,7 +1,7 @@
 """The earlier draft of version 2: its markers, and `session/load` as it was."""
 
 from tests.interfaces.acp.conversation import conversation
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 
 async def test_its_markers_stand_beside_today_s(house: House) -> None:

@@ -13,8 +13,8 @@ import pytest
 from segue.interfaces.acp import ServedAgent, server
 from segue.model.principal import LOCAL
 from tests.interfaces.acp.conversation import conversation
-from tests.interfaces.acp.house import House
 from tests.interfaces.acp.test_mcp import call, stdio
+from tests.interfaces.acp.testbed import House
 
 PROGRAMS = Path(__file__).parent.parent.parent / "agents" / "acp" / "programs"
 EXAMPLES = Path(__file__).parent.parent.parent.parent / "examples"

@@ -12,7 +12,7 @@ import pytest
 from segue.model.principal import LOCAL
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client
-from tests.interfaces.acp.house import House
+from tests.interfaces.acp.testbed import House
 
 PROGRAM = Path(__file__).parent.parent.parent / "agents" / "acp" / "programs" / "asking.py"
 EVERYTHING = {
