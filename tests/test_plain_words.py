@@ -68,8 +68,6 @@ NOT_YET_CLEAN = (
     "tests/faults/*",
     "tests/faults/children/*",
     "tests/hub/*",
-    "tests/interfaces/acp/*",
-    "tests/interfaces/acp/programs/*",
     "tests/interfaces/rest/*",
     "tests/interfaces/web/*",
     "tests/model/*",

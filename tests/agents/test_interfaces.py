@@ -17,7 +17,7 @@ from segue.model import ids
 from segue.model.event import ConfigChanged, Created, Event, InfoChanged, PermissionAsked
 from segue.model.principal import LOCAL
 from segue.store.sqlite import SQLiteStore
-from tests.interfaces.acp.testbed import House as AcpHouse
+from tests.interfaces.acp.testbed import AcpTestbed
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.test_turns import rests, until
 from tests.interfaces.web.site import Site, open_site
@@ -122,7 +122,7 @@ async def test_every_interface_stores_the_same_events(
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
-    acp = AcpHouse(tmp_path)
+    acp = AcpTestbed(tmp_path)
     cwd = tmp_path / "work"
     cwd.mkdir()
     (cwd / "a.txt").write_text("one\ntwo\n")
@@ -152,10 +152,10 @@ async def test_every_interface_stores_the_same_events(
             histories["python"] = await stored_events(session.session_id)
 
             for version in (1, 2):
-                async with acp.inside(version) as client:
-                    id = await client.new(cwd)
-                    await client.run(id, ASK)
-                    assert len(client.asked) == 1
+                async with acp.connect_in_process(version) as client:
+                    id = await client.new_session(cwd)
+                    await client.run_prompt(id, ASK)
+                    assert len(client.permission_requests) == 1
                     histories[f"acp {version}"] = await stored_events(id)
 
             await prompt_in_terminal(cwd, acp.data)

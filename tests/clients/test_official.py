@@ -12,7 +12,7 @@ import pytest
 
 from segue.model.principal import LOCAL
 from tests.clients import toolbox
-from tests.interfaces.acp.testbed import House
+from tests.interfaces.acp.testbed import AcpTestbed
 
 HERE = Path(__file__).parent
 SECONDS = 300
@@ -48,12 +48,12 @@ CLIENTS: dict[str, tuple[int, Callable[[], list[str]]]] = {
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def testbed(tmp_path: Path) -> AcpTestbed:
+    return AcpTestbed(tmp_path)
 
 
-def agent(house: House) -> list[str]:
-    return [sys.executable, "-m", "segue", "acp", "--data-dir", str(house.data)]
+def agent(testbed: AcpTestbed) -> list[str]:
+    return [sys.executable, "-m", "segue", "acp", "--data-dir", str(testbed.data)]
 
 
 def run(command: list[str], **options: Any) -> str:
@@ -62,22 +62,22 @@ def run(command: list[str], **options: Any) -> str:
     return done.stdout
 
 
-def played(name: str, house: House, task: str, *sessions: str) -> dict[str, Any]:
+def played(name: str, testbed: AcpTestbed, task: str, *sessions: str) -> dict[str, Any]:
     """What a client reports of the task it was given."""
-    command = [*CLIENTS[name][1](), json.dumps(agent(house)), str(house.directory)]
+    command = [*CLIENTS[name][1](), json.dumps(agent(testbed)), str(testbed.directory)]
     report: dict[str, Any] = json.loads(run([*command, task, *sessions]))
     assert (report["version"], report["agent"], report["exit"]) == (CLIENTS[name][0], "segue", 0)
     return report
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_the_whole_cycle(name: str, house: House) -> None:
-    report = played(name, house, "cycle")
+def test_the_whole_cycle(name: str, testbed: AcpTestbed) -> None:
+    report = played(name, testbed, "cycle")
     version = CLIENTS[name][0]
     assert (report["empty"], report["elsewhere"]) == ([], [])
     (row,) = report["listed"]
     assert (row["sessionId"], row["title"]) == (report["session"], "Hello there")
-    assert row["cwd"] == str(house.directory)
+    assert row["cwd"] == str(testbed.directory)
     assert (report["stopReason"], report["asked"]) == ("end_turn", 1)
     assert report["live"] == (ANSWERS if version == 1 else SAID)
     assert report["loaded"] == [*SAID, ["user_message", "/wait 60"]]
@@ -104,25 +104,25 @@ def test_the_whole_cycle(name: str, house: House) -> None:
     ids=["two", "all"],
 )
 def test_a_session_that_one_client_made_is_the_same_conversation_for_all(
-    house: House, names: list[str]
+    testbed: AcpTestbed, names: list[str]
 ) -> None:
-    made = [played(name, house, "make")["session"] for name in names]
+    made = [played(name, testbed, "make")["session"] for name in names]
     for name in names:
-        assert played(name, house, "read", *made)["said"] == [SAID] * len(made), name
+        assert played(name, testbed, "read", *made)["said"] == [SAID] * len(made), name
 
 
 class Acpx:
     """The command-line client, with a home of its own."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, testbed: AcpTestbed) -> None:
+        self._testbed = testbed
         cli = toolbox.node_packages() / "node_modules" / "acpx" / "dist" / "cli.js"
-        self._command = [toolbox.node(), str(cli), "--agent", " ".join(agent(house))]
+        self._command = [toolbox.node(), str(cli), "--agent", " ".join(agent(testbed))]
         places = [str(Path(toolbox.node()).parent), os.environ["PATH"]]
-        self._home = {"HOME": str(house.directory / "home"), "PATH": os.pathsep.join(places)}
+        self._home = {"HOME": str(testbed.directory / "home"), "PATH": os.pathsep.join(places)}
 
     def __call__(self, *words: str, form: str = "json") -> str:
-        options = ["--cwd", str(self._house.directory), "--approve-all", "--format", form]
+        options = ["--cwd", str(self._testbed.directory), "--approve-all", "--format", form]
         # Its background process ends soon after its last prompt.
         command = [*self._command, *options, "--ttl", "1", *words]
         return run(command, env={**os.environ, **self._home})
@@ -132,14 +132,14 @@ class Acpx:
         return found
 
 
-def test_acpx_prompts_lists_resumes_and_closes(house: House) -> None:
-    acpx = Acpx(house)
+def test_acpx_prompts_lists_resumes_and_closes(testbed: AcpTestbed) -> None:
+    acpx = Acpx(testbed)
     assert "You said:\n\nhello there" in acpx("exec", "hello there", form="quiet")
     acpx("sessions", "new", "--name", "first")
     assert acpx("prompt", "-s", "first", "/say from acpx", form="quiet").strip() == "from acpx"
     rows = acpx.sessions()["sessions"]
     assert [row["title"] for row in rows] == ["/say from acpx", "hello there"]
-    assert acpx.sessions("--filter-cwd", str(house.directory))["sessions"] == rows
+    assert acpx.sessions("--filter-cwd", str(testbed.directory))["sessions"] == rows
     assert acpx.sessions("--filter-cwd", "/nowhere")["sessions"] == []
     acpx("sessions", "close", "first", form="quiet")
     acpx("sessions", "new", "--name", "again", "--resume-session", rows[1]["sessionId"])
@@ -148,10 +148,10 @@ def test_acpx_prompts_lists_resumes_and_closes(house: House) -> None:
     acpx("sessions", "close", "again", form="quiet")
 
 
-async def test_acpx_turns_the_pages(house: House) -> None:
-    async with house.hub() as hub:
+async def test_acpx_turns_the_pages(testbed: AcpTestbed) -> None:
+    async with testbed.hub() as hub:
         made = [(await hub.editor.create(LOCAL, cwd="/")).id for _ in range(60)]
-    acpx = Acpx(house)
+    acpx = Acpx(testbed)
     first = acpx.sessions()
     second = acpx.sessions("--cursor", first["nextCursor"])
     seen = [row["sessionId"] for page in (first, second) for row in page["sessions"]]

@@ -1,26 +1,26 @@
-"""What tests of the ACP door may ask for."""
+"""Fixtures of the ACP tests."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.clients import toolbox
-from tests.interfaces.acp.testbed import House
+from tests.interfaces.acp.testbed import AcpTestbed
 
 
 @pytest.fixture(scope="session", autouse=True)
 def schemas() -> None:
-    """The official schemas are there before anything is judged by them."""
+    """Install the official schemas before the first test."""
     toolbox.node_packages()
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
 def version(request: pytest.FixtureRequest) -> int:
-    """Each version of the protocol."""
-    chosen: int = request.param
-    return chosen
+    """Return each protocol version in turn."""
+    number: int = request.param
+    return number
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def testbed(tmp_path: Path) -> AcpTestbed:
+    return AcpTestbed(tmp_path)

@@ -1,4 +1,4 @@
-"""What a client shows of a session, made from updates by the rules of either version."""
+"""Build the conversation that a client displays from the updates that it received."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,14 +9,14 @@ Entry = tuple[str, str]
 
 
 def conversation(updates: Iterable[Update]) -> list[Entry]:
-    """Who said what, and each tool call with how it ended: the same for both versions."""
+    """Return the messages and tool calls of updates. Both protocol versions give the same."""
     entries: dict[tuple[str, str], Any] = {}
     for _, kind, body in updates:
-        who, _, rest = kind.partition("_")
+        role, _, suffix = kind.partition("_")
         if kind.startswith(("user_message", "agent_message", "agent_thought")):
-            name = "thought" if "thought" in kind else who
+            name = "thought" if "thought" in kind else role
             key = (name, body["messageId"])
-            if rest.endswith("_chunk"):
+            if suffix.endswith("_chunk"):
                 entries[key] = entries.get(key, "") + _text(body["content"])
             elif "content" in body:
                 entries[key] = "".join(map(_text, body["content"] or ()))
@@ -25,8 +25,8 @@ def conversation(updates: Iterable[Update]) -> list[Entry]:
             title, status = entries.get(key, ("", ""))
             entries[key] = (body.get("title", title), body.get("status", status))
     return [
-        (name, f"{held[0]}: {held[1]}" if isinstance(held, tuple) else held)
-        for (name, _), held in entries.items()
+        (name, f"{entry[0]}: {entry[1]}" if isinstance(entry, tuple) else entry)
+        for (name, _), entry in entries.items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""The protocol's official JSON schemas, as the judge of every message that we send."""
+"""Check messages against the protocol's official JSON schemas."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from tests.clients import toolbox
 
-# Answers and markers of an earlier draft of version 2, which today's schema does not name.
+# Responses and capabilities of an earlier draft of version 2, which the schema does not have.
 DRAFT_ANSWERS = {(2, "session/load")}
 DRAFT_FIELDS = {
     f"InitializeResponse.capabilities.session.{name}"
@@ -31,7 +31,7 @@ def _is_uri(value: object) -> bool:
 
 
 class Schema:
-    """One version's schema, stable or with what is still unstable."""
+    """The schema of one version, with or without unstable parts."""
 
     def __init__(self, version: int, unstable: bool) -> None:
         text = toolbox.schema(version, unstable=unstable).read_text()
@@ -44,7 +44,7 @@ class Schema:
         }
 
     def kind(self, method: str, suffix: str) -> str | None:
-        """The name of a method's Request, Response or Notification type."""
+        """Return the name of a method's Request, Response or Notification type."""
         return self._kinds.get((method, suffix))
 
     def check(self, kind: str, value: Any) -> None:
@@ -54,30 +54,30 @@ class Schema:
         for error in self._validators[kind].iter_errors(value):
             raise AssertionError(f"{kind}{error.json_path[1:]}: {error.message} in {value!r}")
 
-    def strangers(self, kind: str, value: Any) -> set[str]:
-        """The fields that the schema does not name: it lets them pass, and they are mistakes."""
-        return set(self._strangers([self._defs[kind]], value, kind))
+    def unknown_fields(self, kind: str, value: Any) -> set[str]:
+        """Return the fields of a value that the schema does not have; it accepts them silently."""
+        return set(self._unknown_fields([self._defs[kind]], value, kind))
 
-    def _strangers(self, schemas: list[Any], value: Any, where: str) -> Iterator[str]:
+    def _unknown_fields(self, schemas: list[Any], value: Any, where: str) -> Iterator[str]:
         found = [part for schema in schemas for part in self._parts(schema, value)]
         if isinstance(value, list):
             items = [part["items"] for part in found if "items" in part]
             for item in value:
-                yield from self._strangers(items, item, where)
+                yield from self._unknown_fields(items, item, where)
         if not isinstance(value, dict):
             return
         named = [part["properties"] for part in found if "properties" in part]
         if not named:
-            return  # anything goes
+            return  # no restrictions
         for name, held in value.items():
             inner = [properties[name] for properties in named if name in properties]
             if not inner:
                 yield f"{where}.{name}"
             elif name != "_meta":
-                yield from self._strangers(inner, held, f"{where}.{name}")
+                yield from self._unknown_fields(inner, held, f"{where}.{name}")
 
     def _parts(self, schema: Any, value: Any) -> Iterator[Any]:
-        """A schema and all that it is made of, of alternatives only those that a tag allows."""
+        """Yield a schema and its parts; of alternatives, those that match the tag of the value."""
         if not isinstance(schema, dict):
             return
         yield schema
@@ -111,7 +111,7 @@ def schema(version: int, unstable: bool) -> Schema:
 
 
 def check(version: int, message: Any, answers: str | None) -> None:
-    """Raise unless the message is what an agent of this version may send.
+    """Raise an error unless an agent of this version may send the message.
 
     `answers` is the method of the request that a response is to.
     """
@@ -141,8 +141,8 @@ def _check_as(version: int, method: str, suffix: str, value: Any) -> None:
     assert kind is not None, f"version {version} has no {suffix.lower()} {method}"
     for unstable in (False, True):
         judge = schema(version, unstable)
-        # What only the unstable schema knows is judged by it alone.
+        # Messages that only the unstable schema has are checked against that schema.
         if judge.kind(method, suffix) is not None:
             judge.check(kind, value)
-    unknown = schema(version, True).strangers(kind, value)
+    unknown = schema(version, True).unknown_fields(kind, value)
     assert unknown <= DRAFT_FIELDS, f"fields that the schema does not name: {unknown}"

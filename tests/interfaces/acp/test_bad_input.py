@@ -1,12 +1,12 @@
-"""What no client should send, and some do: the right error, no crash, nothing lost."""
+"""Invalid input: the client gets the right error, and the connection keeps working."""
 
 from typing import Any
 
 import pytest
 
 from tests.interfaces.acp.conversation import conversation
-from tests.interfaces.acp.harness import Refused
-from tests.interfaces.acp.testbed import House
+from tests.interfaces.acp.harness import ErrorResponse
+from tests.interfaces.acp.testbed import AcpTestbed
 
 LINES: list[tuple[bytes, int]] = [
     (b"{", -32700),
@@ -31,72 +31,74 @@ LINES: list[tuple[bytes, int]] = [
 
 
 @pytest.mark.parametrize(("line", "code"), LINES, ids=lambda value: str(value)[:40])
-async def test_a_line_that_is_no_message_gets_its_error_and_no_more(
-    house: House, version: int, line: bytes, code: int
+async def test_invalid_line_gets_one_error(
+    testbed: AcpTestbed, version: int, line: bytes, code: int
 ) -> None:
-    async with house.inside(version) as client:
-        await client.raw(line + b"\n")
-        assert await client.ask("session/list") == {"sessions": []}
-        assert [error["code"] for error in client.refusals] == [code]
+    async with testbed.connect_in_process(version) as client:
+        await client.send_bytes(line + b"\n")
+        assert await client.request("session/list") == {"sessions": []}
+        assert [error["code"] for error in client.unmatched_errors] == [code]
 
 
 @pytest.mark.parametrize("line", [b"", b"  ", b"\r", b"\t"])
-async def test_an_empty_line_is_nothing(house: House, version: int, line: bytes) -> None:
-    async with house.inside(version) as client:
-        await client.raw(line + b"\n")
-        assert await client.ask("session/list") == {"sessions": []}
-        assert client.refusals == []
+async def test_empty_line_is_ignored(testbed: AcpTestbed, version: int, line: bytes) -> None:
+    async with testbed.connect_in_process(version) as client:
+        await client.send_bytes(line + b"\n")
+        assert await client.request("session/list") == {"sessions": []}
+        assert client.unmatched_errors == []
 
 
 @pytest.mark.parametrize("id", ["text", "", 0, -1, 2**60])
-async def test_an_answer_has_the_id_that_was_asked_with(
-    house: House, version: int, id: Any
+async def test_response_has_the_id_of_its_request(
+    testbed: AcpTestbed, version: int, id: Any
 ) -> None:
-    async with house.inside(version) as client:
-        await client.post("session/list", None, id)
-        assert await client.answer(id) == {"sessions": []}
+    async with testbed.connect_in_process(version) as client:
+        await client.send_request("session/list", None, id)
+        assert await client.wait_response(id) == {"sessions": []}
 
 
-async def test_an_id_that_is_still_being_answered_is_refused(house: House, version: int) -> None:
-    async with house.inside(version) as client:
-        id = await client.new("/")
-        await client.begin(id, "/say begun\n/wait 60")
-        waiting = client.prompting(id, "/say held")
-        await client.post("session/prompt", waiting, "same")
+async def test_request_with_the_id_of_an_open_request_is_rejected(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with testbed.connect_in_process(version) as client:
+        id = await client.new_session("/")
+        await client.start_prompt(id, "/say begun\n/wait 60")
+        waiting = client.prompt_params(id, "/say held")
+        await client.send_request("session/prompt", waiting, "same")
         await client.send({"jsonrpc": "2.0", "id": "same", "method": "session/list"})
-        with pytest.raises(Refused, match="-32600"):
-            await client.answer("same")
-        # The first of the two goes on.
-        assert (await client.ask("session/status", {"sessionId": id}))["status"] == "open"
+        with pytest.raises(ErrorResponse, match="-32600"):
+            await client.wait_response("same")
+        # The first request still runs.
+        assert (await client.request("session/status", {"sessionId": id}))["status"] == "open"
 
 
 @pytest.mark.parametrize(
     "method", ["nonsense", "_custom/thing", "session/nonsense", "", "__init__"]
 )
-async def test_a_method_that_does_not_exist_is_not_found(
-    house: House, version: int, method: str
+async def test_unknown_method_gets_method_not_found(
+    testbed: AcpTestbed, version: int, method: str
 ) -> None:
-    async with house.inside(version) as client:
+    async with testbed.connect_in_process(version) as client:
         for params in ({}, None, [], "x"):
-            refused = await client.refusal(method, params)
+            refused = await client.request_error(method, params)
             assert (refused.code, refused.data) == (-32601, {"method": method})
 
 
-async def test_an_unknown_notification_is_ignored(house: House, version: int) -> None:
-    async with house.inside(version) as client:
+async def test_unknown_notification_is_ignored(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(version) as client:
         for method in ("_custom", "nonsense", "session/list", "$/progress", "initialize"):
-            await client.tell(method, {"x": 1})
-        assert await client.ask("session/list") == {"sessions": []}
-        assert client.refusals == []
+            await client.notify(method, {"x": 1})
+        assert await client.request("session/list") == {"sessions": []}
+        assert client.unmatched_errors == []
 
 
-async def test_an_answer_to_nothing_is_ignored(house: House, version: int) -> None:
-    async with house.inside(version) as client:
+async def test_response_without_a_request_is_ignored(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(version) as client:
         for answer in ({"result": {}}, {"error": {"code": 1, "message": "x"}}, {"error": "odd"}):
             for id in (1, "x", None, {}):
                 await client.send({"jsonrpc": "2.0", "id": id, **answer})
-        assert await client.ask("session/list") == {"sessions": []}
-        assert client.refusals == []
+        assert await client.request("session/list") == {"sessions": []}
+        assert client.unmatched_errors == []
 
 
 WRONG: list[Any] = [None, 7, "x", [], {}, {"sessionId": 7}, {"sessionId": None}, {"sessionId": {}}]
@@ -107,37 +109,37 @@ METHODS = [
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_parameters_of_the_wrong_type_are_refused(
-    house: House, version: int, method: str
+async def test_parameters_of_the_wrong_type_are_rejected(
+    testbed: AcpTestbed, version: int, method: str
 ) -> None:
-    async with house.inside(version) as client:
+    async with testbed.connect_in_process(version) as client:
         for params in WRONG:
-            refused = await client.refusal(f"session/{method}", params)
+            refused = await client.request_error(f"session/{method}", params)
             assert refused.code == -32602, params
-        assert await client.ask("session/list") == {"sessions": []}
+        assert await client.request("session/list") == {"sessions": []}
 
 
-async def test_odd_text_is_taken_and_comes_back(house: House, version: int) -> None:
+async def test_unusual_text_is_stored_and_replayed_unchanged(
+    testbed: AcpTestbed, version: int
+) -> None:
     odd = "a\x00b \u2028 \U0001f600 \x7f"
-    async with house.inside(version) as client:
-        id = await client.new("/")
-        await client.run(id, odd)
+    async with testbed.connect_in_process(version) as client:
+        id = await client.new_session("/")
+        await client.run_prompt(id, odd)
         updates = await client.replay(id, "/")
         assert conversation(updates)[0] == ("user", odd)
 
 
-async def test_half_a_character_is_taken_and_shown_as_one_that_stands_for_it(
-    house: House, version: int
-) -> None:
-    async with house.inside(version) as client:
-        id = await client.new("/")
-        await client.run(id, "half \ud83d here")
+async def test_lone_surrogate_is_replaced_in_updates(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(version) as client:
+        id = await client.new_session("/")
+        await client.run_prompt(id, "half \ud83d here")
         updates = await client.replay(id, "/")
         assert conversation(updates)[0] == ("user", "half ? here")
 
 
-async def test_meta_may_be_anything_and_means_nothing(house: House, version: int) -> None:
-    async with house.inside(version) as client:
+async def test_unknown_meta_is_ignored(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(version) as client:
         for meta in ({"traceparent": "x"}, {}, None, 7, "x", []):
-            id = await client.new("/", _meta=meta)
-            assert await client.ask("session/close", {"sessionId": id, "_meta": meta}) == {}
+            id = await client.new_session("/", _meta=meta)
+            assert await client.request("session/close", {"sessionId": id, "_meta": meta}) == {}

@@ -1,4 +1,4 @@
-"""Claude Code's own sessions at this door: listed, opened, changed and forked."""
+"""Claude Code's sessions over ACP: listed, opened, edited and forked."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import S2, Home, S, as_line, assistant, call, result, user
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client
-from tests.interfaces.acp.testbed import House
+from tests.interfaces.acp.testbed import AcpTestbed
 
 SAID = [
     ("user", "Why is it slow?"),
@@ -21,8 +21,8 @@ SAID = [
 
 
 @pytest.fixture
-def home(house: House, monkeypatch: pytest.MonkeyPatch) -> Home:
-    home = Home(house.directory / "claude")
+def home(testbed: AcpTestbed, monkeypatch: pytest.MonkeyPatch) -> Home:
+    home = Home(testbed.directory / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home.root))
     home.write(
         [
@@ -37,34 +37,36 @@ def home(house: House, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 @asynccontextmanager
-async def at_the_door(house: House, version: int, home: Home) -> AsyncIterator[Client]:
-    source = ClaudeSource(house.directory / "index", ClaudeHome(str(home.root)))
-    async with house.inside(version, sources=[source]) as client:
+async def connect_with_claude(
+    testbed: AcpTestbed, version: int, home: Home
+) -> AsyncIterator[Client]:
+    source = ClaudeSource(testbed.directory / "index", ClaudeHome(str(home.root)))
+    async with testbed.connect_in_process(version, sources=[source]) as client:
         yield client
 
 
-async def rows(client: Client, **params: object) -> dict[str, dict[str, object]]:
-    listed = (await client.ask("session/list", params))["sessions"]
+async def list_by_id(client: Client, **params: object) -> dict[str, dict[str, object]]:
+    listed = (await client.request("session/list", params))["sessions"]
     return {row["sessionId"]: row for row in listed}
 
 
-async def test_the_first_one_ever_is_listed_by_an_agent_that_runs_already(
-    house: House, monkeypatch: pytest.MonkeyPatch
+async def test_running_server_lists_the_first_claude_session(
+    testbed: AcpTestbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = Home(house.directory / "claude")
+    home = Home(testbed.directory / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home.root))
-    async with house.child(1) as (client, _):
-        assert await rows(client) == {}
+    async with testbed.connect_child(1) as (client, _):
+        assert await list_by_id(client) == {}
         home.talk()
-        assert list(await rows(client)) == [S]
+        assert list(await list_by_id(client)) == [S]
 
 
-async def test_it_is_listed_beside_our_own_and_says_whose_it_is(
-    house: House, version: int, home: Home
+async def test_claude_session_is_listed_with_its_source(
+    testbed: AcpTestbed, version: int, home: Home
 ) -> None:
-    async with at_the_door(house, version, home) as client:
-        own = await client.new("/p")
-        found = await rows(client, cwd="/p")
+    async with connect_with_claude(testbed, version, home) as client:
+        own = await client.new_session("/p")
+        found = await list_by_id(client, cwd="/p")
         assert {id: row["_meta"]["source"] for id, row in found.items()} == {  # type: ignore[index]
             S: "claude",
             own: "segue",
@@ -72,78 +74,84 @@ async def test_it_is_listed_beside_our_own_and_says_whose_it_is(
         assert (found[S]["title"], found[S]["cwd"]) == ("Why is it slow?", "/p")
 
 
-async def test_it_is_replayed_resumed_and_followed(house: House, version: int, home: Home) -> None:
-    async with at_the_door(house, version, home) as client:
+async def test_claude_session_is_replayed_resumed_and_followed(
+    testbed: AcpTestbed, version: int, home: Home
+) -> None:
+    async with connect_with_claude(testbed, version, home) as client:
         assert conversation(await client.replay(S, "/p")) == SAID
         with (home.projects / "-w" / f"{S}.jsonl").open("ab") as file:
             file.write(as_line(user("u3", "a2", "And now?")))
-        await client.until(lambda update: "And now?" in str(update.body))
-        await client.ask("session/close", {"sessionId": S})
+        await client.wait_for_update(lambda update: "And now?" in str(update.body))
+        await client.request("session/close", {"sessionId": S})
         before = len(client.log)
-        await client.open("resume", S, "/p")
+        await client.open_session("resume", S, "/p")
         assert conversation(client.updates(before)) == []
 
 
-async def test_it_goes_on_here_with_a_copy_of_what_was_said(
-    house: House, version: int, home: Home
+async def test_prompt_imports_a_claude_session(
+    testbed: AcpTestbed, version: int, home: Home
 ) -> None:
     (before,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
-    async with at_the_door(house, version, home) as client:
+    async with connect_with_claude(testbed, version, home) as client:
         await client.replay(S, "/p")
         start = len(client.log)
-        assert await client.run(S, "/say Yes.") == "end_turn"
+        assert await client.run_prompt(S, "/say Yes.") == "end_turn"
         assert ("agent", "Yes.") in conversation(client.updates(start))
-        assert await client.run(S, "/say And more.") == "end_turn"
-        await client.ask("session/close", {"sessionId": S})
+        assert await client.run_prompt(S, "/say And more.") == "end_turn"
+        await client.request("session/close", {"sessionId": S})
         said = conversation(await client.replay(S, "/p"))
         assert said[:3] == SAID and said[-1] == ("agent", "And more.")
-        assert (await rows(client)).keys() == {S}
+        assert (await list_by_id(client)).keys() == {S}
     (after,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
     assert after == before
 
 
-async def test_a_fork_of_it_goes_on_here(house: House, version: int, home: Home) -> None:
-    async with at_the_door(house, version, home) as client:
+async def test_fork_of_a_claude_session_can_be_prompted(
+    testbed: AcpTestbed, version: int, home: Home
+) -> None:
+    async with connect_with_claude(testbed, version, home) as client:
         await client.replay(S, "/p")
-        fork = (await client.open("fork", S, "/p"))["sessionId"]
-        assert await client.run(fork, "/say Yes.") == "end_turn"
+        fork = (await client.open_session("fork", S, "/p"))["sessionId"]
+        assert await client.run_prompt(fork, "/say Yes.") == "end_turn"
         said = conversation(await client.replay(fork, "/p"))
         assert said[:3] == SAID and said[-1] == ("agent", "Yes.")
         assert [row.session_id for row in claude.list_sessions()] == [S]
 
 
-async def test_it_is_renamed_and_archived_in_claude_code_s_files(
-    house: House, version: int, home: Home
+async def test_renaming_and_archiving_a_claude_session_edits_its_files(
+    testbed: AcpTestbed, version: int, home: Home
 ) -> None:
-    async with at_the_door(house, version, home) as client:
-        await client.ask("session/set_title", {"sessionId": S, "title": "Slow"})
+    async with connect_with_claude(testbed, version, home) as client:
+        await client.request("session/set_title", {"sessionId": S, "title": "Slow"})
         info = claude.get_session_info(S)
         assert info is not None and info.custom_title == "Slow"
-        assert (await rows(client))[S]["title"] == "Slow"
-        await client.ask("session/archive", {"sessionId": S})
+        assert (await list_by_id(client))[S]["title"] == "Slow"
+        await client.request("session/archive", {"sessionId": S})
         info = claude.get_session_info(S)
         assert info is not None and info.archived is True
-        assert await rows(client) == {}
-        await client.ask("session/unarchive", {"sessionId": S})
-        assert (await rows(client)).keys() == {S}
+        assert await list_by_id(client) == {}
+        await client.request("session/unarchive", {"sessionId": S})
+        assert (await list_by_id(client)).keys() == {S}
 
 
-async def test_it_is_deleted_into_the_trash(house: House, version: int, home: Home) -> None:
+async def test_deleted_claude_session_is_in_the_trash(
+    testbed: AcpTestbed, version: int, home: Home
+) -> None:
     home.talk(S2, cwd="/p")
-    async with at_the_door(house, version, home) as client:
-        await client.ask("session/delete", {"sessionId": S})
-        assert (await rows(client)).keys() == {S2}
+    async with connect_with_claude(testbed, version, home) as client:
+        await client.request("session/delete", {"sessionId": S})
+        assert (await list_by_id(client)).keys() == {S2}
         assert [row.session_id for row in claude.list_sessions()] == [S2]
         assert [gone.session_id for gone in claude.list_trash()] == [S]
 
 
-async def test_the_command_shows_them_without_being_asked(
-    house: House, version: int, home: Home
+async def test_acp_command_lists_claude_sessions_by_default(
+    testbed: AcpTestbed, version: int, home: Home
 ) -> None:
-    async with house.child(version) as (client, _):
-        assert (await rows(client)).keys() == {S}
+    async with testbed.connect_child(version) as (client, _):
+        assert (await list_by_id(client)).keys() == {S}
         assert conversation(await client.replay(S, "/p")) == SAID
-    async with house.child(version, "--sources", "none") as (client, _):
-        assert await rows(client) == {}
-    async with house.child(version, "--workspace", "other") as (client, _):
-        assert await rows(client) == {}
+    async with testbed.connect_child(version, "--sources", "none") as (client, _):
+        assert await list_by_id(client) == {}
+    async with testbed.connect_child(version, "--workspace", "other") as (client, _):
+        assert await list_by_id(client) == {}

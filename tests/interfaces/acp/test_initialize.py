@@ -1,4 +1,4 @@
-"""`initialize`: versions, capabilities, and what may be said before and after it."""
+"""`initialize`: versions, capabilities and login."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 import segue
 from tests.interfaces.acp.harness import Client
-from tests.interfaces.acp.testbed import House
+from tests.interfaces.acp.testbed import AcpTestbed
 
 INFO = {"info": {"name": "harness", "version": "1"}}
 
@@ -19,22 +19,24 @@ def session_markers(version: int, result: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def greeting(house: House, client_version: int, judged_as: int, **params: Any) -> Any:
-    async with house.inside(judged_as, greet=False) as client:
-        return await client.ask("initialize", {"protocolVersion": client_version, **params})
+async def initialize_as(
+    testbed: AcpTestbed, client_version: int, schema_version: int, **params: Any
+) -> Any:
+    async with testbed.connect_in_process(schema_version, initialize=False) as client:
+        return await client.request("initialize", {"protocolVersion": client_version, **params})
 
 
-async def test_each_version_is_answered_in_its_own_words(house: House) -> None:
-    one = await greeting(house, 1, 1)
+async def test_initialize_answers_in_the_format_of_each_version(testbed: AcpTestbed) -> None:
+    one = await initialize_as(testbed, 1, 1)
     assert one["protocolVersion"] == 1
     assert one["agentInfo"] == {"name": "segue", "title": "segue", "version": segue.__version__}
-    two = await greeting(house, 2, 2, **INFO)
+    two = await initialize_as(testbed, 2, 2, **INFO)
     assert two["protocolVersion"] == 2
     assert two["info"] == one["agentInfo"]
 
 
-async def test_every_session_method_has_its_marker(house: House, version: int) -> None:
-    async with house.inside(version, greet=False) as client:
+async def test_every_session_method_has_a_capability(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(version, initialize=False) as client:
         result = await client.initialize()
     markers = session_markers(version, result)
     assert set(markers) >= {
@@ -49,96 +51,100 @@ async def test_every_session_method_has_its_marker(house: House, version: int) -
         assert markers["mcp"] == {"stdio": {}, "http": {}}
 
 
-async def test_the_list_says_which_filters_it_takes(house: House, version: int) -> None:
-    async with house.inside(version, greet=False) as client:
+async def test_list_capability_names_its_filters(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(version, initialize=False) as client:
         marker = session_markers(version, await client.initialize())["list"]
     filters = ["search", "createdAfter", "tag", "includeWorktrees", "limit"]
     assert marker == {"_meta": {"segue": {"filters": filters}}}
 
 
 @pytest.mark.parametrize("requested", [3, 7, 65535])
-async def test_a_later_version_gets_the_latest_we_speak(house: House, requested: int) -> None:
-    result = await greeting(house, requested, 2)
+async def test_later_version_gets_the_latest_supported_version(
+    testbed: AcpTestbed, requested: int
+) -> None:
+    result = await initialize_as(testbed, requested, 2)
     assert result["protocolVersion"] == 2
 
 
-async def test_of_a_later_version_only_what_parses_counts(house: House) -> None:
-    told = {"info": 7, "capabilities": {"auth": {"terminal": {}, "x": 3}, "elicitation": "often"}}
-    result = await greeting(house, 9, 2, **told)
+async def test_invalid_fields_of_a_later_version_are_ignored(testbed: AcpTestbed) -> None:
+    params = {"info": 7, "capabilities": {"auth": {"terminal": {}, "x": 3}, "elicitation": "often"}}
+    result = await initialize_as(testbed, 9, 2, **params)
     assert [method["type"] for method in result["authMethods"]] == ["agent", "terminal"]
 
 
 @pytest.mark.parametrize("requested", [0, -1])
-async def test_a_version_before_ours_is_refused_with_what_we_speak(
-    house: House, requested: int
+async def test_unsupported_version_gets_an_error_with_supported_versions(
+    testbed: AcpTestbed, requested: int
 ) -> None:
-    async with house.inside(2, greet=False) as client:
-        refused = await client.refusal("initialize", {"protocolVersion": requested, **INFO})
+    async with testbed.connect_in_process(2, initialize=False) as client:
+        refused = await client.request_error("initialize", {"protocolVersion": requested, **INFO})
         assert refused.code == -32022
         assert refused.data == {"requested": 0, "supported": [1, 2]}
         assert (await client.initialize())["protocolVersion"] == 2
 
 
 @pytest.mark.parametrize("bad", [{}, {"protocolVersion": "1"}, {"protocolVersion": True}, [1]])
-async def test_a_version_that_is_no_number_is_refused(house: House, bad: Any) -> None:
-    async with house.inside(1, greet=False) as client:
-        assert (await client.refusal("initialize", bad)).code == -32602
+async def test_version_must_be_an_integer(testbed: AcpTestbed, bad: Any) -> None:
+    async with testbed.connect_in_process(1, initialize=False) as client:
+        assert (await client.request_error("initialize", bad)).code == -32602
         await client.initialize()
 
 
-async def test_version_two_needs_to_know_who_asks(house: House) -> None:
-    async with house.inside(2, greet=False) as client:
-        assert (await client.refusal("initialize", {"protocolVersion": 2})).code == -32602
+async def test_initialize_v2_requires_client_info(testbed: AcpTestbed) -> None:
+    async with testbed.connect_in_process(2, initialize=False) as client:
+        assert (await client.request_error("initialize", {"protocolVersion": 2})).code == -32602
 
 
-async def test_capabilities_that_do_not_parse_count_as_absent(house: House) -> None:
+async def test_invalid_capabilities_count_as_absent(testbed: AcpTestbed) -> None:
     odd = {"fs": "all", "auth": {"terminal": "yes"}, "session": {"notices": {}, "compaction": 1}}
-    one = await greeting(house, 1, 1, clientCapabilities=odd)
+    one = await initialize_as(testbed, 1, 1, clientCapabilities=odd)
     assert len(one["authMethods"]) == 1
-    two = await greeting(house, 2, 2, **INFO, capabilities="none")
+    two = await initialize_as(testbed, 2, 2, **INFO, capabilities="none")
     assert len(two["authMethods"]) == 1
 
 
-async def test_it_may_be_repeated_until_something_else_is_asked(house: House) -> None:
-    async with house.inside(2, greet=False) as client:
+async def test_initialize_can_be_repeated_until_another_request(testbed: AcpTestbed) -> None:
+    async with testbed.connect_in_process(2, initialize=False) as client:
         await client.initialize()
         await client.initialize()
-        await client.ask("session/list")
-        assert (await client.refusal("initialize", {"protocolVersion": 2})).code == -32600
-        await client.ask("session/list")
+        await client.request("session/list")
+        assert (await client.request_error("initialize", {"protocolVersion": 2})).code == -32600
+        await client.request("session/list")
 
 
-async def test_the_last_version_asked_for_is_the_one_that_is_spoken(house: House) -> None:
-    async with house.inside(1, greet=False) as client:
-        await client.ask("initialize", {"protocolVersion": 1})
+async def test_last_initialize_sets_the_version(testbed: AcpTestbed) -> None:
+    async with testbed.connect_in_process(1, initialize=False) as client:
+        await client.request("initialize", {"protocolVersion": 1})
         client.version = 2
         await client.initialize()
-        await client.open("resume", await client.new(house.directory), house.directory)
+        await client.open_session(
+            "resume", await client.new_session(testbed.directory), testbed.directory
+        )
         assert client.kinds() == ["session_info_update", "state_update"]
 
 
-async def test_nothing_else_is_answered_before_it(house: House, version: int) -> None:
-    async with house.inside(version, greet=False) as client:
+async def test_requests_before_initialize_are_rejected(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(version, initialize=False) as client:
         for method in ("session/list", "session/new", "_custom", "nonsense"):
-            assert (await client.refusal(method, {})).code == -32600
-        await client.tell("session/cancel", {"sessionId": "x"})
-        await client.tell("nonsense", {})
+            assert (await client.request_error(method, {})).code == -32600
+        await client.notify("session/cancel", {"sessionId": "x"})
+        await client.notify("nonsense", {})
         await client.send({"jsonrpc": "2.0", "id": 4, "result": {}})
         await client.initialize()
-        assert client.refusals == []
+        assert client.unmatched_errors == []
 
 
 @pytest.mark.parametrize("advertised", [False, True])
-async def test_the_terminal_method_is_for_those_who_have_terminals(
-    house: House, version: int, advertised: bool
+async def test_terminal_login_is_offered_to_clients_with_terminals(
+    testbed: AcpTestbed, version: int, advertised: bool
 ) -> None:
-    told: dict[str, Any] = {}
+    capabilities: dict[str, Any] = {}
     if advertised and version == 1:
-        told = {"clientCapabilities": {"auth": {"terminal": True}}}
+        capabilities = {"clientCapabilities": {"auth": {"terminal": True}}}
     elif advertised:
-        told = {"capabilities": {"auth": {"terminal": {}}}}
-    async with house.inside(version, greet=False) as client:
-        methods = (await client.initialize(**told))["authMethods"]
+        capabilities = {"capabilities": {"auth": {"terminal": {}}}}
+    async with testbed.connect_in_process(version, initialize=False) as client:
+        methods = (await client.initialize(**capabilities))["authMethods"]
     assert [method.get("type", "agent") for method in methods] == (
         ["agent", "terminal"] if advertised else ["agent"]
     )
@@ -153,39 +159,39 @@ def auth(version: int) -> tuple[str, str]:
 
 
 async def logged_out(client: Client) -> None:
-    assert await client.ask(auth(client.version)[1]) == {}
+    assert await client.request(auth(client.version)[1]) == {}
 
 
-async def test_after_a_logout_one_must_log_in_again(house: House, version: int) -> None:
-    async with house.inside(version) as client:
-        id = await client.new(house.directory)
+async def test_logout_requires_a_new_login(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(version) as client:
+        id = await client.new_session(testbed.directory)
         await logged_out(client)
-        assert (await client.refusal("session/new", {"cwd": "/"})).code == -32000
-        assert (await client.refusal("session/list")).code == -32000
+        assert (await client.request_error("session/new", {"cwd": "/"})).code == -32000
+        assert (await client.request_error("session/list")).code == -32000
         login = auth(version)[0]
-        assert await client.ask(login, {"methodId": "segue-local"}) == {}
-        rows = (await client.ask("session/list"))["sessions"]
+        assert await client.request(login, {"methodId": "segue-local"}) == {}
+        rows = (await client.request("session/list"))["sessions"]
         assert [row["sessionId"] for row in rows] == [id]
-        # It was closed with the logout.
-        refused = await client.refusal("session/prompt", client.prompting(id, "hello"))
+        # The logout closed the session.
+        refused = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
         assert refused.code == -32002
 
 
 @pytest.mark.parametrize("method", ["nonsense", "segue-terminal", ""])
-async def test_only_the_method_that_needs_no_terminal_can_be_asked_for(
-    house: House, version: int, method: str
+async def test_client_cannot_request_a_terminal_login(
+    testbed: AcpTestbed, version: int, method: str
 ) -> None:
-    async with house.inside(version) as client:
-        refused = await client.refusal(auth(version)[0], {"methodId": method})
+    async with testbed.connect_in_process(version) as client:
+        refused = await client.request_error(auth(version)[0], {"methodId": method})
         assert refused.code == -32602
 
 
-async def test_a_version_has_no_method_of_the_other(house: House, version: int) -> None:
+async def test_methods_of_the_other_version_do_not_exist(testbed: AcpTestbed, version: int) -> None:
     others = {
         1: ["auth/login", "auth/logout"],
         2: ["authenticate", "logout", "session/set_mode"],
     }
-    async with house.inside(version) as client:
+    async with testbed.connect_in_process(version) as client:
         for method in others[version]:
-            refused = await client.refusal(method, {"methodId": "x", "modeId": "x"})
+            refused = await client.request_error(method, {"methodId": "x", "modeId": "x"})
             assert (refused.code, refused.data) == (-32601, {"method": method})

@@ -1,4 +1,4 @@
-"""MCP servers that a client names: connected, called, reported when they fail, and released."""
+"""MCP servers of a client: connected, called, reported when they fail, and stopped."""
 
 import asyncio
 import sys
@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.interfaces.acp.harness import Client
-from tests.interfaces.acp.testbed import House
+from tests.interfaces.acp.testbed import AcpTestbed
 
 PROGRAM = str(Path(__file__).parent / "programs" / "adder.py")
 
@@ -22,8 +22,8 @@ def stdio(version: int, name: str = "adder", **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def over_http() -> AsyncIterator[str]:
-    """The address of a server on this machine."""
+async def http_server() -> AsyncIterator[str]:
+    """Start an MCP server over HTTP, and return its URL."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, PROGRAM, "http", stdout=asyncio.subprocess.PIPE
     )
@@ -37,65 +37,65 @@ async def over_http() -> AsyncIterator[str]:
 
 
 async def call(client: Client, id: str, tool: str, arguments: str = "") -> tuple[str, str]:
-    """What the demo agent gets from a tool: a status and a text."""
+    """Have the demo agent call a tool, and return the status and text of the result."""
     before = len(client.log)
-    await client.run(id, f"/mcp adder {tool} {arguments}")
+    await client.run_prompt(id, f"/mcp adder {tool} {arguments}")
     result = [u.body for u in client.updates(before) if u.kind == "tool_call_update"][-1]
     return result["status"], result["content"][0]["content"]["text"]
 
 
-async def test_a_tool_of_a_stdio_server_is_called(house: House, version: int) -> None:
-    async with house.inside(version) as client:
-        id = await client.new(house.directory, mcpServers=[stdio(version)])
+async def test_agent_calls_a_tool_of_a_stdio_server(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(version) as client:
+        id = await client.new_session(testbed.directory, mcpServers=[stdio(version)])
         assert await call(client, id, "add", '{"a": 2, "b": 40}') == ("completed", "42")
-        assert await call(client, id, "place") == ("completed", str(house.directory))
+        assert await call(client, id, "place") == ("completed", str(testbed.directory))
         status, text = await call(client, id, "fail")
         assert status == "failed" and "fail" in text
         status, text = await call(client, id, "nonsense")
         assert status == "failed"
-        # Another session has nothing of it.
-        other = await client.new(house.directory)
+        # Another session does not get the server.
+        other = await client.new_session(testbed.directory)
         status, text = await call(client, other, "add", '{"a": 2, "b": 40}')
         assert status == "failed" and "no MCP server named 'adder'" in text
 
 
-async def test_a_tool_of_an_http_server_is_called_with_the_client_s_headers(
-    house: House, version: int
+async def test_agent_calls_a_tool_of_an_http_server_with_headers(
+    testbed: AcpTestbed, version: int
 ) -> None:
-    async with over_http() as url, house.inside(version) as client:
+    async with http_server() as url, testbed.connect_in_process(version) as client:
         headers = [{"name": "x-key", "value": "only-for-you"}]
         server = {"type": "http", "name": "adder", "url": url, "headers": headers}
-        id = await client.new("/", mcpServers=[server])
+        id = await client.new_session("/", mcpServers=[server])
         assert await call(client, id, "add", '{"a": 2, "b": 40}') == ("completed", "42")
         assert await call(client, id, "secret") == ("completed", "only-for-you")
 
 
-async def test_a_server_is_released_with_its_session_and_not_restored(house: House) -> None:
-    async with house.inside(2) as client:
-        id = await client.new("/", mcpServers=[stdio(2)])
+async def test_close_stops_the_mcp_servers_of_a_session(testbed: AcpTestbed) -> None:
+    async with testbed.connect_in_process(2) as client:
+        id = await client.new_session("/", mcpServers=[stdio(2)])
         _, pid = await call(client, id, "process")
         assert psutil.pid_exists(int(pid))
-        await client.ask("session/close", {"sessionId": id})
+        await client.request("session/close", {"sessionId": id})
         assert not psutil.pid_exists(int(pid))
-        await client.open("resume", id, "/")
+        await client.open_session("resume", id, "/")
         status, text = await call(client, id, "add", "{}")
         assert status == "failed" and "no MCP server" in text
 
 
-async def test_opening_anew_replaces_the_servers(house: House) -> None:
-    async with house.inside(1) as client:
-        id = await client.new("/", mcpServers=[stdio(1)])
+async def test_reopening_replaces_the_mcp_servers(testbed: AcpTestbed) -> None:
+    async with testbed.connect_in_process(1) as client:
+        id = await client.new_session("/", mcpServers=[stdio(1)])
         _, before = await call(client, id, "process")
-        await client.open("load", id, "/", mcpServers=[stdio(1)])
+        await client.open_session("load", id, "/", mcpServers=[stdio(1)])
         _, after = await call(client, id, "process")
         assert before != after and not psutil.pid_exists(int(before))
-        fork = (await client.open("fork", id, "/"))["sessionId"]
+        fork = (await client.open_session("fork", id, "/"))["sessionId"]
         status, _ = await call(client, fork, "add", "{}")
         assert status == "failed"
 
 
-async def test_a_server_that_fails_is_reported_while_the_session_opens(
-    house: House, version: int
+async def test_failed_mcp_server_is_reported_and_the_session_opens(
+    testbed: AcpTestbed, version: int
 ) -> None:
     broken = [
         stdio(version, "absent", command="/no/such/program", args=[]),
@@ -103,9 +103,9 @@ async def test_a_server_that_fails_is_reported_while_the_session_opens(
         {"type": "http", "name": "closed", "url": "http://127.0.0.1:9/mcp", "headers": []},
     ]
     wanted = {"clientCapabilities": {"session": {"notices": {}}}} if version == 1 else {}
-    async with house.inside(version, greet=False) as client:
+    async with testbed.connect_in_process(version, initialize=False) as client:
         await client.initialize(**wanted)
-        id = await client.new("/", mcpServers=[*broken, stdio(version)])
+        id = await client.new_session("/", mcpServers=[*broken, stdio(version)])
         notices = [update.body for update in client.updates() if update.kind == "notice"]
         assert {notice["severity"] for notice in notices} == {"warning"}
         for name in ("absent", "silent", "closed"):
@@ -130,47 +130,47 @@ async def test_a_server_that_fails_is_reported_while_the_session_opens(
     ],
     ids=str,
 )
-async def test_a_server_that_is_described_wrongly_keeps_the_session_from_opening(
-    house: House, version: int, servers: Any
+async def test_invalid_mcp_server_is_rejected(
+    testbed: AcpTestbed, version: int, servers: Any
 ) -> None:
-    async with house.inside(version) as client:
-        id = await client.new("/")
+    async with testbed.connect_in_process(version) as client:
+        id = await client.new_session("/")
         for method in ("new", "load", "resume", "fork"):
             params = {"sessionId": id, "cwd": "/", "mcpServers": servers}
-            assert (await client.refusal(f"session/{method}", params)).code == -32602
-        assert len((await client.ask("session/list"))["sessions"]) == 1
+            assert (await client.request_error(f"session/{method}", params)).code == -32602
+        assert len((await client.request("session/list"))["sessions"]) == 1
 
 
-async def test_secrets_are_used_and_never_kept_or_shown(house: House) -> None:
+async def test_secrets_of_mcp_servers_are_not_stored_or_shown(testbed: AcpTestbed) -> None:
     secret = "hunter2-and-more"
-    async with house.child(2) as (client, _):
+    async with testbed.connect_child(2) as (client, _):
         env = [{"name": "SECRET", "value": secret}]
-        id = await client.new("/", mcpServers=[stdio(2, env=env)])
+        id = await client.new_session("/", mcpServers=[stdio(2, env=env)])
         status, text = await call(client, id, "add", '{"a": 1, "b": 1}')
         assert (status, text) == ("completed", "2")
-        listed = str(await client.ask("session/list"))
+        listed = str(await client.request("session/list"))
         replayed = str(await client.replay(id, "/"))
         assert secret not in listed + replayed + str(client.log)
-    for path in house.data.rglob("*"):
+    for path in testbed.data.rglob("*"):
         assert path.is_dir() or secret.encode() not in path.read_bytes()
 
 
-async def test_no_server_is_left_when_the_client_goes_away(house: House) -> None:
-    async with house.child(1) as (client, _):
-        id = await client.new("/", mcpServers=[stdio(1)])
+async def test_disconnect_stops_the_mcp_servers(testbed: AcpTestbed) -> None:
+    async with testbed.connect_child(1) as (client, _):
+        id = await client.new_session("/", mcpServers=[stdio(1)])
         _, pid = await call(client, id, "process")
-        await client.begin(id, "/say begun\n/wait 60")
+        await client.start_prompt(id, "/say begun\n/wait 60")
     assert not psutil.pid_exists(int(pid))
 
 
-async def test_a_session_that_is_given_up_while_it_connects_is_not_made(house: House) -> None:
-    async with house.inside(2) as client:
+async def test_cancelled_new_request_creates_no_session(testbed: AcpTestbed) -> None:
+    async with testbed.connect_in_process(2) as client:
         server = stdio(2, args=["-c", "import time; time.sleep(60)"])
-        request = await client.post("session/new", {"cwd": "/", "mcpServers": [server]})
+        request = await client.send_request("session/new", {"cwd": "/", "mcpServers": [server]})
         await asyncio.sleep(0.2)
-        await client.tell("$/cancel_request", {"requestId": request})
+        await client.notify("$/cancel_request", {"requestId": request})
         with pytest.raises(Exception, match="-32800"):
-            await client.answer(request)
-        assert await client.ask("session/list") == {"sessions": []}
+            await client.wait_response(request)
+        assert await client.request("session/list") == {"sessions": []}
         children = psutil.Process().children(recursive=True)
         assert not [child for child in children if "time.sleep(60)" in " ".join(child.cmdline())]

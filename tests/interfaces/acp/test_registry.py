@@ -1,25 +1,25 @@
-"""agent.json: what the ACP registry asks of an entry."""
+"""agent.json: the requirements of the ACP registry."""
 
 import json
 import re
 import tomllib
 from pathlib import Path
 
-from tests.interfaces.acp.testbed import House
+from tests.interfaces.acp.testbed import AcpTestbed
 
 ROOT = Path(__file__).parent.parent.parent.parent
 ENTRY = json.loads((ROOT / "agent.json").read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def test_it_has_what_every_entry_has_and_nothing_unknown() -> None:
+def test_registry_entry_has_the_known_fields() -> None:
     required = {"id", "name", "version", "description", "distribution"}
     assert required <= set(ENTRY) <= required | {"repository", "authors", "license", "icon"}
     assert re.fullmatch(r"[a-z][a-z0-9-]*", ENTRY["id"])
     assert all(isinstance(ENTRY[name], str) and ENTRY[name] for name in ("name", "description"))
 
 
-def test_its_version_is_the_project_s_and_pinned() -> None:
+def test_registry_entry_pins_the_project_s_version() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", ENTRY["version"])
     assert ENTRY["version"] == PROJECT["version"]
     assert ENTRY["license"] == PROJECT["license"]
@@ -28,10 +28,10 @@ def test_its_version_is_the_project_s_and_pinned() -> None:
     }
 
 
-async def test_what_it_starts_offers_a_way_to_log_in(house: House) -> None:
-    """As the registry tries it: a client with terminals, in an empty home."""
+async def test_registry_command_offers_a_login_method(testbed: AcpTestbed) -> None:
+    """Run the command as the registry does: with terminals, in an empty home directory."""
     words = ("-m", "segue", *ENTRY["distribution"]["uvx"]["args"])
-    async with house.child(1, program=words, greet=False) as (client, _):
+    async with testbed.connect_child(1, command=words, initialize=False) as (client, _):
         capabilities = {"auth": {"terminal": True}}
         methods = (await client.initialize(clientCapabilities=capabilities))["authMethods"]
         kinds = [method.get("type", "agent") for method in methods]

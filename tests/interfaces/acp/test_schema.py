@@ -1,4 +1,4 @@
-"""The judge of our messages: it lets through what the protocol has, and nothing else."""
+"""The schema check of the harness accepts valid messages only."""
 
 import pytest
 
@@ -21,25 +21,30 @@ GOOD = [
 BAD = [
     ("a variant without its field", 2, update(sessionUpdate="agent_message", content=[]), None),
     ("a field of another type", 1, update(sessionUpdate="session_info_update", title=3), None),
-    ("a field nobody knows", 1, update(sessionUpdate="session_info_update", name="x"), None),
+    ("an unknown field", 1, update(sessionUpdate="session_info_update", name="x"), None),
     ("a variant of the other version", 1, update(sessionUpdate="state_update", state="x"), None),
     ("a time without a zone", 2, update(sessionUpdate="session_info_update", updatedAt="x"), None),
     ("a null result", 1, {"jsonrpc": "2.0", "id": 1, "result": None}, "session/close"),
     ("another method's result", 2, {"jsonrpc": "2.0", "id": 1, "result": {}}, "session/prompt"),
     ("an answer to nothing", 1, {"jsonrpc": "2.0", "id": 1, "result": {}}, None),
-    ("a stray field beside the result", 1, {"jsonrpc": "2.0", "id": 1, "result": {}, "x": 1}, "x"),
+    (
+        "an extra field next to the result",
+        1,
+        {"jsonrpc": "2.0", "id": 1, "result": {}, "x": 1},
+        "x",
+    ),
     ("an unknown method", 2, {"jsonrpc": "2.0", "id": 1, "method": "fs/read", "params": {}}, None),
     ("a method of the other version", 2, {"jsonrpc": "2.0", "id": 1, "result": {}}, "logout"),
 ]
 
 
 @pytest.mark.parametrize(("version", "message", "answers"), GOOD)
-def test_what_the_protocol_has_passes(version: int, message: object, answers: str | None) -> None:
+def test_valid_messages_pass_the_schema(version: int, message: object, answers: str | None) -> None:
     check(version, message, answers)
 
 
 @pytest.mark.parametrize(("why", "version", "message", "answers"), BAD, ids=lambda each: str(each))
-def test_what_it_has_not_fails(
+def test_invalid_messages_fail_the_schema(
     why: str, version: int, message: object, answers: str | None
 ) -> None:
     with pytest.raises((AssertionError, ValueError)):

@@ -1,4 +1,4 @@
-"""Sessions that another tool keeps: listed and read in place, and continued as a fork."""
+"""Read-only sessions of another tool: listed, read in place, and prompted after a fork."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,17 +9,17 @@ from segue.model.event import AgentMessage, Created, UserMessage
 from segue.testing.source import MemorySource
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client
-from tests.interfaces.acp.testbed import House
+from tests.interfaces.acp.testbed import AcpTestbed
 
 SAID = [("user", "Why is it slow?"), ("agent", "Nothing is cached.")]
 
 
 @asynccontextmanager
 async def with_source(
-    house: House, version: int
+    testbed: AcpTestbed, version: int
 ) -> AsyncIterator[tuple[Client, MemorySource, str]]:
     source = MemorySource()
-    async with house.inside(version, sources=[source]) as client:
+    async with testbed.connect_in_process(version, sources=[source]) as client:
         made = await source.add(
             ids.new_id(),
             [
@@ -31,45 +31,51 @@ async def with_source(
         yield client, source, made.id
 
 
-async def test_it_is_listed_among_our_own_and_says_whose_it_is(house: House, version: int) -> None:
-    async with with_source(house, version) as (client, _, id):
-        own = await client.new("/p")
-        rows = (await client.ask("session/list", {"cwd": "/p"}))["sessions"]
+async def test_session_of_a_source_is_listed_with_its_source(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with with_source(testbed, version) as (client, _, id):
+        own = await client.new_session("/p")
+        rows = (await client.request("session/list", {"cwd": "/p"}))["sessions"]
         assert {row["sessionId"]: row["_meta"]["source"] for row in rows} == {
             id: "memory",
             own: "segue",
         }
 
 
-async def test_it_is_replayed_and_followed_but_takes_no_prompts(house: House, version: int) -> None:
-    async with with_source(house, version) as (client, source, id):
+async def test_read_only_session_is_replayed_and_followed_but_not_prompted(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with with_source(testbed, version) as (client, source, id):
         assert conversation(await client.replay(id, "/p")) == SAID
         await source.grow(id, [AgentMessage(content=as_content("And now it is."))])
-        await client.until(lambda update: "And now it is." in str(update.body))
-        refused = await client.refusal("session/prompt", client.prompting(id, "hello"))
+        await client.wait_for_update(lambda update: "And now it is." in str(update.body))
+        refused = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
         assert refused.code == -32602 and "fork" in refused.message
-        await client.tell("session/cancel", {"sessionId": id})
-        assert await client.ask("session/close", {"sessionId": id}) == {}
+        await client.notify("session/cancel", {"sessionId": id})
+        assert await client.request("session/close", {"sessionId": id}) == {}
 
 
-async def test_a_fork_of_it_goes_on(house: House, version: int) -> None:
-    async with with_source(house, version) as (client, _, id):
-        fork = (await client.open("fork", id, "/p"))["sessionId"]
-        await client.run(fork, "/history")
+async def test_fork_of_a_read_only_session_can_be_prompted(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with with_source(testbed, version) as (client, _, id):
+        fork = (await client.open_session("fork", id, "/p"))["sessionId"]
+        await client.run_prompt(fork, "/history")
         said = conversation(await client.replay(fork, "/p"))
         assert said[:2] == SAID
         assert said[-1] == ("agent", "Before this turn: 1 messages of yours, 1 of mine.")
 
 
-async def test_it_is_renamed_archived_and_deleted_without_touching_the_tool_s_files(
-    house: House, version: int
+async def test_editing_a_read_only_session_does_not_change_its_files(
+    testbed: AcpTestbed, version: int
 ) -> None:
-    async with with_source(house, version) as (client, _, id):
-        await client.ask("session/set_title", {"sessionId": id, "title": "Slow"})
-        (row,) = (await client.ask("session/list"))["sessions"]
+    async with with_source(testbed, version) as (client, _, id):
+        await client.request("session/set_title", {"sessionId": id, "title": "Slow"})
+        (row,) = (await client.request("session/list"))["sessions"]
         assert row["title"] == "Slow"
-        await client.ask("session/archive", {"sessionId": id})
-        assert (await client.ask("session/list"))["sessions"] == []
-        await client.ask("session/unarchive", {"sessionId": id})
-        await client.ask("session/delete", {"sessionId": id})
-        assert (await client.ask("session/list", {"archived": "include"}))["sessions"] == []
+        await client.request("session/archive", {"sessionId": id})
+        assert (await client.request("session/list"))["sessions"] == []
+        await client.request("session/unarchive", {"sessionId": id})
+        await client.request("session/delete", {"sessionId": id})
+        assert (await client.request("session/list", {"archived": "include"}))["sessions"] == []

@@ -1,4 +1,4 @@
-"""A store on disk with clients at its ACP door: inside this process, or at a child's pipes."""
+"""A store on disk with ACP clients, connected to this process or to a child process."""
 
 import asyncio
 import os
@@ -16,85 +16,85 @@ from segue.sources.base import Source
 from segue.store.sqlite import SQLiteStore
 from tests.interfaces.acp.harness import SECONDS, Client
 
-_FEW = 8  # messages between two ends of a line in memory, so that writers are held up
+MAX_QUEUED_LINES = 8  # in each direction; a small number, so that writers have to wait
 
 
-class Twin:
-    """The two ends of a connection in memory: the agent's is a Reader and a Writer."""
+class MemoryTransport:
+    """A connection in memory. The server uses it as Reader and Writer, the client as Transport."""
 
     def __init__(self) -> None:
-        self._there: asyncio.Queue[bytes] = asyncio.Queue(_FEW)
-        self._back: asyncio.Queue[bytes] = asyncio.Queue(_FEW)
+        self._to_server: asyncio.Queue[bytes] = asyncio.Queue(MAX_QUEUED_LINES)
+        self._to_client: asyncio.Queue[bytes] = asyncio.Queue(MAX_QUEUED_LINES)
 
     async def send(self, line: bytes) -> None:
-        await self._there.put(line)
+        await self._to_server.put(line)
 
     async def receive(self) -> bytes:
-        return await self._back.get()
+        return await self._to_client.get()
 
-    async def hang_up(self) -> None:
-        await self._there.put(b"")
+    async def disconnect(self) -> None:
+        await self._to_server.put(b"")
 
     async def read_line(self) -> bytes:
-        return await self._there.get()
+        return await self._to_server.get()
 
     async def write(self, data: bytes) -> None:
         if not data:
             raise Disconnected
-        await self._back.put(data)
+        await self._to_client.put(data)
 
 
-class Pipes:
-    """The pipes of a child process."""
+class PipeTransport:
+    """The standard input and output of a child process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None and process.stdout is not None
-        self._in, self._out = process.stdin, process.stdout
+        self._stdin, self._stdout = process.stdin, process.stdout
 
     async def send(self, line: bytes) -> None:
-        self._in.write(line)
-        await self._in.drain()
+        self._stdin.write(line)
+        await self._stdin.drain()
 
     async def receive(self) -> bytes:
-        return await self._out.readline()
+        return await self._stdout.readline()
 
 
-class House:
-    """A data directory, and who comes to it."""
+class AcpTestbed:
+    """A data directory, and clients of ACP servers that use it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.data = directory / "data"
 
     def hub(self, **options: Any) -> Hub:
-        """A hub of its own over the store, as another process would have."""
+        """Return a new hub over the store, as another process would open it."""
         self.data.mkdir(exist_ok=True)
         return Hub(SQLiteStore.open(self.data / "segue.db"), self.data, **options)
 
     @asynccontextmanager
-    async def inside(
+    async def connect_in_process(
         self,
         version: int,
         *,
-        greet: bool = True,
+        initialize: bool = True,
         workspace: str = "local",
         sources: Sequence[Source] = (),
         **options: Any,
     ) -> AsyncIterator[Client]:
-        """A client of a door in this process, with a hub of its own."""
-        twin = Twin()
+        """Connect a client to a server in this process, which has its own hub."""
+        transport = MemoryTransport()
         principal = Principal(workspace=workspace, local=True)
 
-        async def opened() -> Hub:
+        async def open_hub() -> Hub:
             return self.hub(sources=sources)
 
-        serving = asyncio.create_task(serve(opened, principal, twin, twin, **options))
-        client = Client(twin, version)
+        serving = asyncio.create_task(serve(open_hub, principal, transport, transport, **options))
+        client = Client(transport, version)
         try:
-            if greet:
+            if initialize:
                 await client.initialize()
             yield client
-            await twin.hang_up()
+            await transport.disconnect()
             async with asyncio.timeout(SECONDS):
                 await serving
         finally:
@@ -103,19 +103,22 @@ class House:
             await client.end()
 
     @asynccontextmanager
-    async def child(
+    async def connect_child(
         self,
         version: int,
         *arguments: str,
-        greet: bool = True,
-        program: tuple[str, ...] | None = None,
+        initialize: bool = True,
+        command: tuple[str, ...] | None = None,
         stderr: bytes | None = b"",
     ) -> AsyncIterator[tuple[Client, asyncio.subprocess.Process]]:
-        """A client of a real `segue acp`, or of another program; it must end well and quietly."""
-        words = program or ("-m", "segue", "acp", "--data-dir", str(self.data), *arguments)
+        """Connect a client to `segue acp`, or to the Python program with arguments `command`.
+
+        The process must end with exit code 0 and write `stderr`, unless that is None.
+        """
+        command = command or ("-m", "segue", "acp", "--data-dir", str(self.data), *arguments)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *words,
+            *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -124,20 +127,20 @@ class House:
             limit=1 << 26,
         )
         assert process.stdin is not None and process.stderr is not None
-        complaints = asyncio.create_task(process.stderr.read())
-        client = Client(Pipes(process), version)
+        stderr_reader = asyncio.create_task(process.stderr.read())
+        client = Client(PipeTransport(process), version)
         try:
-            if greet:
+            if initialize:
                 await client.initialize()
             yield client, process
             process.stdin.close()
             async with asyncio.timeout(SECONDS):
-                code = await process.wait()
-            said = await complaints
-            assert stderr is None or (code, said) == (0, stderr)
+                exit_code = await process.wait()
+            output = await stderr_reader
+            assert stderr is None or (exit_code, output) == (0, stderr)
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-            await complaints
+            await stderr_reader
             await client.end()

@@ -1,7 +1,7 @@
-"""An MCP server: on its standard streams, or with `http` on a port of its own, which it prints.
+"""An MCP server over standard streams, or with `http` over a free port, which it prints.
 
-With `http TOKEN` it wants that token from whoever calls; `POST /token` gives it to those who have
-the refresh token `again`, whose form it prints.
+With `http TOKEN` it requires that bearer token. `POST /token` prints the form of the request, and
+returns the token for the refresh token `again`.
 """
 
 import os
@@ -21,7 +21,7 @@ def add(a: int, b: int) -> int:
 
 @server.tool()
 def secret() -> str:
-    """What it was given to keep."""
+    """Return the secret that the server received."""
     return os.environ.get("SECRET", "") or " ".join(seen)
 
 
@@ -37,7 +37,7 @@ def process() -> int:
 
 @server.tool()
 def fail() -> str:
-    raise RuntimeError("as it was told to")
+    raise RuntimeError("failed on request")
 
 
 def bearer(token: str) -> tuple[bytes, bytes]:
