@@ -67,7 +67,6 @@ NOT_YET_CLEAN = (
     "tests/conftest.py",
     "tests/faults/*",
     "tests/faults/children/*",
-    "tests/hub/*",
     "tests/interfaces/rest/*",
     "tests/interfaces/web/*",
     "tests/model/*",
