@@ -137,7 +137,7 @@ class View:
         return [shown async for shown in self._show(event, event.body, before)]
 
     def delta(self, delta: Delta, wanted: frozenset[str]) -> Iterator[Shown]:
-        """A piece of a message that is being written. Thoughts are announced, not told."""
+        """Yield the events of a delta. Thinking is announced without its text."""
         kind = "agent.thinking" if delta.kind == "thought" else "agent.message"
         if kind not in wanted or delta.kind == "output":
             return
@@ -183,7 +183,7 @@ class View:
                     yield shown
             case ModelAsked():
                 yield _event(event, "span.model_request_start")
-            # A request of which nobody told the beginning is no span; the session's usage has it.
+            # A request without a recorded start has no span. The session's usage includes it.
             case ModelCalled(asked=str(asked)):
                 yield _event(
                     event,
@@ -222,7 +222,7 @@ class View:
         elif call is not None and call.custom:
             kind, name = "user.custom_tool_result", "custom_tool_use_id"
         elif "rest" in body.extra or (call is not None and call.extra.get(RUN_BY_OTHERS)):
-            # Given through this door, or there was none and nobody is to come up with one.
+            # A client sent it through this API, or a client was to send it and did not.
             kind = "user.tool_result"
         return _event(
             event,
@@ -234,12 +234,12 @@ class View:
 
     async def _confirmation(self, event: Event, body: PermissionAnswered) -> Shown | None:
         asked = await self._lookups.asked(body.ask_id)
-        if asked is None or body.option is None:  # nobody said anything: it was withdrawn
+        if asked is None or body.option is None:  # withdrawn without an answer
             return None
         kind = next((option.kind for option in asked.options if option.id == body.option), "reject")
         allowed = kind.startswith("allow")
         if allowed and body.input is not None and asked.call_id is not None:
-            # With another input, which whoever runs it elsewhere does not know of.
+            # The changed input is unknown to the worker that runs the tool.
             call = await self._lookups.called(asked.call_id, event.seq)
             allowed = call is None or RUN_BY_OTHERS not in call.extra
         return _event(
@@ -296,8 +296,8 @@ class View:
                 # Questions, and tool calls whose results are to come from outside.
                 asks = [(waited, await self._lookups.asked(waited)) for waited in body.pending]
                 about = [call_id_of(waited) if a is None else tool_id(a) for waited, a in asks]
-                spelt = [ids.format_id("sevt", id) for id in about]
-                reason = {"type": "requires_action", "event_ids": spelt}
+                event_ids = [ids.format_id("sevt", id) for id in about]
+                reason = {"type": "requires_action", "event_ids": event_ids}
             case "error":
                 reason = {"type": "retries_exhausted"}
             case "budget_reached":

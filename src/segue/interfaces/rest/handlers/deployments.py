@@ -74,7 +74,7 @@ class Update(requests.Body, frozen=True):
 
 
 class Manual(Out, frozen=True, tag_field="type", tag="manual"):
-    """Somebody asked for it."""
+    """On request of a client."""
 
 
 class PausingError(Out, frozen=True):

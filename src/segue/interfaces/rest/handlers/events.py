@@ -91,12 +91,12 @@ async def page(
         following = await paging.encode_page(
             request, of, after[0], str(after[1]), descending=descending
         )
-    told = found[:limit]
-    if any(ends_turn(item) for _, _, item in told):  # the caller knows now
+    page = found[:limit]
+    if any(ends_turn(item) for _, _, item in page):  # the client receives the turn's end
         await request.app.stream_acks.record(
-            request.principal, session.id, max(seq for seq, _, _ in told)
+            request.principal, session.id, max(seq for seq, _, _ in page)
         )
-    return {"data": [shown for _, _, shown in told], "next_page": following}
+    return {"data": [shown for _, _, shown in page], "next_page": following}
 
 
 def _types(request: RestRequest) -> frozenset[str]:

@@ -234,7 +234,7 @@ async def content(request: RestRequest) -> Response:
     name = quote(record.body["filename"].encode("utf-8", "replace"))
     headers = {
         "content-length": str(record.body["size"]),
-        # What somebody uploaded is not to be run by a browser that is shown it.
+        # A browser must not run an uploaded file as a page.
         "content-disposition": f"attachment; filename*=UTF-8''{name}",
         "x-content-type-options": "nosniff",
     }

@@ -90,7 +90,7 @@ def view(request: RestRequest, default: View) -> View:
 
 
 def actor(request: RestRequest) -> dict[str, Any] | None:
-    """Who changes something: a key. The local user is nobody that this dialect can name."""
+    """Return the API key that changes a memory; None for the local user, who has no key."""
     key = request.principal.key_id
     return key and {"type": "api_actor", "api_key_id": ids.format_id("apikey", key)}  # type: ignore[return-value]
 

@@ -95,12 +95,13 @@ async def list_(request: RestRequest) -> Page[MemoryVersion]:
     memory, key = params.text("memory_id"), params.text("api_key_id")
     wanted = None if memory is None else ids.parse(memory, "mem") or ""
     operation = params.choice("operation", "", "created", "modified", "deleted")
-    session, nobody = params.text("session_id"), params.text("service_account_id")
+    session = params.text("session_id")
+    service_account = params.text("service_account_id")  # matches no version: none exist here
 
     def keep(record: Record) -> bool:
         by = record.body.get("by") or {}
         return (
-            not nobody
+            not service_account
             and (wanted is None or record.body["memory"] == wanted)
             and (key is None or by.get("api_key_id") == key)
             and (session is None or by.get("session_id") == session)

@@ -33,7 +33,7 @@ class Models(Out, frozen=True):
 
 _DEMO = Model(
     id=DEMO_MODEL,
-    display_name="The demo agent: no model, it repeats what it is told",
+    display_name="The demo agent: no model, it repeats its input",
     created_at="2026-01-01T00:00:00Z",
 )
 

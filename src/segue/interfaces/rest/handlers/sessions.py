@@ -224,7 +224,7 @@ async def update(request: RestRequest) -> SessionOut:
         )
     if info != InfoChanged():
         session = await request.hub.editor.set_info(request.principal, session.id, info)
-    if not isinstance(given.budget, UnsetType):  # the last, since work may go on with it
+    if not isinstance(given.budget, UnsetType):  # last, since this can resume a turn
         session = await request.hub.turns.set_budget(
             request.principal, session.id, cost_limit(given.budget)
         )
@@ -269,7 +269,7 @@ async def archive(request: RestRequest) -> SessionOut:
 
 
 async def delete(request: RestRequest) -> SessionDeleted:
-    """For good, but for what another tool keeps: its files go to the trash beside them."""
+    """Delete a session permanently; move a session of a source to the trash."""
     session = await request.session()
     kept = await request.hub.sessions.owner(request.principal, session.id) is not None
     try:

@@ -1,6 +1,6 @@
-"""Threads: the primary one, which is the session seen from inside, and those of other agents.
+"""Threads of a session: the primary thread, and those of agents that its agent called.
 
-The latter are what a session's agent had others do, where the tool that keeps it tells.
+The latter exist in sessions of sources that record them.
 """
 
 from __future__ import annotations

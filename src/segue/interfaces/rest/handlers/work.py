@@ -18,7 +18,7 @@ from segue.model.record import Record
 
 _LOOK_SECONDS = 0.1
 _PATIENCE_MS = 5000
-_TTLS = (10, 3600)  # seconds; what a worker wishes beyond is brought within
+_TTLS = (10, 3600)  # seconds; other values are clamped to this range
 
 State = Literal["queued", "starting", "active", "stopping", "stopped"]
 
@@ -176,7 +176,7 @@ async def stats(request: RestRequest) -> Stats:
         depth=len(waiting) - pending,
         pending=pending,
         oldest_queued_at=oldest,
-        workers_polling=None,  # nobody counts them
+        workers_polling=None,  # not counted
     )
 
 

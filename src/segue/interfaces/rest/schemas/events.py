@@ -88,7 +88,7 @@ class AgentMessage(EventShape, frozen=True, tag="agent.message"):
 
 
 class AgentThinking(EventShape, frozen=True, tag="agent.thinking"):
-    """That it thought. What, is not told."""
+    """The agent was thinking. The text is not shown."""
 
 
 class AlwaysAllow(Shape, frozen=True, tag="always_allow"):
@@ -146,7 +146,7 @@ class ContextCompacted(EventShape, frozen=True, tag="agent.thread_context_compac
 
 
 class StatusRunning(EventShape, frozen=True, tag="session.status_running"):
-    """A turn has begun, or goes on."""
+    """A turn has begun or was resumed."""
 
 
 class StatusRescheduled(EventShape, frozen=True, tag="session.status_rescheduled"):

@@ -100,7 +100,7 @@ def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) ->
         session.title,
         session.metadata,
         [ids.format_id("vlt", id) for id in session.vault_ids] if session.vault_ids else [],
-        None if deployment is None else _spelt("depl", deployment),
+        None if deployment is None else _cached_id("depl", deployment),
         session.resources,
         [_outcome(outcome) for outcome in session.outcomes] if session.outcomes else [],
         session.status if archived is None else "terminated",
@@ -133,8 +133,8 @@ class SessionEncoder:
     ) -> msgspec.Raw | SessionOut:
         if session.running_since is not None:
             return show(session, agent, environment_id, now)
-        # A row changes with its last event; a source's, or one whose directory is spelt as the
-        # client spells it, with the others too.
+        # The row of a session changes with its last event. A source's row can also change without
+        # an event, and so can the form in which a client names the directory.
         name = (
             session.workspace,
             session.id,
@@ -216,7 +216,7 @@ def show_thread(session: Session, agent: dict[str, Any], now: int) -> dict[str, 
 def _outcome(outcome: Outcome) -> OutcomeOut:
     done = outcome.completed_at
     return OutcomeOut(
-        _spelt("outc", outcome.outcome_id),
+        _cached_id("outc", outcome.outcome_id),
         outcome.description,
         outcome.iteration,
         outcome.result,
@@ -225,6 +225,6 @@ def _outcome(outcome: Outcome) -> OutcomeOut:
     )
 
 
-def _spelt(prefix: str, id: str) -> str:
+def _cached_id(prefix: str, id: str) -> str:
     known = ids.parse(id)
     return id if known is None else ids.format_id(prefix, known)
