@@ -100,7 +100,7 @@ def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) ->
         session.title,
         session.metadata,
         [ids.format_id("vlt", id) for id in session.vault_ids] if session.vault_ids else [],
-        None if deployment is None else _cached_id("depl", deployment),
+        None if deployment is None else _format_if_valid("depl", deployment),
         session.resources,
         [_outcome(outcome) for outcome in session.outcomes] if session.outcomes else [],
         session.status if archived is None else "terminated",
@@ -216,7 +216,7 @@ def show_thread(session: Session, agent: dict[str, Any], now: int) -> dict[str, 
 def _outcome(outcome: Outcome) -> OutcomeOut:
     done = outcome.completed_at
     return OutcomeOut(
-        _cached_id("outc", outcome.outcome_id),
+        _format_if_valid("outc", outcome.outcome_id),
         outcome.description,
         outcome.iteration,
         outcome.result,
@@ -225,6 +225,7 @@ def _outcome(outcome: Outcome) -> OutcomeOut:
     )
 
 
-def _cached_id(prefix: str, id: str) -> str:
+def _format_if_valid(prefix: str, id: str) -> str:
+    """Return an id with its prefix; an id that is not valid stays as it is."""
     known = ids.parse(id)
     return id if known is None else ids.format_id(prefix, known)
