@@ -369,7 +369,7 @@ async def in_browser(bench: Bench, place: Path, messages: int, rows: int, rounds
 
 
 SHOWN = """() => {
-    const items = document.querySelectorAll('#parts .item');
+    const items = document.querySelectorAll('#chunks .item');
     const last = items[items.length - 1]?.getBoundingClientRect();
     return last && last.top < innerHeight && last.bottom > 0 ? performance.now() : 0;
 }"""
@@ -399,7 +399,7 @@ async def opened(bench: Bench, context: Any, address: str, messages: int, rounds
         if number % 15 == 14:
             await session.send("HeapProfiler.collectGarbage")  # what is kept, not what is left over
             worst = max(worst, weight())
-            most = max(most, await page.locator("#parts .item").count())
+            most = max(most, await page.locator("#chunks .item").count())
     bench.row(
         f"the page's weight while it is read ({most} items in it at most)",
         f"< {PAGE_MB:g} MB",

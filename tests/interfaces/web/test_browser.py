@@ -92,9 +92,9 @@ async def test_searching_while_one_types_leads_to_the_message(house: House) -> N
     hit = page.locator(".item", has_text="the wombat is here").last
     await expect(hit).to_be_in_viewport()
     assert f"/s/{wanted.id}?q=wom&at=" in page.url
-    assert await page.evaluate("CSS.highlights.get('found').size") >= 1
+    assert await page.evaluate("CSS.highlights.get('match').size") >= 1
     await page.goto(f"{house.url}/?q=unheard-of")
-    await expect(page.locator("#list")).to_contain_text("Nothing found")
+    await expect(page.locator("#list")).to_contain_text("No results")
 
 
 async def test_filters_are_chips_that_come_off(house: House) -> None:
@@ -188,7 +188,7 @@ async def test_enter_opens_the_first_result_of_what_was_typed(house: House) -> N
     box = page.get_by_role("searchbox")
     await box.fill("unheard-of")
     await box.press("Enter")
-    await expect(page.locator("#list")).to_contain_text("Nothing found")
+    await expect(page.locator("#list")).to_contain_text("No results")
     assert "/s/" not in page.url
     await box.fill("wombat")
     await box.press("Enter")  # before the search began by itself
@@ -204,7 +204,7 @@ async def test_a_theme_is_chosen_and_kept(house: House) -> None:
     page = await house.window(color_scheme="light")
     colour = "getComputedStyle(document.body).backgroundColor"
     light = await page.evaluate(colour)
-    await page.get_by_role("button", name="Light or dark").click()
+    await page.get_by_role("button", name="Switch between light and dark").click()
     dark = await page.evaluate(colour)
     assert light != dark
     await page.reload()
@@ -225,7 +225,7 @@ async def test_a_page_works_without_a_script(house: House, monkeypatch: pytest.M
     await page.wait_for_url(f"**/s/{session.id}#writing")
     await expect(page.locator(".item.agent").last).to_contain_text("by a form")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
-    coming = page.locator(".notice", has_text="The answer is coming")
+    coming = page.locator(".notice", has_text="The agent is working")
     await expect(coming).to_have_count(0)
     await page.locator("#text").fill("/ask May I?\n/say thanks")
     await page.get_by_role("button", name="Send").click()
@@ -233,12 +233,12 @@ async def test_a_page_works_without_a_script(house: House, monkeypatch: pytest.M
     await expect(page.locator(".permission")).to_contain_text("Asked:")  # and is not asked again
     await expect(page.locator(".item.agent").last).to_contain_text("thanks")
     await page.locator("#text").fill("/wait 60")
-    monkeypatch.setattr(actions, "MOMENT_SECONDS", 0.3)
+    monkeypatch.setattr(actions, "ANSWER_WAIT_SECONDS", 0.3)
     await page.get_by_role("button", name="Send").click()
     monkeypatch.undo()
     await page.get_by_role("button", name="Stop").click()
     await expect(page.locator("#head .status")).to_have_text("idle")
-    monkeypatch.setattr(actions, "MOMENT_SECONDS", 0.3)
+    monkeypatch.setattr(actions, "ANSWER_WAIT_SECONDS", 0.3)
     await page.locator("#text").fill("/wait 1\n/say in the end")
     await page.get_by_role("button", name="Send").click()
     await expect(page.locator(".item.user").last).to_contain_text("in the end")
@@ -250,7 +250,7 @@ async def test_a_page_works_without_a_script(house: House, monkeypatch: pytest.M
     await expect(page.locator(".item.agent").last).to_contain_text("in the end")
     await expect(coming).to_have_count(0)
     await page.goto(house.url)
-    for name in ("Help", "Light or dark"):  # nothing that does nothing
+    for name in ("Help", "Switch between light and dark"):  # nothing that does nothing
         await expect(page.get_by_role("button", name=name)).to_have_count(0)
     house.excuse("401")
     await page.get_by_role("button", name="Sign out").click()

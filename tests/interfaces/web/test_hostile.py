@@ -140,7 +140,7 @@ async def test_pages_and_exports_stay_valid(tmp_path: Path) -> None:
 async def test_a_hostile_transcript_does_nothing_in_a_browser(house: House) -> None:
     id = await hostile(house.hub)
     page = await house.window(f"/s/{id}")
-    await expect(page.locator("#parts .failed")).to_be_attached()
+    await expect(page.locator("#chunks .failed")).to_be_attached()
     await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
     links = await page.locator("#main a").evaluate_all("all => all.map(each => each.protocol)")
     assert set(links) <= {"http:", "https:", "mailto:"}
@@ -149,10 +149,10 @@ async def test_a_hostile_transcript_does_nothing_in_a_browser(house: House) -> N
     await page.goto(f"{house.url}/?q=script")
     await expect(page.locator(".row .snippet")).to_be_attached()
     await page.goto(f"{house.url}/s/{id}/share")
-    await page.get_by_role("button", name="Make a link").click()
+    await page.get_by_role("button", name="Create a link").click()
     link = await page.locator("#link").input_value()
     await page.goto(link)
-    await expect(page.locator("#parts .failed")).to_be_attached()
+    await expect(page.locator("#chunks .failed")).to_be_attached()
     assert await page.evaluate("window.owned") is None
     # `house` refuses requests to anywhere else, and fails for any that was tried.
 
@@ -195,7 +195,7 @@ async def test_of_a_very_long_message_a_page_has_the_beginning(tmp_path: Path) -
         ]
         for body in kept:
             [event] = await site.hub.editor.append(LOCAL, session.id, body)
-            page = await site.get(f"/s/{session.id}/part?number=0")
+            page = await site.get(f"/s/{session.id}/chunks?first=0")
             assert f"/whole/{event.seq}" in page and "the end" not in page
             assert "the end" in await site.get(f"/s/{session.id}/whole/{event.seq}")
         assert len(page) < 3 * MAX_MARKDOWN_CHARACTERS

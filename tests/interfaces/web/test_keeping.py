@@ -107,7 +107,7 @@ async def test_a_link_is_shared_and_revoked(house: House) -> None:
     page = await house.window(f"/s/{session.id}")
     await page.locator("#actions > summary").click()
     await page.get_by_role("link", name="Share…").click()
-    await page.get_by_role("button", name="Make a link").click()
+    await page.get_by_role("button", name="Create a link").click()
     link = await page.locator("#link").input_value()
     reader = await house.stranger()
     await reader.goto(link)
@@ -124,7 +124,7 @@ async def test_a_link_is_shared_and_revoked(house: House) -> None:
     answer = await reader.goto(link.replace(session.id, other.id))
     assert answer is not None and answer.status == 404
     await page.get_by_role("button", name="Revoke the link").click()
-    await expect(page.get_by_role("button", name="Make a link")).to_be_visible()
+    await expect(page.get_by_role("button", name="Create a link")).to_be_visible()
     answer = await reader.goto(link)
     assert answer is not None and answer.status == 404
 
@@ -171,7 +171,7 @@ async def test_a_shared_session_that_is_deleted_says_so_to_its_readers(house: Ho
     await house.hub.turns.run(LOCAL, session.id, "/say second")
     await expect(page.locator(".item.agent")).to_have_count(2)
     await house.hub.editor.trash(LOCAL, session.id)
-    await expect(page.get_by_role("alert")).to_contain_text("or its session deleted")
+    await expect(page.get_by_role("alert")).to_contain_text("or its session was deleted")
 
 
 async def test_help_and_signing_out_are_a_click_away(house: House) -> None:
@@ -209,10 +209,10 @@ async def test_the_command_to_go_on_elsewhere_and_a_link_are_copied(house: House
 async def test_a_new_session_begins_here(house: House) -> None:
     page = await house.window()
     await expect(page.locator("#list")).to_contain_text("No sessions yet")
-    await page.locator("#begin > summary").click()
+    await page.locator("#new > summary").click()
     for width in (house.size[0], 320, 800, 1600):
         await page.set_viewport_size({"width": width, "height": 800})
-        box = await page.locator("#begin .sheet").bounding_box()
+        box = await page.locator("#new .sheet").bounding_box()
         assert box and box["x"] >= 0 and box["x"] + box["width"] <= width
     await page.get_by_label("Directory").first.fill(str(house.directory))
     await page.get_by_role("button", name="New session").click()
@@ -226,7 +226,7 @@ async def test_a_new_session_begins_here(house: House) -> None:
     await page.locator("#text").blur()
     await page.keyboard.press("n")  # from a session that is being read, too
     await expect(page.get_by_label("Directory").first).to_be_focused()
-    await expect(page.locator("#begin .sheet")).to_be_in_viewport()
+    await expect(page.locator("#new .sheet")).to_be_in_viewport()
 
 
 async def test_the_menu_follows_what_happens_elsewhere(house: House) -> None:

@@ -34,7 +34,7 @@ async def test_a_turn_streams_in_and_two_browsers_agree(house: House) -> None:
         await expect(page.locator("#head .status")).to_have_text("running")
     await expect(one.locator("#text")).to_have_value("")
     for page in (one, two):
-        await expect(page.locator("#parts .item.agent")).to_contain_text("word by word")
+        await expect(page.locator("#chunks .item.agent")).to_contain_text("word by word")
         await expect(page.locator("#writing")).to_be_empty()
         await expect(page.locator("#head .status")).to_have_text("idle")
         await expect(page.locator(".item.user")).to_have_count(1)
@@ -48,11 +48,11 @@ async def test_the_agents_questions_are_answered(house: House) -> None:
     question = page.get_by_role("group", name="The agent asks")
     await expect(question).to_contain_text("May I sing?")
     await expect(page.locator("#head .status")).to_have_text("waiting for you")
-    await expect(page.locator("#said")).to_have_text("waiting for you")
+    await expect(page.locator("#announcement")).to_have_text("waiting for you")
     await question.get_by_role("button").first.click()
     await expect(page.locator(".item.agent").last).to_contain_text("done")
     await expect(page.get_by_role("group", name="The agent asks")).to_have_count(0)
-    await expect(page.locator("#said")).to_have_text("The agent is done")
+    await expect(page.locator("#announcement")).to_have_text("The agent is done")
     await expect(page.locator(".permission")).to_contain_text("Asked:")
     await expect(page.locator("details.tool.completed")).to_have_count(1)  # its result came to it
 
@@ -74,7 +74,7 @@ async def test_pictures_are_sent_with_a_message(house: House, tmp_path: Path) ->
     picture.write_bytes(base64.b64decode(examples.picture()))
     (tmp_path / "notes.txt").write_text("no picture")
     await page.locator("#files").set_input_files([picture, tmp_path / "notes.txt"])
-    await expect(page.locator("#toast")).to_contain_text("notes.txt is no picture")
+    await expect(page.locator("#toast")).to_contain_text("notes.txt cannot be sent")
     await page.locator("#text").focus()
     await page.evaluate(
         """async (data) => {
@@ -92,7 +92,7 @@ async def test_pictures_are_sent_with_a_message(house: House, tmp_path: Path) ->
     house.excuse("Failed to load resource")
     await house.stop()
     await say(page, "/say a graph and a scrap")
-    await expect(page.locator("#trouble")).to_contain_text("cannot be reached")
+    await expect(page.locator("#send-error")).to_contain_text("cannot be reached")
     await expect(attached).to_have_count(2)  # nothing is lost
     await house.start()
     await page.keyboard.press("Control+Enter")
@@ -135,7 +135,7 @@ async def test_a_lost_connection_says_so_and_loses_nothing_typed(house: House) -
     await expect(page.locator("#offline")).to_be_visible()
     await page.locator("#text").fill("/say a whole thought")
     await page.keyboard.press("Control+Enter")
-    await expect(page.locator("#trouble")).to_contain_text("cannot be reached")
+    await expect(page.locator("#send-error")).to_contain_text("cannot be reached")
     await expect(page.locator("#text")).to_have_value("/say a whole thought")
     await house.hub.turns.run(LOCAL, session.id, "/say meanwhile")
     await house.start()
@@ -175,7 +175,7 @@ async def test_a_key_that_expires_says_so_and_leads_to_the_login(house: House) -
     await page.locator("#text").fill("not lost")
     await house.hub.keys.revoke("local", key.id)
     await page.keyboard.press("Control+Enter")
-    told = page.locator("#lasting")
+    told = page.locator("#banner")
     await expect(told).to_contain_text("signed out")
     await expect(page.locator("#text")).to_have_value("not lost")
     await page.keyboard.press("Escape")
@@ -219,12 +219,12 @@ async def test_a_session_that_is_taken_into_the_store_goes_on_in_pages_that_had_
     await house.hub.turns.run(LOCAL, S, "/say first here")
     after = (await house.hub.sessions.get(LOCAL, S)).last_seq
     assert after < before
-    await expect(page.locator("#parts .item.agent").last).to_contain_text("first here")
+    await expect(page.locator("#chunks .item.agent").last).to_contain_text("first here")
     await expect(page.locator("#text")).to_be_visible()
     await expect(page.locator(".item.user")).to_have_count(2)
     await page.evaluate("document.dispatchEvent(new Event('segue:list'))")  # its stream is anew
     await house.hub.turns.run(LOCAL, S, "/say second here")
-    await expect(page.locator("#parts .item.agent").last).to_contain_text("second here")
+    await expect(page.locator("#chunks .item.agent").last).to_contain_text("second here")
 
 
 async def test_a_page_that_slept_while_its_session_was_taken_in_begins_anew(
@@ -240,7 +240,7 @@ async def test_a_page_that_slept_while_its_session_was_taken_in_begins_anew(
     await house.stop()
     await house.hub.turns.run(LOCAL, S, "/say meanwhile")
     await house.start()
-    await expect(page.locator("#parts .item.agent").last).to_contain_text("meanwhile")
+    await expect(page.locator("#chunks .item.agent").last).to_contain_text("meanwhile")
     await expect(page).to_have_url(re.compile(f"/s/{S}$"))
 
 
@@ -256,12 +256,12 @@ async def test_a_key_that_expires_by_time_is_told_of_in_the_open_page(
     await page.get_by_label("Key").fill(secret)
     await page.get_by_role("button", name="Sign in").click()
     await page.locator("#text").fill("not lost")
-    await expect(page.locator("#lasting")).to_contain_text("Your login ends in 3 minutes")
+    await expect(page.locator("#banner")).to_contain_text("Your login ends in 3 minutes")
     monkeypatch.setattr(clock, "now", lambda: now + 181 * clock.SECOND)
     await house.hub.turns.run(
         LOCAL, session.id, "/say not for them"
     )  # it is seen before it is shown
-    told = page.locator("#lasting")
+    told = page.locator("#banner")
     await expect(told).to_contain_text("the key you signed in with has expired")
     await expect(page.locator(".item", has_text="not for them")).to_have_count(0)
     text = page.locator("#text")
@@ -270,7 +270,7 @@ async def test_a_key_that_expires_by_time_is_told_of_in_the_open_page(
     await page.get_by_role("button", name="Sign in again").click()
     await page.get_by_label("Key").fill(secret)
     await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("alert")).to_contain_text("It may have expired")
+    await expect(page.get_by_role("alert")).to_contain_text("This key is not valid")
     _, another = await house.hub.keys.create("local")
     await page.get_by_label("Key").fill(another)
     await page.get_by_role("button", name="Sign in").click()
@@ -289,9 +289,9 @@ async def test_a_stream_ends_with_the_key_that_opened_it(
     await page.get_by_label("Key").fill(secret)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.locator("#list")).to_be_visible()
-    await expect(page.locator("#lasting")).to_be_empty()  # nothing ends soon
+    await expect(page.locator("#banner")).to_be_empty()  # nothing ends soon
     await house.hub.keys.revoke("local", key.id)
-    await expect(page.locator("#lasting")).to_contain_text("is no longer valid")
+    await expect(page.locator("#banner")).to_contain_text("is no longer valid")
 
 
 async def test_what_is_said_at_the_foot_covers_nothing_that_one_types_in(house: House) -> None:
@@ -310,14 +310,14 @@ async def test_what_is_said_at_the_foot_covers_nothing_that_one_types_in(house: 
     assert not await overlap(text, offline)
     await page.keyboard.press("r")
     await page.keyboard.press("Control+Enter")
-    await expect(page.locator("#trouble")).to_be_visible()
-    for place in (text, page.locator("#trouble"), page.locator("#say .send")):
+    await expect(page.locator("#send-error")).to_be_visible()
+    for place in (text, page.locator("#send-error"), page.locator("#prompt .send")):
         assert not await overlap(place, offline)
         await expect(place).to_be_in_viewport(ratio=1)
     await expect(page.locator(".item.agent")).to_be_in_viewport()  # the end stays in view
     await house.start()
     await expect(offline).to_be_hidden()
-    await expect(page.locator("#trouble")).to_be_hidden()
+    await expect(page.locator("#send-error")).to_be_hidden()
     await text.fill("\n".join("many lines"))
     await page.wait_for_timeout(100)  # until it is laid out
     assert not await overlap(page.locator("#composer"), page.locator(".item.agent"))

@@ -20,13 +20,13 @@ MESSAGES = 2000
 
 
 async def in_page(page: Page) -> int:
-    return await page.locator("#parts .item").count()
+    return await page.locator("#chunks .item").count()
 
 
 async def top_question(page: Page) -> int:
     """The number of the question that stands highest in the view."""
     found = await page.evaluate(
-        """() => [...document.querySelectorAll('#parts .item.user')]
+        """() => [...document.querySelectorAll('#chunks .item.user')]
             .find(each => each.getBoundingClientRect().top > 60)?.textContent ?? ''"""
     )
     return int(re.search(r"Question (\d+)", found)[1])
@@ -128,7 +128,7 @@ async def test_words_are_found_in_the_whole_session(house: House) -> None:
     await results.last.click()
     hit = page.locator(".item.user", has_text=re.compile(r"Question 77\s*$")).last
     await expect(hit).to_be_in_viewport()
-    assert await page.evaluate("CSS.highlights.get('found').size") >= 1
+    assert await page.evaluate("CSS.highlights.get('match').size") >= 1
     await page.keyboard.press("s")
     await field.fill("unheard of")
     await expect(page.locator("#jump")).to_contain_text("No message of this session")
@@ -179,7 +179,7 @@ async def test_words_are_found_in_what_agents_did(
     await page.keyboard.press("s")
     field = page.get_by_role("searchbox", name="Find in this session")
     await field.fill("kingfisher")
-    hit = page.locator("#jump .elsewhere a")
+    hit = page.locator("#jump .agent-matches a")
     await expect(hit.locator("mark")).to_have_text("kingfisher")
     assert await serious(page) == []
     await field.press("ArrowDown")
@@ -214,12 +214,12 @@ async def test_a_shared_session_is_searched_by_its_readers(
     hit = page.locator(".item.user", has_text=re.compile(r"Question 77\s*$")).last
     await expect(hit).to_be_in_viewport()
     assert "/shared/" in page.url
-    assert await page.evaluate("CSS.highlights.get('found').size") >= 1
+    assert await page.evaluate("CSS.highlights.get('match').size") >= 1
     secret = await house.hub.shares.share(LOCAL, S)
     await page.goto(f"{house.url}/shared/local/{S}/{secret}")
     await page.keyboard.press("s")
     await field.fill("kingfisher")
-    await page.locator("#jump .elsewhere a").click()
+    await page.locator("#jump .agent-matches a").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("count birds")
     await expect(page.locator(".item.agent", has_text="A kingfisher, too")).to_be_in_viewport()
     await expect(page.locator("form")).to_have_count(0)

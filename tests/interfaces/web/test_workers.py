@@ -88,7 +88,7 @@ async def _talk(studio: Studio, server: Server) -> dict[str, str]:
     await _say(one, "/slow 0.2\n/say Here it **comes**, one word after another and another")
     await asyncio.gather(*seen)
     for page in (one, two):
-        await expect(page.locator("#parts .item.agent")).to_contain_text("and another")
+        await expect(page.locator("#chunks .item.agent")).to_contain_text("and another")
     await _say(two, "/ask May I?\n/say thanks")
     await one.get_by_role("group", name="The agent asks").get_by_role("button").first.click()
     for page in (one, two):

@@ -85,9 +85,9 @@ def _error_response(http: Request, error: SegueError) -> Response:
     if http.headers.get("x-segue") is not None:
         return Response(message, error.http_status, media_type="text/plain")
     if isinstance(error, Unauthorized):
-        page = templates.render("login.html", words=message, next=_page_after_login(http))
+        page = templates.render("login.html", message=message, next=_page_after_login(http))
     else:
-        page = templates.render("error.html", words=message, status=error.http_status)
+        page = templates.render("error.html", message=message, status=error.http_status)
     return HTMLResponse(page, error.http_status)
 
 

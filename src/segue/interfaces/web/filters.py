@@ -1,8 +1,8 @@
-"""What a list shows, as its address says it: each filter a parameter, a Query and a chip."""
+"""The filters of the session list: each is a query parameter, a part of a Query and a chip."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from html import escape
 from typing import Any, NamedTuple
@@ -13,18 +13,30 @@ from segue.model.errors import InvalidInput
 from segue.model.lifecycle import STATUSES
 from segue.model.query import Query
 
-SINCE = {"1d": ("the last day", 1), "7d": ("the last 7 days", 7), "30d": ("the last 30 days", 30)}
-SHELVES = {"include": "with archived", "only": "archived", "trash": "trash"}
-# Every parameter that belongs to a list, in the order of its chips.
-NAMES = ("q", "cwd", "agent", "status", "tag", "source", "since", "from", "to", "shelf", "group")
+
+class Period(NamedTuple):
+    """A period that ends now."""
+
+    label: str
+    days: int
+
+
+ACTIVITY_PERIODS = {
+    "1d": Period("the last day", 1),
+    "7d": Period("the last 7 days", 7),
+    "30d": Period("the last 30 days", 30),
+}
+STATE_FILTERS = {"include": "with archived", "only": "archived", "trash": "trash"}
+# The query parameters of a list, in the order of their chips.
+NAMES = ("q", "cwd", "agent", "status", "tag", "source", "since", "from", "to", "state", "group")
 
 
 class Chip(NamedTuple):
-    """A filter that is on, and the address of the list without it."""
+    """An active filter, and the query string of the list without it."""
 
     name: str
     label: str
-    without: str
+    query_without: str
 
 
 class Filters:
@@ -37,100 +49,105 @@ class Filters:
         return self.values.get(name, "")
 
     @property
-    def words(self) -> str:
+    def search(self) -> str:
+        """Return the text that the list is searched for, or ""."""
         return self["q"].strip()
 
     @property
     def by_project(self) -> bool:
-        """Whether the list is grouped so; what a search found is always grouped by recency."""
-        return self["group"] == "project" and not self.words
+        """Return whether the list is grouped by project; search results never are."""
+        return self["group"] == "project" and not self.search
 
     @property
-    def filtered(self) -> bool:
-        """Whether a filter leaves something out of the list."""
+    def has_filter(self) -> bool:
+        """Return whether a filter excludes sessions from the list."""
         return bool(self.values.keys() - {"group", "q"})
 
     @property
-    def narrowed(self) -> bool:
-        """Whether a filter or a search leaves something out of the list."""
+    def has_filter_or_search(self) -> bool:
+        """Return whether a filter or a search excludes sessions from the list."""
         return bool(self.values.keys() - {"group"})
 
     @cached_property
-    def own(self) -> str:
-        """The query string of this list."""
-        return self.address()
+    def query_string(self) -> str:
+        """Return the query string of this list."""
+        return self.with_changes()
 
     @cached_property
-    def escaped(self) -> str:
-        """The same in HTML."""
-        return escape(self.own)
+    def escaped_query_string(self) -> str:
+        """Return the query string of this list, escaped for HTML."""
+        return escape(self.query_string)
 
-    def address(self, **changes: str) -> str:
-        """The query string of this list with some parameters changed; empty ones left out."""
+    def with_changes(self, **changes: str) -> str:
+        """Return the query string of this list with changed parameters; empty ones are removed."""
         pairs = {name: value for name, value in {**self.values, **changes}.items() if value}
         return f"?{urlencode(pairs)}" if pairs else ""
 
-    def chips(self, names: Mapping[str, str]) -> list[Chip]:
-        """The filters that are on. `names` has the names of agents by id."""
-        made = []
-        for name in NAMES:
-            value = self[name]
-            if not value or name in ("q", "group"):
-                continue
-            made.append(Chip(name, self._label(name, value, names), self.address(**{name: ""})))
-        return made
+    def chips(self, agent_names: Mapping[str, str]) -> list[Chip]:
+        """Return the active filters. `agent_names` maps ids of agents to their names."""
+        return [
+            Chip(name, self._label(name, value, agent_names), self.with_changes(**{name: ""}))
+            for name in NAMES
+            if (value := self[name]) and name not in ("q", "group")
+        ]
 
-    def _label(self, name: str, value: str, names: Mapping[str, str]) -> str:
+    def _label(self, name: str, value: str, agent_names: Mapping[str, str]) -> str:
         match name:
             case "since":
-                return f"active in {SINCE[value][0]}" if value in SINCE else value
-            case "shelf":
-                return SHELVES.get(value, value)
+                period = ACTIVITY_PERIODS.get(value)
+                return value if period is None else f"active in {period.label}"
+            case "state":
+                return STATE_FILTERS.get(value, value)
             case "from":
-                return f"begun from {value}"
+                return f"started on or after {value}"
             case "to":
-                return f"begun until {value}"
+                return f"started on or before {value}"
             case "cwd":
                 return value
             case "agent":
-                return f"agent {names.get(value, value[:8])}"
+                return f"agent {agent_names.get(value, value[:8])}"
         return f"{name} {value}"
 
     def query(self, limit: int) -> Query:
-        wanted: dict[str, Any] = {"limit": limit}
-        for name, field in (("cwd", "cwd"), ("agent", "agent_id"), ("tag", "tag")):
+        """Return the query of this list. Raises InvalidInput for a filter that is not valid."""
+        fields: dict[str, Any] = {"limit": limit}
+        for name, field in (
+            ("cwd", "cwd"),
+            ("agent", "agent_id"),
+            ("tag", "tag"),
+            ("source", "source"),
+        ):
             if self[name]:
-                wanted[field] = self[name]
-        if self["source"]:
-            wanted["source"] = self["source"]
-        if self["status"]:
-            if self["status"] not in STATUSES:
-                raise InvalidInput(f"status must be one of {', '.join(STATUSES)}")
-            wanted["statuses"] = (self["status"],)
-        if self["since"]:
-            if self["since"] not in SINCE:
-                raise InvalidInput(f"since must be one of {', '.join(SINCE)}")
-            wanted["active_after"] = clock.now() - SINCE[self["since"]][1] * clock.DAY
+                fields[field] = self[name]
+        if status := self["status"]:
+            fields["statuses"] = (_require("status", status, STATUSES),)
+        if since := self["since"]:
+            days = ACTIVITY_PERIODS[_require("since", since, ACTIVITY_PERIODS)].days
+            fields["active_after"] = clock.now() - days * clock.DAY
         if self["from"]:
-            wanted["created_gte"] = _day(self["from"])
+            fields["created_gte"] = _parse_day(self["from"])
         if self["to"]:
-            wanted["created_lt"] = _day(self["to"]) + clock.DAY
-        shelf = self["shelf"]
-        if shelf == "trash":
-            wanted["trash"] = True
-        elif shelf:
-            if shelf not in SHELVES:
-                raise InvalidInput(f"shelf must be one of {', '.join(SHELVES)}")
-            wanted["archived"] = shelf
-        if self.words:
-            wanted["text"] = self.words
-        return Query(**wanted)
+            fields["created_lt"] = _parse_day(self["to"]) + clock.DAY
+        if state := self["state"]:
+            _require("state", state, STATE_FILTERS)
+            fields |= {"trash": True} if state == "trash" else {"archived": state}
+        if self.search:
+            fields["text"] = self.search
+        return Query(**fields)
 
 
-def _day(text: str) -> int:
+def _require(name: str, value: str, choices: Collection[str]) -> str:
+    """Return the value of a filter. Raises InvalidInput unless it is one of the choices."""
+    if value not in choices:
+        raise InvalidInput(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    return value
+
+
+def _parse_day(text: str) -> int:
+    """Return the time at which a day begins. Raises InvalidInput if the text is not a day."""
     try:
         if len(text) != 10:
             raise ValueError
         return clock.from_rfc3339(text)
     except ValueError:
-        raise InvalidInput(f"{text!r} is no day: write it as 2026-01-31") from None
+        raise InvalidInput(f"{text!r} is not a day; write it as 2026-01-31") from None

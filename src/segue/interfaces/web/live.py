@@ -71,14 +71,16 @@ class ExpiringAccess:
         try:
             self._valid_until = await self._expires_at()
         except (Unauthorized, NotFound) as error:
-            return AccessResult((encode_frame("out", {"words": error.message}),), allowed=False)
+            return AccessResult(
+                (encode_frame("signed_out", {"message": error.message}),), allowed=False
+            )
         self._checked_at = time.monotonic()
         left = self._valid_until - clock.now()
         if self._warned or not 0 < left <= EXPIRY_WARNING:
             return AccessResult((), allowed=True)
         self._warned = True
         minutes = max(1, round(left / (60 * clock.SECOND)))
-        return AccessResult((encode_frame("soon", {"minutes": minutes}),), allowed=True)
+        return AccessResult((encode_frame("expires_soon", {"minutes": minutes}),), allowed=True)
 
 
 async def stream(request: WebRequest) -> Response:
@@ -129,7 +131,7 @@ async def _session(
     request: WebRequest, session: Session, after: int, view_of: ViewOf
 ) -> AsyncIterator[bytes]:
     """Yield the changes of the open session."""
-    page_source = request.param("kept-by", session.source)
+    page_source = request.param("page-source", session.source)
     if session.source != page_source:
         yield encode_frame("moved", {"session": session.id})
         return
@@ -189,10 +191,10 @@ async def _head(request: WebRequest, view: SessionView, agent: str) -> dict[str,
         "meta": str(macros.meta(view, agent, format.tokens(session.usage))),
         "notices": str(macros.notices(view)),
         "composer": str(macros.composer(view)),
-        "shelf": str(macros.shelving(view)),
+        "state_actions": str(macros.state_actions(view)),
         "tag": session.tag or "",
         "status": session.status,
-        "waiting": await transcript.waiting(request, view),
+        "queued": await transcript.queued_messages(request, view),
     }
 
 
@@ -208,7 +210,7 @@ async def _rows(request: WebRequest, filters: Filters, since: int) -> AsyncItera
     await asyncio.sleep(0)  # subscribes to changes before the list is read, so none is missed
     try:
         if since:
-            for session in await listing.first(request, filters):
+            for session in await listing.read_first_sessions(request, filters):
                 if session.updated_at >= since:
                     yield _row(request, session, filters)
         while True:
@@ -229,6 +231,6 @@ async def _rows(request: WebRequest, filters: Filters, since: int) -> AsyncItera
 
 def _row(request: WebRequest, session: Session, filters: Filters) -> bytes:
     group, label = rows.group_of(session, filters, clock.now(), request.utc_offset)
-    html = listing.row_of(request.principal, session, filters)
+    html = listing.render_matching_row(request.principal, session, filters)
     data = {"session": session.id, "html": html, "group": group, "label": label}
     return encode_frame("row", data)

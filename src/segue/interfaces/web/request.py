@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .app import WebApp
 
 DATABASE_VARIABLE = "$SEGUE_DATABASE_URL"
-UTC_OFFSET_COOKIE = "segue-ahead"  # the browser's UTC offset in minutes, set by our script
+UTC_OFFSET_COOKIE = "segue-utc-offset"  # the browser's UTC offset in minutes, set by our script
 MAX_UTC_OFFSET_MINUTES = 14 * 60
 MAX_FORM_BYTES = 64 * 1024
 MAX_PROMPT_FORM_BYTES = MAX_BODY_BYTES  # a prompt may contain pictures

@@ -1,4 +1,7 @@
-"""The list's rows as HTML, made here and not by a template: a page may have hundreds of them."""
+"""Render the rows of the session list.
+
+Python renders them, not a template, because it is faster and a page may have hundreds of rows.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from segue.render.markdown import sendable
 
 from .filters import Filters
 
-PER_PROJECT = 6  # sessions of one project, before a link to all of them
+MAX_PROJECT_ROWS = 6  # of one project, before a link to all its sessions
 
 
 class Row(NamedTuple):
-    """A session in the list; `snippet`, which is HTML, and `seq` say where a search found it."""
+    """A session in the list. A search result has a `snippet`, which is HTML, and its `seq`."""
 
     session: Session
     snippet: str | None = None
@@ -35,29 +38,28 @@ class Group(NamedTuple):
     rows: list[Row]
 
 
-def found(each: SearchMatch) -> Row:
-    """A search's result, its words marked."""
-    words = sendable(each.snippet)
-    made = ""
+def row_from_match(match: SearchMatch) -> Row:
+    """Return the row of a search result, its search terms highlighted."""
+    text = sendable(match.snippet)
+    html = ""
     end = 0
-    for mark in each.marks:
-        made += (
-            f"{escape(words[end : mark.start])}<mark>{escape(words[mark.start : mark.stop])}</mark>"
-        )
+    for mark in match.marks:
+        term = escape(text[mark.start : mark.stop])
+        html += f"{escape(text[end : mark.start])}<mark>{term}</mark>"
         end = mark.stop
-    made += escape(words[end:])
-    return Row(each.session, made, None if each.event is None else each.event.seq)
+    html += escape(text[end:])
+    return Row(match.session, html, None if match.event is None else match.event.seq)
 
 
-def group_of(session: Session, filters: Filters, now: int, ahead: int) -> tuple[str, str]:
-    """The group that a session stands in: its key and its heading.
+def group_of(session: Session, filters: Filters, now: int, utc_offset: int) -> tuple[str, str]:
+    """Return the key and the heading of a session's group.
 
-    Days are those of a reader whose clock is so far ahead of UTC.
+    Days are those of a reader whose clock is `utc_offset` microseconds ahead of UTC.
     """
     if filters.by_project:
-        chosen = project_names.is_project(session.directory)
-        return session.directory if chosen else "", project_names.project_name(session.directory)
-    label = _recency((session.active_at + ahead) // clock.DAY, (now + ahead) // clock.DAY)
+        key = session.directory if project_names.is_project(session.directory) else ""
+        return key, project_names.project_name(session.directory)
+    label = _recency((session.active_at + utc_offset) // clock.DAY, (now + utc_offset) // clock.DAY)
     return label, label
 
 
@@ -69,58 +71,61 @@ def _recency(day: int, today: int) -> str:
     return f"{datetime.fromtimestamp(day * 86_400, UTC):%B %Y}"
 
 
-def grouped(rows: Sequence[Row], filters: Filters, now: int, ahead: int) -> list[Group]:
-    made: dict[str, Group] = {}
+def group_rows(rows: Sequence[Row], filters: Filters, now: int, utc_offset: int) -> list[Group]:
+    """Return the groups of the rows, in the order of their first rows."""
+    groups: dict[str, Group] = {}
     for row in rows:
-        key, label = group_of(row.session, filters, now, ahead)
-        made.setdefault(key, Group(key, label, [])).rows.append(row)
+        key, label = group_of(row.session, filters, now, utc_offset)
+        groups.setdefault(key, Group(key, label, [])).rows.append(row)
     if not filters.by_project:
-        return list(made.values())
-    names = project_names.unique_names(list(made))
-    return [group._replace(label=names[group.key] or group.label) for group in made.values()]
+        return list(groups.values())
+    names = project_names.unique_names(list(groups))
+    return [group._replace(label=names[group.key] or group.label) for group in groups.values()]
 
 
-def section(group: Group, filters: Filters, now: int) -> str:
-    """A group with its heading; of a project the newest sessions, and where the others are."""
-    key, label = _text(group.key), _text(group.label)
-    shown = group.rows[:PER_PROJECT] if filters.by_project and group.key else group.rows
-    rows = "\n".join([row(each, filters, now) for each in shown])
-    rest = ""
+def render_group(group: Group, filters: Filters, now: int) -> str:
+    """Return a group as HTML; of a project only its newest sessions, and a link to all."""
+    key, label = _escape(group.key), _escape(group.label)
+    shown = group.rows[:MAX_PROJECT_ROWS] if filters.by_project and group.key else group.rows
+    rows = "\n".join([render_row(row, filters, now) for row in shown])
+    link = ""
     if len(shown) < len(group.rows):
-        there = escape(filters.address(group="", cwd=sendable(group.key)))
-        rest = f'\n<a class="rest" href="/{there}">All sessions of {label}</a>'
+        query_string = escape(filters.with_changes(group="", cwd=sendable(group.key)))
+        link = f'\n<a class="rest" href="/{query_string}">All sessions of {label}</a>'
     return (
         f'<section class="group" data-key="{key}">\n<h2 title="{key}">{label}</h2>\n'
-        f"<ul>\n{rows}\n</ul>{rest}\n</section>"
+        f"<ul>\n{rows}\n</ul>{link}\n</section>"
     )
 
 
-def row(each: Row, filters: Filters, now: int) -> str:
-    session = each.session
+def render_row(row: Row, filters: Filters, now: int) -> str:
+    """Return a row as HTML."""
+    session = row.session
     at = session.active_at
-    link = filters.escaped
-    if each.seq:
-        link += f"{'&amp;' if link else '?'}at={each.seq}#e{each.seq}"
-    title = _state(session) + _text(session.title or "Untitled")
-    snippet = "" if each.snippet is None else f'\n<span class="snippet">{each.snippet}</span>'
+    query_string = filters.escaped_query_string
+    if row.seq:
+        query_string += f"{'&amp;' if query_string else '?'}at={row.seq}#e{row.seq}"
+    title = _status_dot(session) + _escape(session.title or "Untitled")
+    snippet = "" if row.snippet is None else f'\n<span class="snippet">{row.snippet}</span>'
     count = session.messages
     return (
-        f'<li class="row" data-id="{session.id}" data-at="{at}"><a href="/s/{session.id}{link}">'
+        f'<li class="row" data-id="{session.id}" data-at="{at}">'
+        f'<a href="/s/{session.id}{query_string}">'
         f'<span class="title">{title}</span>{snippet}\n'
-        f'<span class="meta">{_time(at)}{format.ago(at, now)}</time>\n'
-        f"{_where(session.directory)}\n"
+        f'<span class="meta">{_time_tag(at)}{format.ago(at, now)}</time>\n'
+        f"{_project(session.directory)}\n"
         f'<span title="{count:,} messages">{format.short(count)} msg</span>'
         f"{_badges(session)}</span></a></li>"
     )
 
 
 @lru_cache(maxsize=4096)
-def _time(at: int) -> str:
-    moment = clock.to_rfc3339(at)
-    return f'<time datetime="{moment}" title="{moment[:10]} {moment[11:16]} UTC">'
+def _time_tag(at: int) -> str:
+    timestamp = clock.to_rfc3339(at)
+    return f'<time datetime="{timestamp}" title="{timestamp[:10]} {timestamp[11:16]} UTC">'
 
 
-def _state(session: Session) -> str:
+def _status_dot(session: Session) -> str:
     if session.status in ("running", "rescheduling"):
         return '<span class="dot" aria-hidden="true"></span><span class="hidden">running: </span>'
     if session.open_asks:
@@ -132,32 +137,31 @@ def _state(session: Session) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _where(directory: str) -> str:
+def _project(directory: str) -> str:
     if not project_names.is_project(directory):
         return ""
-    return f'<span class="where">{_text(project_names.project_name(directory))}</span>'
+    return f'<span class="where">{_escape(project_names.project_name(directory))}</span>'
 
 
 def _badges(session: Session) -> str:
-    made = ""
+    html = ""
     if session.fork is not None:
-        made += f' <span class="badge" title="{_text(_origin(session))}">fork</span>'
+        title = _escape(f"fork of {_forked_title(session) or session.fork.session}")
+        html += f' <span class="badge" title="{title}">fork</span>'
     if session.source != "segue":
-        made += f' <span class="badge">{_text(session.source)}</span>'
+        html += f' <span class="badge">{_escape(session.source)}</span>'
     if session.tag:
-        made += f' <span class="badge tag">{_text(session.tag)}</span>'
+        html += f' <span class="badge tag">{_escape(session.tag)}</span>'
     if session.state == "archived":
-        made += ' <span class="badge">archived</span>'
-    return made
+        html += ' <span class="badge">archived</span>'
+    return html
 
 
-def _origin(session: Session) -> str:
-    """What a fork was taken from: by the name that it got from there, while it has it."""
-    assert session.fork is not None
-    name = session.title or ""
-    whole = name.removesuffix(" (fork)")
-    return f"fork of {whole if whole != name else session.fork.session}"
+def _forked_title(session: Session) -> str:
+    """Return the title of the session that a fork copied; "" once the fork was renamed."""
+    title = session.title or ""
+    return title.removesuffix(" (fork)") if title.endswith(" (fork)") else ""
 
 
-def _text(words: str) -> str:
-    return escape(sendable(words))
+def _escape(text: str) -> str:
+    return escape(sendable(text))

@@ -1,4 +1,4 @@
-"""What people do to sessions: each a form's target, which leads back to a page."""
+"""Change sessions: each handler is the target of a form, and redirects to a page."""
 
 from __future__ import annotations
 
@@ -15,52 +15,59 @@ from segue.model.event import Event, StatusChanged
 from segue.model.session import Session
 from segue.render.templates import PICTURES
 
-MAX_PICTURE = 5 * 2**20  # what models take
-MOMENT_SECONDS = 2.0  # that a page without a script waits for an answer
+MAX_PICTURE_BYTES = 5 * 2**20  # models accept no more
+ANSWER_WAIT_SECONDS = 2.0  # how long a page without a script waits for the agent
 
 
 async def new(request: WebRequest) -> Response:
-    """A new session. Only the local user chooses its directory: tools may read what is in there."""
-    cwd = (await request.form()).get("cwd", "").strip() if request.principal.local else ""
-    session = await request.hub.editor.create(request.principal, cwd=_directory(cwd), origin="web")
+    """POST /new: create a session.
+
+    Only the local user may choose its directory, because the agent's tools can read it.
+    """
+    directory = (await request.form()).get("cwd", "").strip() if request.principal.local else ""
+    session = await request.hub.editor.create(
+        request.principal, cwd=_check_directory(directory), origin="web"
+    )
     return request.redirect(f"/s/{session.id}")
 
 
 async def prompt(request: WebRequest) -> Response:
-    """A message: its text, and pictures as `data:` addresses."""
+    """POST /s/{id}/prompt: send a text, and pictures as `data:` URLs."""
     session = await request.session()
     fields = await request.fields()
     text = fields.get("text", [""])[-1].replace("\r\n", "\n")
     content: list[Block] = [Text(text=text)] if text.strip() else []
-    content += [_picture(each) for each in fields.get("picture", [])]
+    content += [_parse_picture(data_url) for data_url in fields.get("picture", [])]
     if not content:
-        raise InvalidInput("write something first")
+        raise InvalidInput("the message is empty; write a text or attach a picture")
     turn = await request.hub.turns.submit(request.principal, session.id, content)
-    return request.redirect(await _then(request, session, turn), turn)
+    return request.redirect(await _page_after_turn(request, session, turn), turn)
 
 
 async def continue_here(request: WebRequest) -> Response:
-    """Import a session that another tool owns, so that it can be prompted here."""
+    """POST /s/{id}/continue: import a session that another tool owns, to prompt it here."""
     session = await request.session()
     await request.hub.turns.prepare_for_prompt(request.principal, session.id)
     return request.redirect(f"/s/{session.id}")
 
 
 async def cancel(request: WebRequest) -> Response:
+    """POST /s/{id}/cancel"""
     session = await request.session()
-    cancelled = await request.hub.turns.cancel(request.principal, session.id)
-    return request.redirect(await _then(request, session, cancelled))
+    event_id = await request.hub.turns.cancel(request.principal, session.id)
+    return request.redirect(await _page_after_turn(request, session, event_id))
 
 
 async def answer(request: WebRequest) -> Response:
-    """An answer to the agent's question: `choice` is the question's id and the option's."""
+    """POST /s/{id}/answer: `choice` is the id of a permission request, a space and an option."""
     session = await request.session()
     ask_id, _, option = (await request.form()).get("choice", "").partition(" ")
-    answered = await request.hub.turns.answer(request.principal, session.id, ask_id, option or None)
-    return request.redirect(await _then(request, session, answered))
+    event_id = await request.hub.turns.answer(request.principal, session.id, ask_id, option or None)
+    return request.redirect(await _page_after_turn(request, session, event_id))
 
 
 async def rename(request: WebRequest) -> Response:
+    """POST /s/{id}/rename"""
     session = await request.session()
     title = (await request.form()).get("title", "").strip()
     await request.hub.editor.set_title(request.principal, session.id, title or None)
@@ -68,98 +75,107 @@ async def rename(request: WebRequest) -> Response:
 
 
 async def tag(request: WebRequest) -> Response:
+    """POST /s/{id}/tag"""
     session = await request.session()
-    given = (await request.form()).get("tag", "").strip()
-    await request.hub.editor.set_tag(request.principal, session.id, given or None)
+    tag = (await request.form()).get("tag", "").strip()
+    await request.hub.editor.set_tag(request.principal, session.id, tag or None)
     return request.redirect(f"/s/{session.id}")
 
 
 async def archive(request: WebRequest) -> Response:
+    """POST /s/{id}/archive"""
     session = await request.session()
     await request.hub.editor.archive(request.principal, session.id)
     return request.redirect(f"/s/{session.id}")
 
 
 async def unarchive(request: WebRequest) -> Response:
+    """POST /s/{id}/unarchive"""
     session = await request.session()
     await request.hub.editor.unarchive(request.principal, session.id)
     return request.redirect(f"/s/{session.id}")
 
 
 async def delete(request: WebRequest) -> Response:
+    """POST /s/{id}/delete: move the session to the trash."""
     session = await request.session()
     await request.hub.editor.trash(request.principal, session.id)
     return request.redirect(f"/?deleted={session.id}")
 
 
 async def restore(request: WebRequest) -> Response:
+    """POST /s/{id}/restore: move the session out of the trash."""
     session = await request.session()
     await request.hub.editor.restore(request.principal, session.id)
     return request.redirect(f"/s/{session.id}")
 
 
 async def fork(request: WebRequest) -> Response:
-    """A session that goes on from a message of this one, or from its end."""
+    """POST /s/{id}/fork: fork the session after the event `at`, or at its end."""
     session = await request.session()
-    given = (await request.form()).get("at", "")
-    at = parse_number(given, f"{given!r} is no message of this session") if given else None
-    made = await request.hub.editor.fork(
-        request.principal, session.id, at=at, origin="web", in_store=True
+    text = (await request.form()).get("at", "")
+    seq = parse_number(text, f"{text!r} is not a message of this session") if text else None
+    forked = await request.hub.editor.fork(
+        request.principal, session.id, at=seq, origin="web", in_store=True
     )
-    return request.redirect(f"/s/{made.id}")
+    return request.redirect(f"/s/{forked.id}")
 
 
-async def _then(request: WebRequest, session: Session, event: str | None) -> str:
-    """Where to go after something that a turn follows from, as the event of this id says.
+async def _page_after_turn(request: WebRequest, session: Session, event_id: str | None) -> str:
+    """Return the page to show after a change that starts or continues a turn.
 
-    A page without a script shows nothing that comes later: it waits a moment until the agent
-    rests or asks, and leads to the end of the session.
+    `event_id` is the event that the change causes. Without our script a page does not update, so
+    this waits up to ANSWER_WAIT_SECONDS until the turn ends or asks a question.
     """
-    here = f"/s/{session.id}"
-    if request.from_script or event is None:
-        return here
-    begun = False
+    url = f"/s/{session.id}"
+    if request.from_script or event_id is None:
+        return url
+    started = False
     try:
         async with (
-            asyncio.timeout(MOMENT_SECONDS),
+            asyncio.timeout(ANSWER_WAIT_SECONDS),
             aclosing(
                 request.hub.history.follow(request.principal, session.id, session.last_seq)
             ) as events,
         ):
-            async for each in events:
-                assert isinstance(each, Event), "no deltas were asked for"
-                begun |= each.id == event
-                if begun and isinstance(each.body, StatusChanged) and each.body.stop_reason:
+            async for event in events:
+                assert isinstance(event, Event), "deltas were not requested"
+                started |= event.id == event_id
+                if started and isinstance(event.body, StatusChanged) and event.body.stop_reason:
                     break
     except TimeoutError:
-        here += "?sent=1"
-    return f"{here}#writing"
+        url += "?sent=1"
+    return f"{url}#writing"
 
 
-def _picture(address: str) -> Image:
-    head, _, data = address.partition(";base64,")
+def _parse_picture(data_url: str) -> Image:
+    """Return the picture in a `data:` URL. Raises InvalidInput if it cannot be sent."""
+    head, _, data = data_url.partition(";base64,")
     mime = head.removeprefix("data:")
     if mime not in PICTURES:
         raise InvalidInput(f"a picture must be PNG, JPEG, GIF or WebP, not {mime[:40]!r}")
     try:
         size = len(base64.b64decode(data, validate=True))
     except ValueError:
-        raise InvalidInput("a picture was damaged on its way; attach it again") from None
+        raise InvalidInput("a picture was damaged during the upload; attach it again") from None
     if not size:
-        raise InvalidInput("that picture is empty")
-    if size > MAX_PICTURE:
-        raise InvalidInput(f"a picture may have {MAX_PICTURE // 2**20} MB at most")
+        raise InvalidInput("a picture is empty; attach another one")
+    if size > MAX_PICTURE_BYTES:
+        raise InvalidInput(f"a picture may have at most {MAX_PICTURE_BYTES // 2**20} MB")
     return Image(mime=mime, data=data)
 
 
-def _directory(given: str) -> str | None:
+def _check_directory(directory: str) -> str | None:
+    """Return the path of an existing directory, or None if the field is empty."""
     import os
 
-    if not given:
+    if not directory:
         return None
-    path = os.path.expanduser(given)
+    path = os.path.expanduser(directory)
     if not os.path.isabs(path):
-        raise InvalidInput(f"{given!r} is no absolute path of a directory")
+        raise InvalidInput(
+            f"{directory!r} is not a full path; enter one, such as /home/you/project"
+        )
     if "\0" in path or not os.path.isdir(path):
-        raise InvalidInput(f"there is no directory {given!r} on this computer")
+        raise InvalidInput(f"there is no directory {directory!r} on this computer")
     return path

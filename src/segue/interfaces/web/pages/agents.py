@@ -1,6 +1,6 @@
-"""What the agents did that a session started: folded into the session, or on pages of their own.
+"""What the agents did that a session started: inside the session's page, or on pages of their own.
 
-It may be much, so pages of it are made beside the event loop.
+Their histories may be long, so threads render them while the event loop stays responsive.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from starlette.responses import HTMLResponse, Response
@@ -26,128 +26,147 @@ from segue.render.pairing import pair_events
 
 from . import listing, transcript
 
-PAGE = 200  # events on one page
-BEFORE = 20  # of them ahead of the one that a link leads to
-FOUND = 50
+PAGE_EVENTS = 200
+EVENTS_BEFORE_TARGET = 20  # on a page that begins near a linked event
+MAX_MATCHES = 50
+
+
+class EventWindow(NamedTuple):
+    """Events of a thread, and the seqs at which the pages before and after it continue."""
+
+    events: list[Event]
+    earlier: int | None
+    later: int | None
 
 
 async def page(request: WebRequest) -> Response:
-    """A page of what one of them did; for our script, that alone."""
-    view = await transcript.view_of(request, await request.session())
-    values = await _values(request, view)
+    """GET /s/{id}/agent/{thread}: a page of an agent's events; for our script, a fragment."""
+    values = await _page_values(request, await transcript.requested_view(request))
     if request.http.headers.get("x-segue") == "aside":
-        return await asyncio.to_thread(_inside, values)
+        return await asyncio.to_thread(_render_beginning, values)
     if request.from_script:
         return await asyncio.to_thread(request.render_page, "agent.html", **values)
-    filters = await listing.filters_of(request)
-    sidebar = await listing.sidebar(request, filters)
+    sidebar = await listing.sidebar(request, await listing.filters_of(request))
     return await asyncio.to_thread(
         request.render_page, "app.html", inner="agent.html", **sidebar, **values
     )
 
 
 async def shared_page(request: WebRequest, view: SessionView) -> Response:
-    """The same for whoever has a link to the session."""
-    values = await _values(request, view)
+    """Return a page of an agent's events to a reader of a shared session."""
+    values = await _page_values(request, view)
     if request.from_script:
-        return await asyncio.to_thread(_inside, values)
+        return await asyncio.to_thread(_render_beginning, values)
     return await asyncio.to_thread(request.render_page, "shared_agent.html", **values)
 
 
-async def whole(request: WebRequest) -> Response:
-    """All of what a page has the beginning of."""
-    return await whole_in(request, await transcript.view_of(request, await request.session()))
+async def full_text(request: WebRequest) -> Response:
+    """GET /s/{id}/agent/{thread}/whole/{seq}: the full text of an event."""
+    return await full_text_in(request, await transcript.requested_view(request))
 
 
-async def whole_in(request: WebRequest, view: SessionView) -> Response:
-    return transcript.text_of(view.session, await _event(request, view))
+async def full_text_in(request: WebRequest, view: SessionView) -> Response:
+    """Return the full text of an agent's event."""
+    return transcript.event_text(view.session, await _read_event(request, view))
 
 
 async def blob(request: WebRequest) -> Response:
-    return await blob_in(request, await transcript.view_of(request, await request.session()))
+    """GET /s/{id}/agent/{thread}/blob/{seq}/{index}: a picture or a file in an event."""
+    return await blob_in(request, await transcript.requested_view(request))
 
 
 async def blob_in(request: WebRequest, view: SessionView) -> Response:
-    return transcript.blob_of(await _event(request, view), request.path_number("index"))
+    """Return a picture or a file in an agent's event."""
+    return transcript.event_blob(await _read_event(request, view), request.path_number("index"))
 
 
-async def found(request: WebRequest) -> Response:
-    """Where they have the words that are looked for."""
-    return await found_in(request, await transcript.view_of(request, await request.session()))
+async def matches(request: WebRequest) -> Response:
+    """GET /s/{id}/agents: the events of the session's agents that match a search."""
+    return await matches_in(request, await transcript.requested_view(request))
 
 
-async def found_in(request: WebRequest, view: SessionView) -> Response:
-    words = request.param("q")
-    if not search_text.terms(words):
+async def matches_in(request: WebRequest, view: SessionView) -> Response:
+    """Return links to the events of a session's agents that match `q`."""
+    query = request.param("q")
+    if not search_text.terms(query):
         return HTMLResponse("")
-    hits = await request.hub.history.find_in_threads(
-        request.principal, view.session.id, words, limit=FOUND
+    thread_matches = await request.hub.history.find_in_threads(
+        request.principal, view.session.id, query, limit=MAX_MATCHES
     )
-    made = [(thread, hit.event, rows.found(hit).snippet) for thread, hit in hits]
-    return HTMLResponse(str(templates.macros("session_bits.html").elsewhere(view, made, FOUND)))
+    events = [
+        (thread, match.event, rows.row_from_match(match).snippet)
+        for thread, match in thread_matches
+    ]
+    html = templates.macros("session_bits.html").agent_matches(view, events, MAX_MATCHES)
+    return HTMLResponse(str(html))
 
 
-def _inside(values: Mapping[str, Any]) -> Response:
-    show = templates.macros("items.html").thread_beginning
-    return HTMLResponse(str(show(values["own"], values["items"], values["later"])))
+def _render_beginning(values: Mapping[str, Any]) -> Response:
+    render = templates.macros("items.html").thread_beginning
+    return HTMLResponse(str(render(values["thread_view"], values["items"], values["later"])))
 
 
-async def _values(request: WebRequest, view: SessionView) -> dict[str, Any]:
+async def _page_values(request: WebRequest, view: SessionView) -> dict[str, Any]:
+    """Return what the template of an agent's page needs."""
     threads = await request.hub.history.threads(request.principal, view.session.id)
-    thread = _named(request, threads)
-    base = f"{view.base}/agent/{quote(sendable(thread.id))}"  # its places are none of the session's
-    events, earlier, later = await _window(request, view, thread)
+    thread = _requested_thread(request, threads)
+    # Seqs count the events of the thread, so its links have a base of their own.
+    base = f"{view.base}/agent/{quote(sendable(thread.id))}"
+    events, earlier, later = await _read_window(request, view, thread)
     return {
         "view": view,
-        "own": view._replace(base=base, writable=False, thread=thread.id),
+        "thread_view": view._replace(base=base, writable=False, thread=thread.id),
         "session": view.session,
         "thread": thread,
         "items": build_items(view.session, events, pair_events(events)),
         "earlier": earlier,
         "later": later,
-        "others": [each for each in threads if each.parent == thread.id],
+        "started_threads": [other for other in threads if other.parent == thread.id],
     }
 
 
-def _named(request: WebRequest, threads: Iterable[Thread]) -> Thread:
-    name = request.path_params["thread"]
-    thread = next((each for each in threads if each.id == name), None)
+def _requested_thread(request: WebRequest, threads: Iterable[Thread]) -> Thread:
+    """Return the thread whose id is in the path. Raises NotFound if there is none."""
+    thread_id = request.path_params["thread"]
+    thread = next((thread for thread in threads if thread.id == thread_id), None)
     if thread is None:
-        raise NotFound("This session started no such agent.")
+        raise NotFound(f"This session started no agent {thread_id!r}.")
     return thread
 
 
-async def _event(request: WebRequest, view: SessionView) -> Event:
-    thread = _named(request, await request.hub.history.threads(request.principal, view.session.id))
+async def _read_event(request: WebRequest, view: SessionView) -> Event:
+    """Return the event of a thread whose seq is in the path. Raises NotFound if there is none."""
+    threads = await request.hub.history.threads(request.principal, view.session.id)
+    thread = _requested_thread(request, threads)
     seq = request.path_number("seq")
     async for event in request.hub.history.thread_events(
         request.principal, view.session.id, thread.id
     ):
         if event.seq == seq:
             return event
-    raise NotFound("There is no such message.")
+    raise NotFound("This agent has no such message.")
 
 
-async def _window(
-    request: WebRequest, view: SessionView, thread: Thread
-) -> tuple[list[Event], int | None, int | None]:
-    """Some of its events around `at` or before `before`, and the seqs that lead on from there."""
+async def _read_window(request: WebRequest, view: SessionView, thread: Thread) -> EventWindow:
+    """Return a thread's events around the seq `at`, or before the seq `before`."""
     at, before = request.number_param("at"), request.number_param("before")
-    held: deque[Event] = deque(maxlen=PAGE if before is not None else BEFORE)
-    shown: list[Event] = []
+    target = before if before is not None else at or 0
+    preceding: deque[Event] = deque(
+        maxlen=PAGE_EVENTS if before is not None else EVENTS_BEFORE_TARGET
+    )
+    following: list[Event] = []
     later: int | None = None
-    dropped = False
+    has_earlier = False
     async for event in request.hub.history.thread_events(
         request.principal, view.session.id, thread.id
     ):
-        ahead = event.seq < (before if before is not None else at or 0)
-        if ahead and not shown:
-            dropped = dropped or len(held) == held.maxlen
-            held.append(event)
-        elif before is not None or len(held) + len(shown) >= PAGE:
+        if event.seq < target and not following:
+            has_earlier = has_earlier or len(preceding) == preceding.maxlen
+            preceding.append(event)
+        elif before is not None or len(preceding) + len(following) >= PAGE_EVENTS:
             later = event.seq
             break
         else:
-            shown.append(event)
-    window = [*held, *shown]
-    return window, window[0].seq if dropped and window else None, later
+            following.append(event)
+    events = [*preceding, *following]
+    return EventWindow(events, events[0].seq if has_earlier and events else None, later)

@@ -1,4 +1,4 @@
-"""The dashboard: what was done and what it cost, as plots that the server draws."""
+"""The dashboard: activity, tokens and cost, as plots that the server draws."""
 
 from __future__ import annotations
 
@@ -16,89 +16,96 @@ from segue.render import format, project_names
 from . import listing
 
 PERIODS = {7: "7 days", 30: "30 days", 90: "90 days", 365: "a year"}
-SHOWN = 10  # models and projects with a bar of their own
+DEFAULT_PERIOD = 30
+MAX_BARS = 10  # of models or projects; the last bar is the sum of the others
 
 
 class Bar(NamedTuple):
-    """One value of a plot. `share` is its part of the largest one, from 0 to 100."""
+    """One bar of a plot. `percent` is relative to the longest bar."""
 
     name: str
     title: str
-    spent: UsageTotal
+    total: UsageTotal
     tokens: int
-    share: float
+    percent: float
 
 
 class Day(NamedTuple):
+    """The messages of one day. `percent` is relative to the day with the most messages."""
+
     date: str
     messages: int
-    share: float
+    percent: float
 
 
 async def page(request: WebRequest) -> Response:
-    days = request.number_param("days") or 30
-    if days not in PERIODS:
-        raise InvalidInput(f"days must be one of {', '.join(map(str, PERIODS))}")
-    tally = await request.hub.sessions.stats(request.principal, days)
-    counts = [tally.days.get(day, 0) for day in range(tally.since, tally.until + 1)]
-    most = max(counts, default=0)
-    plotted = [
-        Day(format.date(day * clock.DAY), messages, 100 * messages / max(1, most))
-        for day, messages in zip(range(tally.since, tally.until + 1), counts, strict=True)
-    ]
+    """GET /dashboard"""
+    period = request.number_param("days") or DEFAULT_PERIOD
+    if period not in PERIODS:
+        raise InvalidInput(f"days must be one of {', '.join(map(str, PERIODS))}, not {period}")
+    stats = await request.hub.sessions.stats(request.principal, period)
+    days = _days(stats.days, stats.since, stats.until)
     values: dict[str, Any] = {
-        "tally": tally,
-        "tokens": format.tokens(tally.total.usage),
-        "days": plotted,
-        "most": most,
-        "period": days,
+        "stats": stats,
+        "tokens": format.tokens(stats.total.usage),
+        "days": days,
+        "max_messages": max((day.messages for day in days), default=0),
+        "period": period,
         "periods": PERIODS,
         "plots": [
-            ("Tokens by model", "Model", _bars(tally.models)),
-            ("Tokens by project", "Project", _named(_bars(_projects(tally.projects)))),
+            ("Tokens by model", "Model", _bars(stats.models)),
+            ("Tokens by project", "Project", _name_projects(_bars(_by_project(stats.projects)))),
         ],
     }
     if request.from_script:
         return request.render_page("dashboard.html", **values)
-    filters = await listing.filters_of(request)
-    return request.render_page(
-        "app.html", inner="dashboard.html", **await listing.sidebar(request, filters), **values
-    )
+    sidebar = await listing.sidebar(request, await listing.filters_of(request))
+    return request.render_page("app.html", inner="dashboard.html", **sidebar, **values)
 
 
-def _projects(spent: Mapping[str, UsageTotal]) -> dict[str, UsageTotal]:
-    """Directories, those that sessions have to themselves as one."""
-    made: dict[str, UsageTotal] = {}
-    for directory, each in spent.items():
-        name = directory if project_names.is_project(directory) else "no project"
-        _join(made.setdefault(name, UsageTotal()), each)
-    return made
-
-
-def _join(whole: UsageTotal, part: UsageTotal) -> None:
-    whole.sessions += part.sessions
-    whole.messages += part.messages
-    whole.usage += part.usage
-    whole.unpriced += part.unpriced
-
-
-def _bars(spent: Mapping[str, UsageTotal]) -> list[Bar]:
-    """The largest ones, and the rest as one."""
-    ranked = sorted(spent.items(), key=lambda each: -format.tokens(each[1].usage))
-    if len(ranked) > SHOWN:
-        rest = UsageTotal()
-        for _, each in ranked[SHOWN - 1 :]:
-            _join(rest, each)
-        ranked = [*ranked[: SHOWN - 1], (f"{len(ranked) - SHOWN + 1} others", rest)]
-    sizes = [format.tokens(each.usage) for _, each in ranked]
-    most = max(sizes, default=0)
+def _days(messages_by_day: Mapping[int, int], first: int, last: int) -> list[Day]:
+    """Return every day of a period, also those without messages."""
+    counts = {day: messages_by_day.get(day, 0) for day in range(first, last + 1)}
+    maximum = max([1, *counts.values()])
     return [
-        Bar(name or "not known", name, each, size, 100 * size / max(1, most))
-        for (name, each), size in zip(ranked, sizes, strict=True)
+        Day(format.date(day * clock.DAY), count, 100 * count / maximum)
+        for day, count in counts.items()
     ]
 
 
-def _named(bars: list[Bar]) -> list[Bar]:
-    """Projects by the ends of their directories' paths."""
+def _by_project(by_directory: Mapping[str, UsageTotal]) -> dict[str, UsageTotal]:
+    """Return the totals by project; all session directories together are "no project"."""
+    totals: dict[str, UsageTotal] = {}
+    for directory, total in by_directory.items():
+        name = directory if project_names.is_project(directory) else "no project"
+        _add(totals.setdefault(name, UsageTotal()), total)
+    return totals
+
+
+def _add(total: UsageTotal, other: UsageTotal) -> None:
+    total.sessions += other.sessions
+    total.messages += other.messages
+    total.usage += other.usage
+    total.unpriced += other.unpriced
+
+
+def _bars(totals: Mapping[str, UsageTotal]) -> list[Bar]:
+    """Return the bars with the most tokens; the last one is the sum of all others."""
+    ranked = sorted(totals.items(), key=lambda named: -format.tokens(named[1].usage))
+    if len(ranked) > MAX_BARS:
+        others = UsageTotal()
+        for _, total in ranked[MAX_BARS - 1 :]:
+            _add(others, total)
+        ranked = [*ranked[: MAX_BARS - 1], (f"{len(ranked) - MAX_BARS + 1} others", others)]
+    tokens = [format.tokens(total.usage) for _, total in ranked]
+    maximum = max(tokens, default=0)
+    return [
+        Bar(name or "not known", name, total, count, 100 * count / max(1, maximum))
+        for (name, total), count in zip(ranked, tokens, strict=True)
+    ]
+
+
+def _name_projects(bars: list[Bar]) -> list[Bar]:
+    """Return the bars of directories with the shortest names that are unique."""
     names = project_names.unique_names([bar.title for bar in bars])
     return [bar._replace(name=names[bar.title] or bar.name) for bar in bars]

@@ -1,4 +1,4 @@
-"""A session as a file: Markdown and HTML to read, JSONL to keep."""
+"""Export a session as a file: Markdown and HTML for people, JSONL for programs."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ from segue.interfaces.web.request import WebRequest
 from segue.model.errors import NotFound
 from segue.render import documents
 
+MEDIA_TYPES = {
+    "jsonl": "application/jsonl",
+    "md": "text/markdown; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+}
+MAX_FILE_NAME_CHARACTERS = 60
+
 
 async def export(request: WebRequest) -> Response:
+    """GET /s/{id}/export.{format}"""
     session = await request.session()
-    format = request.path_params["format"]
-    pieces: AsyncIterator[str | bytes]
+    hub, principal, format = request.hub, request.principal, request.path_params["format"]
+    content: AsyncIterator[str | bytes]
     if format == "jsonl":
-        pieces, kind = (
-            request.hub.exchange.export(request.principal, session.id),
-            "application/jsonl",
-        )
+        content = hub.exchange.export(principal, session.id)
     elif format == "md":
-        pieces = documents.markdown(request.hub.history, request.principal, session)
-        kind = "text/markdown; charset=utf-8"
+        content = documents.markdown(hub.history, principal, session)
     elif format == "html":
-        pieces = documents.html(request.hub.history, request.principal, session)
-        kind = "text/html; charset=utf-8"
+        content = documents.html(hub.history, principal, session)
     else:
         raise NotFound(f"sessions are exported as md, html or jsonl, not {format}")
-    name = re.sub(r"[^A-Za-z0-9]+", "-", session.title or "").strip("-")[:60] or session.id
-    headers = {"content-disposition": f'attachment; filename="{name}.{format}"'}
-    return StreamingResponse(pieces, media_type=kind, headers=headers)
+    title = re.sub(r"[^A-Za-z0-9]+", "-", session.title or "").strip("-")
+    file_name = title[:MAX_FILE_NAME_CHARACTERS] or session.id
+    headers = {"content-disposition": f'attachment; filename="{file_name}.{format}"'}
+    return StreamingResponse(content, media_type=MEDIA_TYPES[format], headers=headers)

@@ -1,8 +1,6 @@
-"""The page that is about all sessions: the list alone."""
+"""The home page: the session list without an open session."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from starlette.responses import Response
 
@@ -15,26 +13,26 @@ from . import listing
 
 
 async def home(request: WebRequest) -> Response:
-    """The list; a session that was just deleted can be had back from here."""
+    """GET /: the list, with an undo button for the session that was deleted last."""
     filters = await listing.filters_of(request)
     if request.http.headers.get("x-segue") == "list":
         return request.render_page("sessions.html", **await listing.sidebar(request, filters))
-    values: dict[str, Any] = {"notice": await _deleted(request)}
+    notice = await _undo_notice(request)
     if request.from_script:
-        return request.render_page("welcome.html", **values)
-    return request.render_page(
-        "app.html", inner="welcome.html", **await listing.sidebar(request, filters), **values
-    )
+        return request.render_page("welcome.html", notice=notice)
+    sidebar = await listing.sidebar(request, filters)
+    return request.render_page("app.html", inner="welcome.html", notice=notice, **sidebar)
 
 
-async def _deleted(request: WebRequest) -> str:
-    id = ids.parse(request.param("deleted"))
-    if id is None:
+async def _undo_notice(request: WebRequest) -> str:
+    """Return a notice that can restore the session `deleted`; "" if it is not in the trash."""
+    session_id = ids.parse(request.param("deleted"))
+    if session_id is None:
         return ""
     try:
-        session = await request.hub.sessions.get(request.principal, id)
+        session = await request.hub.sessions.get(request.principal, session_id)
     except NotFound:
         return ""
     if session.state != "trashed":
         return ""
-    return templates.macros("session_bits.html").undo(session, request.csrf)  # type: ignore[no-any-return]  # Markup, says the template
+    return templates.macros("session_bits.html").undo(session, request.csrf)  # type: ignore[no-any-return]  # a macro returns Markup

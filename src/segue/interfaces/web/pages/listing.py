@@ -1,4 +1,4 @@
-"""The list of sessions: pages by cursor, grouped, searched, filtered."""
+"""The session list: paged by cursor, grouped, searched and filtered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from starlette.responses import HTMLResponse, Response
 
 from segue.interfaces.web import rows, templates
-from segue.interfaces.web.filters import SHELVES, SINCE, Filters
+from segue.interfaces.web.filters import ACTIVITY_PERIODS, STATE_FILTERS, Filters
 from segue.interfaces.web.request import WebRequest
 from segue.interfaces.web.rows import Group, Row
 from segue.model import clock, ids, search_text
@@ -22,135 +22,147 @@ from segue.render import project_names
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-FIRST = 40  # sessions of the first page: more than a screen holds
-LATER = 100
-FOUND = 12  # results of a search, which are taller: each costs a look into its session
-SEEN = 1000  # sessions whose directories, tags and sources are offered as filters
+FIRST_PAGE_SIZE = 40  # more than fits on a screen
+PAGE_SIZE = 100
+SEARCH_PAGE_SIZE = 12  # each result reads its session for a snippet
+MAX_SCANNED_SESSIONS = 1000  # for the groups by project, and for the facets
+MAX_FACET_VALUES = 100
 
 
-class Listed(NamedTuple):
-    """A page of the list, and the address of the next."""
+class SessionList(NamedTuple):
+    """A page of the list, and the query string of the next page."""
 
     request: WebRequest
     groups: list[Group]
-    next: str | None
+    next_query: str | None
     filters: Filters
     now: int
 
     @property
     def html(self) -> Markup:
+        """Return the page as HTML."""
         from markupsafe import Markup
 
-        made = "\n".join(rows.section(group, self.filters, self.now) for group in self.groups)
         if not self.groups:
-            begin = self.request.command("prompt", "new", "What can you do?")
+            command = self.request.command("prompt", "new", "What can you do?")
             return Markup(
                 templates.render(
                     "empty.html",
                     filters=self.filters,
-                    command=begin,
+                    command=command,
                     hint=self.request.command_hint,
                 )
             )
-        if self.next:
-            made += f'\n<a class="more" href="/{escape(self.next)}" rel="next">More sessions</a>'
-        return Markup(made)
+        html = "\n".join(rows.render_group(group, self.filters, self.now) for group in self.groups)
+        if self.next_query:
+            url = f"/{escape(self.next_query)}"
+            html += f'\n<a class="more" href="{url}" rel="next">More sessions</a>'
+        return Markup(html)
 
 
-async def read(request: WebRequest, filters: Filters, cursor: str | None = None) -> Listed:
-    """A page of the list that the filters describe."""
+async def read_list(
+    request: WebRequest, filters: Filters, cursor: str | None = None
+) -> SessionList:
+    """Read a page of the list that the filters describe."""
     now = clock.now()
-    query = filters.query(FIRST if cursor is None else LATER)
+    query = filters.query(FIRST_PAGE_SIZE if cursor is None else PAGE_SIZE)
     if query.text and search_text.terms(query.text):
         results = await request.hub.sessions.search(
-            request.principal, replace(query, limit=FOUND), cursor
+            request.principal, replace(query, limit=SEARCH_PAGE_SIZE), cursor
         )
-        made, following = [rows.found(each) for each in results.matches], results.next
+        page_rows = [rows.row_from_match(match) for match in results.matches]
+        next_cursor = results.next
     else:
-        # Only punctuation, so far: that finds everything.
-        query = replace(query, text=None, limit=SEEN if filters.by_project else query.limit)
+        # A text without terms (only punctuation) matches every session.
+        limit = MAX_SCANNED_SESSIONS if filters.by_project else query.limit
         listed = await request.hub.sessions.list(
-            request.principal, query, cursor, bind_filters=False
+            request.principal, replace(query, text=None, limit=limit), cursor, bind_filters=False
         )
-        made, following = [Row(session) for session in listed.sessions], listed.next
-    after = filters.address(cursor=following) if following else None
-    return Listed(
-        request, rows.grouped(made, filters, now, request.utc_offset), after, filters, now
+        page_rows = [Row(session) for session in listed.sessions]
+        next_cursor = listed.next
+    return SessionList(
+        request,
+        rows.group_rows(page_rows, filters, now, request.utc_offset),
+        filters.with_changes(cursor=next_cursor) if next_cursor else None,
+        filters,
+        now,
     )
 
 
-async def first(request: WebRequest, filters: Filters) -> list[Session]:
-    """The sessions that a list begins with; none for a search, which is as it was asked for."""
-    if filters.words:
+async def read_first_sessions(request: WebRequest, filters: Filters) -> list[Session]:
+    """Return the sessions of the first page; none for a search, whose results do not change."""
+    if filters.search:
         return []
     page = await request.hub.sessions.list(
-        request.principal, filters.query(FIRST), bind_filters=False
+        request.principal, filters.query(FIRST_PAGE_SIZE), bind_filters=False
     )
     return page.sessions
 
 
 async def page(request: WebRequest) -> Response:
-    """Rows alone, for a list that is scrolled or searched."""
-    made = await read(request, await filters_of(request), request.param("cursor") or None)
-    return HTMLResponse(made.html)
+    """GET /rows: a page of rows, for a list that is scrolled or searched."""
+    session_list = await read_list(
+        request, await filters_of(request), request.param("cursor") or None
+    )
+    return HTMLResponse(session_list.html)
 
 
 async def facets(request: WebRequest) -> Response:
-    """Values to filter by, taken from the sessions that were active last."""
-    page = await request.hub.sessions.list(request.principal, Query(limit=SEEN, archived="include"))
-    agents = {session.agent.id for session in page.sessions if session.agent is not None}
-    made = templates.macros("facets.html").facets(
-        directories=_common(
-            session.directory
-            for session in page.sessions
-            if project_names.is_project(session.directory)
+    """GET /facets: values to filter by, from the sessions that were active last."""
+    query = Query(limit=MAX_SCANNED_SESSIONS, archived="include")
+    sessions = (await request.hub.sessions.list(request.principal, query)).sessions
+    directories = (session.directory for session in sessions)
+    html = templates.macros("facets.html").facets(
+        directories=_most_common(filter(project_names.is_project, directories)),
+        tags=_most_common(session.tag for session in sessions if session.tag),
+        sources=_most_common(session.source for session in sessions),
+        agents=await agent_names(
+            request, {session.agent.id for session in sessions if session.agent is not None}
         ),
-        tags=_common(session.tag for session in page.sessions if session.tag),
-        sources=_common(session.source for session in page.sessions),
-        agents=await agent_names(request, agents),
     )
-    return HTMLResponse(str(made))
+    return HTMLResponse(str(html))
 
 
 async def filters_of(request: WebRequest) -> Filters:
-    """The list's filters, the agent by its id, however it was named."""
+    """Return the list's filters. An agent may be given by id or by name."""
     params = dict(request.http.query_params)
     if agent := params.get("agent"):
-        found = ids.parse(agent, "agent")
-        params["agent"] = found or await request.hub.records.agent_named(
+        params["agent"] = ids.parse(agent, "agent") or await request.hub.records.agent_named(
             request.principal.workspace, agent
         )
     return Filters(params)
 
 
 async def agent_names(request: WebRequest, agents: Iterable[str]) -> dict[str, str]:
-    """What the agents of these ids are called."""
+    """Return the names of agents by their ids."""
     return await request.hub.records.agent_names(request.principal.workspace, agents)
 
 
 async def sidebar(request: WebRequest, filters: Filters) -> dict[str, Any]:
-    """All that the sidebar's template needs."""
+    """Return what the sidebar's template needs."""
     agent = filters["agent"]
     return {
-        "list": await read(request, filters, request.param("cursor") or None),
+        "session_list": await read_list(request, filters, request.param("cursor") or None),
         "chips": filters.chips(await agent_names(request, [agent]) if agent else {}),
-        "shelves": SHELVES,
-        "since": SINCE,
+        "state_filters": STATE_FILTERS,
+        "activity_periods": ACTIVITY_PERIODS,
     }
 
 
-def row_of(principal: Principal, session: Session, filters: Filters) -> str | None:
-    """A session's row, if it belongs in a list with these filters, whatever its words are."""
+def render_matching_row(principal: Principal, session: Session, filters: Filters) -> str | None:
+    """Return a session's row as HTML; None if the filters exclude it. A search text is ignored."""
     if session.workspace != principal.workspace:
         return None
     query = filters.query(1)
     if query.cwd is not None:
         query = replace(query, directories=(query.cwd,))
-    return rows.row(Row(session), filters, clock.now()) if matches(query, session) else None
+    if not matches(query, session):
+        return None
+    return rows.render_row(Row(session), filters, clock.now())
 
 
-def _common(values: Iterable[str]) -> list[str]:
-    """The values, the most frequent first."""
+def _most_common(values: Iterable[str]) -> list[str]:
+    """Return the distinct values, the most frequent first."""
     from collections import Counter
 
-    return [value for value, _ in Counter(values).most_common(100)]
+    return [value for value, _ in Counter(values).most_common(MAX_FACET_VALUES)]

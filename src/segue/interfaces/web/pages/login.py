@@ -1,4 +1,4 @@
-"""Coming and going: the login link, a key instead of one, signing out."""
+"""Sign in with a login link or an API key, and sign out."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from segue.model.errors import Unauthorized
 
 
 async def login(request: WebRequest) -> Response:
-    """A login link, or the page that asks for a key."""
-    token = request.param("token")
-    if not token or request.http.method == "HEAD":  # who only looks at a link does not use it up
-        return request.render_page("login.html", words="", next=_inside(request.param("next")))
-    answer = RedirectResponse(_inside(request.param("next")), 303)
+    """GET /login: sign in with a login link's token, or show the form for an API key."""
+    link_token = request.param("token")
+    next_url = _local_url(request.param("next"))
+    # A link preview sends HEAD; it must not use up the link.
+    if not link_token or request.http.method == "HEAD":
+        return request.render_page("login.html", message="", next=next_url)
+    response = RedirectResponse(next_url, 303)
     try:
-        secret = await request.hub.logins.use_link(token)
+        token = await request.hub.logins.use_link(link_token)
     except Unauthorized:
-        if await _is_in(request):  # by this very link, perhaps, opened a second time
-            return answer
+        # The browser may have used this link before: it works once.
+        if await _is_signed_in(request):
+            return response
         raise
-    return set_cookie(request.http, answer, secret)
+    return set_cookie(request.http, response, token)
 
 
-async def _is_in(request: WebRequest) -> bool:
+async def _is_signed_in(request: WebRequest) -> bool:
     try:
         await request.app.auth.authenticate(request.http)
     except Unauthorized:
@@ -33,26 +36,28 @@ async def _is_in(request: WebRequest) -> bool:
 
 
 async def sign_in(request: WebRequest) -> Response:
+    """POST /login: sign in with an API key."""
     form = await request.form()
-    going = _inside(form.get("next", ""))
+    next_url = _local_url(form.get("next", ""))
     try:
-        secret = await request.hub.logins.sign_in(form.get("key", "").strip())
+        token = await request.hub.logins.sign_in(form.get("key", "").strip())
     except Unauthorized:
-        words = (
-            "That key is not valid here. It may have expired, have been revoked, or be mistyped."
+        message = (
+            "This key is not valid. It may be mistyped, expired or revoked; check it and try again."
         )
-        return request.render_page("login.html", 401, words=words, next=going)
-    return set_cookie(request.http, RedirectResponse(going, 303), secret)
+        return request.render_page("login.html", 401, message=message, next=next_url)
+    return set_cookie(request.http, RedirectResponse(next_url, 303), token)
 
 
 async def sign_out(request: WebRequest) -> Response:
+    """POST /logout"""
     await request.hub.logins.sign_out(request.token)
-    answer = request.redirect("/login")
-    answer.delete_cookie(cookie_name(request.http), path="/")
-    return answer
+    response = request.redirect("/login")
+    response.delete_cookie(cookie_name(request.http), path="/")
+    return response
 
 
-def _inside(address: str) -> str:
-    """An address of ours to go on to; never one of another site."""
-    inside = address.startswith("/") and not address.startswith(("//", "/\\", "/login"))
-    return address if inside and address.isprintable() and "\\" not in address else "/"
+def _local_url(url: str) -> str:
+    """Return the URL if it is a path of this site other than the login page, else "/"."""
+    is_local = url.startswith("/") and not url.startswith(("//", "/\\", "/login"))
+    return url if is_local and url.isprintable() and "\\" not in url else "/"

@@ -1,7 +1,7 @@
-"""A session's page, and the parts of its history that the page asks for as one scrolls.
+"""A session's page, and the chunks of its history that the page loads while it is scrolled.
 
-A page has the parts of a history near what is looked at and nothing else, so that it costs the same
-however long the history is.
+A page contains only the chunks near the visible part of the history, so its cost does not grow with
+the length of the session.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from segue.interfaces.web.request import WebRequest
 from segue.model import search_text
 from segue.model.content import Audio, Block, Image, Resource, plain_text
 from segue.model.errors import NotFound
-from segue.model.event import Event, Foreign, ToolCall, ToolResult, UserMessage
+from segue.model.event import AgentMessage, Event, Foreign, ToolCall, ToolResult, UserMessage
 from segue.model.session import Session
 from segue.render import format, items
 from segue.render.chunks import (
@@ -35,42 +35,59 @@ from segue.render.templates import PICTURES
 
 from . import listing
 
-AROUND = 2  # parts on either side of a message that a link leads to
-LAST = 6  # parts at the end that a page may begin with
-SCREEN = 80  # lines that fill a screen, and something above it
-MOST = 12  # parts that a page may ask for at once
-TURNS = 200
+CHUNKS_AROUND = 2  # on either side of a linked message
+MAX_LAST_CHUNKS = 6  # at the end of a session, if no message is linked
+SCREEN_LINES = 80  # a screen and a little more
+MAX_CHUNKS = 12  # in one request
+MAX_TURNS = 200  # in one request
 
 
-async def main(request: WebRequest, view: SessionView) -> dict[str, Any]:
-    """What the template of a session's page needs: the parts around `at`, or the last ones."""
+async def page_values(request: WebRequest, view: SessionView) -> dict[str, Any]:
+    """Return what the template of a session's page needs: the chunks around `at`, or the last."""
     session = view.session
     at = request.number_param("at")
     size = chunk_size(session)
-    last = chunk_number(session, session.last_seq)
-    here = last if at is None else min(chunk_number(session, at), last)
-    first = max(0, here - (LAST - 1 if at is None else AROUND))
-    upto = min(last, here + AROUND)
-    parts = await read_chunks(request.hub.history, request.principal, session, first, upto)
+    end = chunk_number(session, session.last_seq)
+    target = end if at is None else min(chunk_number(session, at), end)
+    first = max(0, target - (MAX_LAST_CHUNKS - 1 if at is None else CHUNKS_AROUND))
+    last = min(end, target + CHUNKS_AROUND)
+    chunks = await read_chunks(request.hub.history, request.principal, session, first, last)
     if at is None:
-        parts = _filling(parts)
-        first = parts[0].number
+        chunks = _last_screen(chunks)
+        first = chunks[0].number
     return {
         "view": view,
         "session": session,
-        "transcript": await render_chunks(view, parts),
-        "first": first,
-        "upto": upto,
-        "last": last,
-        "PART": size,
-        "earlier": max(0, first - 1 - AROUND) * size + 1 if first else None,
-        "later": min(last, upto + 1 + AROUND) * size + 1 if upto < last else None,
+        "transcript": await render_chunks(view, chunks),
+        "first_chunk": first,
+        "last_chunk": last,
+        "chunk_size": size,
+        "earlier": max(0, first - 1 - CHUNKS_AROUND) * size + 1 if first else None,
+        "later": min(end, last + 1 + CHUNKS_AROUND) * size + 1 if last < end else None,
         "at": at,
         "tokens": format.tokens(session.usage),
     }
 
 
+def _last_screen(chunks: list[Chunk]) -> list[Chunk]:
+    """Return the last chunks, as many as fill a screen."""
+    lines = 0
+    for index in range(len(chunks) - 1, -1, -1):
+        lines += sum(_estimate_lines(item) for item in chunks[index].items)
+        if lines >= SCREEN_LINES:
+            return chunks[index:]
+    return chunks
+
+
+def _estimate_lines(item: items.Item) -> int:
+    body = item.event.body
+    if item.kind in ("user", "agent") and isinstance(body, UserMessage | AgentMessage):
+        return 3 + len(plain_text(body.content)) // 100
+    return 3
+
+
 async def view_of(request: WebRequest, session: Session) -> SessionView:
+    """Return a session as its user sees it."""
     owner = await request.hub.sessions.owner(request.principal, session.id)
     return SessionView(
         session,
@@ -81,125 +98,139 @@ async def view_of(request: WebRequest, session: Session) -> SessionView:
     )
 
 
-async def waiting(request: WebRequest, view: SessionView) -> Sequence[str]:
-    """The ids of messages that have not begun."""
-    return (
-        ()
-        if view.owner_label
-        else await request.hub.turns.queued(request.principal, view.session.id)
-    )
+async def requested_view(request: WebRequest) -> SessionView:
+    """Return the view of the session whose id is in the path."""
+    return await view_of(request, await request.session())
+
+
+async def queued_messages(request: WebRequest, view: SessionView) -> Sequence[str]:
+    """Return the ids of the messages that wait for the end of the current turn."""
+    if view.owner_label:
+        return ()
+    return await request.hub.turns.queued(request.principal, view.session.id)
 
 
 async def page(request: WebRequest) -> Response:
-    """A session, with the list beside it unless our script has that already."""
+    """GET /s/{id}: a session, and the session list unless our script has it already."""
     session = await request.session()
-    agent = await agent_name(request, session)
     view = await view_of(request, session)
-    values = await main(request, view)
-    values |= {"agent": agent, "command": resume_command(request, view), "csrf": request.csrf}
-    values["hint"] = "" if view.owner_label else request.command_hint
-    values["coming"] = (session.turn or request.param("sent")) and not session.open_asks
-    values["waiting"] = await waiting(request, view) if session.turn else ()
+    values = await page_values(request, view) | {
+        "agent": await agent_name(request, session),
+        "command": resume_command(request, view),
+        "csrf": request.csrf,
+        "hint": "" if view.owner_label else request.command_hint,
+        "answer_expected": (session.turn or request.param("sent")) and not session.open_asks,
+        "queued": await queued_messages(request, view) if session.turn else (),
+    }
     if request.from_script:
         return request.render_page("session.html", **values)
-    filters = await listing.filters_of(request)
-    return request.render_page(
-        "app.html", inner="session.html", **await listing.sidebar(request, filters), **values
-    )
+    sidebar = await listing.sidebar(request, await listing.filters_of(request))
+    return request.render_page("app.html", inner="session.html", **sidebar, **values)
 
 
-async def part(request: WebRequest) -> Response:
-    """Some parts, for a page that is being scrolled."""
-    return await parts_of(request, await view_of(request, await request.session()))
+async def chunks(request: WebRequest) -> Response:
+    """GET /s/{id}/chunks: the chunks `first` to `last`, for a page that is scrolled."""
+    return await render_requested_chunks(request, await requested_view(request))
 
 
-async def parts_of(request: WebRequest, view: SessionView) -> Response:
-    first = request.number_param("number") or 0
-    upto = min(first + MOST - 1, max(first, request.number_param("upto") or 0))
-    upto = min(upto, chunk_number(view.session, view.session.last_seq))
-    if first > upto:
+async def render_requested_chunks(request: WebRequest, view: SessionView) -> Response:
+    """Return the chunks `first` to `last` of a session, at most MAX_CHUNKS of them."""
+    session = view.session
+    first = request.number_param("first") or 0
+    last = min(first + MAX_CHUNKS - 1, max(first, request.number_param("last") or 0))
+    last = min(last, chunk_number(session, session.last_seq))
+    if first > last:
         return HTMLResponse("")
-    parts = await read_chunks(request.hub.history, request.principal, view.session, first, upto)
-    return HTMLResponse(await render_chunks(view, parts))
+    chunks = await read_chunks(request.hub.history, request.principal, session, first, last)
+    return HTMLResponse(await render_chunks(view, chunks))
 
 
 async def turns(request: WebRequest) -> Response:
-    """The prompts of a session, or the messages with some words, to jump to one."""
-    return await turns_of(request, await view_of(request, await request.session()))
+    """GET /s/{id}/turns: the prompts of a session, or the messages that match a search."""
+    return await render_turns(request, await requested_view(request))
 
 
-async def turns_of(request: WebRequest, view: SessionView) -> Response:
-    if search_text.terms(words := request.param("q")):
-        return await _found(request, view, words)
+async def render_turns(request: WebRequest, view: SessionView) -> Response:
+    """Return links to the prompts of a session, or to the messages that match `q`."""
+    if search_text.terms(query := request.param("q")):
+        return await _render_matches(request, view, query)
     after = request.number_param("after") or 0
-    found = await request.hub.history.events(
-        request.principal, view.session.id, after=after, types=("user_message",), limit=TURNS
+    events = await request.hub.history.events(
+        request.principal, view.session.id, after=after, types=("user_message",), limit=MAX_TURNS
     )
     lines = [
         (event.seq, event.at, items.outline_line(event.body))
-        for event in found
+        for event in events
         if isinstance(event.body, UserMessage) and items.starts_turn(event.body)
     ]
-    more = found[-1].seq if len(found) == TURNS else None
-    made = templates.macros("session_bits.html").turns(view, lines, more)
-    return HTMLResponse(str(made))
+    next_after = events[-1].seq if len(events) == MAX_TURNS else None
+    html = templates.macros("session_bits.html").turns(view, lines, next_after)
+    return HTMLResponse(str(html))
 
 
-async def _found(request: WebRequest, view: SessionView, words: str) -> Response:
-    """The messages in which some words occur, the newest first."""
-    found = await request.hub.history.find(
+async def _render_matches(request: WebRequest, view: SessionView, query: str) -> Response:
+    """Return links to the messages that match a search, the newest first."""
+    matches = await request.hub.history.find(
         request.principal,
         view.session.id,
-        words,
+        query,
         before=request.number_param("before"),
-        limit=TURNS,
+        limit=MAX_TURNS,
     )
-    hits = [
-        (hit.event, rows.found(hit).snippet)
-        for hit in found
-        if hit.event is not None and not isinstance(hit.event.body, Foreign)  # its agents' lines
+    messages = [
+        (match.event, rows.row_from_match(match).snippet)
+        for match in matches
+        # Matches in the events of agents that the session started are listed separately.
+        if match.event is not None and not isinstance(match.event.body, Foreign)
     ]
-    more = found[-1].event.seq if len(found) == TURNS and found[-1].event else None
-    made = templates.macros("session_bits.html").found(view, words, hits, more)
-    return HTMLResponse(str(made))
+    last_event = matches[-1].event if len(matches) == MAX_TURNS else None
+    next_before = None if last_event is None else last_event.seq
+    html = templates.macros("session_bits.html").matches(view, query, messages, next_before)
+    return HTMLResponse(str(html))
 
 
-async def whole(request: WebRequest) -> Response:
-    """All of an event's text, where a page has only the beginning."""
+async def full_text(request: WebRequest) -> Response:
+    """GET /s/{id}/whole/{seq}: the full text of an event that the page shows in part."""
     session = await request.session()
-    return text_of(session, await _event(request, session))
+    return event_text(session, await _read_event(request, session))
 
 
-def text_of(session: Session, event: Event) -> Response:
+def event_text(session: Session, event: Event) -> Response:
+    """Return the full text of an event."""
     match with_relative_paths(event, session).body:
         case ToolCall() as body:
-            texts = [part.code or _text(part.block) for part in items.call_parts(body)]
+            texts = [part.code or _plain_text(part.block) for part in items.call_parts(body)]
         case ToolResult() as body:
-            texts = [part.code or _text(part.block) for part in items.result_parts(body)]
+            texts = [part.code or _plain_text(part.block) for part in items.result_parts(body)]
         case body:
-            texts = [_text(*getattr(body, "content", getattr(body, "summary", ())))]
-    code = "\n\n".join(each for each in texts if each)
-    return Response(sendable(code), media_type="text/plain; charset=utf-8")
+            texts = [_plain_text(*getattr(body, "content", getattr(body, "summary", ())))]
+    text = "\n\n".join(filter(None, texts))
+    return Response(sendable(text), media_type="text/plain; charset=utf-8")
 
 
-def _text(*content: Block | None) -> str:
+def _plain_text(*content: Block | None) -> str:
     return plain_text([block for block in content if block is not None])
 
 
 async def blob(request: WebRequest) -> Response:
-    """A picture or a file in an event, by its place in there."""
-    return blob_of(await _event(request, await request.session()), request.path_number("index"))
+    """GET /s/{id}/blob/{seq}/{index}: a picture or a file in an event."""
+    event = await _read_event(request, await request.session())
+    return event_blob(event, request.path_number("index"))
 
 
-def blob_of(event: Event, index: int) -> Response:
+def event_blob(event: Event, index: int) -> Response:
+    """Return the picture or file at an index of an event's content.
+
+    Raises NotFound if there is none or if its data is damaged.
+    """
     content = getattr(event.body, "content", ())
     block = content[index] if index < len(content) else None
     if not isinstance(block, Image | Audio | Resource) or block.data is None:
-        raise NotFound("There is no such picture.")
+        raise NotFound("This message has no such picture.")
     try:
         data = base64.b64decode(block.data)
     except (ValueError, binascii.Error):
-        raise NotFound("That picture is damaged.") from None
+        raise NotFound("The data of this picture is damaged.") from None
     headers = {
         "content-security-policy": "default-src 'none'; sandbox",
         "cache-control": "private, max-age=31536000, immutable",
@@ -226,32 +257,21 @@ def resume_command(request: WebRequest, view: SessionView) -> str:
     return f"cd {shlex.quote(session.cwd)} && {resume}"
 
 
-async def _event(request: WebRequest, session: Session) -> Event:
+async def _read_event(request: WebRequest, session: Session) -> Event:
+    """Return the event whose seq is in the path. Raises NotFound if there is none."""
     seq = request.path_number("seq")
     if seq > session.last_seq:
-        raise NotFound("There is no such message.")
-    found = await request.hub.history.events(
+        raise NotFound("This session has no such message.")
+    events = await request.hub.history.events(
         request.principal, session.id, after=seq - 1, before=seq + 1, limit=1
     )
-    if not found:
-        raise NotFound("There is no such message.")
-    return found[0]
+    if not events:
+        raise NotFound("This session has no such message.")
+    return events[0]
 
 
 async def agent_name(request: WebRequest, session: Session) -> str:
-    """What the session's agent is called, if it has one."""
+    """Return the name of the session's agent; "" if it has none."""
     if session.agent is None:
         return ""
     return (await listing.agent_names(request, [session.agent.id])).get(session.agent.id, "")
-
-
-def _filling(parts: list[Chunk]) -> list[Chunk]:
-    """The last parts, as many as fill a screen: what is above comes when it is scrolled to."""
-    lines = 0
-    for at in range(len(parts) - 1, -1, -1):
-        for item in parts[at].items:
-            said = item.kind in ("user", "agent")
-            lines += 3 + (len(plain_text(item.event.body.content)) // 100 if said else 0)  # type: ignore[union-attr]  # both have content
-        if lines >= SCREEN:
-            return parts[at:]
-    return parts

@@ -1,100 +1,100 @@
-// Forms: sent without leaving the page. What was typed stays until the server has it.
+// Submit forms without leaving the page. A draft is kept until the server has received it.
 
 import { all, announce, explain, find, notify, post, send } from "./dom.js";
 import * as pictures from "./pictures.js";
 
-const draftOf = (id) => `draft ${id}`;
+const draftKey = (id) => `draft ${id}`;
 
-// Drafts outlive the page: a reload or a lost connection takes nothing away.
+// Drafts are in the browser's storage, so they survive a reload and a lost connection.
 
 export function restoreDraft(session) {
   const text = find("#text", session);
   if (!text) return;
   pictures.show();
   const { id } = session.dataset;
-  if (text.value) return keepDraft(id, text.value); // typed before this script was there
-  text.value = draft(id);
+  if (text.value) return saveDraft(id, text.value); // typed before this script was loaded
+  text.value = readDraft(id);
 }
 
-function draft(id) {
+function readDraft(id) {
   try {
-    return localStorage.getItem(draftOf(id)) ?? "";
+    return localStorage.getItem(draftKey(id)) ?? "";
   } catch {
-    return ""; // A browser that keeps nothing.
+    return ""; // The browser has no storage for this site.
   }
 }
 
-function keepDraft(id, words) {
+function saveDraft(id, text) {
   try {
-    if (words) localStorage.setItem(draftOf(id), words);
-    else localStorage.removeItem(draftOf(id));
+    if (text) localStorage.setItem(draftKey(id), text);
+    else localStorage.removeItem(draftKey(id));
   } catch {
-    // A browser that keeps nothing.
+    // The browser has no storage for this site.
   }
 }
 
-async function say(form) {
+async function sendPrompt(form) {
   const field = find("#text", form);
-  const words = field.value;
+  const text = field.value;
   const attached = pictures.attached();
-  if (!words.trim() && !attached.length) return;
+  if (!text.trim() && !attached.length) return;
   const { id } = find("#main .session").dataset;
-  const trouble = find("#trouble");
+  const errorLine = find("#send-error");
   const button = find(".send", form);
   button.disabled = true;
-  const running = find("#composer .stop");
+  const turnIsRunning = find("#composer .stop");
   try {
-    const fields = [["text", words], ...attached.map((each) => ["picture", each])];
+    const fields = [["text", text], ...attached.map((dataUrl) => ["picture", dataUrl])];
     const { event } = await post(form.getAttribute("action"), fields);
-    if (running && find(`#main .session[data-id="${id}"]`)) {
-      find("#writing").dispatchEvent(new CustomEvent("segue:queued", { bubbles: true, detail: { message: event, words } }));
-      announce("Queued until this turn is done");
+    if (turnIsRunning && find(`#main .session[data-id="${id}"]`)) {
+      find("#writing").dispatchEvent(new CustomEvent("segue:queued", { bubbles: true, detail: { message: event, text } }));
+      announce("Queued until this turn ends");
     }
-    pictures.forget(attached);
-    // Meanwhile more may have been typed, the composer replaced, or another session opened.
-    const now = find(`#main .session[data-id="${id}"] #text`);
-    if (now?.value === words) now.value = "";
-    keepDraft(id, now?.value ?? "");
-    trouble.hidden = true;
+    pictures.remove(attached);
+    // Since then, the user may have typed more or opened another session.
+    const currentField = find(`#main .session[data-id="${id}"] #text`);
+    if (currentField?.value === text) currentField.value = "";
+    saveDraft(id, currentField?.value ?? "");
+    errorLine.hidden = true;
   } catch (error) {
-    trouble.textContent = explain(error);
-    trouble.hidden = false;
-    if (!trouble.isConnected) notify(`A message was not sent. ${explain(error)}`);
+    errorLine.textContent = explain(error);
+    errorLine.hidden = false;
+    if (!errorLine.isConnected) notify(`A message was not sent. ${explain(error)}`);
   } finally {
     button.disabled = false;
     if (button.isConnected) find("#text")?.focus();
   }
 }
 
-// What is stopped before it began is there to be sent again, before what was typed since.
-function giveBack(id, words) {
+// Put cancelled messages that were still queued back into the composer, before its draft.
+function restoreQueued(id, texts) {
   const field = find(`#main .session[data-id="${id}"] #text`);
-  const given = [...words, field ? field.value : draft(id)].filter(Boolean).join("\n\n");
-  if (field) field.value = given;
-  keepDraft(id, given);
+  const draft = [...texts, field ? field.value : readDraft(id)].filter(Boolean).join("\n\n");
+  if (field) field.value = draft;
+  saveDraft(id, draft);
 }
 
 async function submit(form, submitter, go) {
   const fields = new FormData(form, submitter);
-  const address = form.getAttribute("action");
+  const action = form.getAttribute("action");
   const session = find("#main .session")?.dataset.id;
   const verb = form.dataset.verb;
-  const queued = all("#writing [data-words]").map((each) => each.dataset.words);
-  // Not `disabled`, which would take the focus away.
+  const queuedTexts = all("#writing [data-text]").map((item) => item.dataset.text);
+  // `disabled` would remove the focus from the button.
   if (submitter?.ariaDisabled) return;
   if (submitter) submitter.ariaDisabled = "true";
   try {
-    const next = await send(address, fields);
+    const next = await send(action, fields);
     for (const menu of document.querySelectorAll("details.menu[open]")) {
       if (menu.contains(document.activeElement)) find("summary", menu).focus();
       menu.open = false;
     }
-    if (verb === "cancel") giveBack(session, queued);
+    if (verb === "cancel") restoreQueued(session, queuedTexts);
     else if (verb === "delete") {
       await go("/");
       notify("Moved to the trash.", {
         label: "Undo",
-        act: async () => {
+        action: async () => {
           try {
             go(await send(`/s/${session}/restore`, {}));
           } catch (error) {
@@ -103,14 +103,14 @@ async function submit(form, submitter, go) {
         },
       });
     } else if (verb === "archive") {
-      notify("Archived.", { label: "Undo", act: () => send(`/s/${session}/unarchive`, {}).catch((error) => notify(explain(error))) });
+      notify("Archived.", { label: "Undo", action: () => send(`/s/${session}/unarchive`, {}).catch((error) => notify(explain(error))) });
     } else if (verb === "rename") notify("Renamed.");
     else if (verb === "tag") notify("Tagged.");
     else if (next && new URL(next, location.href).pathname !== location.pathname) {
       await go(next);
-      if (address === "/new") find("#text")?.focus();
+      if (action === "/new") find("#text")?.focus();
     }
-    else if (next?.endsWith("/share") || verb === "continue") await go(next, { remember: false });
+    else if (next?.endsWith("/share") || verb === "continue") await go(next, { addToHistory: false });
   } catch (error) {
     notify(explain(error));
     if (submitter) submitter.ariaDisabled = null;
@@ -124,14 +124,14 @@ export function start(go) {
     const form = event.target;
     if (event.defaultPrevented || form.method !== "post" || form.closest("dialog")) return;
     event.preventDefault();
-    if (form.id === "say") say(form);
+    if (form.id === "prompt") sendPrompt(form);
     else submit(form, event.submitter, go);
   });
   document.addEventListener("input", (event) => {
-    if (event.target.id === "text") keepDraft(find("#main .session").dataset.id, event.target.value);
+    if (event.target.id === "text") saveDraft(find("#main .session").dataset.id, event.target.value);
   });
   document.addEventListener("keydown", (event) => {
-    const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey);
-    if (event.target.id === "text" && sends) event.target.form.requestSubmit();
+    const isSendKey = event.key === "Enter" && (event.ctrlKey || event.metaKey);
+    if (event.target.id === "text" && isSendKey) event.target.form.requestSubmit();
   });
 }

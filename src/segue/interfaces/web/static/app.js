@@ -1,33 +1,34 @@
-// The session browser: moving between sessions, keys, menus. Everything also works as plain pages.
+// The session browser: navigation, keyboard shortcuts and menus. All pages also work without scripts.
 
 import * as actions from "./actions.js";
-import { all, announce, copy, explain, find, local, nodes, notify, text } from "./dom.js";
+import { all, announce, copy, explain, find, localizeTimes, nodes, notify, text } from "./dom.js";
 import * as jump from "./jump.js";
 import * as list from "./list.js";
 import * as live from "./live.js";
 import { Transcript } from "./transcript.js";
 
 let transcript = null;
-let wanted = 0;
+let lastRequest = 0;
 
-// Another page in the main part; the list stays as it is. Of two that are asked for, the later counts.
-export async function go(address, { remember = true } = {}) {
-  const url = new URL(address, location.href);
-  const turn = ++wanted;
+// Show another page in the main part and keep the list. A newer request replaces an unfinished one.
+export async function go(target, { addToHistory = true } = {}) {
+  const url = new URL(target, location.href);
+  const request = ++lastRequest;
   try {
-    const made = nodes(await text(url.pathname + url.search));
-    if (turn !== wanted) return;
-    if (remember) history.pushState(null, "", url);
-    find("#main").replaceChildren(made);
+    const content = nodes(await text(url.pathname + url.search));
+    if (request !== lastRequest) return;
+    if (addToHistory) history.pushState(null, "", url);
+    find("#main").replaceChildren(content);
   } catch (error) {
-    if (turn === wanted) notify(explain(error));
+    if (request === lastRequest) notify(explain(error));
     return;
   }
-  arrive();
+  showPage();
   if (document.body.classList.contains("reading")) find("#main").focus({ preventScroll: true });
 }
 
-function arrive() {
+// Start the scripts of the page that is now in the main part.
+function showPage() {
   transcript?.stop();
   transcript = null;
   const session = find("#main .session");
@@ -37,39 +38,39 @@ function arrive() {
   announce(heading);
   if (session) {
     transcript = new Transcript(session, find("#main"));
-    jump.attend(transcript);
+    jump.attach(transcript);
     actions.restoreDraft(session);
   } else if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
-  list.spell();
-  list.mark();
+  list.updateUrl();
+  list.markCurrent();
   live.connect(session, transcript, go);
 }
 
 document.addEventListener("click", (event) => {
   if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
-  const copied = event.target.closest("[data-copy]");
-  if (copied) {
+  const copyLink = event.target.closest("[data-copy]");
+  if (copyLink) {
     event.preventDefault();
-    copy(new URL(copied.dataset.copy, location.href).href);
+    copy(new URL(copyLink.dataset.copy, location.href).href);
     return;
   }
-  const from = event.target.closest("[data-copy-from]");
-  if (from) {
-    copy(find(`#${from.dataset.copyFrom}`).value, from.dataset.copied);
+  const copyButton = event.target.closest("[data-copy-from]");
+  if (copyButton) {
+    copy(find(`#${copyButton.dataset.copyFrom}`).value, copyButton.dataset.copied);
     return;
   }
   for (const menu of all("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
   const link = event.target.closest("a[href]");
   if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
-  const ours = link.pathname === "/" || link.pathname === "/dashboard" || link.pathname.startsWith("/s/");
-  if (!ours || link.closest(".chips") || link.matches(".skip, .more, .rest")) return;
-  const place = link.hash && link.pathname + link.search === location.pathname + location.search;
-  if (place && !transcript) return; // of a page that has it
+  const isAppPage = link.pathname === "/" || link.pathname === "/dashboard" || link.pathname.startsWith("/s/");
+  if (!isAppPage || link.closest(".chips") || link.matches(".skip, .more, .rest")) return;
+  const isAnchor = link.hash && link.pathname + link.search === location.pathname + location.search;
+  if (isAnchor && !transcript) return; // the browser scrolls to it
   event.preventDefault();
-  const here = find("#main .session")?.dataset.base;
-  if (here && link.pathname === here && link.hash) {
+  const openBase = find("#main .session")?.dataset.base;
+  if (openBase && link.pathname === openBase && link.hash) {
     history.pushState(null, "", link.href);
-    list.spell();
+    list.updateUrl();
     transcript.session.dataset.at = link.hash.slice(2);
     transcript.reveal(Number(link.hash.slice(2)));
     jump.highlight();
@@ -80,9 +81,9 @@ document.addEventListener("click", (event) => {
   go(link.href);
 });
 
-addEventListener("popstate", () => go(location.href, { remember: false }));
+addEventListener("popstate", () => go(location.href, { addToHistory: false }));
 
-// Keys. Letters do nothing while something is being typed.
+// Keyboard shortcuts. They are off while the user types into a field.
 
 const keys = {
   j: () => list.step(1),
@@ -92,8 +93,8 @@ const keys = {
     find("#search input[name=q]").select();
   },
   "?": () => find("#help").showModal(),
-  f: () => open("#filter"),
-  n: () => open("#begin"),
+  f: () => openMenu("#filter"),
+  n: () => openMenu("#new"),
   r: () => find(".permission.open button, #text, #composer button")?.focus(),
   s: () => jump.open(),
   e: () => find('#actions form[data-verb="archive"]')?.requestSubmit(),
@@ -104,30 +105,30 @@ const keys = {
   "]": () => transcript?.turn(1),
 };
 
-function open(menu) {
-  document.body.classList.remove("reading"); // on a phone, the menu is behind what is read
+function openMenu(menu) {
+  document.body.classList.remove("reading"); // on a phone, the open session covers the menu
   find(menu).open = true;
   find(`${menu} input:not([type=hidden]), ${menu} button`)?.focus();
 }
 
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input, textarea, select, #composer");
+  const isTyping = event.target.closest("input, textarea, select, #composer");
   if (event.key === "Escape") {
     const menu = find("details.menu[open]");
     if (menu) {
       menu.open = false;
       find("summary", menu).focus();
-    } else if (typing) event.target.blur();
+    } else if (isTyping) event.target.blur();
     return;
   }
-  if (typing || event.ctrlKey || event.metaKey || event.altKey || find("dialog[open]")) return;
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || find("dialog[open]")) return;
   if (keys[event.key]) {
     event.preventDefault();
     keys[event.key]();
   }
 });
 
-find("#keys").addEventListener("click", keys["?"]);
+find("#help-open").addEventListener("click", keys["?"]);
 find("#theme")?.addEventListener("click", () => {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -135,15 +136,15 @@ find("#theme")?.addEventListener("click", () => {
   try {
     localStorage.setItem("theme", root.dataset.theme);
   } catch {
-    // Then it lasts as long as the page.
+    // The browser has no storage for this site; the choice lasts until the page is closed.
   }
 });
 
-local(document);
+localizeTimes(document);
 setInterval(() => {
-  local(document); // what was a minute ago is two by now
+  localizeTimes(document); // "1m" becomes "2m"
   if (!find("#list").scrollTop) list.regroup();
 }, 30_000);
 actions.start(go);
 list.start();
-arrive();
+showPage();

@@ -1,66 +1,69 @@
-// What all modules use: asking the server, making elements of its HTML, telling the user.
+// Helpers of all modules: requests to the server, elements from its HTML, messages to the user.
 
 export const find = (selector, within = document) => within.querySelector(selector);
 export const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 
 const csrf = find('meta[name="csrf"]')?.content ?? "";
 
-// The server made this HTML, and cleaned whatever a model or a tool wrote in it.
+// Return the elements of HTML from the server, which has sanitized all text of models and tools.
 export function nodes(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
-  return local(template.content);
+  return localizeTimes(template.content);
 }
 
-const hour = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const moment = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" });
+const timeFormat = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const dateTimeFormat = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" });
 
-// How long ago, as the server writes it, which made the page by its own clock.
-const behind = Number(find("#list")?.dataset.now ?? Date.now() * 1000) / 1000 - Date.now();
-const LONG = [[86_400 * 365, "y"], [86_400 * 30, "mo"], [86_400, "d"], [3600, "h"], [60, "m"]];
+// The difference between the clocks of the server and the browser, in milliseconds.
+const clockDifference = Number(find("#list")?.dataset.now ?? Date.now() * 1000) / 1000 - Date.now();
+const UNIT_SECONDS = [[86_400 * 365, "y"], [86_400 * 30, "mo"], [86_400, "d"], [3600, "h"], [60, "m"]];
 
+// Return how long ago a time was, in the server's format.
 function ago(at) {
-  const seconds = (Date.now() + behind - at) / 1000;
-  const [size, unit] = LONG.find(([each]) => seconds >= each) ?? [];
+  const seconds = (Date.now() + clockDifference - at) / 1000;
+  const [size, unit] = UNIT_SECONDS.find(([length]) => seconds >= length) ?? [];
   return size ? `${Math.floor(seconds / size)}${unit}` : "now";
 }
 
-// The server knows no time but UTC; who looks at the page has a clock of their own.
-export function local(within) {
+// Show times, which the server sends in UTC, in the browser's time zone.
+export function localizeTimes(within) {
   for (const time of all("time[datetime]", within)) {
     const at = new Date(time.dateTime);
-    time.title = time.title.replace(/\d.* UTC$/, () => moment.format(at));
-    if (time.closest(".at")) time.textContent = hour.format(at);
-    else if (time.textContent.endsWith("UTC")) time.textContent = moment.format(at);
+    time.title = time.title.replace(/\d.* UTC$/, () => dateTimeFormat.format(at));
+    if (time.closest(".at")) time.textContent = timeFormat.format(at);
+    else if (time.textContent.endsWith("UTC")) time.textContent = dateTimeFormat.format(at);
     else if (/^(now|\d+(m|h|d|mo|y))$/.test(time.textContent)) time.textContent = ago(at);
   }
   return within;
 }
 
-export class Refusal extends Error {
-  constructor(status, words) {
-    super(words);
+// An error response of the server.
+export class ResponseError extends Error {
+  constructor(status, message) {
+    super(message);
     this.status = status;
   }
 }
 
-export async function ask(address, options = {}) {
-  const answer = await fetch(address, { ...options, headers: { "x-segue": "1", ...options.headers } });
-  if (!answer.ok) {
-    const words = await answer.text();
-    if (answer.status === 401) signedOut(words);
-    throw new Refusal(answer.status, words);
+// Return the server's response. Throws ResponseError if it is an error.
+async function request(url, options = {}) {
+  const response = await fetch(url, { ...options, headers: { "x-segue": "1", ...options.headers } });
+  if (!response.ok) {
+    const message = await response.text();
+    if (response.status === 401) signedOut(message);
+    throw new ResponseError(response.status, message);
   }
-  return answer;
+  return response;
 }
 
-export async function text(address, options) {
-  return (await ask(address, options)).text();
+export async function text(url, options) {
+  return (await request(url, options)).text();
 }
 
-// Send a form's fields; the address of the page to show next, and the id of the event to come.
-export async function post(address, fields) {
-  const { headers } = await ask(address, {
+// Send a form's fields. Return the URL of the next page, and the id of the event that follows.
+export async function post(url, fields) {
+  const { headers } = await request(url, {
     method: "POST",
     body: new URLSearchParams(fields),
     headers: { "x-csrf": csrf },
@@ -68,71 +71,70 @@ export async function post(address, fields) {
   return { next: headers.get("x-location"), event: headers.get("x-event") };
 }
 
-export const send = async (address, fields) => (await post(address, fields)).next;
+export const send = async (url, fields) => (await post(url, fields)).next;
 
-let leaving = false;
+let isSignedOut = false;
 
-export function signedOut(why) {
-  if (leaving) return;
-  leaving = true;
-  const words = why.replace(/[.]?$/, ".");
-  signIn(`You have been signed out: ${words[0].toLowerCase()}${words.slice(1)} What you typed is kept.`);
+export function signedOut(reason) {
+  if (isSignedOut) return;
+  isSignedOut = true;
+  const sentence = reason.replace(/[.]?$/, ".");
+  offerSignIn(`You have been signed out: ${sentence[0].toLowerCase()}${sentence.slice(1)} Your draft is kept.`);
 }
 
-let warned = false;
+let warnedOfExpiry = false;
 
-export function endsSoon({ minutes }) {
-  if (warned) return;
-  warned = true;
-  signIn(`Your login ends in ${minutes === 1 ? "a minute" : `${minutes} minutes`}. What you type is kept.`);
+export function loginExpiresSoon({ minutes }) {
+  if (warnedOfExpiry) return;
+  warnedOfExpiry = true;
+  offerSignIn(`Your login ends in ${minutes === 1 ? "a minute" : `${minutes} minutes`}. Your draft is kept.`);
 }
 
-function signIn(words) {
-  notify(words, {
+function offerSignIn(message) {
+  notify(message, {
     label: "Sign in again",
-    act: () => location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`),
-    lasting: true,
+    action: () => location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`),
+    permanent: true,
   });
 }
 
-// A sentence, what stands between backticks in it as code.
-function sentence(words) {
-  return words.split("`").map((each, at) => {
-    if (at % 2 === 0) return each;
+// Return a message as nodes; text between backticks becomes code.
+function formatBackticks(message) {
+  return message.split("`").map((part, index) => {
+    if (index % 2 === 0) return part;
     const code = document.createElement("code");
-    code.textContent = each;
+    code.textContent = part;
     return code;
   });
 }
 
-// A sentence at the foot of the page, with something to do about it if there is. It covers nothing
-// that one types in: what passes stands above the composer, what lasts has a place of its own and
-// is not pushed away by what passes.
-export function notify(words, { label, act, lasting = false } = {}) {
-  const toast = find(lasting ? "#lasting" : "#toast");
+// Show a message at the bottom of the page, with a button that runs `action` if there is a label.
+// It never covers the composer: a temporary message appears above it, a permanent one in a banner.
+export function notify(message, { label, action, permanent = false } = {}) {
+  const toast = find(permanent ? "#banner" : "#toast");
   if (!toast) return;
   const composer = find("#composer")?.getBoundingClientRect();
-  if (!lasting) toast.style.bottom = composer?.height ? `${innerHeight - composer.top + 6}px` : "";
+  if (!permanent) toast.style.bottom = composer?.height ? `${innerHeight - composer.top + 6}px` : "";
   const line = document.createElement("div");
-  line.append(...sentence(words));
+  line.append(...formatBackticks(message));
   if (label) {
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = label;
     button.addEventListener("click", () => {
       line.remove();
-      act();
+      action();
     });
     line.append(button);
   }
   toast.replaceChildren(line);
-  if (!lasting) setTimeout(() => line.remove(), label ? 12000 : 4000);
+  if (!permanent) setTimeout(() => line.remove(), label ? 12000 : 4000);
 }
 
-// For those who listen to the page.
-export function announce(words) {
-  const place = find("#said");
-  if (place) place.textContent = words;
+// Announce a message to users of screen readers.
+export function announce(message) {
+  const region = find("#announcement");
+  if (region) region.textContent = message;
 }
 
 export async function copy(text, message = "Copied.") {
@@ -144,8 +146,8 @@ export async function copy(text, message = "Copied.") {
   }
 }
 
-// A failure, in words for people.
+// Return a message for people about an error.
 export function explain(error) {
-  if (error instanceof Refusal) return error.message;
-  return "The server cannot be reached. Nothing was lost; try again in a moment.";
+  if (error instanceof ResponseError) return error.message;
+  return "The server cannot be reached. Your draft is kept; try again in a moment.";
 }

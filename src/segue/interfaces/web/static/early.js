@@ -1,17 +1,17 @@
-// What must be so before anything is painted. Every page has this twice: in its head for the theme,
-// and behind a transcript, which then shows its end from the first frame on, before any module is there.
+// What must run before the browser paints. A page loads this script in its head, for the theme, and
+// again after a transcript, so that the first frame shows the transcript's end.
 
 try {
-  const chosen = localStorage.getItem("theme");
-  if (chosen) document.documentElement.dataset.theme = chosen; // without a choice the system's holds
+  const theme = localStorage.getItem("theme");
+  if (theme) document.documentElement.dataset.theme = theme; // otherwise the system's theme applies
 } catch {
-  // A browser that keeps nothing: the system's theme is as good.
+  // The browser has no storage for this site, so the system's theme applies.
 }
 
-// The server groups sessions by the reader's days.
-document.cookie = `segue-ahead=${-new Date().getTimezoneOffset()}; path=/; max-age=31536000; samesite=lax`;
+// The server groups sessions by days in the browser's time zone.
+document.cookie = `segue-utc-offset=${-new Date().getTimezoneOffset()}; path=/; max-age=31536000; samesite=lax`;
 
 if (document.querySelector(".session:not([data-at])") && !location.hash) {
-  const place = document.body.classList.contains("shared") ? document.scrollingElement : document.querySelector("#main");
-  place.scrollTop = place.scrollHeight;
+  const scroller = document.body.classList.contains("shared") ? document.scrollingElement : document.querySelector("#main");
+  scroller.scrollTop = scroller.scrollHeight;
 }

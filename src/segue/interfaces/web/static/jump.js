@@ -1,30 +1,30 @@
-// Jumping within a session: to one of its turns, or to where some words are. The whole history is
-// searched, of which the page has a part only.
+// Jump within a session: to one of its turns, or to a message that matches a search. The server
+// searches the whole history, of which the page contains only some chunks.
 
 import { explain, find, nodes, notify, text } from "./dom.js";
 
 let transcript = null;
-let sought = ""; // the words that were looked for last
-let typing;
-let wanted = 0;
+let lastQuery = "";
+let searchTimer;
+let lastRequest = 0;
 
-export function attend(shown) {
-  transcript = shown;
-  sought = transcript.session.dataset.at ? (new URLSearchParams(location.search).get("q") ?? "") : "";
+export function attach(openTranscript) {
+  transcript = openTranscript;
+  lastQuery = transcript.session.dataset.at ? (new URLSearchParams(location.search).get("q") ?? "") : "";
   find("#jump-open").hidden = false;
   if (find("#jump")) find("#jump input").value = "";
   highlight();
-  transcript.session.addEventListener("segue:parts", highlight);
+  transcript.session.addEventListener("segue:chunks", highlight);
 }
 
-// The words, shown without changing the page.
+// Highlight the words of the last search. The page's elements stay as they are.
 export function highlight() {
   if (!("highlights" in CSS)) return;
-  CSS.highlights.delete("found");
-  const words = sought.toLowerCase().match(/[\p{L}\p{N}]+/gu);
+  CSS.highlights.delete("match");
+  const words = lastQuery.toLowerCase().match(/[\p{L}\p{N}]+/gu);
   if (!words) return;
   const ranges = [];
-  const walker = document.createTreeWalker(find("#parts", transcript.session), NodeFilter.SHOW_TEXT);
+  const walker = document.createTreeWalker(find("#chunks", transcript.session), NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node && ranges.length < 500; node = walker.nextNode()) {
     const lower = node.data.toLowerCase();
     for (const word of words) {
@@ -37,75 +37,76 @@ export function highlight() {
       }
     }
   }
-  CSS.highlights.set("found", new Highlight(...ranges));
+  CSS.highlights.set("match", new Highlight(...ranges));
 }
 
-function dialog() {
-  const made = find("#jump");
-  if (made) return made;
+// Return the dialog, which is created when it is first dialog.
+function getDialog() {
+  const existing = find("#jump");
+  if (existing) return existing;
   document.body.append(nodes(`<dialog id="jump" aria-label="Jump within this session">
     <form method="dialog"><input type="search" placeholder="Find in this session" aria-label="Find in this session" autocomplete="off" spellcheck="false"><button class="ghost">Close</button></form>
     <div class="results" aria-live="polite"></div></dialog>`));
-  const opened = find("#jump");
-  const field = find("input", opened);
+  const dialog = find("#jump");
+  const field = find("input", dialog);
   field.addEventListener("input", () => {
-    clearTimeout(typing);
-    typing = setTimeout(list, 150);
+    clearTimeout(searchTimer);
+    searchTimer = setTimeout(showResults, 150);
   });
-  opened.addEventListener("keydown", (event) => {
+  dialog.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
-      event.preventDefault(); // or the field would be emptied first
-      opened.close();
+      event.preventDefault(); // the browser would clear the field instead
+      dialog.close();
       return;
     }
-    const links = [...opened.querySelectorAll(".turns a")];
+    const links = [...dialog.querySelectorAll(".turns a")];
     const at = links.indexOf(document.activeElement);
     if (event.key === "Enter" && event.target === field) {
       event.preventDefault();
-      clearTimeout(typing);
-      list().then(() => field.value && find(".turns a", opened)?.click());
+      clearTimeout(searchTimer);
+      showResults().then(() => field.value && find(".turns a", dialog)?.click());
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
       (links[at + (event.key === "ArrowDown" ? 1 : -1)] ?? field).focus();
     }
   });
-  opened.addEventListener("click", async (event) => {
-    if (event.target === opened) opened.close();
+  dialog.addEventListener("click", async (event) => {
+    if (event.target === dialog) dialog.close();
     const link = event.target.closest("a");
     if (!link) return;
-    if (link.closest(".elsewhere")) return opened.close(); // another page
+    if (link.closest(".agent-matches")) return dialog.close(); // a link to another page
     event.preventDefault();
-    if (link.dataset.jump) return leap(link);
+    if (link.dataset.jump) return jumpTo(link);
     link.replaceWith(nodes(await text(link.href)));
   });
-  return opened;
+  return dialog;
 }
 
-function leap(link) {
+function jumpTo(link) {
   find("#jump").close();
-  sought = find("#jump input").value;
+  lastQuery = find("#jump input").value;
   history.replaceState(null, "", link.href);
   transcript.session.dataset.at = link.dataset.jump;
   return transcript.reveal(Number(link.dataset.jump)).then(highlight);
 }
 
-async function list() {
-  const turn = ++wanted;
-  const words = find("#jump input").value;
-  const made = nodes(await text(`${transcript.base}/turns?${new URLSearchParams(words ? { q: words } : {})}`));
-  if (turn !== wanted) return;
-  find("#jump .results").replaceChildren(made);
-  // What its agents did is in no index, and takes longer to look through.
-  if (words) text(`${transcript.base}/agents?${new URLSearchParams({ q: words })}`).then((more) => turn === wanted && find("#jump .results").append(nodes(more)), () => {});
+async function showResults() {
+  const request = ++lastRequest;
+  const query = find("#jump input").value;
+  const results = nodes(await text(`${transcript.base}/turns?${new URLSearchParams(query ? { q: query } : {})}`));
+  if (request !== lastRequest) return;
+  find("#jump .results").replaceChildren(results);
+  // The events of the session's agents are not indexed, so searching them takes longer.
+  if (query) text(`${transcript.base}/agents?${new URLSearchParams({ q: query })}`).then((html) => request === lastRequest && find("#jump .results").append(nodes(html)), () => {});
 }
 
 export async function open() {
   if (!transcript?.session.isConnected) return;
-  const opened = dialog();
+  const dialog = getDialog();
   try {
-    await list();
-    opened.showModal();
-    find("input", opened).select();
+    await showResults();
+    dialog.showModal();
+    find("input", dialog).select();
   } catch (error) {
     notify(explain(error));
   }

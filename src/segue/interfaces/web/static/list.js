@@ -1,50 +1,50 @@
-// The list of sessions: endless, searched while one types, moved through by keyboard, kept true.
+// The session list: infinite scrolling, search, filters, keyboard navigation and live updates.
 
 import { all, announce, find, nodes, text } from "./dom.js";
 
-const KEEP = 3; // screens above and below of which the rows stay in the page
+const KEPT_SCREENS = 3; // above and below the visible rows
 
-let busy = false;
+let isLoading = false;
 
 const list = () => find("#list");
-export const address = () => list()?.dataset.address ?? "";
-const param = (name) => new URLSearchParams(address()).get(name) ?? "";
-const firstPage = () => `/rows${address()}`;
+export const query = () => list()?.dataset.query ?? "";
+const param = (name) => new URLSearchParams(query()).get(name) ?? "";
+const firstPage = () => `/rows${query()}`;
 
-// Endless scroll. A page's rows join the groups that they belong to: a heading stands once. Rows
-// that are far away are given up, but for the first page's, and leave their height; they are asked
-// for again, by the address that they came from, when they are near.
+// Infinite scrolling. The rows of a new page are added to existing groups, so each heading occurs
+// once. Rows far from the view are removed, except those of the first page; an empty element keeps
+// their height. They are loaded again from their URL (`data-from`) when they come near the view.
 
-const near = new IntersectionObserver(seen, { root: find("#list"), rootMargin: `${KEEP * 100}% 0px` });
+const observer = new IntersectionObserver(onVisibilityChange, { root: find("#list"), rootMargin: `${KEPT_SCREENS * 100}% 0px` });
 
 const groups = () => all(".group", list());
-const groupOf = (key) => groups().find((each) => each.dataset.key === key);
+const groupOf = (key) => groups().find((group) => group.dataset.key === key);
 
-// Sections of a page into the list, before whatever stands there.
-function place(made, from, before) {
-  for (const section of all(".group", made)) {
+// Add the groups of a page to the list, before an element.
+function addGroups(page, from, before) {
+  for (const section of all(".group", page)) {
     const rows = find("ul", section);
     rows.dataset.from = from;
-    // What moved while one scrolled may come again.
+    // A session that became active meanwhile may be on two pages.
     for (const row of all(".row", rows)) if (find(`.row[data-id="${row.dataset.id}"]`, list())) row.remove();
     const group = groupOf(section.dataset.key);
     if (!group) list().insertBefore(section, before);
     else if (!param("group") || param("q")) group.append(rows);
-    else continue; // of a project the newest are shown
-    near.observe(rows);
+    else continue; // a project shows only its newest sessions
+    observer.observe(rows);
   }
 }
 
-function watch() {
-  near.disconnect();
+function observeRows() {
+  observer.disconnect();
   for (const rows of all("ul", list())) rows.dataset.from ??= firstPage();
-  for (const each of all("ul, .more", list())) near.observe(each);
+  for (const element of all("ul, .more", list())) observer.observe(element);
 }
 
-async function seen(entries) {
+async function onVisibilityChange(entries) {
   for (const { target, isIntersecting, boundingClientRect } of entries) {
     if (target.classList.contains("more")) {
-      if (isIntersecting) await further(target);
+      if (isIntersecting) await loadMore(target);
     } else if (isIntersecting) {
       if ("empty" in target.dataset) await restore(target);
     } else if (target.dataset.from !== firstPage() && !target.contains(document.activeElement)) {
@@ -59,221 +59,221 @@ async function restore(rows) {
   delete rows.dataset.empty;
   const { key } = rows.parentElement.dataset;
   try {
-    const made = nodes(await text(rows.dataset.from));
-    const section = all(".group", made).find((each) => each.dataset.key === key);
+    const page = nodes(await text(rows.dataset.from));
+    const section = all(".group", page).find((group) => group.dataset.key === key);
     rows.replaceChildren(...(section ? find("ul", section).childNodes : []));
     rows.style.height = "";
-    mark();
+    markCurrent();
   } catch {
     rows.dataset.empty = "";
   }
 }
 
-async function further(link) {
-  if (busy) return;
-  busy = true;
+async function loadMore(link) {
+  if (isLoading) return;
+  isLoading = true;
   const from = `/rows${new URL(link.href).search}`;
   try {
-    const made = nodes(await text(from));
-    if (!link.isConnected) return; // another list was asked for meanwhile
-    place(made, from, link);
-    const next = find(".more", made);
+    const page = nodes(await text(from));
+    if (!link.isConnected) return; // another list is shown now
+    addGroups(page, from, link);
+    const next = find(".more", page);
     if (next) {
       link.replaceWith(next);
-      near.observe(next);
+      observer.observe(next);
     } else link.remove();
-    mark();
+    markCurrent();
   } catch {
-    link.textContent = "More sessions (could not be loaded; click to try again)";
-    link.addEventListener("click", (event) => { event.preventDefault(); further(link); }, { once: true });
+    link.textContent = "More sessions could not be loaded. Click to try again.";
+    link.addEventListener("click", (event) => { event.preventDefault(); loadMore(link); }, { once: true });
   } finally {
-    busy = false;
+    isLoading = false;
   }
 }
 
-// The rows that are in the page, as they are now.
+// Load the rows in the page again.
 export async function refresh() {
-  if (dated()) return regroup();
+  if (hasOtherDays()) return regroup();
   const pages = new Set(all("ul:not([data-empty])", list()).map((rows) => rows.dataset.from));
   for (const from of pages) {
     try {
-      const made = nodes(await text(from));
-      const old = all("ul", list()).filter((rows) => rows.dataset.from === from);
-      if (old.some((rows) => rows.contains(document.activeElement))) continue;
-      const keys = all(".group", made).map((section) => section.dataset.key);
-      for (const rows of old) if (!keys.includes(rows.parentElement.dataset.key)) rows.remove();
-      for (const section of all(".group", made)) {
+      const page = nodes(await text(from));
+      const oldRows = all("ul", list()).filter((rows) => rows.dataset.from === from);
+      if (oldRows.some((rows) => rows.contains(document.activeElement))) continue;
+      const keys = all(".group", page).map((section) => section.dataset.key);
+      for (const rows of oldRows) if (!keys.includes(rows.parentElement.dataset.key)) rows.remove();
+      for (const section of all(".group", page)) {
         const rows = find("ul", section);
         rows.dataset.from = from;
-        const same = old.find((each) => each.parentElement.dataset.key === section.dataset.key);
-        if (same) same.replaceWith(rows);
-        else if (from === firstPage()) lead(section);
+        const replaced = oldRows.find((old) => old.parentElement.dataset.key === section.dataset.key);
+        if (replaced) replaced.replaceWith(rows);
+        else if (from === firstPage()) prependGroup(section);
         else continue;
-        near.observe(rows);
+        observer.observe(rows);
       }
     } catch {
-      return; // not now, then
+      return; // the next refresh tries again
     }
   }
-  tidy();
-  mark();
+  removeEmptyGroups();
+  markCurrent();
 }
 
-// Whether the list is grouped by other days than the reader's: in a browser that is new here or that
-// travelled, and after midnight. A page that was asked for by its cursor stays as it is.
-const ahead = () => String(-new Date().getTimezoneOffset());
+// Whether the list is grouped by other days than the browser's: on the first visit, in another time
+// zone and after midnight. A page that has a cursor in its URL is not regrouped.
+const utcOffset = () => String(-new Date().getTimezoneOffset());
 const today = () => new Date().toDateString();
-let day = today();
-const dated = () => (list().dataset.ahead !== ahead() || day !== today()) && !new URLSearchParams(location.search).has("cursor");
+let groupedDay = today();
+const hasOtherDays = () => (list().dataset.utcOffset !== utcOffset() || groupedDay !== today()) && !new URLSearchParams(location.search).has("cursor");
 
-// The first page again, if the days are others.
+// Load the first page again if its days are not the browser's.
 export async function regroup() {
-  if (!dated()) return;
+  if (!hasOtherDays()) return;
   const from = firstPage();
-  document.cookie = `segue-ahead=${ahead()}; path=/; max-age=31536000; samesite=lax`; // as when it was loaded
+  document.cookie = `segue-utc-offset=${utcOffset()}; path=/; max-age=31536000; samesite=lax`; // as in early.js
   try {
-    const made = nodes(await text(from));
+    const page = nodes(await text(from));
     if (from !== firstPage() || list().contains(document.activeElement)) return;
-    list().replaceChildren(...made.childNodes);
-    list().dataset.ahead = ahead();
-    day = today();
-    watch();
-    mark();
+    list().replaceChildren(...page.childNodes);
+    list().dataset.utcOffset = utcOffset();
+    groupedDay = today();
+    observeRows();
+    markCurrent();
     document.dispatchEvent(new Event("segue:list"));
   } catch {
-    // Then days are UTC's for now.
+    // The list keeps its old groups until the next try.
   }
 }
 
-// A group that begins the list, or rows that begin a group.
-function lead(section) {
+// Add a group at the top of the list, or its rows at the top of the existing group.
+function prependGroup(section) {
   const group = groupOf(section.dataset.key);
   if (group) find("h2", group).after(find("ul", section));
   else list().prepend(section);
 }
 
-function tidy() {
+function removeEmptyGroups() {
   for (const group of groups()) if (!find(".row, [data-empty]", group)) group.remove();
   if (find(".row", list())) find(".empty", list())?.remove();
 }
 
-// The row of the session that is open.
-
-export function mark() {
-  const here = location.pathname;
+// Mark the row of the open session.
+export function markCurrent() {
   for (const link of all(".row > a", list())) {
-    if (new URL(link.href).pathname === here) link.setAttribute("aria-current", "page");
+    if (new URL(link.href).pathname === location.pathname) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
 }
 
-// By keyboard. Where the open session's row went away, as when it is archived, one goes on from there.
+// Keyboard navigation. When the row of the open session is removed, for example after it was
+// archived, navigation continues at the row that followed it.
 
-let following = null;
+let nextAfterRemoved = null;
 
 function remove(row) {
   const links = all(".row > a", list());
-  const at = links.findIndex((link) => row.contains(link));
-  if (links[at].hasAttribute("aria-current") || links[at] === document.activeElement) following = links[at + 1];
+  const index = links.findIndex((link) => row.contains(link));
+  if (links[index].hasAttribute("aria-current") || links[index] === document.activeElement) nextAfterRemoved = links[index + 1];
   row.remove();
 }
 
 export function step(by) {
   const links = all(".row > a", list());
-  let at = links.indexOf(document.activeElement);
-  if (at < 0) at = links.findIndex((link) => link.hasAttribute("aria-current"));
-  if (at < 0 && links.includes(following)) at = links.indexOf(following) - (by > 0 ? 1 : 0);
-  else if (at < 0) at = by > 0 ? -1 : links.length;
-  const next = links[Math.max(0, Math.min(links.length - 1, at + by))];
+  let index = links.indexOf(document.activeElement);
+  if (index < 0) index = links.findIndex((link) => link.hasAttribute("aria-current"));
+  if (index < 0 && links.includes(nextAfterRemoved)) index = links.indexOf(nextAfterRemoved) - (by > 0 ? 1 : 0);
+  else if (index < 0) index = by > 0 ? -1 : links.length;
+  const next = links[Math.max(0, Math.min(links.length - 1, index + by))];
   next?.focus();
   next?.scrollIntoView({ block: "nearest" });
 }
 
-// Search and filters. The address has all of them, and so has the list.
+// Search and filters. They are in the page's URL and in the query of the list.
 
-let wanted = 0;
+let lastRequest = 0;
 
-const field = () => find("#search input[name=q]");
-const spelt = (query) => (query.size ? `?${query}` : "");
-const FILTERS = ["q", "group", ...all("#filter [name]").map((each) => each.name)];
+const searchField = () => find("#search input[name=q]");
+const queryString = (params) => (params.size ? `?${params}` : "");
+const FILTERS = ["q", "group", ...all("#filter [name]").map((input) => input.name)];
 
-// The page's address with the list's filters, wherever one came from.
-export function spell() {
-  const query = new URLSearchParams(address());
-  for (const [name, value] of new URLSearchParams(location.search)) if (!FILTERS.includes(name)) query.set(name, value);
-  history.replaceState(history.state, "", `${location.pathname}${spelt(query)}${location.hash}`);
+// Put the list's filters into the page's URL.
+export function updateUrl() {
+  const params = new URLSearchParams(query());
+  for (const [name, value] of new URLSearchParams(location.search)) if (!FILTERS.includes(name)) params.set(name, value);
+  history.replaceState(history.state, "", `${location.pathname}${queryString(params)}${location.hash}`);
 }
 
-// All sessions.
+// Show all sessions.
 export function clear() {
-  field().value = "";
-  if (address()) show("").catch(() => location.assign("/"));
+  searchField().value = "";
+  if (query()) show("").catch(() => location.assign("/"));
 }
 
-// The list that a query describes; `chips` if its filters are others, too. Whether it came to be shown.
-async function show(query, { chips = true } = {}) {
-  const turn = ++wanted;
-  const place = chips ? "/" : "/rows";
-  const made = nodes(await text(`${place}${query}`, { headers: { "x-segue": "list" } }));
-  if (turn !== wanted) return false; // something else was asked for since
+// Show the list of a query, and with `chips` the chips of its filters. Return false if a newer
+// request has replaced this one.
+async function show(newQuery, { chips = true } = {}) {
+  const request = ++lastRequest;
+  const path = chips ? "/" : "/rows";
+  const page = nodes(await text(`${path}${newQuery}`, { headers: { "x-segue": "list" } }));
+  if (request !== lastRequest) return false;
   if (chips) {
-    find("#sidebar .chips").replaceWith(find(".chips", made));
-    list().dataset.now = find("#list", made).dataset.now;
+    find("#sidebar .chips").replaceWith(find(".chips", page));
+    list().dataset.now = find("#list", page).dataset.now;
   }
-  list().replaceChildren(...(chips ? find("#list", made) : made).childNodes);
-  list().dataset.address = query;
-  spell();
+  list().replaceChildren(...(chips ? find("#list", page) : page).childNodes);
+  list().dataset.query = newQuery;
+  updateUrl();
   list().scrollTop = 0;
-  watch();
-  mark();
+  observeRows();
+  markCurrent();
   const count = all(".row", list()).length;
-  announce(count ? `${count} sessions` : "Nothing found");
+  announce(count ? `${count} sessions` : "No results");
   document.dispatchEvent(new Event("segue:list"));
   return true;
 }
 
-let typing;
+let searchTimer;
 
-// What is typed, among the sessions that the filters leave.
+// Search the sessions that match the filters.
 function search() {
-  const query = new URLSearchParams(address());
-  if (field().value) query.set("q", field().value);
-  else query.delete("q");
-  return show(spelt(query), { chips: false }).catch(() => announce("The search failed"));
+  const params = new URLSearchParams(query());
+  if (searchField().value) params.set("q", searchField().value);
+  else params.delete("q");
+  return show(queryString(params), { chips: false }).catch(() => announce("The search failed"));
 }
 
-// Filters are as the server made them, but the words may have changed since.
-function filter(query) {
-  if (field().value) query.set("q", field().value);
-  return show(spelt(query));
+// Apply filters. The search text is the one in the search field: a chip's link may have an older one.
+function filter(params) {
+  if (searchField().value) params.set("q", searchField().value);
+  return show(queryString(params));
 }
 
-// Rows that change: the newest first, those that no longer belong here away. What a search found
-// stays where it is, with its words.
+// Live updates. A changed row becomes the first of its group; a row that the filters exclude is
+// removed. A search result keeps its position and its snippet.
 
 export function update({ session, html, group, label }) {
-  const old = find(`.row[data-id="${session}"]`, list());
+  const oldRow = find(`.row[data-id="${session}"]`, list());
   if (!html) {
-    if (old) remove(old);
-    tidy();
+    if (oldRow) remove(oldRow);
+    removeEmptyGroups();
     return;
   }
   const row = nodes(html).firstElementChild;
   if (param("q")) {
-    for (const part of old ? [".title", ".meta"] : []) find(part, old).replaceWith(find(part, row));
-  } else if (old && (old.contains(document.activeElement) || old.dataset.at === row.dataset.at)) {
-    const focused = old.contains(document.activeElement);
-    old.replaceWith(row);
-    if (focused) find("a", row).focus();
+    for (const part of oldRow ? [".title", ".meta"] : []) find(part, oldRow).replaceWith(find(part, row));
+  } else if (oldRow && (oldRow.contains(document.activeElement) || oldRow.dataset.at === row.dataset.at)) {
+    const hadFocus = oldRow.contains(document.activeElement);
+    oldRow.replaceWith(row);
+    if (hadFocus) find("a", row).focus();
   } else {
-    old?.remove();
+    oldRow?.remove();
     rowsOf(group, label).prepend(row);
   }
-  tidy();
-  mark();
+  removeEmptyGroups();
+  markCurrent();
 }
 
-// The rows of a group, which is made if it is not there; a project with news comes first.
+// Return the rows of a group, which is created if it does not exist. A changed project moves to the top.
 function rowsOf(key, label) {
   let group = groupOf(key);
   if (!group) {
@@ -293,39 +293,39 @@ function rowsOf(key, label) {
 
 export function start() {
   if (!list()) return;
-  watch();
-  mark();
+  observeRows();
+  markCurrent();
   regroup();
   find("#search").addEventListener("submit", (event) => {
     event.preventDefault();
-    clearTimeout(typing); // or it would be asked for twice
-    const there = param("q") === field().value ? Promise.resolve(true) : search();
-    there.then((shown) => shown && field().value && find(".row > a", list())?.click());
+    clearTimeout(searchTimer); // one request is enough
+    const results = param("q") === searchField().value ? Promise.resolve(true) : search();
+    results.then((isShown) => isShown && searchField().value && find(".row > a", list())?.click());
   });
-  field().addEventListener("keydown", (event) => {
+  searchField().addEventListener("keydown", (event) => {
     if (event.key !== "ArrowDown") return;
     event.preventDefault();
     find(".row > a", list())?.focus();
   });
-  field().addEventListener("input", () => {
-    clearTimeout(typing);
-    typing = setTimeout(search, 150);
+  searchField().addEventListener("input", () => {
+    clearTimeout(searchTimer);
+    searchTimer = setTimeout(search, 150);
   });
   document.addEventListener("click", (event) => {
-    const chip = event.target.closest("#sidebar .chips a, #list .empty a, #list .rest, #main .meta a[href^='/?']");
-    if (!chip || event.metaKey || event.ctrlKey) return;
+    const link = event.target.closest("#sidebar .chips a, #list .empty a, #list .rest, #main .meta a[href^='/?']");
+    if (!link || event.metaKey || event.ctrlKey) return;
     event.preventDefault();
-    if (!chip.closest(".chips")) field().value = "";
-    filter(new URL(chip.href).searchParams).catch(() => location.assign(chip.href));
-    if (!chip.closest("#sidebar")) document.body.classList.remove("reading");
+    if (!link.closest(".chips")) searchField().value = "";
+    filter(new URL(link.href).searchParams).catch(() => location.assign(link.href));
+    if (!link.closest("#sidebar")) document.body.classList.remove("reading");
   });
   document.addEventListener("submit", (event) => {
     if (!event.target.closest("#filter")) return;
     event.preventDefault();
-    const query = new URLSearchParams([...new FormData(event.target)].filter(([, value]) => value));
-    query.delete("q");
     const form = event.target;
-    filter(query).then(() => find("#filter > summary").focus(), () => form.submit());
+    const params = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
+    params.delete("q");
+    filter(params).then(() => find("#filter > summary").focus(), () => form.submit());
   });
   document.addEventListener("toggle", async (event) => {
     if (event.target.id !== "filter" || !event.target.open || find("#facet-cwd")) return;

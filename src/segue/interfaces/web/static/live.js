@@ -1,20 +1,20 @@
-// The stream of what happens elsewhere. One a page, and none while nobody looks at it.
+// Live updates of the open session and of the list. A hidden page has no stream.
 
 import { restoreDraft } from "./actions.js";
-import { all, announce, endsSoon, find, nodes, signedOut } from "./dom.js";
+import { all, announce, find, loginExpiresSoon, nodes, signedOut } from "./dom.js";
 import * as list from "./list.js";
 
 let source = null;
 let session = null;
 let transcript = null;
-let lost = null;
-let show = null;
+let offlineTimer = null;
+let showPage = null;
 
 // `go` shows another page in the main part.
-export function connect(element, shown, go) {
-  session = element;
-  transcript = shown;
-  show = go;
+export function connect(openSession, openTranscript, go) {
+  session = openSession;
+  transcript = openTranscript;
+  showPage = go;
   open();
 }
 
@@ -22,137 +22,138 @@ function open() {
   source?.close();
   source = null;
   if (document.hidden) return;
-  const params = new URLSearchParams(list.address());
+  const params = new URLSearchParams(list.query());
   params.set("as-of", find("#list").dataset.now);
   if (session) {
     params.set("session", session.dataset.id);
     params.set("after", transcript.lastSeq);
-    params.set("kept-by", session.dataset.source);
+    params.set("page-source", session.dataset.source);
   }
   source = new EventSource(`/live?${params}`);
-  const mine = source;
-  const shown = transcript;
-  const on = (name, act) => source.addEventListener(name, (event) => {
-    if (mine === source) act(JSON.parse(event.data));
+  const thisSource = source;
+  const thisTranscript = transcript;
+  const on = (name, handle) => source.addEventListener(name, (event) => {
+    if (thisSource === source) handle(JSON.parse(event.data));
   });
-  let greeted = false;
+  let wasConnected = false;
   on("hello", () => {
-    clearTimeout(lost);
-    lost = null;
+    clearTimeout(offlineTimer);
+    offlineTimer = null;
     find("#offline").hidden = true;
-    const trouble = find("#trouble");
-    if (trouble) trouble.hidden = true; // the server can be reached
-    if (greeted) list.refresh(); // whatever may have changed while nobody told us
-    greeted = true;
+    const errorLine = find("#send-error");
+    if (errorLine) errorLine.hidden = true; // the server can be reached again
+    if (wasConnected) list.refresh(); // changes during the interruption were not received
+    wasConnected = true;
   });
-  on("item", (data) => shown.add(data));
-  on("writing", (data) => shown.write(data));
-  on("head", head);
-  on("gone", gone);
-  on("moved", moved);
-  on("soon", endsSoon);
-  on("out", ({ words }) => {
+  on("item", (data) => thisTranscript.add(data));
+  on("writing", (data) => thisTranscript.write(data));
+  on("head", updateHead);
+  on("gone", showDeleted);
+  on("moved", reloadSession);
+  on("expires_soon", loginExpiresSoon);
+  on("signed_out", ({ message }) => {
     source.close();
-    signedOut(words);
+    signedOut(message);
   });
   on("row", (data) => list.update(data));
   source.addEventListener("error", () => {
-    if (mine !== source) return;
-    // A moment's loss is nobody's business.
-    lost ??= setTimeout(() => { find("#offline").hidden = false; }, 700);
-    if (source.readyState === EventSource.CLOSED) setTimeout(refused, 1000, mine);
+    if (thisSource !== source) return;
+    // A short interruption is not shown.
+    offlineTimer ??= setTimeout(() => { find("#offline").hidden = false; }, 700);
+    if (source.readyState === EventSource.CLOSED) setTimeout(reopen, 1000, thisSource);
   });
 }
 
-// The browser gave up: because we are signed out, because the session is gone, or for no reason.
-async function refused(which) {
-  if (which !== source) return;
+// The browser does not reconnect any more. Find out whether the user was signed out or the session
+// was deleted; otherwise open a new stream.
+async function reopen(closedSource) {
+  if (closedSource !== source) return;
   try {
-    const address = session ? `${session.dataset.base}/part?number=0` : "/rows";
-    const answer = await fetch(address, { headers: { "x-segue": "1" } });
-    if (answer.status === 401) {
+    const url = session ? `${session.dataset.base}/chunks?first=0` : "/rows";
+    const response = await fetch(url, { headers: { "x-segue": "1" } });
+    if (response.status === 401) {
       find("#offline").hidden = true;
-      return signedOut(await answer.text());
+      return signedOut(await response.text());
     }
-    if (answer.status === 404) {
-      gone();
+    if (response.status === 404) {
+      showDeleted();
       session = null;
     }
   } catch {
-    // Still no connection.
+    // The server still cannot be reached.
   }
   return open();
 }
 
-function head({ title, tag, meta, notices, shelf, composer, status, waiting }) {
+function updateHead({ title, tag, meta, notices, state_actions: stateActions, composer, status, queued }) {
   if (!session?.isConnected) return;
   find("h1", session).textContent = title;
   document.title = `${title} · segue`;
-  const before = find("#head .status", session).textContent;
+  const oldStatus = find("#head .status", session).textContent;
   find("#head .meta", session).replaceWith(nodes(meta));
-  const now = find("#head .status", session).textContent;
-  if (now !== before) announce(now === "idle" ? "The agent is done" : now); // for those who listen
-  tell(notices);
-  for (const [field, value] of [["#a-title", title === "Untitled" ? "" : title], ["#a-tag", tag]]) {
-    const shown = find(field, session);
-    if (shown && shown !== document.activeElement) shown.value = value;
+  const newStatus = find("#head .status", session).textContent;
+  if (newStatus !== oldStatus) announce(newStatus === "idle" ? "The agent is done" : newStatus);
+  updateNotices(notices);
+  for (const [selector, value] of [["#a-title", title === "Untitled" ? "" : title], ["#a-tag", tag]]) {
+    const field = find(selector, session);
+    if (field && field !== document.activeElement) field.value = value;
   }
-  const shelving = find("#shelving", session);
-  if (!shelving?.contains(document.activeElement)) shelving?.replaceWith(nodes(shelf));
-  keepTyping(composer);
-  if (status !== "idle" || find("#composer .stop", session)) return; // it asks, and will go on
-  for (const each of all("#writing > *", session)) if (!waiting.includes(each.dataset.message)) each.remove();
+  const oldActions = find("#state-actions", session);
+  if (!oldActions?.contains(document.activeElement)) oldActions?.replaceWith(nodes(stateActions));
+  updateComposer(composer);
+  if (status !== "idle" || find("#composer .stop", session)) return; // the turn continues after an answer
+  for (const item of all("#writing > *", session)) if (!queued.includes(item.dataset.message)) item.remove();
 }
 
-// Left alone while they are the same: somebody may be about to press what is in them.
-function tell(html) {
-  const place = find("#notices", session);
-  const made = nodes(html);
-  if (place.textContent.trim() === made.textContent.trim()) return;
-  const focused = place.contains(document.activeElement);
-  place.replaceChildren(made);
-  if (focused) find("#main").focus({ preventScroll: true });
+// Replace the notices only if their text changed, so that a button does not vanish during a click.
+function updateNotices(html) {
+  const notices = find("#notices", session);
+  const newNotices = nodes(html);
+  if (notices.textContent.trim() === newNotices.textContent.trim()) return;
+  const hadFocus = notices.contains(document.activeElement);
+  notices.replaceChildren(newNotices);
+  if (hadFocus) find("#main").focus({ preventScroll: true });
 }
 
-// The composer changes with the session's state; what is being typed in it must not.
-function keepTyping(html) {
-  const old = find("#composer", session);
-  const made = nodes(html).firstElementChild;
-  const text = find("#text", old);
-  const fresh = find("#text", made);
-  if (text && fresh) {
-    text.placeholder = fresh.placeholder;
-    const [there, stop] = [find(".stop", old), find(".stop", made)];
-    if (stop && !there) old.append(stop);
-    else if (there && !stop) {
-      if (there.contains(document.activeElement)) text.focus();
-      there.remove();
+// Update the composer to the session's state, and keep the draft in it.
+function updateComposer(html) {
+  const composer = find("#composer", session);
+  const newComposer = nodes(html).firstElementChild;
+  const text = find("#text", composer);
+  const newText = find("#text", newComposer);
+  if (text && newText) {
+    text.placeholder = newText.placeholder;
+    const [stop, newStop] = [find(".stop", composer), find(".stop", newComposer)];
+    if (newStop && !stop) composer.append(newStop);
+    else if (stop && !newStop) {
+      if (stop.contains(document.activeElement)) text.focus();
+      stop.remove();
     }
   } else {
-    old.replaceWith(made);
+    composer.replaceWith(newComposer);
     restoreDraft(session);
   }
 }
 
-function gone() {
+function showDeleted() {
   if (!session?.isConnected) return;
   const notices = find("#notices", session);
-  const words = document.createElement("p");
-  words.className = "notice";
-  words.setAttribute("role", "alert");
-  words.textContent = "This session was deleted, here or elsewhere. What you see is what had been loaded.";
-  notices.replaceChildren(words);
+  const notice = document.createElement("p");
+  notice.className = "notice";
+  notice.setAttribute("role", "alert");
+  notice.textContent = "This session was deleted. This page shows the messages that it had loaded.";
+  notices.replaceChildren(notice);
   const composer = find("#composer", session);
   const text = find("#text", composer);
   if (text) text.readOnly = true;
   for (const button of composer.querySelectorAll("button")) button.disabled = true;
 }
 
-// Another keeper numbers the same history in another way.
-function moved() {
+// The session was imported, so its events have other seqs.
+function reloadSession() {
   if (!session?.isConnected) return;
   history.replaceState(null, "", session.dataset.base);
-  show(session.dataset.base, { remember: false });
+  showPage(session.dataset.base, { addToHistory: false });
 }
 
 document.addEventListener("visibilitychange", () => {

@@ -1,44 +1,44 @@
-// Pictures for the message that is being written: chosen, pasted or dropped. They stay with their
-// session until they are sent, for as long as the page is open.
+// Pictures for the next message: chosen, pasted or dropped. They are kept for their session until
+// they are sent or the page is closed.
 
 import { all, find, notify } from "./dom.js";
 
-const KINDS = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-const MOST = 5 * 2 ** 20; // bytes of one; models take no more
-const TOGETHER = 20 * 2 ** 20;
+const MEDIA_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+const MAX_PICTURE_BYTES = 5 * 2 ** 20; // models accept no more
+const MAX_TOTAL_BYTES = 20 * 2 ** 20;
 
-const kept = new Map();
+const picturesBySession = new Map(); // data URLs
 
-const here = () => find("#main .session")?.dataset.id;
-export const attached = () => kept.get(here()) ?? [];
+const openSessionId = () => find("#main .session")?.dataset.id;
+export const attached = () => picturesBySession.get(openSessionId()) ?? [];
 
-export function forget(gone) {
-  kept.set(here(), attached().filter((each) => !gone.includes(each)));
+export function remove(dataUrls) {
+  picturesBySession.set(openSessionId(), attached().filter((dataUrl) => !dataUrls.includes(dataUrl)));
   show();
 }
 
 export function show() {
-  const place = find("#pictures");
-  if (!place) return;
+  const container = find("#pictures");
+  if (!container) return;
   find("#attach").hidden = false;
-  place.replaceChildren(...attached().map(thumbnail));
-  place.hidden = !attached().length;
+  container.replaceChildren(...attached().map(thumbnail));
+  container.hidden = !attached().length;
   find("#text").required = !attached().length;
 }
 
-function thumbnail(address, index) {
+function thumbnail(dataUrl, index) {
   const button = document.createElement("button");
   button.type = "button";
   button.title = "Remove this picture";
   const image = document.createElement("img");
-  image.src = address;
+  image.src = dataUrl;
   image.alt = `Picture ${index + 1}, to be sent`;
-  const words = document.createElement("span");
-  words.className = "hidden";
-  words.textContent = ": remove";
-  button.append(image, words);
+  const hint = document.createElement("span");
+  hint.className = "hidden";
+  hint.textContent = ": remove";
+  button.append(image, hint);
   button.addEventListener("click", () => {
-    forget([address]);
+    remove([dataUrl]);
     find("#text").focus();
   });
   return button;
@@ -46,26 +46,26 @@ function thumbnail(address, index) {
 
 async function add(files) {
   for (const file of files) {
-    if (!KINDS.includes(file.type)) notify(`${file.name} is no picture that can be sent.`);
-    else if (file.size > MOST) notify(`${file.name} is larger than 5 MB.`);
-    else if (attached().reduce((size, each) => size + each.length, 0) + file.size > TOGETHER) notify("That is more than can be sent at once.");
-    else kept.set(here(), [...attached(), await read(file)]);
+    if (!MEDIA_TYPES.includes(file.type)) notify(`${file.name} cannot be sent. Attach a PNG, JPEG, GIF or WebP picture.`);
+    else if (file.size > MAX_PICTURE_BYTES) notify(`${file.name} is larger than 5 MB.`);
+    else if (attached().reduce((total, dataUrl) => total + dataUrl.length, 0) + file.size > MAX_TOTAL_BYTES) notify("One message can have at most 20 MB of pictures.");
+    else picturesBySession.set(openSessionId(), [...attached(), await read(file)]);
   }
   show();
 }
 
 function read(file) {
-  return new Promise((done, failed) => {
+  return new Promise((resolve, reject) => {
     const reader = new FileReader();
-    reader.onload = () => done(reader.result);
-    reader.onerror = () => failed(reader.error);
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = () => reject(reader.error);
     reader.readAsDataURL(file);
   });
 }
 
-// Files that are dragged over the page: the composer takes them, from anywhere beside it.
-const dragged = (event) => event.dataTransfer?.types.includes("Files");
-const wanted = (event) => event.target.closest?.("#main") && find("#text");
+// Files may be dropped anywhere in the main part, if it has a composer.
+const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
+const canDrop = (event) => event.target.closest?.("#main") && find("#text");
 
 export function start() {
   document.addEventListener("click", (event) => {
@@ -84,19 +84,19 @@ export function start() {
   });
   for (const name of ["dragenter", "dragover"]) {
     document.addEventListener(name, (event) => {
-      if (!dragged(event)) return;
-      event.preventDefault(); // or the browser leaves for the file
-      document.body.classList.toggle("dropping", Boolean(wanted(event)));
-      event.dataTransfer.dropEffect = wanted(event) ? "copy" : "none";
+      if (!hasFiles(event)) return;
+      event.preventDefault(); // the browser would open the file
+      document.body.classList.toggle("dropping", Boolean(canDrop(event)));
+      event.dataTransfer.dropEffect = canDrop(event) ? "copy" : "none";
     });
   }
   document.addEventListener("dragleave", (event) => {
     if (!event.relatedTarget) document.body.classList.remove("dropping");
   });
   document.addEventListener("drop", (event) => {
-    if (!dragged(event)) return;
+    if (!hasFiles(event)) return;
     event.preventDefault();
     document.body.classList.remove("dropping");
-    if (wanted(event)) add([...event.dataTransfer.files]);
+    if (canDrop(event)) add([...event.dataTransfer.files]);
   });
 }

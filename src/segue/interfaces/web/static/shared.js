@@ -1,47 +1,47 @@
-// A shared session: the same transcript, to read. It grows as the session does, until the link is revoked.
+// A shared session: a transcript to read, with live updates until the link is revoked.
 
-import { all, find, local, nodes, text } from "./dom.js";
+import { all, find, localizeTimes, nodes, text } from "./dom.js";
 import * as jump from "./jump.js";
 import { Transcript } from "./transcript.js";
 
-local(document);
+localizeTimes(document);
 const session = find(".session");
 const transcript = new Transcript(session, document.scrollingElement);
-jump.attend(transcript);
+jump.attach(transcript);
 
 let source = null;
-let over = false;
+let hasEnded = false;
 
 function follow() {
   source?.close();
   source = null;
-  if (document.hidden || over) return;
-  const params = new URLSearchParams({ after: transcript.lastSeq, "kept-by": session.dataset.source });
+  if (document.hidden || hasEnded) return;
+  const params = new URLSearchParams({ after: transcript.lastSeq, "page-source": session.dataset.source });
   source = new EventSource(`${transcript.base}/live?${params}`);
-  const mine = source;
-  const on = (name, act) => source.addEventListener(name, (event) => mine === source && act(JSON.parse(event.data)));
+  const thisSource = source;
+  const on = (name, handle) => source.addEventListener(name, (event) => thisSource === source && handle(JSON.parse(event.data)));
   on("item", (data) => transcript.add(data));
   on("writing", (data) => transcript.write(data));
-  on("head", head);
+  on("head", updateHead);
   on("moved", () => location.reload());
   on("gone", end);
-  on("out", end);
+  on("signed_out", end);
   source.addEventListener("error", () => {
-    if (mine === source && source.readyState === EventSource.CLOSED) setTimeout(again, 2000, mine);
+    if (thisSource === source && source.readyState === EventSource.CLOSED) setTimeout(reopen, 2000, thisSource);
   });
 }
 
-function head({ title, meta }) {
+function updateHead({ title, meta }) {
   find("h1").textContent = title;
   document.title = `${title} · segue`;
   find("#head .meta").replaceWith(nodes(meta));
 }
 
-// The browser gave up: because the link was revoked, or for no reason.
-async function again(which) {
-  if (which !== source) return;
+// The browser does not reconnect any more. Open a new stream, unless the link was revoked.
+async function reopen(closedSource) {
+  if (closedSource !== source) return;
   try {
-    await text(`${transcript.base}/part?number=0`);
+    await text(`${transcript.base}/chunks?first=0`);
   } catch (error) {
     if (error.status === 404) return end();
   }
@@ -49,13 +49,13 @@ async function again(which) {
 }
 
 function end() {
-  over = true;
+  hasEnded = true;
   source?.close();
-  const words = document.createElement("p");
-  words.className = "notice";
-  words.setAttribute("role", "alert");
-  words.textContent = "This link was revoked, or its session deleted. What you see is what had been loaded.";
-  find("#notices").replaceChildren(words);
+  const notice = document.createElement("p");
+  notice.className = "notice";
+  notice.setAttribute("role", "alert");
+  notice.textContent = "This link was revoked, or its session was deleted. This page shows the messages that it had loaded.";
+  find("#notices").replaceChildren(notice);
 }
 
 document.addEventListener("visibilitychange", () => {
@@ -66,14 +66,14 @@ document.addEventListener("visibilitychange", () => {
 });
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a.at");
-  if (!link || !all("#parts").length) return;
+  if (!link || !all("#chunks").length) return;
   event.preventDefault();
   history.replaceState(null, "", link.href);
   transcript.reveal(Number(link.hash.slice(2)));
 });
 document.addEventListener("keydown", (event) => {
-  const free = !event.target.closest("input") && !event.ctrlKey && !event.metaKey && !event.altKey && !find("dialog[open]");
-  if (!free || !["s", "t"].includes(event.key)) return;
+  const isShortcut = !event.target.closest("input") && !event.ctrlKey && !event.metaKey && !event.altKey && !find("dialog[open]");
+  if (!isShortcut || !["s", "t"].includes(event.key)) return;
   event.preventDefault();
   jump.open();
 });

@@ -1,29 +1,31 @@
-// The transcript: of a long history only the parts near the view are in the page.
+// The transcript of a session. The page contains only the chunks of the history near the view.
 //
-// Parts are numbered from 0 and hold a fixed number of events each. Two empty spaces stand for the
-// parts above and below, as high as those are guessed to be, so that the scroll bar tells the truth
-// about where one is; a jump into one of them loads the parts that belong there.
+// Chunks are numbered from 0, and each spans the same number of seqs. Two empty elements stand for
+// the chunks above and below. They have the estimated height of these chunks, so that the scroll bar
+// shows the position in the whole history. Scrolling into one of them loads the chunks there.
 
 import { all, find, nodes, text } from "./dom.js";
 
-const NEAR = 1200; // pixels beyond the view that are kept filled
-const MOST = 32; // parts in the page
-const TOGETHER = 4; // parts that are asked for at once
+const PRELOAD_PIXELS = 1200; // above and below the view
+const MAX_CHUNKS = 32; // in the page
+const CHUNKS_PER_REQUEST = 4;
+const MAX_SPACE_PIXELS = 8_000_000; // browsers limit the height of a page
+const DEFAULT_CHUNK_PIXELS = 2000;
 
-// What an agent did comes when somebody looks.
+// Load the events of an agent when its fold is opened.
 async function unfold(fold) {
   const { from } = fold.dataset;
   if (!from || !fold.open) return;
   delete fold.dataset.from;
   try {
-    const made = nodes(await text(from, { headers: { "x-segue": "aside" } }));
-    find("p", fold).replaceWith(made);
+    const events = nodes(await text(from, { headers: { "x-segue": "aside" } }));
+    find("p", fold).replaceWith(events);
   } catch {
-    fold.dataset.from = from; // the link is still there
+    fold.dataset.from = from; // opening the fold again tries again
   }
 }
 
-// Whoever was at something that changed is at what it became.
+// Focus an element that replaces the focused one.
 function focus(element) {
   if (element.tabIndex < 0) element.tabIndex = -1;
   element.focus({ preventScroll: true });
@@ -34,11 +36,11 @@ export class Transcript {
     this.session = session;
     this.scroller = scroller;
     this.base = session.dataset.base;
-    this.size = Number(session.dataset.partSize);
+    this.chunkSize = Number(session.dataset.chunkSize);
     this.lastSeq = Number(session.dataset.lastSeq);
-    this.first = Number(session.dataset.first);
-    this.upto = Number(session.dataset.upto);
-    this.parts = find("#parts", session);
+    this.first = Number(session.dataset.firstChunk);
+    this.last = Number(session.dataset.lastChunk);
+    this.chunks = find("#chunks", session);
     this.above = find("#above", session);
     this.below = find("#below", session);
     this.writing = find("#writing", session);
@@ -47,45 +49,46 @@ export class Transcript {
     this.loading = false;
     this.heights = new Map();
     for (const link of all(".nav", session)) link.remove();
-    this.stuck = false;
-    this.onScroll = () => this.scrolled();
+    this.followsEnd = false;
+    this.onScroll = () => this.handleScroll();
     const target = scroller === document.scrollingElement ? document : scroller;
     target.addEventListener("scroll", this.onScroll, { passive: true });
-    // Pictures load, folds open, the composer grows: whoever was at the end stays there.
-    const growing = new ResizeObserver(() => {
-      this.keepClear();
-      if (this.stuck) this.bottom();
+    // Stay at the end when pictures load, folds open or the composer grows.
+    const resizeObserver = new ResizeObserver(() => {
+      this.updateHeadHeight();
+      if (this.followsEnd) this.scrollToBottom();
     });
-    growing.observe(session);
-    growing.observe(this.top);
-    if (scroller !== document.scrollingElement) growing.observe(scroller);
+    resizeObserver.observe(session);
+    resizeObserver.observe(this.top);
+    if (scroller !== document.scrollingElement) resizeObserver.observe(scroller);
     this.stop = () => {
       target.removeEventListener("scroll", this.onScroll);
-      growing.disconnect();
+      resizeObserver.disconnect();
     };
-    this.arrived = new Set(); // what came last, by the ids of the events
+    this.receivedIds = new Set(); // of the latest events
     session.addEventListener("segue:queued", ({ detail }) => this.queue(detail));
     session.addEventListener("toggle", (event) => unfold(event.target), true);
     this.latest.addEventListener("click", () => this.toEnd());
     this.measure();
-    this.keepClear();
+    this.updateHeadHeight();
     const at = session.dataset.at ?? location.hash.match(/^#e(\d+)$/)?.[1];
     if (at) this.reveal(Number(at));
-    else this.bottom();
+    else this.scrollToBottom();
     this.fill();
   }
 
-  // What is scrolled to comes to stand below the head, however high that is.
-  keepClear() {
+  // Targets of scrolling appear below the head, which has a variable height.
+  updateHeadHeight() {
     this.session.style.setProperty("--top", `${this.top.offsetHeight}px`);
   }
 
-  get last() {
-    return Math.max(0, Math.floor((this.lastSeq - 1) / this.size));
+  // The number of the session's last chunk.
+  get end() {
+    return Math.max(0, Math.floor((this.lastSeq - 1) / this.chunkSize));
   }
 
   get atEnd() {
-    return this.upto >= this.last;
+    return this.last >= this.end;
   }
 
   get nearEnd() {
@@ -93,50 +96,50 @@ export class Transcript {
     return this.atEnd && scrollHeight - scrollTop - clientHeight < 120;
   }
 
-  part(number) {
-    return find(`.part[data-part="${number}"]`, this.parts);
+  chunk(number) {
+    return find(`.chunk[data-chunk="${number}"]`, this.chunks);
   }
 
+  // Measure the chunks in the page, and estimate the heights of the empty spaces.
   measure() {
-    for (const part of this.parts.children) {
-      const height = part.getBoundingClientRect().height;
-      if (height) this.heights.set(Number(part.dataset.part), height);
+    for (const chunk of this.chunks.children) {
+      const height = chunk.getBoundingClientRect().height;
+      if (height) this.heights.set(Number(chunk.dataset.chunk), height);
     }
-    const known = [...this.heights.values()];
-    const usual = known.length ? known.reduce((a, b) => a + b) / known.length : 2000;
-    const sum = (from, to) => {
-      let all = 0;
-      for (let number = from; number < to; number += 1) all += this.heights.get(number) ?? usual;
-      return all;
+    const heights = [...this.heights.values()];
+    const average = heights.length ? heights.reduce((a, b) => a + b) / heights.length : DEFAULT_CHUNK_PIXELS;
+    const totalHeight = (from, to) => {
+      let total = 0;
+      for (let number = from; number < to; number += 1) total += this.heights.get(number) ?? average;
+      return total;
     };
-    this.usual = usual;
-    this.space(this.above, sum(0, this.first));
-    this.space(this.below, sum(this.upto + 1, this.last + 1));
+    this.setSpace(this.above, totalHeight(0, this.first));
+    this.setSpace(this.below, totalHeight(this.last + 1, this.end + 1));
   }
 
-  space(element, height) {
-    // Browsers lay out no more than some tens of millions of pixels.
-    const shown = Math.min(height, 8_000_000);
-    element.hidden = shown === 0;
-    element.style.height = `${shown}px`;
+  setSpace(element, estimatedHeight) {
+    const height = Math.min(estimatedHeight, MAX_SPACE_PIXELS);
+    element.hidden = height === 0;
+    element.style.height = `${height}px`;
   }
 
-  // Change the page without moving what is looked at.
-  steadily(change) {
+  // Change the page without moving the visible items.
+  changeInPlace(change) {
     const view = this.scroller === document.scrollingElement ? 0 : this.scroller.getBoundingClientRect().top;
-    const anchor = all(".item", this.parts).find((item) => item.getBoundingClientRect().bottom > view + 60);
+    const anchor = all(".item", this.chunks).find((item) => item.getBoundingClientRect().bottom > view + 60);
     const before = anchor?.getBoundingClientRect().top;
     change();
     this.measure();
     if (anchor?.isConnected) this.scroller.scrollTop += anchor.getBoundingClientRect().top - before;
   }
 
-  scrolled() {
-    this.stuck = this.nearEnd;
+  handleScroll() {
+    this.followsEnd = this.nearEnd;
     this.fill();
     this.latest.hidden = this.atEnd && this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight < 400;
   }
 
+  // Load chunks until the view and its surroundings are filled.
   async fill() {
     if (this.loading) return;
     this.loading = true;
@@ -145,21 +148,21 @@ export class Transcript {
         const view = this.scroller === document.scrollingElement
           ? { top: 0, bottom: innerHeight }
           : this.scroller.getBoundingClientRect();
-        const box = this.parts.getBoundingClientRect();
-        if (box.bottom < view.top - NEAR || box.top > view.bottom + NEAR) await this.jumpTo(this.guess(view));
-        else if (box.top > view.top - NEAR && this.first > 0) await this.load(-1);
-        else if (box.bottom < view.bottom + NEAR && !this.atEnd) await this.load(1);
+        const box = this.chunks.getBoundingClientRect();
+        if (box.bottom < view.top - PRELOAD_PIXELS || box.top > view.bottom + PRELOAD_PIXELS) await this.jumpTo(this.estimateChunk(view));
+        else if (box.top > view.top - PRELOAD_PIXELS && this.first > 0) await this.load(-1);
+        else if (box.bottom < view.bottom + PRELOAD_PIXELS && !this.atEnd) await this.load(1);
         else return;
       }
     } catch {
-      // The connection's trouble is told elsewhere; the next scroll tries again.
+      // The page shows that the connection is lost; the next scroll tries again.
     } finally {
       this.loading = false;
     }
   }
 
-  // The part that stands where an empty space is looked at.
-  guess(view) {
+  // Return the number of the chunk at the visible position of an empty space.
+  estimateChunk(view) {
     const above = this.above.getBoundingClientRect();
     if (!this.above.hidden && above.bottom > view.top) {
       const share = (view.top - above.top) / above.height;
@@ -167,60 +170,60 @@ export class Transcript {
     }
     const below = this.below.getBoundingClientRect();
     const share = (view.top - below.top) / Math.max(1, below.height);
-    const count = this.last - this.upto;
-    return Math.max(0, Math.min(this.last, this.upto + 1 + Math.floor(share * count)));
+    const count = this.end - this.last;
+    return Math.max(0, Math.min(this.end, this.last + 1 + Math.floor(share * count)));
   }
 
-  async fetch(first, upto) {
-    return all(".part", nodes(await text(`${this.base}/part?number=${first}&upto=${upto}`)));
+  async fetchChunks(first, last) {
+    return all(".chunk", nodes(await text(`${this.base}/chunks?first=${first}&last=${last}`)));
   }
 
-  // The parts before those in the page, or behind them.
-  async load(by) {
-    const first = by < 0 ? Math.max(0, this.first - TOGETHER) : this.upto + 1;
-    const upto = by < 0 ? this.first - 1 : Math.min(this.last, this.upto + TOGETHER);
-    const made = await this.fetch(first, upto);
-    this.steadily(() => {
-      if (by < 0) {
-        this.parts.prepend(...made);
+  // Load the chunks before those in the page (`direction` -1) or after them (1).
+  async load(direction) {
+    const first = direction < 0 ? Math.max(0, this.first - CHUNKS_PER_REQUEST) : this.last + 1;
+    const last = direction < 0 ? this.first - 1 : Math.min(this.end, this.last + CHUNKS_PER_REQUEST);
+    const chunks = await this.fetchChunks(first, last);
+    this.changeInPlace(() => {
+      if (direction < 0) {
+        this.chunks.prepend(...chunks);
         this.first = first;
-        while (this.parts.children.length > MOST) {
-          this.parts.lastElementChild.remove();
-          this.upto -= 1;
+        while (this.chunks.children.length > MAX_CHUNKS) {
+          this.chunks.lastElementChild.remove();
+          this.last -= 1;
         }
       } else {
-        this.parts.append(...made);
-        this.upto = upto;
-        while (this.parts.children.length > MOST) {
-          this.parts.firstElementChild.remove();
+        this.chunks.append(...chunks);
+        this.last = last;
+        while (this.chunks.children.length > MAX_CHUNKS) {
+          this.chunks.firstElementChild.remove();
           this.first += 1;
         }
       }
     });
-    this.session.dispatchEvent(new Event("segue:parts"));
+    this.session.dispatchEvent(new Event("segue:chunks"));
   }
 
-  // Show a part far from those in the page.
+  // Replace the chunks in the page by another one.
   async jumpTo(number, { keepScroll = true } = {}) {
-    const made = await this.fetch(number, number);
+    const chunks = await this.fetchChunks(number, number);
     const top = this.scroller.scrollTop;
-    this.parts.replaceChildren(...made);
-    this.first = this.upto = number;
+    this.chunks.replaceChildren(...chunks);
+    this.first = this.last = number;
     this.measure();
     if (keepScroll) {
-      // Where the space ends now need not be where it was looked at.
+      // The estimated height of the space above may have changed.
       const view = this.scroller === document.scrollingElement ? 0 : this.scroller.getBoundingClientRect().top;
-      const box = this.parts.getBoundingClientRect();
+      const box = this.chunks.getBoundingClientRect();
       this.scroller.scrollTop = top;
-      if (box.bottom < view || box.top > view + this.scroller.clientHeight) this.parts.scrollIntoView({ block: "start" });
+      if (box.bottom < view || box.top > view + this.scroller.clientHeight) this.chunks.scrollIntoView({ block: "start" });
     }
-    this.session.dispatchEvent(new Event("segue:parts"));
+    this.session.dispatchEvent(new Event("segue:chunks"));
   }
 
-  // Bring one event into view, wherever it is.
+  // Scroll to an event; load its chunk first if necessary.
   async reveal(seq) {
-    const number = Math.min(this.last, Math.floor((Math.max(1, seq) - 1) / this.size));
-    if (!this.part(number)) {
+    const number = Math.min(this.end, Math.floor((Math.max(1, seq) - 1) / this.chunkSize));
+    if (!this.chunk(number)) {
       this.loading = true;
       try {
         await this.jumpTo(number, { keepScroll: false });
@@ -228,7 +231,7 @@ export class Transcript {
         this.loading = false;
       }
     }
-    const target = find(`#e${seq}`, this.parts) ?? all(".item", this.parts).find((item) => Number(item.dataset.seq) >= seq);
+    const target = find(`#e${seq}`, this.chunks) ?? all(".item", this.chunks).find((item) => Number(item.dataset.seq) >= seq);
     if (!target) return;
     for (let outer = target; outer; outer = outer.parentElement.closest("details")) if (outer.tagName === "DETAILS") outer.open = true;
     target.closest("details")?.setAttribute("open", "");
@@ -240,96 +243,96 @@ export class Transcript {
   }
 
   async toEnd() {
-    if (!this.atEnd) await this.jumpTo(this.last, { keepScroll: false });
-    this.bottom();
+    if (!this.atEnd) await this.jumpTo(this.end, { keepScroll: false });
+    this.scrollToBottom();
     await this.fill();
-    this.bottom();
+    this.scrollToBottom();
   }
 
-  bottom() {
-    this.stuck = true;
+  scrollToBottom() {
+    this.followsEnd = true;
     this.scroller.scrollTop = this.scroller.scrollHeight;
     this.latest.hidden = true;
   }
 
-  // The prompt before or after what is looked at.
-  async turn(by) {
+  // Scroll to the previous prompt (`direction` -1) or to the next one (1).
+  async turn(direction) {
     const view = (this.scroller === document.scrollingElement ? 0 : this.scroller.getBoundingClientRect().top) + this.top.offsetHeight + 18;
     for (let tries = 0; tries < 8; tries += 1) {
-      const turns = all(".item:is(.user, .command, .shell)", this.parts);
-      const tops = turns.map((each) => each.getBoundingClientRect().top);
-      const next = by > 0 ? turns.find((_, at) => tops[at] > view + 8) : turns.findLast((_, at) => tops[at] < view - 8);
+      const turns = all(".item:is(.user, .command, .shell)", this.chunks);
+      const tops = turns.map((turn) => turn.getBoundingClientRect().top);
+      const next = direction > 0 ? turns.find((_, index) => tops[index] > view + 8) : turns.findLast((_, index) => tops[index] < view - 8);
       if (next) return next.scrollIntoView({ block: "start" });
-      if (by > 0 ? this.atEnd : this.first === 0) return undefined;
-      await this.load(by);
+      if (direction > 0 ? this.atEnd : this.first === 0) return undefined;
+      await this.load(direction);
     }
     return undefined;
   }
 
-  // Live: something was added to the history, or completed something in it.
+  // Live update: add an event, or replace the item of the event (`of`) that it completes.
   add({ seq, message, html, of }) {
     const follows = this.nearEnd;
     const wasAtEnd = this.atEnd;
-    if (this.arrived.size > 100) this.arrived.clear();
-    this.arrived.add(message);
+    if (this.receivedIds.size > 100) this.receivedIds.clear();
+    this.receivedIds.add(message);
     this.lastSeq = Math.max(this.lastSeq, seq);
     find(`#writing [data-message="${CSS.escape(message)}"]`, this.session)?.remove();
     if (of) {
-      const old = find(`#e${of}`, this.parts);
-      if (old && html) {
-        const made = nodes(html).firstElementChild;
-        if (old.open) made.open = true;
-        const focused = old.contains(document.activeElement);
-        old.replaceWith(made);
-        if (focused) focus(find("summary, button", made) ?? made);
+      const oldItem = find(`#e${of}`, this.chunks);
+      if (oldItem && html) {
+        const item = nodes(html).firstElementChild;
+        if (oldItem.open) item.open = true;
+        const hadFocus = oldItem.contains(document.activeElement);
+        oldItem.replaceWith(item);
+        if (hadFocus) focus(find("summary, button", item) ?? item);
       }
-    } else if (wasAtEnd && !find(`#e${seq}`, this.parts)) {
-      const number = this.last;
-      let part = this.part(number);
-      if (!part) {
-        part = document.createElement("section");
-        part.className = "part";
-        part.dataset.part = number;
-        this.parts.append(part);
-        this.upto = number;
-        if (follows && this.parts.children.length > MOST) {
-          this.parts.firstElementChild.remove();
-          this.first = Number(this.parts.firstElementChild.dataset.part);
+    } else if (wasAtEnd && !find(`#e${seq}`, this.chunks)) {
+      const number = this.end;
+      let chunk = this.chunk(number);
+      if (!chunk) {
+        chunk = document.createElement("section");
+        chunk.className = "chunk";
+        chunk.dataset.chunk = number;
+        this.chunks.append(chunk);
+        this.last = number;
+        if (follows && this.chunks.children.length > MAX_CHUNKS) {
+          this.chunks.firstElementChild.remove();
+          this.first = Number(this.chunks.firstElementChild.dataset.chunk);
           this.measure();
         }
       }
-      if (html) part.append(nodes(html));
+      if (html) chunk.append(nodes(html));
     }
     if (!wasAtEnd) this.measure();
-    if (follows) this.bottom();
+    if (follows) this.scrollToBottom();
     else if (html && !of) this.latest.hidden = false;
   }
 
-  // A message that was sent, and begins when the turn that is running is done.
-  queue({ message, words }) {
-    if (this.arrived.has(message)) return;
-    const made = nodes('<div class="item user waiting"><header><h2 class="who">You</h2> <span class="badge">waits until this turn is done</span></header><div class="prose"></div></div>').firstElementChild;
-    made.dataset.message = message;
-    if (words) made.dataset.words = words;
-    made.lastElementChild.textContent = words || "(pictures)";
+  // Show a message that waits for the end of the current turn.
+  queue({ message, text: messageText }) {
+    if (this.receivedIds.has(message)) return;
+    const item = nodes('<div class="item user waiting"><header><h2 class="who">You</h2> <span class="badge">queued until this turn ends</span></header><div class="prose"></div></div>').firstElementChild;
+    item.dataset.message = message;
+    if (messageText) item.dataset.text = messageText;
+    item.lastElementChild.textContent = messageText || "(pictures)";
     const follows = this.nearEnd;
-    this.writing.append(made);
-    if (follows) this.bottom();
+    this.writing.append(item);
+    if (follows) this.scrollToBottom();
   }
 
-  // Live: a message that is still being written.
+  // Live update: show an unfinished message.
   write({ message, kind, html }) {
     const follows = this.nearEnd;
-    let place = find(`[data-message="${CSS.escape(message)}"]`, this.writing);
-    if (!place) {
-      place = document.createElement("div");
-      place.className = `item writing ${kind === "thought" ? "thought" : "agent"}`;
-      place.dataset.message = message;
-      const who = kind === "thought" ? "" : '<header><h2 class="who">Agent</h2></header>';
-      place.append(nodes(`${who}<div class="prose"></div>`));
-      this.writing.append(place);
+    let item = find(`[data-message="${CSS.escape(message)}"]`, this.writing);
+    if (!item) {
+      item = document.createElement("div");
+      item.className = `item writing ${kind === "thought" ? "thought" : "agent"}`;
+      item.dataset.message = message;
+      const header = kind === "thought" ? "" : '<header><h2 class="who">Agent</h2></header>';
+      item.append(nodes(`${header}<div class="prose"></div>`));
+      this.writing.append(item);
     }
-    place.lastElementChild.replaceChildren(nodes(html));
-    if (follows) this.bottom();
+    item.lastElementChild.replaceChildren(nodes(html));
+    if (follows) this.scrollToBottom();
   }
 }
