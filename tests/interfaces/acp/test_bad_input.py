@@ -80,8 +80,8 @@ async def test_unknown_method_gets_method_not_found(
 ) -> None:
     async with testbed.connect_in_process(version) as client:
         for params in ({}, None, [], "x"):
-            refused = await client.request_error(method, params)
-            assert (refused.code, refused.data) == (-32601, {"method": method})
+            error = await client.request_error(method, params)
+            assert (error.code, error.data) == (-32601, {"method": method})
 
 
 async def test_unknown_notification_is_ignored(testbed: AcpTestbed, version: int) -> None:
@@ -114,8 +114,8 @@ async def test_parameters_of_the_wrong_type_are_rejected(
 ) -> None:
     async with testbed.connect_in_process(version) as client:
         for params in WRONG:
-            refused = await client.request_error(f"session/{method}", params)
-            assert refused.code == -32602, params
+            error = await client.request_error(f"session/{method}", params)
+            assert error.code == -32602, params
         assert await client.request("session/list") == {"sessions": []}
 
 

@@ -77,9 +77,9 @@ async def test_unsupported_version_gets_an_error_with_supported_versions(
     testbed: AcpTestbed, requested: int
 ) -> None:
     async with testbed.connect_in_process(2, initialize=False) as client:
-        refused = await client.request_error("initialize", {"protocolVersion": requested, **INFO})
-        assert refused.code == -32022
-        assert refused.data == {"requested": 0, "supported": [1, 2]}
+        error = await client.request_error("initialize", {"protocolVersion": requested, **INFO})
+        assert error.code == -32022
+        assert error.data == {"requested": 0, "supported": [1, 2]}
         assert (await client.initialize())["protocolVersion"] == 2
 
 
@@ -173,8 +173,8 @@ async def test_logout_requires_a_new_login(testbed: AcpTestbed, version: int) ->
         rows = (await client.request("session/list"))["sessions"]
         assert [row["sessionId"] for row in rows] == [id]
         # The logout closed the session.
-        refused = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
-        assert refused.code == -32002
+        error = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
+        assert error.code == -32002
 
 
 @pytest.mark.parametrize("method", ["nonsense", "segue-terminal", ""])
@@ -182,8 +182,8 @@ async def test_client_cannot_request_a_terminal_login(
     testbed: AcpTestbed, version: int, method: str
 ) -> None:
     async with testbed.connect_in_process(version) as client:
-        refused = await client.request_error(auth(version)[0], {"methodId": method})
-        assert refused.code == -32602
+        error = await client.request_error(auth(version)[0], {"methodId": method})
+        assert error.code == -32602
 
 
 async def test_methods_of_the_other_version_do_not_exist(testbed: AcpTestbed, version: int) -> None:
@@ -193,5 +193,5 @@ async def test_methods_of_the_other_version_do_not_exist(testbed: AcpTestbed, ve
     }
     async with testbed.connect_in_process(version) as client:
         for method in others[version]:
-            refused = await client.request_error(method, {"methodId": "x", "modeId": "x"})
-            assert (refused.code, refused.data) == (-32601, {"method": method})
+            error = await client.request_error(method, {"methodId": "x", "modeId": "x"})
+            assert (error.code, error.data) == (-32601, {"method": method})

@@ -141,8 +141,8 @@ async def test_cursor_requires_the_same_filters(testbed: AcpTestbed, version: in
         cursor = (await client.request("session/list", {"cwd": "/"}))["nextCursor"]
         assert len(await list_rows(client, cwd="/", cursor=cursor)) == 1
         for other in ({}, {"cwd": "/tmp"}, {"cwd": "/", "archived": "include"}):
-            refused = await client.request_error("session/list", {**other, "cursor": cursor})
-            assert refused.code == -32602
+            error = await client.request_error("session/list", {**other, "cursor": cursor})
+            assert error.code == -32602
 
 
 @pytest.mark.parametrize(
@@ -283,26 +283,24 @@ async def test_unknown_filters_are_ignored(testbed: AcpTestbed, version: int) ->
 
 async def test_list_omits_other_workspaces(testbed: AcpTestbed, version: int) -> None:
     async with (
-        testbed.connect_in_process(version) as mine,
-        testbed.connect_in_process(version, workspace="team") as theirs,
+        testbed.connect_in_process(version) as first,
+        testbed.connect_in_process(version, workspace="team") as second,
     ):
-        id = await mine.new_session(testbed.directory)
-        await mine.run_prompt(id, "a secret comma")
-        other = await theirs.new_session(testbed.directory)
-        assert await list_ids(theirs) == [other]
-        assert await list_ids(theirs, search="comma") == []
-        assert await list_ids(mine) == [id]
+        id = await first.new_session(testbed.directory)
+        await first.run_prompt(id, "a secret comma")
+        other = await second.new_session(testbed.directory)
+        assert await list_ids(second) == [other]
+        assert await list_ids(second, search="comma") == []
+        assert await list_ids(first) == [id]
         for method in ("load" if version == 1 else "resume", "fork"):
             params = {"sessionId": id, "cwd": str(testbed.directory), "mcpServers": []}
-            refused = await theirs.request_error(f"session/{method}", params)
-            assert (refused.code, refused.data) == (-32002, {"sessionId": id})
+            error = await second.request_error(f"session/{method}", params)
+            assert (error.code, error.data) == (-32002, {"sessionId": id})
         for method in ("set_title", "archive", "unarchive", "status"):
-            refused = await theirs.request_error(
-                f"session/{method}", {"sessionId": id, "title": "x"}
-            )
-            assert (refused.code, refused.data) == (-32002, {"sessionId": id})
-        assert await theirs.request("session/delete", {"sessionId": id}) == {}
-        assert await list_ids(mine) == [id]
+            error = await second.request_error(f"session/{method}", {"sessionId": id, "title": "x"})
+            assert (error.code, error.data) == (-32002, {"sessionId": id})
+        assert await second.request("session/delete", {"sessionId": id}) == {}
+        assert await list_ids(first) == [id]
 
 
 async def test_list_does_not_write_to_the_store(testbed: AcpTestbed, version: int) -> None:
@@ -312,8 +310,8 @@ async def test_list_does_not_write_to_the_store(testbed: AcpTestbed, version: in
         await client.request("session/close", {"sessionId": id})
         await list_rows(client, cwd=str(testbed.directory), search="x", archived="include")
         assert await hub.sessions.get(LOCAL, id) == before
-        refused = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
-        assert refused.code == -32002
+        error = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
+        assert error.code == -32002
 
 
 async def test_list_omits_a_session_that_another_process_deleted(

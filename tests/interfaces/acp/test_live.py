@@ -77,27 +77,27 @@ async def test_change_by_the_cli_reaches_the_client(testbed: AcpTestbed, version
 
 async def test_two_clients_receive_the_same_turn(testbed: AcpTestbed, version: int) -> None:
     async with (
-        testbed.connect_in_process(version) as mine,
-        testbed.connect_in_process(3 - version) as theirs,
+        testbed.connect_in_process(version) as first,
+        testbed.connect_in_process(3 - version) as second,
     ):
-        id = await mine.new_session("/")
-        await attach(theirs, id)
-        await mine.run_prompt(id, "hello\n/think hm\n/say hi\n/tool ls a")
-        await theirs.wait_for_update(lambda update: "updatedAt" in update.body)
-        seen = conversation(theirs.updates())
+        id = await first.new_session("/")
+        await attach(second, id)
+        await first.run_prompt(id, "hello\n/think hm\n/say hi\n/tool ls a")
+        await second.wait_for_update(lambda update: "updatedAt" in update.body)
+        seen = conversation(second.updates())
         assert seen[0] == ("user", "hello\n/think hm\n/say hi\n/tool ls a")
-        assert seen[1:] == conversation(mine.updates())[version - 1 :]
+        assert seen[1:] == conversation(first.updates())[version - 1 :]
 
 
 async def test_two_clients_alternate_prompts(testbed: AcpTestbed, version: int) -> None:
     async with (
         testbed.connect_in_process(version) as mine,
-        testbed.connect_in_process(version) as theirs,
+        testbed.connect_in_process(version) as second,
     ):
         id = await mine.new_session("/")
-        await theirs.open_session("resume", id, "/")
+        await second.open_session("resume", id, "/")
         await mine.run_prompt(id, "/say one")
-        await theirs.run_prompt(id, "/say two")
+        await second.run_prompt(id, "/say two")
         await mine.run_prompt(id, "/history")
         said = [text for who, text in conversation(mine.updates()) if who == "agent"]
         assert said == ["one", "two", "Before this turn: 2 messages of yours, 2 of mine."]
@@ -108,47 +108,47 @@ async def test_prompt_waits_for_the_turn_of_another_client(
 ) -> None:
     async with (
         testbed.connect_in_process(version) as mine,
-        testbed.connect_in_process(version) as theirs,
+        testbed.connect_in_process(version) as second,
     ):
         id = await mine.new_session("/")
-        await theirs.open_session("resume", id, "/")
+        await second.open_session("resume", id, "/")
         first = await mine.start_prompt(id, "/say one\n/wait 0.5\n/say two")
-        await theirs.run_prompt(id, "/say three")
+        await second.run_prompt(id, "/say three")
         await mine.wait_response(first)
-        said = [text for who, text in conversation(theirs.updates()) if who == "agent"]
+        said = [text for who, text in conversation(second.updates()) if who == "agent"]
         assert said == ["one", "two", "three"]
 
 
 async def test_client_cancels_the_turn_of_another_client(testbed: AcpTestbed, version: int) -> None:
     async with (
-        testbed.connect_in_process(version) as mine,
-        testbed.connect_in_process(version) as theirs,
+        testbed.connect_in_process(version) as first,
+        testbed.connect_in_process(version) as second,
     ):
-        id = await mine.new_session("/")
-        await theirs.open_session("resume", id, "/")
-        request = await mine.start_prompt(id, "/say begun\n/wait 60")
-        await theirs.notify("session/cancel", {"sessionId": id})
-        result = await mine.wait_response(request)
+        id = await first.new_session("/")
+        await second.open_session("resume", id, "/")
+        request = await first.start_prompt(id, "/say begun\n/wait 60")
+        await second.notify("session/cancel", {"sessionId": id})
+        result = await first.wait_response(request)
         if version == 1:
             assert result == {"stopReason": "cancelled"}
         else:
-            assert (await mine.wait_for_update(is_idle)).body["stopReason"] == "cancelled"
+            assert (await first.wait_for_update(is_idle)).body["stopReason"] == "cancelled"
 
 
 async def test_disconnecting_client_does_not_end_the_turn_of_another(
     testbed: AcpTestbed, version: int
 ) -> None:
-    async with testbed.connect_in_process(version) as mine:
-        id = await mine.new_session("/")
-        request = await mine.start_prompt(id, "/say begun\n/wait 1\n/say done")
-        async with testbed.connect_in_process(version) as theirs:
-            await theirs.open_session("resume", id, "/")
-            await theirs.request("session/close", {"sessionId": id})
-        result = await mine.wait_response(request)
+    async with testbed.connect_in_process(version) as first:
+        id = await first.new_session("/")
+        request = await first.start_prompt(id, "/say begun\n/wait 1\n/say done")
+        async with testbed.connect_in_process(version) as second:
+            await second.open_session("resume", id, "/")
+            await second.request("session/close", {"sessionId": id})
+        result = await first.wait_response(request)
         if version == 1:
             assert result == {"stopReason": "end_turn"}
         else:
-            assert (await mine.wait_for_update(is_idle)).body["stopReason"] == "end_turn"
+            assert (await first.wait_for_update(is_idle)).body["stopReason"] == "end_turn"
 
 
 async def test_client_that_attaches_during_a_message_gets_all_of_it(
@@ -156,16 +156,16 @@ async def test_client_that_attaches_during_a_message_gets_all_of_it(
 ) -> None:
     async with (
         testbed.connect_in_process(version) as mine,
-        testbed.connect_in_process(version) as theirs,
+        testbed.connect_in_process(version) as second,
     ):
         id = await mine.new_session("/")
         words = " ".join(f"w{number}" for number in range(40))
         request = await mine.start_prompt(id, f"/slow 0.03\n/say {words}")
-        await theirs.open_session("resume", id, "/")
-        before = len(theirs.log)
+        await second.open_session("resume", id, "/")
+        before = len(second.log)
         await mine.wait_response(request)
-        await theirs.wait_for_update(lambda update: "updatedAt" in update.body, before)
-        later = theirs.updates(before)
+        await second.wait_for_update(lambda update: "updatedAt" in update.body, before)
+        later = second.updates(before)
         assert conversation(later)[-1] == ("agent", words)
         if version == 2:  # the message restarts, because the client may have a part of it
             first = next(update for update in later if "messageId" in update.body)

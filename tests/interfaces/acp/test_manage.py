@@ -64,35 +64,35 @@ async def test_delete_ends_the_turn_and_closes_the_session(
         assert await client.request("session/delete", {"sessionId": id}) == {}
         if version == 1:
             assert await client.wait_response(prompt) == {"stopReason": "cancelled"}
-        refused = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
-        assert refused.code == -32002
+        error = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
+        assert error.code == -32002
         assert await list_ids(client) == []
 
 
 async def test_delete_ends_a_turn_in_another_process(testbed: AcpTestbed, version: int) -> None:
     async with (
-        testbed.connect_in_process(version) as theirs,
-        testbed.connect_in_process(version) as mine,
+        testbed.connect_in_process(version) as second,
+        testbed.connect_in_process(version) as first,
     ):
-        id = await theirs.new_session("/")
-        prompt = await theirs.start_prompt(id, "/say begun\n/wait 60")
-        assert await mine.request("session/delete", {"sessionId": id}) == {}
+        id = await second.new_session("/")
+        prompt = await second.start_prompt(id, "/say begun\n/wait 60")
+        assert await first.request("session/delete", {"sessionId": id}) == {}
         if version == 1:
-            assert await theirs.wait_response(prompt) == {"stopReason": "cancelled"}
+            assert await second.wait_response(prompt) == {"stopReason": "cancelled"}
         else:
-            assert (await theirs.wait_for_update(is_idle)).body["stopReason"] == "cancelled"
-        assert await list_ids(mine) == []
+            assert (await second.wait_for_update(is_idle)).body["stopReason"] == "cancelled"
+        assert await list_ids(first) == []
 
 
 async def test_prompt_to_a_deleted_session_is_rejected(testbed: AcpTestbed, version: int) -> None:
     async with testbed.connect_in_process(version) as client, testbed.hub() as hub:
         id = await client.new_session("/")
         await hub.editor.trash(LOCAL, id)
-        refused = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
-        assert (refused.code, refused.data) == (-32002, {"sessionId": id})
+        error = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
+        assert (error.code, error.data) == (-32002, {"sessionId": id})
         await hub.editor.purge(LOCAL, id)
-        refused = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
-        assert (refused.code, refused.data) == (-32002, {"sessionId": id})
+        error = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
+        assert (error.code, error.data) == (-32002, {"sessionId": id})
 
 
 # title
@@ -134,8 +134,8 @@ async def test_title_update_precedes_the_response(testbed: AcpTestbed, version: 
 async def test_invalid_title_is_rejected(testbed: AcpTestbed, version: int, title: Any) -> None:
     async with testbed.connect_in_process(version) as client:
         id = await client.new_session("/")
-        refused = await client.request_error("session/set_title", {"sessionId": id, "title": title})
-        assert refused.code == -32602
+        error = await client.request_error("session/set_title", {"sessionId": id, "title": title})
+        assert error.code == -32602
 
 
 # archive
@@ -154,8 +154,8 @@ async def test_archive_hides_a_session_and_unarchive_shows_it(
             assert await client.request("session/unarchive", {"sessionId": id}) == {}
             assert (await list_ids(client), await list_ids(client, archived="only")) == ([id], [])
         # Neither method attached the session.
-        refused = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
-        assert refused.code == -32002
+        error = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
+        assert error.code == -32002
         replayed = await client.replay(id, "/")
         assert any(update.kind.startswith("user_message") for update in replayed)
 
@@ -192,15 +192,15 @@ async def test_archive_ends_a_waiting_turn_in_another_process(
     testbed: AcpTestbed, version: int
 ) -> None:
     async with (
-        testbed.connect_in_process(version) as theirs,
-        testbed.connect_in_process(version) as mine,
+        testbed.connect_in_process(version) as second,
+        testbed.connect_in_process(version) as first,
         testbed.hub() as hub,
     ):
-        theirs.answer_permission = lambda params: None
-        id = await theirs.new_session("/")
-        await theirs.start_prompt(id, "/say begun\n/ask May I?")
-        await theirs.wait_until(lambda: bool(theirs.permission_requests))
-        assert await mine.request("session/archive", {"sessionId": id}) == {}
+        second.answer_permission = lambda params: None
+        id = await second.new_session("/")
+        await second.start_prompt(id, "/say begun\n/ask May I?")
+        await second.wait_until(lambda: bool(second.permission_requests))
+        assert await first.request("session/archive", {"sessionId": id}) == {}
         session = await hub.sessions.get(LOCAL, id)
         assert (session.turn, session.state) == (None, "archived")
 
@@ -245,8 +245,8 @@ async def test_methods_reject_an_unknown_session(
     testbed: AcpTestbed, version: int, method: str, id: str
 ) -> None:
     async with testbed.connect_in_process(version) as client:
-        refused = await client.request_error(f"session/{method}", {"sessionId": id, "title": "x"})
-        assert (refused.code, refused.data) == (-32002, {"sessionId": id})
+        error = await client.request_error(f"session/{method}", {"sessionId": id, "title": "x"})
+        assert (error.code, error.data) == (-32002, {"sessionId": id})
 
 
 @pytest.mark.parametrize("method", ["set_title", "archive", "unarchive", "status"])
@@ -256,5 +256,5 @@ async def test_methods_reject_a_deleted_session(
     async with testbed.connect_in_process(version) as client:
         id = await client.new_session("/")
         await client.request("session/delete", {"sessionId": id})
-        refused = await client.request_error(f"session/{method}", {"sessionId": id, "title": "x"})
-        assert (refused.code, refused.data) == (-32002, {"sessionId": id})
+        error = await client.request_error(f"session/{method}", {"sessionId": id, "title": "x"})
+        assert (error.code, error.data) == (-32002, {"sessionId": id})

@@ -36,8 +36,8 @@ async def close(client: Client, id: str) -> None:
 
 
 async def prompt_refused(client: Client, id: str) -> None:
-    refused = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
-    assert (refused.code, refused.data) == (-32002, {"sessionId": id})
+    error = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
+    assert (error.code, error.data) == (-32002, {"sessionId": id})
 
 
 # new
@@ -309,14 +309,14 @@ async def test_opening_a_missing_session_fails(testbed: AcpTestbed, version: int
     async with testbed.connect_in_process(version) as client:
         for method in ("load", "resume", "fork"):
             params = {"sessionId": id, "cwd": "/", "mcpServers": []}
-            refused = await client.request_error(f"session/{method}", params)
-            assert (refused.code, refused.data) == (-32002, {"sessionId": id})
+            error = await client.request_error(f"session/{method}", params)
+            assert (error.code, error.data) == (-32002, {"sessionId": id})
         await prompt_refused(client, id)
         config = {"sessionId": id, "configId": "mode", "value": "plan"}
         if version == 2:
             config["type"] = "id"
-        refused = await client.request_error("session/set_config_option", config)
-        assert (refused.code, refused.data) == (-32002, {"sessionId": id})
+        error = await client.request_error("session/set_config_option", config)
+        assert (error.code, error.data) == (-32002, {"sessionId": id})
 
 
 async def test_opening_a_deleted_session_fails(testbed: AcpTestbed, version: int) -> None:
@@ -372,8 +372,8 @@ async def test_closed_session_rejects_prompts(testbed: AcpTestbed, version: int)
         if version == 1:
             methods["session/set_mode"] = {"sessionId": id, "modeId": "plan"}
         for method, params in methods.items():
-            refused = await client.request_error(method, params)
-            assert (refused.code, refused.data) == (-32002, {"sessionId": id})
+            error = await client.request_error(method, params)
+            assert (error.code, error.data) == (-32002, {"sessionId": id})
 
 
 async def test_close_withdraws_waiting_prompts(testbed: AcpTestbed, version: int) -> None:

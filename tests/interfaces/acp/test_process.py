@@ -320,8 +320,8 @@ async def test_requests_report_a_store_that_cannot_be_opened(
     store.write_text("this is no database " * 100)
     async with testbed.connect_child(version) as (client, _):
         for _ in range(2):
-            refused = await client.request_error("session/list")
-            assert refused.code == -32603 and str(store) in refused.message
+            error = await client.request_error("session/list")
+            assert error.code == -32603 and str(store) in error.message
         store.unlink()
         assert (await client.request("session/list"))["sessions"] == []
 

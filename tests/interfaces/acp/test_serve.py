@@ -107,8 +107,8 @@ async def test_segue_lists_sessions_of_a_served_agent_but_cannot_prompt_them(
             await hub.turns.submit(LOCAL, id, "who answers?")
     async with testbed.connect_in_process(1) as client:
         await client.open_session("resume", id, "/")
-        refused = await client.request_error("session/prompt", client.prompt_params(id, "and you?"))
-        assert refused.code == -32603 and "program:echo" in refused.message
+        error = await client.request_error("session/prompt", client.prompt_params(id, "and you?"))
+        assert error.code == -32603 and "program:echo" in error.message
 
 
 async def test_served_agent_offers_no_login(testbed: AcpTestbed, version: int) -> None:
@@ -207,8 +207,8 @@ async def test_agent_without_persistence_lists_no_sessions(
             params = {"sessionId": id, "cwd": "/", "mcpServers": [], "title": "x"}
             assert (await client.request_error(f"session/{method}", params)).code == -32601
         # Version 2 requires resume, but there is no session to resume.
-        refused = await client.request_error("session/resume", {"sessionId": id, "cwd": "/"})
-        assert refused.code == (-32601 if version == 1 else -32002)
+        error = await client.request_error("session/resume", {"sessionId": id, "cwd": "/"})
+        assert error.code == (-32601 if version == 1 else -32002)
     assert not testbed.data.exists()
 
 

@@ -50,8 +50,8 @@ async def test_read_only_session_is_replayed_and_followed_but_not_prompted(
         assert conversation(await client.replay(id, "/p")) == SAID
         await source.grow(id, [AgentMessage(content=as_content("And now it is."))])
         await client.wait_for_update(lambda update: "And now it is." in str(update.body))
-        refused = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
-        assert refused.code == -32602 and "fork" in refused.message
+        error = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
+        assert error.code == -32602 and "fork" in error.message
         await client.notify("session/cancel", {"sessionId": id})
         assert await client.request("session/close", {"sessionId": id}) == {}
 

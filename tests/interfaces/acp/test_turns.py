@@ -70,10 +70,10 @@ async def test_turn_ends_with_its_stop_reason(
 async def test_failed_turn_v1_gets_an_error_response(testbed: AcpTestbed) -> None:
     async with testbed.connect_in_process(1) as client:
         id = await client.new_session("/")
-        refused = await client.request_error(
+        error = await client.request_error(
             "session/prompt", client.prompt_params(id, "/fail out of luck")
         )
-        assert refused.code == -32603 and "out of luck" in refused.message
+        assert error.code == -32603 and "out of luck" in error.message
         assert await client.run_prompt(id, "better now") == "end_turn"
 
 
@@ -204,8 +204,8 @@ async def test_prompt_content_is_replayed_unchanged(testbed: AcpTestbed, version
 async def test_invalid_prompt_is_rejected(testbed: AcpTestbed, version: int, prompt: Any) -> None:
     async with testbed.connect_in_process(version) as client, testbed.hub() as hub:
         id = await client.new_session("/")
-        refused = await client.request_error("session/prompt", {"sessionId": id, "prompt": prompt})
-        assert refused.code == -32602
+        error = await client.request_error("session/prompt", {"sessionId": id, "prompt": prompt})
+        assert error.code == -32602
         assert (await hub.sessions.get(LOCAL, id)).messages == 0
         assert client.updates() == []
 
@@ -316,8 +316,8 @@ async def test_cancel_ends_the_turn_and_waiting_prompts_only(
 async def is_withdrawn(client: Client, request: Any) -> bool:
     try:
         await client.wait_response(request)
-    except ErrorResponse as refused:
-        return refused.code == -32800
+    except ErrorResponse as error:
+        return error.code == -32800
     return False
 
 
@@ -421,8 +421,8 @@ async def test_stored_prompt_is_not_withdrawn(testbed: AcpTestbed) -> None:
             await client.notify("$/cancel_request", {"requestId": request})
             try:
                 await client.wait_response(request)
-            except ErrorResponse as refused:
-                assert refused.code == -32800
+            except ErrorResponse as error:
+                assert error.code == -32800
                 assert "user_message" not in client.kinds(before)
             else:
                 assert "user_message" in client.kinds(before)
