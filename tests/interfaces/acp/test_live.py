@@ -91,15 +91,15 @@ async def test_two_clients_receive_the_same_turn(testbed: AcpTestbed, version: i
 
 async def test_two_clients_alternate_prompts(testbed: AcpTestbed, version: int) -> None:
     async with (
-        testbed.connect_in_process(version) as mine,
+        testbed.connect_in_process(version) as first,
         testbed.connect_in_process(version) as second,
     ):
-        id = await mine.new_session("/")
+        id = await first.new_session("/")
         await second.open_session("resume", id, "/")
-        await mine.run_prompt(id, "/say one")
+        await first.run_prompt(id, "/say one")
         await second.run_prompt(id, "/say two")
-        await mine.run_prompt(id, "/history")
-        said = [text for who, text in conversation(mine.updates()) if who == "agent"]
+        await first.run_prompt(id, "/history")
+        said = [text for who, text in conversation(first.updates()) if who == "agent"]
         assert said == ["one", "two", "Before this turn: 2 messages of yours, 2 of mine."]
 
 
@@ -107,14 +107,14 @@ async def test_prompt_waits_for_the_turn_of_another_client(
     testbed: AcpTestbed, version: int
 ) -> None:
     async with (
-        testbed.connect_in_process(version) as mine,
+        testbed.connect_in_process(version) as first,
         testbed.connect_in_process(version) as second,
     ):
-        id = await mine.new_session("/")
+        id = await first.new_session("/")
         await second.open_session("resume", id, "/")
-        first = await mine.start_prompt(id, "/say one\n/wait 0.5\n/say two")
+        request = await first.start_prompt(id, "/say one\n/wait 0.5\n/say two")
         await second.run_prompt(id, "/say three")
-        await mine.wait_response(first)
+        await first.wait_response(request)
         said = [text for who, text in conversation(second.updates()) if who == "agent"]
         assert said == ["one", "two", "three"]
 
