@@ -22,7 +22,7 @@ TEMPORARY_BYTES = 4 << 30  # more than a whole run needs
 pytest.register_assert_rewrite(
     "tests.interfaces.acp.harness",
     "tests.interfaces.acp.testbed",
-    "tests.interfaces.web.house",
+    "tests.interfaces.web.harness",
     "tests.interfaces.web.site",
 )
 

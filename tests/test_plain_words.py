@@ -61,7 +61,6 @@ NOT_YET_CLEAN = (
     "tests/faults/*",
     "tests/faults/children/*",
     "tests/interfaces/rest/*",
-    "tests/interfaces/web/*",
     "tests/model/*",
     "tests/postgres.py",
     "tests/store/*",

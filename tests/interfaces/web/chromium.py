@@ -2,7 +2,7 @@
 
 Playwright's own download goes into `.venv/` in the checkout. Where that cannot be had, and this is
 root on a system with apt-get, the system's package is installed. If nothing helps, the reason is
-told in one sentence.
+reported in one sentence.
 """
 
 import fcntl
@@ -43,9 +43,9 @@ def chromium() -> str:
         tried = [_download(place), _package()]
         if found := _installed(place):
             return found
-    told = "; ".join(each for each in tried if each)
+    reasons = "; ".join(filter(None, tried))
     raise NoBrowser(
-        f"no Chromium here, and none could be fetched ({told});"
+        f"no Chromium here, and none could be fetched ({reasons});"
         f" install one, or name one in {CHOICE}"
     )
 

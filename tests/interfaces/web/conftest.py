@@ -1,6 +1,6 @@
 """Tests with a real browser: in one event loop of its own thread, the browser kept between them.
 
-A test that asks for `house` is a coroutine, and runs in that loop together with the server.
+A test that asks for `harness` is a coroutine, and runs in that loop together with the server.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from tests.interfaces.web.chromium import ARGUMENTS, NoBrowser, chromium
-from tests.interfaces.web.house import House, Studio
+from tests.interfaces.web.harness import BrowserHarness, BrowserThread
 
 WIDTHS = {"phone": (390, 800), "desktop": (1280, 800)}
 
 
 @pytest.fixture(scope="session")
-def studio() -> Iterator[Studio]:
+def browser_thread() -> Iterator[BrowserThread]:
     try:
         path = chromium()
     except NoBrowser as error:
@@ -40,7 +40,7 @@ def studio() -> Iterator[Studio]:
 
     try:
         opened = asyncio.run_coroutine_threadsafe(start(), loop).result(120)
-        yield Studio(loop, opened[1])
+        yield BrowserThread(loop, opened[1])
         asyncio.run_coroutine_threadsafe(stop(*opened), loop).result(60)
     finally:
         loop.call_soon_threadsafe(loop.stop)
@@ -55,24 +55,24 @@ def width(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def house(studio: Studio, tmp_path: Path, width: str) -> Iterator[House]:
-    made = House(studio, tmp_path, WIDTHS[width])
-    studio.do(made.open())
+def harness(browser_thread: BrowserThread, tmp_path: Path, width: str) -> Iterator[BrowserHarness]:
+    made = BrowserHarness(browser_thread, tmp_path, WIDTHS[width])
+    browser_thread.do(made.open())
     yield made
-    studio.do(made.close())
+    browser_thread.do(made.close())
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    house = pyfuncitem.funcargs.get("house")
-    if not isinstance(house, House) or not inspect.iscoroutinefunction(pyfuncitem.obj):
+    harness = pyfuncitem.funcargs.get("harness")
+    if not isinstance(harness, BrowserHarness) or not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     wanted = inspect.signature(pyfuncitem.obj).parameters
     arguments = {name: pyfuncitem.funcargs[name] for name in wanted}
 
     async def run() -> None:
         await pyfuncitem.obj(**arguments)
-        house.check()
+        harness.check()
 
-    house.studio.do(run())
+    harness.browser_thread.do(run())
     return True

@@ -19,7 +19,7 @@ BASE = "http://localhost:8787"
 
 
 class Site:
-    """One browser at the door, signed in."""
+    """A signed-in client of the session browser."""
 
     def __init__(self, hub: Hub, app: WebApp, client: httpx2.AsyncClient) -> None:
         self.hub = hub

@@ -11,7 +11,7 @@ from segue.interfaces.web.pages import actions
 from segue.model import clock
 from segue.model.principal import LOCAL
 from tests.interfaces.web import examples
-from tests.interfaces.web.house import House, serious
+from tests.interfaces.web.harness import BrowserHarness, accessibility_problems
 
 
 async def shown(page: Page) -> list[str]:
@@ -19,16 +19,16 @@ async def shown(page: Page) -> list[str]:
     return [each.strip() for each in await page.locator(".row .title").all_text_contents()]
 
 
-async def test_the_list_leads_to_a_session_and_back(house: House) -> None:
-    session = await examples.everything(house.hub)
-    await house.session("Another", "hello")
-    page = await house.window()
+async def test_the_list_leads_to_a_session_and_back(harness: BrowserHarness) -> None:
+    session = await examples.everything(harness.hub)
+    await harness.session("Another", "hello")
+    page = await harness.window()
     assert await shown(page) == ["Another", session.title]
     await page.get_by_role("link", name=re.compile("Retry the upload")).click()
     await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")
     assert page.url.endswith(f"/s/{session.id}")
     await expect(page.locator("#e12")).to_contain_text("retries three times")
-    if house.phone:
+    if harness.phone:
         await expect(page.locator("#sidebar")).to_be_hidden()
         await page.get_by_role("link", name="All sessions").click()
         await expect(page.locator("#sidebar")).to_be_visible()
@@ -38,9 +38,9 @@ async def test_the_list_leads_to_a_session_and_back(house: House) -> None:
         await expect(page.get_by_role("heading", level=1)).to_have_text("All sessions")
 
 
-async def test_a_transcript_shows_one_of_everything(house: House) -> None:
-    session = await examples.everything(house.hub)
-    page = await house.window(f"/s/{session.id}")
+async def test_a_transcript_shows_one_of_everything(harness: BrowserHarness) -> None:
+    session = await examples.everything(harness.hub)
+    page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".failed").last).to_be_in_viewport()  # it opens at its end
     thought = page.locator("details.thought").first
     await thought.locator("summary").click()
@@ -59,32 +59,32 @@ async def test_a_transcript_shows_one_of_everything(house: House) -> None:
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-async def test_nothing_keeps_anybody_from_using_it(house: House) -> None:
-    session = await examples.everything(house.hub)
-    await examples.crowd(house.hub, 12)
-    secret = await house.hub.shares.share(LOCAL, session.id)
+async def test_nothing_keeps_anybody_from_using_it(harness: BrowserHarness) -> None:
+    session = await examples.everything(harness.hub)
+    await examples.crowd(harness.hub, 12)
+    secret = await harness.hub.shares.share(LOCAL, session.id)
     for scheme in ("light", "dark"):
-        page = await house.window(color_scheme=scheme, reduced_motion="reduce")
-        assert await serious(page) == []
-        await page.goto(f"{house.url}/s/{session.id}")
+        page = await harness.window(color_scheme=scheme, reduced_motion="reduce")
+        assert await accessibility_problems(page) == []
+        await page.goto(f"{harness.url}/s/{session.id}")
         await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
-        assert await serious(page) == []
+        assert await accessibility_problems(page) == []
         places = ("/?q=parser", "/?q=unheard-of", "/?group=project", "/dashboard")
         for path in (*places, f"/s/{session.id}/share", f"/shared/local/{session.id}/{secret}"):
-            await page.goto(house.url + path)
-            assert await serious(page) == []
-    page = await house.stranger()
-    house.excuse("404")
-    house.excuse("401")
+            await page.goto(harness.url + path)
+            assert await accessibility_problems(page) == []
+    page = await harness.anonymous_page()
+    harness.expect_problem("404")
+    harness.expect_problem("401")
     for path in ("/login", "/login?token=x", "/shared/local/x/y", f"/s/{session.id}", "/nowhere"):
-        await page.goto(house.url + path)
-        assert await serious(page) == []
+        await page.goto(harness.url + path)
+        assert await accessibility_problems(page) == []
 
 
-async def test_searching_while_one_types_leads_to_the_message(house: House) -> None:
-    wanted = await house.session("The needle", "/say hay\n/say the wombat is here\n/say more hay")
-    await house.session("No match", "/say hay")
-    page = await house.window()
+async def test_searching_while_one_types_leads_to_the_message(harness: BrowserHarness) -> None:
+    wanted = await harness.session("The needle", "/say hay\n/say the wombat is here\n/say more hay")
+    await harness.session("No match", "/say hay")
+    page = await harness.window()
     await page.get_by_role("searchbox").press_sequentially("wom")
     await expect(page.locator(".row")).to_have_count(1)
     await expect(page.locator(".row .snippet mark").first).to_have_text("wombat")
@@ -93,13 +93,13 @@ async def test_searching_while_one_types_leads_to_the_message(house: House) -> N
     await expect(hit).to_be_in_viewport()
     assert f"/s/{wanted.id}?q=wom&at=" in page.url
     assert await page.evaluate("CSS.highlights.get('match').size") >= 1
-    await page.goto(f"{house.url}/?q=unheard-of")
+    await page.goto(f"{harness.url}/?q=unheard-of")
     await expect(page.locator("#list")).to_contain_text("No results")
 
 
-async def test_filters_are_chips_that_come_off(house: House) -> None:
-    await examples.crowd(house.hub, 10)
-    page = await house.window()
+async def test_filters_are_chips_that_come_off(harness: BrowserHarness) -> None:
+    await examples.crowd(harness.hub, 10)
+    page = await harness.window()
     assert len(await shown(page)) == 10
     await page.locator("#filter > summary").click()
     await expect(page.locator("#facet-tag option")).to_have_count(1)
@@ -122,14 +122,14 @@ async def test_filters_are_chips_that_come_off(house: House) -> None:
     await expect(page.locator(".group h2").first).to_have_text("project-0")
 
 
-async def test_the_list_goes_on_as_one_scrolls(house: House) -> None:
-    made = await examples.crowd(house.hub, 400)
-    page = await house.window()
+async def test_scrolling_loads_more_of_the_list(harness: BrowserHarness) -> None:
+    made = await examples.crowd(harness.hub, 400)
+    page = await harness.window()
     seen: set[str] = set()
     for _ in range(80):
         seen |= set(await page.locator(".row").evaluate_all("all => all.map(r => r.dataset.id)"))
         headings = await page.locator(".group h2").all_text_contents()
-        assert len(headings) == len(set(headings))  # a group goes on over pages under one heading
+        assert len(headings) == len(set(headings))  # a group on several pages has one heading
         if len(seen) == 400:
             break
         await page.locator("#list").evaluate("list => { list.scrollTop += 2500 }")
@@ -140,9 +140,9 @@ async def test_the_list_goes_on_as_one_scrolls(house: House) -> None:
     await expect(page.locator(".row").first).to_contain_text("(0)")
 
 
-async def test_a_project_stands_once_and_leads_to_all_its_sessions(house: House) -> None:
-    await examples.crowd(house.hub, 1100)
-    page = await house.window("/?group=project")
+async def test_a_project_stands_once_and_leads_to_all_its_sessions(harness: BrowserHarness) -> None:
+    await examples.crowd(harness.hub, 1100)
+    page = await harness.window("/?group=project")
     headings = page.locator(".group h2")
     await expect(headings).to_have_count(4)
     await page.locator("#list").evaluate("list => { list.scrollTop = list.scrollHeight }")
@@ -154,9 +154,9 @@ async def test_a_project_stands_once_and_leads_to_all_its_sessions(house: House)
     assert len(set(await page.locator(".row .where").all_text_contents())) == 1
 
 
-async def test_keys_reach_everything(house: House) -> None:
-    await examples.crowd(house.hub, 5)
-    page = await house.window()
+async def test_keys_reach_everything(harness: BrowserHarness) -> None:
+    await examples.crowd(harness.hub, 5)
+    page = await harness.window()
     await page.keyboard.press("j")
     await page.keyboard.press("j")
     await expect(page.locator(".row > a").nth(1)).to_be_focused()
@@ -181,10 +181,10 @@ async def test_keys_reach_everything(house: House) -> None:
     await expect(page.locator(".row")).to_have_count(1)
 
 
-async def test_enter_opens_the_first_result_of_what_was_typed(house: House) -> None:
-    wanted = await house.session("The needle", "/say the wombat is here")
-    await house.session("Newer", "/say hay")
-    page = await house.window()
+async def test_enter_opens_the_first_result_of_what_was_typed(harness: BrowserHarness) -> None:
+    wanted = await harness.session("The needle", "/say the wombat is here")
+    await harness.session("Newer", "/say hay")
+    page = await harness.window()
     box = page.get_by_role("searchbox")
     await box.fill("unheard-of")
     await box.press("Enter")
@@ -195,13 +195,13 @@ async def test_enter_opens_the_first_result_of_what_was_typed(house: House) -> N
     await expect(page.get_by_role("heading", level=1)).to_have_text("The needle")
     await expect(page.locator(".item", has_text="the wombat is here").last).to_be_in_viewport()
     assert f"/s/{wanted.id}?q=wombat&at=" in page.url
-    await page.goto(f"{house.url}/?q=wombat")
+    await page.goto(f"{harness.url}/?q=wombat")
     await box.press("Enter")  # the results are there already
     await expect(page.get_by_role("heading", level=1)).to_have_text("The needle")
 
 
-async def test_a_theme_is_chosen_and_kept(house: House) -> None:
-    page = await house.window(color_scheme="light")
+async def test_a_theme_is_chosen_and_kept(harness: BrowserHarness) -> None:
+    page = await harness.window(color_scheme="light")
     colour = "getComputedStyle(document.body).backgroundColor"
     light = await page.evaluate(colour)
     await page.get_by_role("button", name="Switch between light and dark").click()
@@ -211,14 +211,16 @@ async def test_a_theme_is_chosen_and_kept(house: House) -> None:
     assert await page.evaluate(colour) == dark
 
 
-async def test_a_page_works_without_a_script(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = await examples.everything(house.hub)
-    await examples.crowd(house.hub, 60)
-    page = await house.window(java_script_enabled=False)
+async def test_a_page_works_without_a_script(
+    harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await examples.everything(harness.hub)
+    await examples.crowd(harness.hub, 60)
+    page = await harness.window(java_script_enabled=False)
     await expect(page.locator(".row")).to_have_count(40)
     await page.get_by_role("link", name="More sessions").click()
     await expect(page.locator(".row")).to_have_count(21)
-    await page.goto(f"{house.url}/s/{session.id}")
+    await page.goto(f"{harness.url}/s/{session.id}")
     await expect(page.locator("#e12")).to_contain_text("retries three times")
     await page.locator("#text").fill("/say by a form")
     await page.get_by_role("button", name="Send").click()
@@ -243,63 +245,65 @@ async def test_a_page_works_without_a_script(house: House, monkeypatch: pytest.M
     await page.get_by_role("button", name="Send").click()
     await expect(page.locator(".item.user").last).to_contain_text("in the end")
     await expect(coming).to_be_visible()
-    turn = (await house.hub.sessions.get(LOCAL, session.id)).turn
+    turn = (await harness.hub.sessions.get(LOCAL, session.id)).turn
     if turn:
-        await house.hub.turns.wait(LOCAL, session.id, turn)
+        await harness.hub.turns.wait(LOCAL, session.id, turn)
     await coming.get_by_role("link", name="Reload this page").click()
     await expect(page.locator(".item.agent").last).to_contain_text("in the end")
     await expect(coming).to_have_count(0)
-    await page.goto(house.url)
+    await page.goto(harness.url)
     for name in ("Help", "Switch between light and dark"):  # nothing that does nothing
         await expect(page.get_by_role("button", name=name)).to_have_count(0)
-    house.excuse("401")
+    harness.expect_problem("401")
     await page.get_by_role("button", name="Sign out").click()
-    await page.goto(house.url)
+    await page.goto(harness.url)
     await expect(page.get_by_label("Key")).to_be_visible()
 
 
-async def test_times_are_those_of_the_reader(house: House) -> None:
-    session = await house.session("Far east", "/say hi")
-    [event] = await house.hub.history.events(LOCAL, session.id, types=("agent_message",))
+async def test_times_are_those_of_the_reader(harness: BrowserHarness) -> None:
+    session = await harness.session("Far east", "/say hi")
+    [event] = await harness.hub.history.events(LOCAL, session.id, types=("agent_message",))
     there = datetime.fromtimestamp(event.at / clock.SECOND, ZoneInfo("Asia/Tokyo"))
-    page = await house.window(f"/s/{session.id}", timezone_id="Asia/Tokyo")
+    page = await harness.window(f"/s/{session.id}", timezone_id="Asia/Tokyo")
     times = page.locator(".item.agent .at time")
     await expect(times).to_have_text(f"{there:%H:%M}")
-    await house.hub.turns.run(LOCAL, session.id, "/say again")
+    await harness.hub.turns.run(LOCAL, session.id, "/say again")
     await expect(times).to_have_count(2)
     assert "UTC" not in str(await times.last.get_attribute("title"))
-    plain = await house.window(f"/s/{session.id}", java_script_enabled=False)
+    plain = await harness.window(f"/s/{session.id}", java_script_enabled=False)
     title = await plain.locator(".item.agent .at time").last.get_attribute("title")
     assert str(title).endswith("UTC")
 
 
-async def test_days_are_those_of_the_reader(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_days_are_those_of_the_reader(
+    harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     noon = clock.now() // clock.DAY * clock.DAY + clock.DAY // 2  # in UTC
     monkeypatch.setattr(clock, "now", lambda: noon)
-    await house.session("Before noon", "/say hi")
+    await harness.session("Before noon", "/say hi")
     monkeypatch.setattr(clock, "now", lambda: noon + 6 * 3600 * clock.SECOND)
-    page = await house.window(timezone_id="Asia/Tokyo")  # nine hours ahead: there it is tomorrow
+    page = await harness.window(timezone_id="Asia/Tokyo")  # nine hours ahead: there it is tomorrow
     headings = page.locator(".group h2")
     await expect(headings).to_have_text(["Yesterday"])
-    await house.session("After midnight", "/say hi")
+    await harness.session("After midnight", "/say hi")
     await expect(headings).to_have_text(["Today", "Yesterday"])
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    await page.goto(house.url)
+    await page.goto(harness.url)
     await expect(headings).to_have_text(["Today", "Yesterday"])
     await page.keyboard.press("j")
     await expect(page.locator(".row > a").first).to_be_focused()
     assert not [url for url in asked if "/rows" in url]  # from now on the server knows
-    here = await house.window(timezone_id="UTC")
+    here = await harness.window(timezone_id="UTC")
     await expect(here.locator(".group h2")).to_have_text(["Today"])
-    plain = await house.window(java_script_enabled=False, timezone_id="Asia/Tokyo")
+    plain = await harness.window(java_script_enabled=False, timezone_id="Asia/Tokyo")
     await expect(plain.locator(".group h2")).to_have_text(["Today"])
 
 
-async def test_the_dashboard_plots_what_was_done(house: House) -> None:
-    await examples.crowd(house.hub, 40, days=20)
-    session = await examples.everything(house.hub)
-    page = await house.window()
+async def test_the_dashboard_plots_what_was_done(harness: BrowserHarness) -> None:
+    await examples.crowd(harness.hub, 40, days=20)
+    session = await examples.everything(harness.hub)
+    page = await harness.window()
     await page.get_by_role("link", name="Dashboard").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Dashboard")
     tiles = await page.locator(".tiles dd").all_text_contents()
@@ -307,7 +311,7 @@ async def test_the_dashboard_plots_what_was_done(house: House) -> None:
     assert await page.locator(".days rect").count() >= 19
     await expect(page.locator(".bars").first).to_contain_text("claude-sonnet-4-5")
     await expect(page.locator(".bars").last).to_contain_text("courier")
-    assert await serious(page) == []
+    assert await accessibility_problems(page) == []
     await page.get_by_role("link", name="7 days").click()
     week = page.get_by_role("link", name="7 days")
     await expect(week).to_have_attribute("aria-current", "page")

@@ -19,7 +19,7 @@ from tests.interfaces.web.site import open_site, site_of
 
 
 def run(command: str, **environment: str) -> str:
-    """What a command prints that somebody typed who has nothing set up."""
+    """Return what a command prints in an environment without settings."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SEGUE_")}
     program = f'segue() {{ {shlex.quote(sys.executable)} -m segue "$@"; }}\n'
     done = subprocess.run(
@@ -39,14 +39,14 @@ def offered(page: str) -> str:
     return html.unescape(command)
 
 
-async def test_a_session_goes_on_in_a_terminal(tmp_path: Path) -> None:
+async def test_resume_command_continues_a_session_in_a_terminal(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         session = await site.hub.editor.create(LOCAL, title="Mine")
         command = offered(await site.get(f"/s/{session.id}"))
     assert "heard from afar" in run(command)
 
 
-async def test_a_session_in_a_database_goes_on_in_a_terminal(
+async def test_resume_command_continues_a_session_in_a_database(
     tmp_path: Path, fresh_database_url: str
 ) -> None:
     mark = "&" if "?" in fresh_database_url else "?"
@@ -62,7 +62,7 @@ async def test_a_session_in_a_database_goes_on_in_a_terminal(
         site.client.cookies.clear()
         await site.sign_in(team)
         page = await site.get(f"/s/{theirs.id}")
-        assert fresh_database_url not in html.unescape(page)  # is nothing for whoever has a key
+        assert fresh_database_url not in html.unescape(page)  # holders of a key must not see it
         other = offered(page)
         assert f'"{DATABASE_VARIABLE}"' in other
     assert "heard from afar" in run(command)
@@ -88,7 +88,7 @@ def test_an_address_is_shown_without_its_password(address: str, shown: str) -> N
     assert redact_database_url(address) == shown
 
 
-async def test_where_the_server_keeps_its_data_is_nobody_elses_business(tmp_path: Path) -> None:
+async def test_only_the_local_user_sees_the_data_directory(tmp_path: Path) -> None:
     team = Principal(workspace="team")
     async with open_site(tmp_path, signed_in=False) as site:
         await site.sign_in(team)

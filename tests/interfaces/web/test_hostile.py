@@ -27,7 +27,7 @@ from segue.model.event import (
 from segue.model.principal import LOCAL
 from segue.render.markdown import MAX_MARKDOWN_CHARACTERS, code, markdown, sendable
 from tests.claude.test_user_markup import message
-from tests.interfaces.web.house import House
+from tests.interfaces.web.harness import BrowserHarness
 from tests.interfaces.web.site import open_site
 
 POISON = [
@@ -137,24 +137,24 @@ async def test_pages_and_exports_stay_valid(tmp_path: Path) -> None:
         assert picture.headers["content-disposition"] == "attachment"
 
 
-async def test_a_hostile_transcript_does_nothing_in_a_browser(house: House) -> None:
-    id = await hostile(house.hub)
-    page = await house.window(f"/s/{id}")
+async def test_a_hostile_transcript_does_nothing_in_a_browser(harness: BrowserHarness) -> None:
+    id = await hostile(harness.hub)
+    page = await harness.window(f"/s/{id}")
     await expect(page.locator("#chunks .failed")).to_be_attached()
     await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
     links = await page.locator("#main a").evaluate_all("all => all.map(each => each.protocol)")
     assert set(links) <= {"http:", "https:", "mailto:"}
-    await house.hub.editor.append(LOCAL, id, AgentMessage(content=(Text(text=ALL),)))  # and live
+    await harness.hub.editor.append(LOCAL, id, AgentMessage(content=(Text(text=ALL),)))  # and live
     await expect(page.locator(".item.agent")).to_have_count(2)
-    await page.goto(f"{house.url}/?q=script")
+    await page.goto(f"{harness.url}/?q=script")
     await expect(page.locator(".row .snippet")).to_be_attached()
-    await page.goto(f"{house.url}/s/{id}/share")
+    await page.goto(f"{harness.url}/s/{id}/share")
     await page.get_by_role("button", name="Create a link").click()
     link = await page.locator("#link").input_value()
     await page.goto(link)
     await expect(page.locator("#chunks .failed")).to_be_attached()
     assert await page.evaluate("window.owned") is None
-    # `house` refuses requests to anywhere else, and fails for any that was tried.
+    # `harness` refuses requests to anywhere else, and fails for any that was tried.
 
 
 @pytest.mark.parametrize("mark", ["\u202e", "\u202a", "\u2067", "\u2069"])
@@ -186,11 +186,11 @@ async def test_of_a_very_long_message_a_page_has_the_beginning(tmp_path: Path) -
     async with open_site(tmp_path) as site:
         session = await site.hub.editor.create(LOCAL, title="Long")
         long = "z" * (2 * MAX_MARKDOWN_CHARACTERS) + " the end"
-        told = f"<command-name>/log</command-name>\n<command-args>{long}</command-args>"
+        text = f"<command-name>/log</command-name>\n<command-args>{long}</command-args>"
         kept = [
             AgentMessage(content=(Text(text=long),)),
             UserMessage(content=(Text(text=long),)),
-            message(Text(text=told)),
+            message(Text(text=text)),
             UserMessage(content=(Resource(uri="file:///log", text=long),)),
         ]
         for body in kept:

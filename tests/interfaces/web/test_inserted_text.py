@@ -12,7 +12,7 @@ from segue.model.principal import LOCAL
 from segue.sources.claude.format.user_markup import find_inserted
 from tests.claude.test_user_markup import CAVEAT, COMMAND, NOTIFICATION, message
 from tests.interfaces.web import examples
-from tests.interfaces.web.house import House, serious
+from tests.interfaces.web.harness import BrowserHarness, accessibility_problems
 from tests.interfaces.web.site import open_site
 
 PRINTED = examples.text("<local-command-stdout>Set model to \x1b[1mopus</local-command-stdout>")
@@ -31,12 +31,12 @@ MESSAGES = (
 )
 
 
-async def test_inserted_commands_and_notices_are_folded(house: House) -> None:
-    session = await house.hub.store.create(
+async def test_inserted_commands_and_notices_are_folded(harness: BrowserHarness) -> None:
+    session = await harness.hub.store.create(
         "local", ids.new_id(), [Created(cwd="/w"), InfoChanged(title="Birds")]
     )
-    await house.hub.editor.append(LOCAL, session.id, *MESSAGES)
-    page = await house.window(f"/s/{session.id}")
+    await harness.hub.editor.append(LOCAL, session.id, *MESSAGES)
+    page = await harness.window(f"/s/{session.id}")
     yours = page.locator("article.user")
     await expect(yours).to_have_count(2)
     await expect(yours.last.locator(".prose > p")).to_have_text("And now?")
@@ -51,7 +51,7 @@ async def test_inserted_commands_and_notices_are_folded(house: House) -> None:
     await expect(notice.locator("pre")).to_contain_text("sub answer")  # nothing is hidden for good
     await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
     await expect(page.locator("details.item.note")).to_contain_text("DO NOT respond")
-    assert await serious(page) == []
+    assert await accessibility_problems(page) == []
     await page.keyboard.press("s")
     turns = page.locator("#jump [data-jump]")
     await expect(turns).to_have_count(4)  # what a command printed is no turn

@@ -11,7 +11,7 @@ from segue.interfaces.web import live
 from segue.model.principal import LOCAL
 from segue.store.sqlite import SQLiteStore
 from tests.interfaces.web import examples
-from tests.interfaces.web.house import House, serious
+from tests.interfaces.web.harness import BrowserHarness, accessibility_problems
 
 
 async def act(page: Page, name: str) -> None:
@@ -19,9 +19,9 @@ async def act(page: Page, name: str) -> None:
     await page.locator("#actions").get_by_role("button", name=name, exact=True).click()
 
 
-async def test_renaming_and_tagging(house: House) -> None:
-    session = await house.session("Old name", "/say hi")
-    page = await house.window(f"/s/{session.id}")
+async def test_renaming_and_tagging(harness: BrowserHarness) -> None:
+    session = await harness.session("Old name", "/say hi")
+    page = await harness.window(f"/s/{session.id}")
     await page.locator("#actions > summary").click()
     await page.get_by_label("Name").fill("New name")
     await page.get_by_role("button", name="Rename").click()
@@ -30,55 +30,55 @@ async def test_renaming_and_tagging(house: House) -> None:
     await page.locator("#a-tag").fill("done")
     await page.get_by_role("button", name="Set").click()
     await expect(page.locator("#head .badge.tag")).to_have_text("done")
-    kept = await house.hub.sessions.get(LOCAL, session.id)
+    kept = await harness.hub.sessions.get(LOCAL, session.id)
     assert (kept.title, kept.tag) == ("New name", "done")
 
 
-async def test_archiving_and_back(house: House) -> None:
-    session = await house.session("Finished")
-    page = await house.window(f"/s/{session.id}")
+async def test_archiving_and_back(harness: BrowserHarness) -> None:
+    session = await harness.session("Finished")
+    page = await harness.window(f"/s/{session.id}")
     await act(page, "Archive")
     await expect(page.locator("#notices")).to_contain_text("Archived")
-    assert (await house.hub.sessions.get(LOCAL, session.id)).state == "archived"
+    assert (await harness.hub.sessions.get(LOCAL, session.id)).state == "archived"
     await page.locator("#notices").get_by_role("button", name="Unarchive").click()
     await expect(page.locator("#notices")).to_be_empty()
-    assert (await house.hub.sessions.get(LOCAL, session.id)).state == "active"
+    assert (await harness.hub.sessions.get(LOCAL, session.id)).state == "active"
 
 
-async def test_deleting_can_be_undone(house: House) -> None:
-    session = await house.session("Oops", "/say precious")
-    page = await house.window(f"/s/{session.id}")
+async def test_deleting_can_be_undone(harness: BrowserHarness) -> None:
+    session = await harness.session("Oops", "/say precious")
+    page = await harness.window(f"/s/{session.id}")
     await act(page, "Delete")
     await expect(page.locator("#toast")).to_contain_text("Moved to the trash")
-    assert (await house.hub.sessions.get(LOCAL, session.id)).state == "trashed"
+    assert (await harness.hub.sessions.get(LOCAL, session.id)).state == "trashed"
     await expect(page.locator(".row")).to_have_count(0)
     await page.get_by_role("button", name="Undo").click()
     await expect(page.locator(".item.agent")).to_contain_text("precious")
     await expect(page.locator("#text")).to_be_visible()
-    assert (await house.hub.sessions.get(LOCAL, session.id)).state == "active"
+    assert (await harness.hub.sessions.get(LOCAL, session.id)).state == "active"
 
 
-async def test_forking_at_a_message(house: House) -> None:
-    session = await house.session("Crossroads", "/say left", "/say right")
-    page = await house.window(f"/s/{session.id}")
+async def test_forking_at_a_message(harness: BrowserHarness) -> None:
+    session = await harness.session("Crossroads", "/say left", "/say right")
+    page = await harness.window(f"/s/{session.id}")
     first = page.locator(".item.agent", has_text="left")
     await first.hover()
     await first.get_by_role("button", name="Fork here").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Crossroads (fork)")
     await expect(page.locator(".item.agent")).to_have_count(1)
     assert session.id not in page.url
-    assert len((await house.hub.sessions.list(LOCAL)).sessions) == 2
+    assert len((await harness.hub.sessions.list(LOCAL)).sessions) == 2
     badges = page.locator(".row .badge", has_text="fork")
     await expect(badges).to_have_count(1)
     await expect(badges).to_have_attribute("title", "fork of Crossroads")
-    [fork] = [each for each in (await house.hub.sessions.list(LOCAL)).sessions if each.fork]
-    await house.hub.editor.set_title(LOCAL, fork.id, "Another way")
+    [fork] = [each for each in (await harness.hub.sessions.list(LOCAL)).sessions if each.fork]
+    await harness.hub.editor.set_title(LOCAL, fork.id, "Another way")
     await expect(badges).to_have_attribute("title", f"fork of {session.id}")
 
 
-async def test_exporting(house: House, tmp_path: Path) -> None:
-    session = await examples.everything(house.hub)
-    page = await house.window(f"/s/{session.id}")
+async def test_exporting(harness: BrowserHarness, tmp_path: Path) -> None:
+    session = await examples.everything(harness.hub)
+    page = await harness.window(f"/s/{session.id}")
     await page.locator("#actions > summary").click()
     files = {}
     for name in ("Markdown", "HTML", "JSONL"):
@@ -94,32 +94,32 @@ async def test_exporting(house: House, tmp_path: Path) -> None:
     assert (
         json.loads(lines[0])["session"]["id"] == session.id and len(lines) == session.last_seq + 1
     )
-    alone = await house.stranger()
+    alone = await harness.anonymous_page()
     await alone.set_content(files["HTML"].read_text())
     await expect(alone.locator(".item.agent").first).to_contain_text("retries three times")
     await expect(alone.locator(".user img")).to_have_js_property("naturalWidth", 240)
-    assert await serious(alone) == []
+    assert await accessibility_problems(alone) == []
 
 
-async def test_a_link_is_shared_and_revoked(house: House) -> None:
-    session = await examples.everything(house.hub)
-    other = await house.session("Private")
-    page = await house.window(f"/s/{session.id}")
+async def test_a_link_is_shared_and_revoked(harness: BrowserHarness) -> None:
+    session = await examples.everything(harness.hub)
+    other = await harness.session("Private")
+    page = await harness.window(f"/s/{session.id}")
     await page.locator("#actions > summary").click()
     await page.get_by_role("link", name="Share…").click()
     await page.get_by_role("button", name="Create a link").click()
     link = await page.locator("#link").input_value()
-    reader = await house.stranger()
+    reader = await harness.anonymous_page()
     await reader.goto(link)
     await expect(reader.locator("#e12")).to_contain_text("retries three times")
     await expect(reader.locator("#composer, #sidebar, #actions, form")).to_have_count(0)
     await reader.locator(".user img").scroll_into_view_if_needed()
     await expect(reader.locator(".user img")).to_have_js_property("naturalWidth", 240)
-    assert await serious(reader) == []
-    house.excuse("401")
-    house.excuse("404")
+    assert await accessibility_problems(reader) == []
+    harness.expect_problem("401")
+    harness.expect_problem("404")
     for path in ("/", f"/s/{session.id}"):
-        answer = await reader.goto(house.url + path)
+        answer = await reader.goto(harness.url + path)
         assert answer is not None and answer.status == 401
     answer = await reader.goto(link.replace(session.id, other.id))
     assert answer is not None and answer.status == 404
@@ -129,99 +129,103 @@ async def test_a_link_is_shared_and_revoked(house: House) -> None:
     assert answer is not None and answer.status == 404
 
 
-async def test_whoever_reads_a_shared_session_sees_it_grow_until_the_link_is_revoked(
-    house: House,
+async def test_shared_page_updates_until_the_link_is_revoked(
+    harness: BrowserHarness,
 ) -> None:
-    session = await house.session("Open to all", "/say first")
-    secret = await house.hub.shares.share(LOCAL, session.id)
-    page = await house.stranger()
-    await page.goto(f"{house.url}/shared/local/{session.id}/{secret}")
+    session = await harness.session("Open to all", "/say first")
+    secret = await harness.hub.shares.share(LOCAL, session.id)
+    page = await harness.anonymous_page()
+    await page.goto(f"{harness.url}/shared/local/{session.id}/{secret}")
     await expect(page.locator(".item.agent")).to_have_text(re.compile("first"))
     await expect(page.locator("#head .meta")).to_contain_text("2 messages")
     before = await page.locator("#head time").get_attribute("datetime")
-    await house.hub.turns.run(LOCAL, session.id, "/tool grep found\n/say second")
+    await harness.hub.turns.run(LOCAL, session.id, "/tool grep found\n/say second")
     await expect(page.locator(".item.agent").last).to_contain_text("second")
     await expect(page.locator("form, .tools button")).to_have_count(0)  # to read, and no more
     await expect(page.locator("#head .meta")).to_contain_text("4 messages")
     assert await page.locator("#head time").get_attribute("datetime") != before
     await expect(page.locator("#head time")).not_to_contain_text("UTC")
-    await house.hub.editor.set_title(LOCAL, session.id, "Open to many")
+    await harness.hub.editor.set_title(LOCAL, session.id, "Open to many")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Open to many")
-    store = SQLiteStore.open(house.directory / "segue.db")
-    async with Hub(store, house.directory) as elsewhere:  # another process would be no nearer
+    store = SQLiteStore.open(harness.directory / "segue.db")
+    async with Hub(store, harness.directory) as elsewhere:  # another process would be no nearer
         await elsewhere.shares.revoke(LOCAL, session.id)
     await expect(page.get_by_role("alert")).to_contain_text(
         "This link was revoked", timeout=live.LOGIN_CHECK_SECONDS * 500
     )
-    await house.hub.turns.run(LOCAL, session.id, "/say unheard")
+    await harness.hub.turns.run(LOCAL, session.id, "/say unheard")
     await page.wait_for_timeout(300)
     await expect(page.locator(".item", has_text="unheard")).to_have_count(0)
     await expect(page.locator(".item.agent").last).to_contain_text("second")
-    assert await serious(page) == []
-    house.excuse("404")
+    assert await accessibility_problems(page) == []
+    harness.expect_problem("404")
     await page.keyboard.press("s")
     await expect(page.locator("#toast")).to_contain_text("is not valid")
 
 
-async def test_a_shared_session_that_is_deleted_says_so_to_its_readers(house: House) -> None:
-    session = await house.session("Not for long", "/say first")
-    secret = await house.hub.shares.share(LOCAL, session.id)
-    page = await house.stranger()
-    await page.goto(f"{house.url}/shared/local/{session.id}/{secret}")
-    await house.hub.turns.run(LOCAL, session.id, "/say second")
+async def test_a_shared_session_that_is_deleted_says_so_to_its_readers(
+    harness: BrowserHarness,
+) -> None:
+    session = await harness.session("Not for long", "/say first")
+    secret = await harness.hub.shares.share(LOCAL, session.id)
+    page = await harness.anonymous_page()
+    await page.goto(f"{harness.url}/shared/local/{session.id}/{secret}")
+    await harness.hub.turns.run(LOCAL, session.id, "/say second")
     await expect(page.locator(".item.agent")).to_have_count(2)
-    await house.hub.editor.trash(LOCAL, session.id)
+    await harness.hub.editor.trash(LOCAL, session.id)
     await expect(page.get_by_role("alert")).to_contain_text("or its session was deleted")
 
 
-async def test_help_and_signing_out_are_a_click_away(house: House) -> None:
-    page = await house.window()
+async def test_help_and_signing_out_are_a_click_away(harness: BrowserHarness) -> None:
+    page = await harness.window()
     await page.get_by_role("button", name="Help").click()
     await expect(page.get_by_role("dialog")).to_contain_text("previous session")
-    assert await serious(page) == []
+    assert await accessibility_problems(page) == []
     await page.get_by_role("button", name="Sign out").click()
-    await expect(page).to_have_url(f"{house.url}/login")
-    house.excuse("401")
-    answer = await page.goto(house.url)
+    await expect(page).to_have_url(f"{harness.url}/login")
+    harness.expect_problem("401")
+    answer = await page.goto(harness.url)
     assert answer is not None and answer.status == 401
 
 
-async def test_the_command_to_go_on_elsewhere_and_a_link_are_copied(house: House) -> None:
-    session = await house.session("Elsewhere", "/say hi")
-    page = await house.window(f"/s/{session.id}")
+async def test_resume_command_and_message_link_are_copied(
+    harness: BrowserHarness,
+) -> None:
+    session = await harness.session("Elsewhere", "/say hi")
+    page = await harness.window(f"/s/{session.id}")
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     await page.locator("#actions > summary").click()
     await page.get_by_role("button", name="Copy", exact=True).click()
     await expect(page.locator("#toast")).to_contain_text("Copied")
     copied = await page.evaluate("navigator.clipboard.readText()")
-    assert copied == f"segue resume --data-dir {house.directory} {session.id}"
+    assert copied == f"segue resume --data-dir {harness.directory} {session.id}"
     await page.keyboard.press("Escape")
     message = page.locator(".item.agent")
     await message.hover()
     await message.get_by_role("button", name="Copy link").click()
     await expect(page.locator("#toast")).to_contain_text("Copied")
     copied = await page.evaluate("navigator.clipboard.readText()")
-    assert re.fullmatch(rf"{house.url}/s/{session.id}\?at=(\d+)#e\1", copied)
+    assert re.fullmatch(rf"{harness.url}/s/{session.id}\?at=(\d+)#e\1", copied)
     await page.goto(copied)
     await expect(page.locator(".item.agent")).to_be_in_viewport()
 
 
-async def test_a_new_session_begins_here(house: House) -> None:
-    page = await house.window()
+async def test_a_new_session_begins_here(harness: BrowserHarness) -> None:
+    page = await harness.window()
     await expect(page.locator("#list")).to_contain_text("No sessions yet")
     await page.locator("#new > summary").click()
-    for width in (house.size[0], 320, 800, 1600):
+    for width in (harness.size[0], 320, 800, 1600):
         await page.set_viewport_size({"width": width, "height": 800})
         box = await page.locator("#new .sheet").bounding_box()
         assert box and box["x"] >= 0 and box["x"] + box["width"] <= width
-    await page.get_by_label("Directory").first.fill(str(house.directory))
+    await page.get_by_label("Directory").first.fill(str(harness.directory))
     await page.get_by_role("button", name="New session").click()
     await expect(page.locator("#text")).to_be_focused()
     await page.keyboard.type("/say begun")
     await page.keyboard.press("Control+Enter")
     await expect(page.locator(".item.agent")).to_contain_text("begun")
-    [session] = (await house.hub.sessions.list(LOCAL)).sessions
-    assert session.cwd == str(house.directory) and session.origin == "web"
+    [session] = (await harness.hub.sessions.list(LOCAL)).sessions
+    assert session.cwd == str(harness.directory) and session.origin == "web"
     await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")
     await page.locator("#text").blur()
     await page.keyboard.press("n")  # from a session that is being read, too
@@ -229,16 +233,16 @@ async def test_a_new_session_begins_here(house: House) -> None:
     await expect(page.locator("#new .sheet")).to_be_in_viewport()
 
 
-async def test_the_menu_follows_what_happens_elsewhere(house: House) -> None:
-    session = await house.session("Finished")
-    page = await house.window(f"/s/{session.id}")
+async def test_the_menu_follows_what_happens_elsewhere(harness: BrowserHarness) -> None:
+    session = await harness.session("Finished")
+    page = await harness.window(f"/s/{session.id}")
     await page.locator("#actions > summary").click()
     menu = page.locator("#actions")
     await expect(menu.get_by_role("button", name="Archive", exact=True)).to_be_visible()
-    await house.hub.editor.archive(LOCAL, session.id)
+    await harness.hub.editor.archive(LOCAL, session.id)
     await expect(menu.get_by_role("button", name="Unarchive")).to_be_visible()
-    await house.hub.editor.set_tag(LOCAL, session.id, "done")
+    await harness.hub.editor.set_tag(LOCAL, session.id, "done")
     await expect(page.locator("#a-tag")).to_have_value("done")
-    await house.hub.editor.trash(LOCAL, session.id)
+    await harness.hub.editor.trash(LOCAL, session.id)
     await expect(menu.get_by_role("button", name="Restore")).to_be_visible()
     await expect(menu.get_by_role("button", name="Delete")).to_have_count(0)

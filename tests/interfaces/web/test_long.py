@@ -14,7 +14,7 @@ from tests.claude.entries import Home as Claude
 from tests.claude.entries import S
 from tests.claude.house import delegated
 from tests.interfaces.web import examples
-from tests.interfaces.web.house import House, serious
+from tests.interfaces.web.harness import BrowserHarness, accessibility_problems
 
 MESSAGES = 2000
 
@@ -32,9 +32,11 @@ async def top_question(page: Page) -> int:
     return int(re.search(r"Question (\d+)", found)[1])
 
 
-async def test_a_long_session_opens_at_its_end_with_little_in_the_page(house: House) -> None:
-    session = await examples.long(house.hub, MESSAGES)
-    page = await house.window(f"/s/{session.id}")
+async def test_a_long_session_opens_at_its_end_with_little_in_the_page(
+    harness: BrowserHarness,
+) -> None:
+    session = await examples.long(harness.hub, MESSAGES)
+    page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent").last).to_contain_text(f"Answer {MESSAGES // 2 - 1}")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     assert await in_page(page) < 700
@@ -42,26 +44,26 @@ async def test_a_long_session_opens_at_its_end_with_little_in_the_page(house: Ho
     assert height > 40_000  # the scroll bar knows how long it is
 
 
-async def test_its_end_is_in_view_before_any_module_is_there(house: House) -> None:
-    session = await examples.long(house.hub, MESSAGES)
-    secret = await house.hub.shares.share(LOCAL, session.id)
-    page = await house.window()
-    house.excuse("Failed to load resource")
+async def test_its_end_is_in_view_before_any_module_is_there(harness: BrowserHarness) -> None:
+    session = await examples.long(harness.hub, MESSAGES)
+    secret = await harness.hub.shares.share(LOCAL, session.id)
+    page = await harness.window()
+    harness.expect_problem("Failed to load resource")
 
     async def without_modules(route: Route) -> None:
         await (route.fallback() if "early.js" in route.request.url else route.abort())
 
     await page.route("**/*.js", without_modules)
     for path in (f"/s/{session.id}", f"/shared/local/{session.id}/{secret}"):
-        await page.goto(house.url + path)
+        await page.goto(harness.url + path)
         await expect(page.locator(".item.agent").last).to_be_in_viewport()
         await expect(page.locator(".item").first).not_to_be_in_viewport()  # the screen is full
         assert await in_page(page) < 60
 
 
-async def test_one_scrolls_up_without_a_jump_or_a_gap(house: House) -> None:
-    session = await examples.long(house.hub, 400)
-    page = await house.window(f"/s/{session.id}")
+async def test_one_scrolls_up_without_a_jump_or_a_gap(harness: BrowserHarness) -> None:
+    session = await examples.long(harness.hub, 400)
+    page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     seen: set[int] = set()
     last = 10**9
@@ -79,9 +81,9 @@ async def test_one_scrolls_up_without_a_jump_or_a_gap(house: House) -> None:
     assert await in_page(page) < 700
 
 
-async def test_jumps_to_any_turn(house: House) -> None:
-    session = await examples.long(house.hub, MESSAGES)
-    page = await house.window(f"/s/{session.id}")
+async def test_jumps_to_any_turn(harness: BrowserHarness) -> None:
+    session = await examples.long(harness.hub, MESSAGES)
+    page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     await page.keyboard.press("g")
     await expect(page.locator(".item.user", has_text="Question 0").first).to_be_in_viewport()
@@ -98,10 +100,10 @@ async def test_jumps_to_any_turn(house: House) -> None:
     await expect(page.locator(".item.agent").last).to_contain_text(f"Answer {MESSAGES // 2 - 1}")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     # A link to a message in the middle, and dragging the scroll bar somewhere else.
-    events = await house.hub.history.events(
+    events = await harness.hub.history.events(
         LOCAL, session.id, after=1500, types=("user_message",), limit=1
     )
-    await page.goto(f"{house.url}/s/{session.id}?at={events[0].seq}#e{events[0].seq}")
+    await page.goto(f"{harness.url}/s/{session.id}?at={events[0].seq}#e{events[0].seq}")
     await expect(page.locator(f"#e{events[0].seq}")).to_be_in_viewport()
     await page.evaluate(
         "main = document.querySelector('#main'); main.scrollTop = main.scrollHeight / 4"
@@ -111,9 +113,9 @@ async def test_jumps_to_any_turn(house: House) -> None:
     assert 150 < number < 400
 
 
-async def test_words_are_found_in_the_whole_session(house: House) -> None:
-    session = await examples.long(house.hub, MESSAGES)
-    page = await house.window(f"/s/{session.id}")
+async def test_words_are_found_in_the_whole_session(harness: BrowserHarness) -> None:
+    session = await examples.long(harness.hub, MESSAGES)
+    page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     await page.keyboard.press("s")
     field = page.get_by_role("searchbox", name="Find in this session")
@@ -124,7 +126,7 @@ async def test_words_are_found_in_the_whole_session(house: House) -> None:
     await expect(results.last.locator("mark")).to_have_text(["Question", "77"])
     await page.keyboard.press("ArrowDown")
     await expect(results.first).to_be_focused()
-    assert await serious(page) == []
+    assert await accessibility_problems(page) == []
     await results.last.click()
     hit = page.locator(".item.user", has_text=re.compile(r"Question 77\s*$")).last
     await expect(hit).to_be_in_viewport()
@@ -138,14 +140,14 @@ async def test_words_are_found_in_the_whole_session(house: House) -> None:
     await expect(page.locator(".item.user", has_text="Question 599")).to_be_in_viewport()
 
 
-async def test_a_live_turn_is_announced_to_whoever_reads_further_up(house: House) -> None:
-    session = await examples.long(house.hub, 500)
-    page = await house.window(f"/s/{session.id}")
+async def test_live_turn_is_announced_to_a_reader_further_up(harness: BrowserHarness) -> None:
+    session = await examples.long(harness.hub, 500)
+    page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     await page.keyboard.press("g")
     await expect(page.locator(".item.user", has_text="Question 0").first).to_be_in_viewport()
     before = await top_question(page)
-    await house.hub.turns.run(LOCAL, session.id, "/say news from the end")
+    await harness.hub.turns.run(LOCAL, session.id, "/say news from the end")
     await expect(page.get_by_role("button", name="Latest")).to_be_visible()
     assert await top_question(page) == before
     await page.get_by_role("button", name="Latest").click()
@@ -153,9 +155,9 @@ async def test_a_live_turn_is_announced_to_whoever_reads_further_up(house: House
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
 
 
-async def test_a_long_session_reads_without_a_script(house: House) -> None:
-    session = await examples.long(house.hub, 500)
-    page = await house.window(f"/s/{session.id}", java_script_enabled=False)
+async def test_a_long_session_reads_without_a_script(harness: BrowserHarness) -> None:
+    session = await examples.long(harness.hub, 500)
+    page = await harness.window(f"/s/{session.id}", java_script_enabled=False)
     await expect(page.locator(".item.agent").last).to_contain_text("Answer 249")
     for _ in range(3):
         await page.get_by_role("link", name="Earlier").click()
@@ -165,13 +167,13 @@ async def test_a_long_session_reads_without_a_script(house: House) -> None:
 
 
 async def test_words_are_found_in_what_agents_did(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: BrowserHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
     delegated(made)
-    await house.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
-    page = await house.window(f"/s/{S}")
+    await harness.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
+    page = await harness.window(f"/s/{S}")
     await page.locator("details.tool > summary").click()
     aside = page.locator("details.aside")
     await aside.locator("summary").click()
@@ -181,65 +183,65 @@ async def test_words_are_found_in_what_agents_did(
     await field.fill("kingfisher")
     hit = page.locator("#jump .agent-matches a")
     await expect(hit.locator("mark")).to_have_text("kingfisher")
-    assert await serious(page) == []
+    assert await accessibility_problems(page) == []
     await field.press("ArrowDown")
     await expect(hit).to_be_focused()
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text("count birds")
     await expect(page.locator(".item.agent", has_text="A kingfisher, too")).to_be_in_viewport()
     await expect(page.get_by_role("dialog")).to_have_count(0)
-    assert await serious(page) == []
+    assert await accessibility_problems(page) == []
     await page.get_by_role("link", name="The session that started it").click()
     await expect(page.locator("details.tool[open] details.aside")).to_be_visible()
 
 
 async def test_a_shared_session_is_searched_by_its_readers(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: BrowserHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
     delegated(made)
-    await house.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
-    long = await examples.long(house.hub, MESSAGES)
-    page = await house.stranger()
-    secret = await house.hub.shares.share(LOCAL, long.id)
-    await page.goto(f"{house.url}/shared/local/{long.id}/{secret}")
+    await harness.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
+    long = await examples.long(harness.hub, MESSAGES)
+    page = await harness.anonymous_page()
+    secret = await harness.hub.shares.share(LOCAL, long.id)
+    await page.goto(f"{harness.url}/shared/local/{long.id}/{secret}")
     await page.get_by_role("button", name="Find in this session").click()
     field = page.get_by_role("searchbox", name="Find in this session")
     await field.fill("question 77")
     results = page.locator("#jump [data-jump]")
     await expect(results).to_have_count(11)
-    assert await serious(page) == []
+    assert await accessibility_problems(page) == []
     await results.last.click()
     hit = page.locator(".item.user", has_text=re.compile(r"Question 77\s*$")).last
     await expect(hit).to_be_in_viewport()
     assert "/shared/" in page.url
     assert await page.evaluate("CSS.highlights.get('match').size") >= 1
-    secret = await house.hub.shares.share(LOCAL, S)
-    await page.goto(f"{house.url}/shared/local/{S}/{secret}")
+    secret = await harness.hub.shares.share(LOCAL, S)
+    await page.goto(f"{harness.url}/shared/local/{S}/{secret}")
     await page.keyboard.press("s")
     await field.fill("kingfisher")
     await page.locator("#jump .agent-matches a").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("count birds")
     await expect(page.locator(".item.agent", has_text="A kingfisher, too")).to_be_in_viewport()
     await expect(page.locator("form")).to_have_count(0)
-    assert await serious(page) == []
+    assert await accessibility_problems(page) == []
     await page.get_by_role("link", name="The session that started it").click()
     await page.locator("details.tool[open] details.aside summary").click()
     await expect(page.locator("details.aside")).to_contain_text("A kingfisher, too")
-    await house.hub.shares.revoke(LOCAL, S)
-    house.excuse("404")
-    answer = await page.goto(f"{house.url}/shared/local/{S}/{secret}/agent/a1b2c3")
+    await harness.hub.shares.revoke(LOCAL, S)
+    harness.expect_problem("404")
+    answer = await page.goto(f"{harness.url}/shared/local/{S}/{secret}/agent/a1b2c3")
     assert answer is not None and answer.status == 404
 
 
-async def test_a_page_that_is_left_open_does_not_grow_without_end(house: House) -> None:
-    session = await house.session("Growing", "/say it begins")
-    page = await house.window(f"/s/{session.id}")
+async def test_a_page_that_is_left_open_does_not_grow_without_end(harness: BrowserHarness) -> None:
+    session = await harness.session("Growing", "/say it begins")
+    page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent")).to_have_count(1)
     said = [AgentMessage(content=examples.text(f"Line {number}.")) for number in range(360)]
     for start in range(0, len(said), 100):
-        await house.hub.editor.append(LOCAL, session.id, *said[start : start + 100])
+        await harness.hub.editor.append(LOCAL, session.id, *said[start : start + 100])
     last = page.locator(".item.agent", has_text="Line 359.")
     await expect(last).to_be_in_viewport(timeout=30_000)
     assert await in_page(page) <= 330

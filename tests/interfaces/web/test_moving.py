@@ -1,4 +1,4 @@
-"""Moving about: nobody loses their place, and a page that stays open stays true."""
+"""Navigation keeps the reader's position, and an open page stays current."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from playwright.async_api import Page, Route, expect
 from segue.model import clock
 from segue.model.principal import LOCAL
 from tests.interfaces.web import examples
-from tests.interfaces.web.house import House, serious
+from tests.interfaces.web.harness import BrowserHarness, accessibility_problems
 
 desktop = pytest.mark.parametrize("width", ["desktop"], indirect=True)
 phone = pytest.mark.parametrize("width", ["phone"], indirect=True)
@@ -22,10 +22,10 @@ class Held:
     """Requests that wait until they are let go."""
 
     def __init__(self) -> None:
-        self.go_on = asyncio.Event()
+        self.continue_event = asyncio.Event()
 
     async def __call__(self, route: Route) -> None:
-        await self.go_on.wait()
+        await self.continue_event.wait()
         await route.continue_()
 
 
@@ -35,26 +35,28 @@ async def _say(page: Page, words: str) -> None:
 
 
 @desktop
-async def test_of_two_sessions_that_are_asked_for_the_later_is_shown(house: House) -> None:
-    slow = await house.session("Slow")
-    quick = await house.session("Quick")
-    page = await house.window()
+async def test_of_two_sessions_that_are_asked_for_the_later_is_shown(
+    harness: BrowserHarness,
+) -> None:
+    slow = await harness.session("Slow")
+    quick = await harness.session("Quick")
+    page = await harness.window()
     held = Held()
     await page.route(f"**/s/{slow.id}", held)
     await page.locator(".row", has_text="Slow").click()
     await page.locator(".row", has_text="Quick").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Quick")
     async with page.expect_response(f"**/s/{slow.id}"):
-        held.go_on.set()
+        held.continue_event.set()
     await page.wait_for_timeout(100)
     await expect(page.get_by_role("heading", level=1)).to_have_text("Quick")
     assert page.url.endswith(quick.id)
 
 
 @desktop
-async def test_whoever_answers_and_stops_by_keyboard_keeps_their_place(house: House) -> None:
-    session = await house.session("Ask me")
-    page = await house.window(f"/s/{session.id}")
+async def test_answering_and_stopping_by_keyboard_keeps_the_focus(harness: BrowserHarness) -> None:
+    session = await harness.session("Ask me")
+    page = await harness.window(f"/s/{session.id}")
     await page.locator("#text").fill("/ask May I?\n/slow 1\n/say one two three four five six seven")
     await page.keyboard.press("Control+Enter")
     await expect(page.locator(".permission.open")).to_be_visible()
@@ -64,10 +66,10 @@ async def test_whoever_answers_and_stops_by_keyboard_keeps_their_place(house: Ho
     await page.keyboard.press("Enter")
     await expect(page.locator(".permission", has_text="Asked:")).to_be_focused()
     await expect(page.locator("#writing .who")).to_have_text("Agent")
-    assert await serious(page) == []  # while it runs
+    assert await accessibility_problems(page) == []  # while it runs
     stop = page.get_by_role("button", name="Stop")
     await stop.evaluate("each => { each.dataset.same = ''; }")
-    await house.hub.editor.set_tag(LOCAL, session.id, "changed")
+    await harness.hub.editor.set_tag(LOCAL, session.id, "changed")
     await expect(page.locator("#head .tag")).to_have_text("changed")
     await expect(page.locator(".stop [data-same]")).to_have_count(1)  # it can still be pressed
     await stop.press("Enter")
@@ -81,10 +83,10 @@ async def test_whoever_answers_and_stops_by_keyboard_keeps_their_place(house: Ho
 
 
 @phone
-async def test_what_one_is_led_to_stands_below_the_head(house: House) -> None:
-    session = await examples.long(house.hub, 60, title="A title that takes two lines on a phone")
-    await house.hub.editor.archive(LOCAL, session.id)
-    page = await house.window(f"/s/{session.id}?at=20%23e20")
+async def test_what_one_is_led_to_stands_below_the_head(harness: BrowserHarness) -> None:
+    session = await examples.long(harness.hub, 60, title="A title that takes two lines on a phone")
+    await harness.hub.editor.archive(LOCAL, session.id)
+    page = await harness.window(f"/s/{session.id}?at=20%23e20")
     head = page.locator("#top")
     item = page.locator("#e20")
 
@@ -104,9 +106,9 @@ async def test_what_one_is_led_to_stands_below_the_head(house: House) -> None:
 
 
 @desktop
-async def test_the_address_has_the_lists_filters_wherever_one_goes(house: House) -> None:
-    await examples.crowd(house.hub, 8)
-    page = await house.window()
+async def test_the_address_has_the_lists_filters_wherever_one_goes(harness: BrowserHarness) -> None:
+    await examples.crowd(harness.hub, 8)
+    page = await harness.window()
     await page.locator(".row > a").first.click()
     await page.get_by_role("link", name="By project").click()
     await page.wait_for_url("**/s/*?group=project")
@@ -125,30 +127,32 @@ async def test_the_address_has_the_lists_filters_wherever_one_goes(house: House)
     await page.get_by_role("link", name="segue", exact=True).click()
     await expect(page.locator(".row")).to_have_count(8)
     await expect(page.get_by_role("searchbox")).to_have_value("")
-    await page.wait_for_url(f"{house.url}/")
+    await page.wait_for_url(f"{harness.url}/")
     await expect(page.locator(".chip[aria-current]")).to_have_count(0)
 
 
-async def opened_at(house: House, moment: int) -> Page:
-    """A browser whose clock shows this moment, and goes on."""
-    page = await house.stranger(timezone_id="UTC")
-    await _open_at(house, page, moment)
+async def opened_at(harness: BrowserHarness, moment: int) -> Page:
+    """A browser whose clock starts at this time."""
+    page = await harness.anonymous_page(timezone_id="UTC")
+    await _open_at(harness, page, moment)
     return page
 
 
-async def _open_at(house: House, page: Page, moment: int) -> None:
+async def _open_at(harness: BrowserHarness, page: Page, moment: int) -> None:
     await page.clock.install(time=moment / clock.SECOND)
-    await page.goto(f"{house.url}/login?token={await house.hub.logins.create_link(LOCAL)}&next=/")
+    await page.goto(
+        f"{harness.url}/login?token={await harness.hub.logins.create_link(LOCAL)}&next=/"
+    )
 
 
 @desktop
-async def test_times_and_days_go_on_while_a_page_is_open(
-    house: House, monkeypatch: pytest.MonkeyPatch
+async def test_open_page_updates_its_times_and_days(
+    harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noon = clock.now() // clock.DAY * clock.DAY + clock.DAY // 2
     monkeypatch.setattr(clock, "now", lambda: noon)
-    await house.session("Left open", "/say hi")
-    page = await opened_at(house, noon)
+    await harness.session("Left open", "/say hi")
+    page = await opened_at(harness, noon)
     await expect(page.locator(".row time")).to_have_text("now")
     await page.clock.fast_forward("05:10")
     await expect(page.locator(".row time")).to_have_text("5m")
@@ -160,13 +164,13 @@ async def test_times_and_days_go_on_while_a_page_is_open(
 
 @desktop
 async def test_what_is_searched_for_at_midnight_is_shown(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noon = clock.now() // clock.DAY * clock.DAY + clock.DAY // 2
     monkeypatch.setattr(clock, "now", lambda: noon)
-    await house.session("Red", "/say kingfisher")
-    await house.session("Blue", "/say heron")
-    page = await opened_at(house, noon)
+    await harness.session("Red", "/say kingfisher")
+    await harness.session("Blue", "/say heron")
+    page = await opened_at(harness, noon)
     held = Held()
     await page.route("**/rows?q=*", held)
     async with page.expect_request("**/rows?q=*"):
@@ -174,59 +178,59 @@ async def test_what_is_searched_for_at_midnight_is_shown(
         await page.clock.run_for(200)
     async with page.expect_response("**/rows"):
         await page.clock.fast_forward("24:00:00")
-    held.go_on.set()
+    held.continue_event.set()
     await expect(page.locator(".row .title")).to_have_text(["Red"])
 
 
 @desktop
 async def test_a_page_that_travels_has_the_days_of_where_it_is(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nine = clock.now() // clock.DAY * clock.DAY + 9 * 60 * 60 * clock.SECOND
     monkeypatch.setattr(clock, "now", lambda: nine)
-    session = await house.session("Left open", "/say hi")
-    page = await house.stranger()
+    session = await harness.session("Left open", "/say hi")
+    page = await harness.anonymous_page()
     there = await page.context.new_cdp_session(page)
     await there.send("Emulation.setTimezoneOverride", {"timezoneId": "UTC"})
     eleven = nine + 2 * 60 * 60 * clock.SECOND
     monkeypatch.setattr(clock, "now", lambda: eleven)
-    await _open_at(house, page, eleven)
+    await _open_at(harness, page, eleven)
     await expect(page.locator(".group h2")).to_have_text(["Today"])
     await there.send("Emulation.setTimezoneOverride", {"timezoneId": "Pacific/Kiritimati"})
     async with page.expect_request("**/live?*"):
         await page.clock.fast_forward("00:31")
     await expect(page.locator(".group h2")).to_have_text(["Yesterday"])
-    await house.hub.editor.set_title(LOCAL, session.id, "Renamed")
+    await harness.hub.editor.set_title(LOCAL, session.id, "Renamed")
     await expect(page.locator(".row .title")).to_have_text("Renamed")
     await expect(page.locator(".group h2")).to_have_text(["Yesterday"])
 
 
 @desktop
 async def test_what_moved_while_a_page_slept_stands_once(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noon = clock.now() // clock.DAY * clock.DAY + clock.DAY // 2
     monkeypatch.setattr(clock, "now", lambda: noon - clock.DAY)
-    old = await house.session("Old", "/say hi")
+    old = await harness.session("Old", "/say hi")
     monkeypatch.setattr(clock, "now", lambda: noon)
-    await house.session("New", "/say hi")
-    page = await opened_at(house, noon)
+    await harness.session("New", "/say hi")
+    page = await opened_at(harness, noon)
     await expect(page.locator(".group h2")).to_have_text(["Today", "Yesterday"])
     await page.evaluate(HIDE, True)
-    await house.hub.turns.run(LOCAL, old.id, "/say again")
+    await harness.hub.turns.run(LOCAL, old.id, "/say again")
     held = Held()
     await page.route("**/live?*", held)
     async with page.expect_response("**/rows*"):
         await page.evaluate(HIDE, False)
     await expect(page.locator(".row")).to_have_count(2)
-    held.go_on.set()
+    held.continue_event.set()
     await expect(page.locator(".group h2")).to_have_text(["Today"])
 
 
 @phone
-async def test_what_is_sent_during_a_turn_is_seen_to_wait(house: House) -> None:
-    session = await house.session("Busy")
-    page = await house.window(f"/s/{session.id}")
+async def test_what_is_sent_during_a_turn_is_seen_to_wait(harness: BrowserHarness) -> None:
+    session = await harness.session("Busy")
+    page = await harness.window(f"/s/{session.id}")
     text = page.locator("#text")
     await text.fill("/think so\n/ask May I?\n/say first")
     await page.keyboard.press("Control+Enter")
@@ -238,10 +242,10 @@ async def test_what_is_sent_during_a_turn_is_seen_to_wait(house: House) -> None:
     waiting = page.locator("#writing .waiting")
     await expect(waiting).to_contain_text("/say second")
     await expect(page.locator("#announcement")).to_have_text("Queued until this turn ends")
-    await house.hub.editor.set_tag(LOCAL, session.id, "changed")
+    await harness.hub.editor.set_tag(LOCAL, session.id, "changed")
     await expect(page.locator("#head .tag")).to_have_text("changed")
     await expect(waiting).to_have_count(1)
-    plain = await house.window(f"/s/{session.id}", java_script_enabled=False)
+    plain = await harness.window(f"/s/{session.id}", java_script_enabled=False)
     await expect(plain.locator(".waiting")).to_have_text("A message is queued until this turn ends")
     await page.get_by_role("button", name="Allow", exact=True).click()
     await expect(page.locator("#chunks .item.user")).to_have_count(2)
@@ -253,7 +257,7 @@ async def test_what_is_sent_during_a_turn_is_seen_to_wait(house: House) -> None:
     await text.fill("/say third")
     await page.keyboard.press("Control+Enter")
     await expect(waiting).to_contain_text("third")
-    assert await serious(page) == []
+    assert await accessibility_problems(page) == []
     await page.get_by_role("button", name="Stop").click()
     await expect(page.locator("#head .status")).to_have_text("idle")
     await expect(waiting).to_have_count(0)
@@ -261,16 +265,18 @@ async def test_what_is_sent_during_a_turn_is_seen_to_wait(house: House) -> None:
 
 
 @desktop
-async def test_of_several_that_wait_each_is_seen_to_until_it_begins(house: House) -> None:
-    session = await house.session("Busy")
-    page = await house.window(f"/s/{session.id}")
+async def test_of_several_that_wait_each_is_seen_to_until_it_begins(
+    harness: BrowserHarness,
+) -> None:
+    session = await harness.session("Busy")
+    page = await harness.window(f"/s/{session.id}")
     await _say(page, "/ask One?")
     await expect(page.locator(".permission.open")).to_be_visible()
     waiting = "#writing .waiting"
     for count, words in enumerate(["/ask Two?", "/say three"], 1):
         await _say(page, words)
         await expect(page.locator(waiting)).to_have_count(count)
-    late = await house.window(f"/s/{session.id}")
+    late = await harness.window(f"/s/{session.id}")
     await expect(late.locator(waiting)).to_have_count(2)
     await page.get_by_role("button", name="Allow", exact=True).click()
     for each in (page, late):
@@ -282,10 +288,12 @@ async def test_of_several_that_wait_each_is_seen_to_until_it_begins(house: House
 
 
 @desktop
-async def test_what_is_stopped_comes_back_before_what_was_typed_since(house: House) -> None:
-    await house.session("Other")
-    session = await house.session("Busy")
-    page = await house.window(f"/s/{session.id}")
+async def test_what_is_stopped_comes_back_before_what_was_typed_since(
+    harness: BrowserHarness,
+) -> None:
+    await harness.session("Other")
+    session = await harness.session("Busy")
+    page = await harness.window(f"/s/{session.id}")
     await _say(page, "/ask One?")
     await expect(page.locator(".permission.open")).to_be_visible()
     await _say(page, "/say two")
@@ -297,7 +305,7 @@ async def test_what_is_stopped_comes_back_before_what_was_typed_since(house: Hou
     await page.locator(".row", has_text="Other").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Other")
     async with page.expect_response(f"**/s/{session.id}/cancel"):
-        held.go_on.set()
+        held.continue_event.set()
     await page.wait_for_function("id => localStorage[`draft ${id}`] !== 'three'", arg=session.id)
     await expect(page.locator("#text")).to_have_value("")
     await page.locator(".row", has_text="Busy").click()
@@ -305,10 +313,10 @@ async def test_what_is_stopped_comes_back_before_what_was_typed_since(house: Hou
 
 
 @phone
-async def test_words_in_a_wide_table_stay_whole(house: House) -> None:
+async def test_words_in_a_wide_table_stay_whole(harness: BrowserHarness) -> None:
     row = "| lorem ipsum | dolor sit amet | consectetur | adipiscing | eiusmod |"
-    session = await house.session("Table", f"{row}\n|---|---|---|---|---|\n{row}")
-    page = await house.window(f"/s/{session.id}")
+    session = await harness.session("Table", f"{row}\n|---|---|---|---|---|\n{row}")
+    page = await harness.window(f"/s/{session.id}")
     cell = page.locator(".item.user td", has_text="consectetur")
     lines = """each => {
         const range = new Range();
@@ -320,24 +328,26 @@ async def test_words_in_a_wide_table_stay_whole(house: House) -> None:
 
 
 @desktop
-async def test_what_a_search_found_follows_every_door(house: House) -> None:
-    found = await house.session("Before", "/say the wombat is here")
-    await house.session("Other", "/say hay")
-    page = await house.window("/?q=wombat")
+async def test_search_results_update_after_changes_by_other_interfaces(
+    harness: BrowserHarness,
+) -> None:
+    found = await harness.session("Before", "/say the wombat is here")
+    await harness.session("Other", "/say hay")
+    page = await harness.window("/?q=wombat")
     row = page.locator(".row")
     await expect(row).to_have_count(1)
-    await house.hub.editor.set_title(LOCAL, found.id, "After")
+    await harness.hub.editor.set_title(LOCAL, found.id, "After")
     await expect(row.locator(".title")).to_have_text("After")
     await expect(row.locator("mark")).to_have_text("wombat")
-    await house.hub.editor.trash(LOCAL, found.id)
+    await harness.hub.editor.trash(LOCAL, found.id)
     await expect(row).to_have_count(0)
     assert "Other" not in await page.locator("#list").inner_text()
 
 
 @desktop
-async def test_one_session_after_another_is_archived_by_keyboard(house: House) -> None:
-    await examples.crowd(house.hub, 5)
-    page = await house.window()
+async def test_one_session_after_another_is_archived_by_keyboard(harness: BrowserHarness) -> None:
+    await examples.crowd(harness.hub, 5)
+    page = await harness.window()
     titles = page.locator(".row .title")
     third = (await titles.all_text_contents())[2]
     for key in ("j", "j", "Enter"):

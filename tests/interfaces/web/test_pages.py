@@ -53,7 +53,7 @@ async def test_the_agent_of_a_list_is_named_by_any_spelling_or_its_name(tmp_path
         for name in (agent.id, ids.format_id("agent", agent.id), "painter"):
             page = await site.get(f"/?agent={name}")
             assert ">Hers<" in page and "Not hers" not in page and "agent Painter" in page
-        assert ">Hers<" not in await site.get("/?agent=nobody")
+        assert ">Hers<" not in await site.get("/?agent=unknown")
 
 
 async def test_the_dashboard_counts_what_is_in_the_workspace(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ async def test_the_dashboard_counts_what_is_in_the_workspace(tmp_path: Path) -> 
         await site.get("/dashboard?days=13", 400)
 
 
-async def test_projects_are_told_apart_by_as_much_of_their_paths_as_it_takes(
+async def test_projects_have_the_shortest_unique_names(
     tmp_path: Path,
 ) -> None:
     async with open_site(tmp_path) as site:
@@ -127,7 +127,7 @@ async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lin
         [place] = re.findall(r'data-jump="(\d+)"', hits)
         assert "word7 " in await site.get(f"/s/{ID}?at={place}")
         forked = (await site.post(f"/s/{ID}/fork")).headers["location"]
-        assert 'id="prompt"' in await site.get(forked)  # where it can go on
+        assert 'id="prompt"' in await site.get(forked)  # where it can be continued
         address = f"/s/{ID}"
         seen: set[str] = set()
         for _ in range(20):  # by the links that work without a script
@@ -169,11 +169,11 @@ async def test_what_an_agent_did_is_a_fold_away_and_on_a_page_of_its_own(
             assert "<mark>kingfisher</mark>" in hits
             assert "data-jump" not in await site.get(f"/s/{S}/turns?q=kingfisher")
             assert await site.get(f"/s/{S}/agents?q=wombat") == ""
-            await site.get(f"/s/{S}/agent/nobody", 404)
+            await site.get(f"/s/{S}/agent/unknown", 404)
             await site.hub.sync.import_session(LOCAL, S, "claude")
 
 
-async def test_what_an_agent_did_goes_on_over_pages(
+async def test_events_of_an_agent_are_paged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Claude(tmp_path / "claude")
@@ -202,7 +202,7 @@ async def test_what_an_agent_did_goes_on_over_pages(
         assert back == set(seen)
 
 
-async def test_what_an_agent_did_is_shown_beside_the_event_loop(
+async def test_events_of_an_agent_are_rendered_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Claude(tmp_path / "claude")

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.clients.rest_server import Server, serving
-from tests.interfaces.web.house import Studio
+from tests.interfaces.web.harness import BrowserThread
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -23,10 +23,10 @@ def options(request: pytest.FixtureRequest) -> list[str]:
 
 
 def test_a_browser_is_at_home_at_every_worker(
-    studio: Studio, tmp_path: Path, options: list[str]
+    browser_thread: BrowserThread, tmp_path: Path, options: list[str]
 ) -> None:
     with serving(tmp_path, *options) as server:
-        cookies = studio.do(_talk(studio, server))
+        cookies = browser_thread.do(_talk(browser_thread, server))
         for _ in range(8):  # a new connection each, for any worker to take
             page = httpx2.get(server.url, cookies=cookies)
             assert page.status_code == 200 and "Over here" in page.text
@@ -34,22 +34,22 @@ def test_a_browser_is_at_home_at_every_worker(
 
 
 def test_a_server_that_is_killed_and_started_again_finds_its_browsers_waiting(
-    studio: Studio, tmp_path: Path
+    browser_thread: BrowserThread, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = str(sock.getsockname()[1])
     with serving(tmp_path, "--port", port) as server:
-        page = studio.do(_begin(studio, server))
+        page = browser_thread.do(_begin(browser_thread, server))
         server.process.kill()
         server.process.wait()
-        studio.do(expect(page.locator("#offline")).to_be_visible())
-        studio.do(page.locator("#text").fill("/say still here"))
+        browser_thread.do(expect(page.locator("#offline")).to_be_visible())
+        browser_thread.do(page.locator("#text").fill("/say still here"))
     with serving(tmp_path, "--port", port):
-        studio.do(_go_on(page))
+        browser_thread.do(_check_page_after_restart(page))
 
 
-async def _begin(studio: Studio, server: Server) -> Page:
-    context = await studio.browser.new_context()
+async def _begin(browser_thread: BrowserThread, server: Server) -> Page:
+    context = await browser_thread.browser.new_context()
     page = await context.new_page()
     link = next(word for word in server.startup_output.split() if "/login?token=" in word)
     await page.goto(link)
@@ -58,8 +58,8 @@ async def _begin(studio: Studio, server: Server) -> Page:
     return page
 
 
-async def _go_on(page: Page) -> None:
-    """What was typed is there, and nobody has to sign in again."""
+async def _check_page_after_restart(page: Page) -> None:
+    """The draft is kept, and the browser is still signed in."""
     await expect(page.locator("#offline")).to_be_hidden(timeout=30_000)
     await expect(page.locator("#text")).to_have_value("/say still here")
     await page.locator("#text").press("Control+Enter")
@@ -68,15 +68,16 @@ async def _go_on(page: Page) -> None:
     await page.context.close()
 
 
-async def _talk(studio: Studio, server: Server) -> dict[str, str]:
-    complaints: list[str] = []
+async def _talk(browser_thread: BrowserThread, server: Server) -> dict[str, str]:
+    problems: list[str] = []
     link = next(word for word in server.startup_output.split() if "/login?token=" in word)
-    context = await studio.browser.new_context()
+    context = await browser_thread.browser.new_context()
     one, two = await context.new_page(), await context.new_page()
     for page in (one, two):
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("pageerror", lambda error: problems.append(str(error)))
         page.on(
-            "console", lambda told: complaints.append(told.text) if told.type == "error" else None
+            "console",
+            lambda message: problems.append(message.text) if message.type == "error" else None,
         )
     await one.goto(link)
     await one.get_by_role("button", name="Start a session").click()
@@ -103,7 +104,7 @@ async def _talk(studio: Studio, server: Server) -> dict[str, str]:
     await expect(two.locator(".row .snippet mark").first).to_have_text("another")
     cookies = {each["name"]: each["value"] for each in await context.cookies()}
     await context.close()
-    assert complaints == []
+    assert problems == []
     return cookies
 
 

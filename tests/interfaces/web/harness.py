@@ -1,4 +1,4 @@
-"""A server with its pages, and browsers in front of it. A page's every complaint is a failure."""
+"""A server with real browsers. Every error that a page or the server reports fails the test."""
 
 import asyncio
 import logging
@@ -22,9 +22,11 @@ T = TypeVar("T")
 
 expect.set_options(timeout=10_000)
 
+LOGGERS = ("segue.web", "segue.http")  # streams log to the second
 
-class Studio:
-    """The event loop and the browser that all tests share."""
+
+class BrowserThread:
+    """The thread with the event loop and the browser that all tests share."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, browser: Browser) -> None:
         self.loop = loop
@@ -34,27 +36,29 @@ class Studio:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(120)
 
 
-class _Heard(logging.Handler):
-    """What the server logs counts as a complaint."""
+class _LogCollector(logging.Handler):
+    """Collects the server's warnings and errors."""
 
-    def __init__(self, complaints: list[str]) -> None:
+    def __init__(self, problems: list[str]) -> None:
         super().__init__(logging.WARNING)
-        self._complaints = complaints
+        self._problems = problems
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._complaints.append(self.format(record))
+        self._problems.append(self.format(record))
 
 
-class House:
-    """A hub on a real SQLite file, its pages on a real port, and windows to look at them."""
+class BrowserHarness:
+    """A hub on a real SQLite file, its pages on a real port, and browser pages that show them."""
 
-    def __init__(self, studio: Studio, directory: Path, size: tuple[int, int]) -> None:
-        self.studio = studio
+    def __init__(
+        self, browser_thread: BrowserThread, directory: Path, size: tuple[int, int]
+    ) -> None:
+        self.browser_thread = browser_thread
         self.directory = directory
         self.size = size
         self.phone = size[0] < 760
-        self.complaints: list[str] = []
-        self.excused: list[str] = []
+        self.problems: list[str] = []
+        self.expected_problems: list[str] = []
         self.elsewhere: list[str] = []
         self._port = 0
         self._contexts: list[BrowserContext] = []
@@ -64,14 +68,14 @@ class House:
         return f"http://127.0.0.1:{self._port}"
 
     async def open(self) -> None:
-        log = logging.getLogger("segue.web")
-        self._handler = _Heard(self.complaints)
-        log.addHandler(self._handler)
+        self._handler = _LogCollector(self.problems)
+        for name in LOGGERS:
+            logging.getLogger(name).addHandler(self._handler)
         self.hub = Hub(SQLiteStore.open(self.directory / "segue.db"), self.directory)
         await self.start()
 
     async def keep(self, *sources: Source) -> None:
-        """Serve what other tools keep, too."""
+        """Restart the server with the sessions of other tools."""
         await self.stop()
         await self.hub.close()
         store = SQLiteStore.open(self.directory / "segue.db")
@@ -103,7 +107,8 @@ class House:
             await context.close()
         await self.stop()
         await self.hub.close()
-        logging.getLogger("segue.web").removeHandler(self._handler)
+        for name in LOGGERS:
+            logging.getLogger(name).removeHandler(self._handler)
 
     # Browsers.
 
@@ -111,15 +116,15 @@ class House:
         self, path: str = "/", *, principal: Principal = LOCAL, **options: Any
     ) -> Page:
         """A new browser, signed in, at a page."""
-        page = await self.stranger(**options)
+        page = await self.anonymous_page(**options)
         token = await self.hub.logins.create_link(principal)
         await page.goto(f"{self.url}/login?token={token}&next={path}")
         return page
 
-    async def stranger(self, **options: Any) -> Page:
-        """A new browser that nobody signed in."""
+    async def anonymous_page(self, **options: Any) -> Page:
+        """Open a page that is not signed in."""
         width, height = self.size
-        context = await self.studio.browser.new_context(
+        context = await self.browser_thread.browser.new_context(
             viewport={"width": width, "height": height}, has_touch=self.phone, **options
         )
         self._contexts.append(context)
@@ -127,11 +132,11 @@ class House:
         return self.watch(await context.new_page())
 
     def watch(self, page: Page) -> Page:
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on(
             "console",
-            lambda told: (
-                self.complaints.append(told.text) if told.type in ("error", "warning") else None
+            lambda message: (
+                self.problems.append(message.text) if message.type in ("error", "warning") else None
             ),
         )
         return page
@@ -143,14 +148,16 @@ class House:
         else:
             await route.continue_()
 
-    def excuse(self, words: str) -> None:
-        """Expect the browser's console to complain with these words."""
-        self.excused.append(words)
+    def expect_problem(self, words: str) -> None:
+        """Expect a problem that contains this text."""
+        self.expected_problems.append(words)
 
     def check(self) -> None:
-        """No page may have complained, or have asked another server for anything."""
+        """Fail if a page reported a problem or sent a request to another server."""
         left = [
-            each for each in self.complaints if not any(words in each for words in self.excused)
+            each
+            for each in self.problems
+            if not any(words in each for words in self.expected_problems)
         ]
         assert left == [] and self.elsewhere == []
 
@@ -163,14 +170,14 @@ class House:
         return await self.hub.sessions.get(LOCAL, session.id)
 
 
-async def serious(page: Page) -> list[str]:
-    """What axe-core finds wrong with a page that keeps somebody from using it."""
+async def accessibility_problems(page: Page) -> list[str]:
+    """Return the serious accessibility problems that axe-core finds in a page."""
     script = toolbox.node_packages() / "node_modules" / "axe-core" / "axe.min.js"
     await page.evaluate(script.read_text() + "; undefined")
     found = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
         f"{each['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
         for each in found["violations"]
-        if each["impact"] in ("serious", "critical")
+        if each["impact"] in ("accessibility_problems", "critical")
         for node in each["nodes"]
     ]
