@@ -9,6 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from segue.hub import Hub
+from segue.hub.history.reader import HistoryReader
 from segue.model.content import Image, as_content
 from segue.model.event import (
     AgentMessage,
@@ -35,7 +36,7 @@ async def test_a_long_session_is_read_in_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: Any
 ) -> None:
     reads: list[int] = []
-    events = Hub.events
+    events = HistoryReader.events
 
     async def count_events(*args: Any, **options: Any) -> list[Event]:
         page = await events(*args, **options)
@@ -51,10 +52,10 @@ async def test_a_long_session_is_read_in_steps(
                 *(UserMessage(content=as_content(f"w{at}w")) for at in range(first, first + 500)),
             )
         session = await hub.sessions.get(LOCAL, id)
-        monkeypatch.setattr(Hub, "events", count_events)
+        monkeypatch.setattr(HistoryReader, "events", count_events)
         events_read: dict[int, int] = {}  # by message: how many events had been read by then
         text = ""
-        async for piece in document(hub, LOCAL, session):
+        async for piece in document(hub.history, LOCAL, session):
             text += piece
             events_read |= {at: sum(reads) for at in range(1500) if f"w{at}w" in piece}
     assert sorted(events_read) == list(range(1500)) and text.count("w1499w") == 1
