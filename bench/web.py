@@ -440,7 +440,7 @@ async def scrolled(bench: Bench, context: Any, base: str, there: int) -> None:
         "requestfailed",
         lambda request: trouble.append(request.url) if "/live" not in request.url else None,
     )
-    await page.goto(f"{base}/?shelf=include")
+    await page.goto(f"{base}/?state=include")
     start = time.perf_counter()
     await page.evaluate(
         """async () => {

@@ -191,7 +191,7 @@ async def test_words_are_found_in_what_agents_did(
     await expect(page.locator(".item.agent", has_text="A kingfisher, too")).to_be_in_viewport()
     await expect(page.get_by_role("dialog")).to_have_count(0)
     assert await accessibility_problems(page) == []
-    await page.get_by_role("link", name="The session that started it").click()
+    await page.get_by_role("link", name="The session that started this agent").click()
     await expect(page.locator("details.tool[open] details.aside")).to_be_visible()
 
 
@@ -226,7 +226,7 @@ async def test_a_shared_session_is_searched_by_its_readers(
     await expect(page.locator(".item.agent", has_text="A kingfisher, too")).to_be_in_viewport()
     await expect(page.locator("form")).to_have_count(0)
     assert await accessibility_problems(page) == []
-    await page.get_by_role("link", name="The session that started it").click()
+    await page.get_by_role("link", name="The session that started this agent").click()
     await page.locator("details.tool[open] details.aside summary").click()
     await expect(page.locator("details.aside")).to_contain_text("A kingfisher, too")
     await harness.hub.shares.revoke(LOCAL, S)
