@@ -153,7 +153,7 @@ async def main():
         async with Hub(MemoryStore(), Path(root).parent, sources=[source]) as hub:
             for _ in range(3):
                 found = (await hub.sessions.list(LOCAL, Query(limit=1000))).sessions
-                hits = (await hub.sessions.search(LOCAL, Query(text="needle", limit=1000))).found
+                hits = (await hub.sessions.search(LOCAL, Query(text="needle", limit=1000))).matches
                 print(len(found), len(hits), flush=True)
 asyncio.run(main())
 """

@@ -87,7 +87,7 @@ async def test_one_whose_process_is_gone_is_idle(home: Home) -> None:
 async def test_whoever_watches_hears_when_it_begins_and_ends(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "_QUIET_MS", 200)
+    monkeypatch.setattr(watch, "_CHECK_PROCESSES_MS", 200)
     home.talk()
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     async with opened(home) as (hub, _):

@@ -91,7 +91,7 @@ async def test_every_way_finds_the_same(
             ]
             assert await listed(hub, text=query, limit=100) == right
             page = await hub.sessions.search(LOCAL, Query(text=query, limit=100))
-            for found in page.found:
+            for found in page.matches:
                 assert found.event == next(
                     event
                     for event, has in reversed(told[found.session.id])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from segue.event_loop import run_in_thread
+from segue.event_loop import is_loop_running, run_in_thread
 from segue.hub.resources.records import Records
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.model.checkpoint import Checkpoint
@@ -64,6 +66,7 @@ class SourceSync:
         self._sources = sources
         self._lookup = lookup
         self._records = records
+        self._pull_locks: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
 
     async def ensure_current(self, principal: Principal, id: str) -> None:
         """Pull what a tool has added to an imported session since its checkpoint.
@@ -76,8 +79,11 @@ class SourceSync:
             await self.pull(principal, session)
 
     async def pull(self, principal: Principal, session: Session) -> Session:
-        """Return an imported session after a pull; see `ensure_current`."""
-        if session.turn is not None or session.state == "trashed" or self._store.read_only:
+        """Return an imported session after a pull; see `ensure_current`.
+
+        Concurrent pulls of a session run one after the other: the later ones find nothing new.
+        """
+        if not self._can_pull(session):
             return session
         source = await self._source_of_copy(principal, session)
         original = None if source is None else await source.get(session.id)
@@ -85,13 +91,30 @@ class SourceSync:
             return session
         if original.status != "idle" or original.state == "trashed":
             return session
-        try:
-            return await self._pull(session, source)
-        except Busy:  # a turn began a moment ago
-            return session
-        except SegueError as error:
-            log.info("session %s: no pull from %s: %s", session.id, source.name, error.message)
-            return session
+        async with self._pull_lock(session):
+            current = await self._store.get(session.workspace, session.id)
+            if current is None or not self._can_pull(current):
+                return current or session
+            try:
+                return await self._pull(current, source)
+            except Busy:  # a turn began a moment ago
+                return current
+            except SegueError as error:
+                log.info("session %s: no pull from %s: %s", session.id, source.name, error.message)
+                return current
+
+    def _can_pull(self, session: Session) -> bool:
+        return session.turn is None and session.state != "trashed" and not self._store.read_only
+
+    def _pull_lock(self, session: Session) -> AbstractAsyncContextManager[Any]:
+        """Return the lock of a session's pulls; without an event loop no other pull can run."""
+        if not is_loop_running():
+            return nullcontext()
+        import asyncio
+
+        name = (session.workspace, session.id)
+        lock: asyncio.Lock = self._pull_locks.setdefault(name, asyncio.Lock())
+        return lock
 
     async def import_session(
         self, principal: Principal, reference: str, source: str

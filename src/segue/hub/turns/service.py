@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any
 
 from msgspec import to_builtins
@@ -142,11 +142,12 @@ class TurnService:
         seq = await self.wait_started(principal, id, turn_id)
         if seq is None:
             return "cancelled"
-        async for event in self._history.follow(principal, id, seq):
-            if isinstance(event, Event) and isinstance(event.body, StatusChanged):
-                reason = event.body.stop_reason
-                if reason is not None and reason != "requires_action":
-                    return reason
+        async with aclosing(self._history.follow(principal, id, seq)) as events:
+            async for event in events:
+                if isinstance(event, Event) and isinstance(event.body, StatusChanged):
+                    reason = event.body.stop_reason
+                    if reason is not None and reason != "requires_action":
+                        return reason
         raise NotFound(f"no session {id}", session=id)
 
     async def wait_started(self, principal: Principal, id: str, turn_id: str) -> int | None:
