@@ -79,7 +79,7 @@ def test_a_process_suspended_past_its_lease_writes_nothing_when_it_wakes(
             sleeper.wake()
             # It notices, lives on, and works on other sessions.
             said = await sleeper.expect("log")
-            while session not in said["message"] or "taken over" not in said["message"]:
+            while session not in said["message"] or "lease was lost" not in said["message"]:
                 said = await sleeper.expect("log")
             made = await sleeper.ask(do="create")
             ran = await sleeper.ask(do="run", session=made["session"], text="/say awake")
