@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from segue.interfaces.cli.command_list import COMMANDS
+from segue.interfaces.cli.command_list import MODULES
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -65,10 +65,10 @@ def test_each_program_of_the_docs_runs_as_it_stands(program: str, tmp_path: Path
 def test_each_command_exists() -> None:
     shells = "".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
     named = set(re.findall(r"^segue ([a-z]+)", shells, re.MULTILINE))
-    assert named and named <= set(COMMANDS)
+    assert named and named <= set(MODULES)
     options = set(re.findall(r"(?<=\s)(--[a-z-]+)", README)) - {"--full"}
     helps = ""
-    for command in sorted(COMMANDS):
+    for command in sorted(MODULES):
         words = [command, *{"keys": ["create"], "sessions": ["list"]}.get(command, [])]
         done = subprocess.run(
             [sys.executable, "-m", "segue", *words, "--help"], capture_output=True, text=True

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from segue.hub.turns.runner import PAGE
+from segue.hub.turns.runner import EVENTS_PER_READ
 from segue.model.content import Image, Text, as_content
 from segue.model.event import AgentMessage, AgentRef, Compacted, ConfigChanged, Delta, Event
 from segue.model.principal import LOCAL, Principal
@@ -330,7 +330,10 @@ async def test_events_before_a_compaction_are_not_read_again(
 
     async with setup:
         session = await setup.session()
-        long = [AgentMessage(content=as_content(f"old {number}")) for number in range(3 * PAGE)]
+        long = [
+            AgentMessage(content=as_content(f"old {number}"))
+            for number in range(3 * EVENTS_PER_READ)
+        ]
         bodies = [*long, Compacted(summary=as_content("IN SHORT")), AgentMessage(content=())]
         await store.change("local", session.id, lambda _: bodies)
         monkeypatch.setattr(store, "events", count_events)
@@ -340,7 +343,7 @@ async def test_events_before_a_compaction_are_not_read_again(
     first, second = (request["messages"] for request in setup.provider.requests)
     assert "IN SHORT" in str(first) and "old" not in str(first)
     assert "IN SHORT" in str(second) and "done" in str(second)
-    assert 0 < history <= PAGE + 20 and 0 < read <= PAGE + 40
+    assert 0 < history <= EVENTS_PER_READ + 20 and 0 < read <= EVENTS_PER_READ + 40
 
 
 async def test_a_context_error_of_the_provider_triggers_a_compaction(setup: ModelSetup) -> None:
