@@ -17,6 +17,7 @@ from anthropic.types.beta.environments import BetaHeartbeatPreconditionFailedErr
 
 from segue.agents.base import Turn
 from segue.hub.resources.work_queue import kind
+from segue.hub.turns import engine
 from segue.model import clock, ids
 from segue.model.lifecycle import StopReason
 from segue.model.record import Record
@@ -180,6 +181,8 @@ async def test_in_the_middle_of_a_turn_another_worker_comes_unless_it_was_to_sto
             await asyncio.Event().wait()
             return "end_turn"
 
+    # The turn's lease must not expire with the worker's.
+    monkeypatch.setattr(engine, "LEASE_MICROSECONDS", 3600 * clock.SECOND)
     async with open_api(
         tmp_path, database=database, agent_registry=registry_with(Endless())
     ) as api:
