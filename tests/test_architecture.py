@@ -96,8 +96,6 @@ KNOWN_INTERFACE_IMPORTS = {
 KNOWN_TO_NAME_CLAUDE = {
     "interfaces/cli/command_list.py",  # `segue claude` is a command
     "interfaces/cli/commands/claude.py",  # and this is it
-    "interfaces/cli/commands/exchange.py",
-    "interfaces/cli/external_tools.py",
     "interfaces/python/functions.py",
     "interfaces/python/hooks.py",
     "interfaces/python/messages.py",

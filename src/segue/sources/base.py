@@ -305,6 +305,7 @@ class SourceDefinition(Protocol):
     agent: str | None  # registry name of the agent that can answer in the tool's own files
     answer_setting: str | None  # the setting by which that agent answers in them
     settings: tuple[SourceSetting, ...]
+    program: str  # the command that resumes its sessions
     symbol: str  # one character, in narrow lists
 
     def open(self, index_dir: Path, *, unused: bool, progress: Progress | None) -> Source | None:

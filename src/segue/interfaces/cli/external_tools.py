@@ -1,30 +1,16 @@
-"""The tools that own sessions of their own, and how to resume a session in one.
-
-Every name of a tool that the command line itself needs is here, except in `commands/claude.py`
-and in the formats and import of `commands/exchange.py`.
-"""
+"""Show other tools' sessions in the command line, and resume them in their tools."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+from segue.hub.sync.tools import find_tool
 
 if TYPE_CHECKING:
     from segue.model.session import Session
 
-
-class ExternalTool(NamedTuple):
-    """A tool whose sessions segue reads in place."""
-
-    source: str
-    label: str
-    program: str
-    resume_flag: str
-    symbol: str  # before its sessions in the picker
-
-
-TOOLS = {"claude": ExternalTool("claude", "Claude Code", "claude", "--resume", "◆")}
 _OTHER_SOURCE_SYMBOL = "◇"
 
 
@@ -32,16 +18,14 @@ def source_symbol(source: str) -> str:
     """Return the one-column symbol that marks sessions of a source; segue's own have none."""
     if source == "segue":
         return " "
-    tool = TOOLS.get(source)
+    tool = find_tool(source)
     return _OTHER_SOURCE_SYMBOL if tool is None else tool.symbol
 
 
 def resume_command(session: Session) -> list[str] | None:
     """Return the command that resumes a session; None if its source has none."""
-    tool = TOOLS.get(session.source)
-    if tool is None:
-        return None
-    return [tool.program, tool.resume_flag, session.native_id or session.id]
+    tool = find_tool(session.source)
+    return None if tool is None else list(tool.resume_command(session, local=True).arguments)
 
 
 def start(command: list[str], session: Session) -> NoReturn:

@@ -13,9 +13,8 @@ import click
 
 from segue.event_loop import NeedsEventLoop, run_without_loop
 from segue.factory import data_dir, open_hub
+from segue.hub.sync import tools
 from segue.model.principal import Principal, check_workspace
-
-from .external_tools import TOOLS
 
 if TYPE_CHECKING:
     import asyncio
@@ -191,8 +190,8 @@ def target_options(command: F) -> F:
             "--sources",
             envvar="SEGUE_SOURCES",
             metavar="NAMES",
-            help=f"Other tools whose sessions are included: {', '.join(TOOLS)}, or none.  "
-            f"[default: {', '.join(TOOLS)}, with the embedded store]",
+            help=f"Other tools whose sessions are included: {', '.join(tools.names())}, or none.  "
+            f"[default: {', '.join(tools.names())}, with the embedded store]",
         ),
     ]
     for option in reversed(options):

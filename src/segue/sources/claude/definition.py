@@ -23,6 +23,7 @@ class ClaudeDefinition:
     label = "Claude Code"
     agent: str | None = "claude_code"
     answer_setting: str | None = "claude.continue"
+    program = "claude"
     symbol = "◆"
     settings = (
         SourceSetting(
@@ -58,7 +59,7 @@ class ClaudeDefinition:
         """Return `claude --resume ID`."""
         home = os.environ.get("CLAUDE_CONFIG_DIR") if local else None
         return ResumeCommand(
-            ("claude", "--resume", session.native_id or session.id),
+            (self.program, "--resume", session.native_id or session.id),
             {"CLAUDE_CONFIG_DIR": home} if home else {},
         )
 

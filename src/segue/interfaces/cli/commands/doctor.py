@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from segue import __version__
-from segue.interfaces.cli.external_tools import TOOLS
+from segue.hub.sync.tools import all_tools
 from segue.interfaces.cli.output.formats import format_option, write_rows
 from segue.interfaces.cli.target import Target, target_options
 from segue.model.errors import StoreError
@@ -45,7 +45,7 @@ def doctor_command(target: Target, deep: bool, format: str | None) -> None:
         findings += target.read(check)
     except StoreError as error:
         findings.append(Finding("store", "problem", error.message))
-    for tool in TOOLS.values():
+    for tool in all_tools():
         path = shutil.which(tool.program)
         message = f"{tool.program} is {path}"
         if path is None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from itertools import chain
 
 import click
 
 from segue.hub import Hub
+from segue.hub.sync import tools
 from segue.hub.sync.export_file import is_export
+from segue.hub.sync.importer import ImportResult
 from segue.interfaces.cli.arguments import file_or_session_argument, open_session, session_argument
 from segue.interfaces.cli.output.formats import format_option, output_file
 from segue.interfaces.cli.target import Target, target_options
@@ -20,7 +23,7 @@ from segue.model.session import Session
 
 from .chat import show_new_session
 
-_FORMATS = ["segue", "jsonl", "markdown", "md", "html", "claude"]
+_FORMATS = ["segue", "jsonl", "markdown", "md", "html", *tools.names()]
 _FORMAT_BY_EXTENSION = {
     ".md": "markdown",
     ".markdown": "markdown",
@@ -36,7 +39,8 @@ _FORMAT_BY_EXTENSION = {
     "format_name",
     type=click.Choice(_FORMATS),
     help="`segue` (or `jsonl`): complete, for `segue import`. `markdown` (or `md`), `html`: to "
-    "read. `claude`: for `claude --resume`.  [default: by FILE's extension, else segue]",
+    f"read. {', '.join(f'`{name}`' for name in tools.names())}: to resume it in that tool.  "
+    "[default: by FILE's extension, else segue]",
 )
 @click.option(
     "-o",
@@ -49,10 +53,10 @@ _FORMAT_BY_EXTENSION = {
 def export_command(
     target: Target, session: str, format_name: str | None, output: str | None
 ) -> None:
-    """Export a session to a file: as a backup, to read, or to resume in Claude Code.
+    """Export a session to a file: as a backup, to read, or to resume in another tool.
 
-    Without -o it is written to standard output. `--format claude` without -o writes it into
-    Claude Code's session directory. An existing FILE is replaced when the export is complete.
+    Without -o it is written to standard output. A tool's format without -o writes it into that
+    tool's own session directory. An existing FILE is replaced when the export is complete.
 
     \b
     Example: segue export 0198c2a4-77b1 -o session.jsonl
@@ -65,8 +69,8 @@ def export_command(
 
     async def export(hub: Hub, principal: Principal) -> None:
         resolved = await open_session(hub, principal, session)
-        if format == "claude" and output is None:
-            await _export_to_claude(hub, principal, resolved)
+        if (tool := tools.find_tool(format)) is not None and output is None:
+            await _export_to_tool(hub, principal, resolved, tool)
             return
         with output_file(output or "-") as write:
             async for chunk in _export_chunks(hub, principal, resolved, format):
@@ -75,31 +79,34 @@ def export_command(
     target.run(export)
 
 
-async def _export_to_claude(hub: Hub, principal: Principal, session: Session) -> None:
+async def _export_to_tool(
+    hub: Hub, principal: Principal, session: Session, tool: tools.Tool
+) -> None:
     try:
-        click.echo((await hub.sync.write(principal, session.id, "claude")).path)
+        click.echo((await hub.sync.write(principal, session.id, tool.name)).path)
     except Conflict as error:
         raise Conflict(f"{error.message}; use -o FILE to write another file") from None
-    click.echo(f"Resume it with: claude --resume {session.id}", err=True)
+    command = " ".join(tool.resume_command(session, local=True).arguments)
+    click.echo(f"Resume it with: {command}", err=True)
 
 
 async def _export_chunks(
     hub: Hub, principal: Principal, session: Session, format: str
 ) -> AsyncIterator[bytes]:
     """Yield a session in one of the formats, in chunks, since it may not fit into memory."""
-    if format in ("segue", "jsonl", "claude"):
-        if format == "claude":
-            lines = hub.sync.transcript(principal, session.id, format)
-        else:
-            lines = hub.exchange.export(principal, session.id)
-        async for line in lines:
-            yield line
-        return
-    from segue.render import documents
+    if format in ("markdown", "md", "html"):
+        from segue.render import documents
 
-    render = documents.html if format == "html" else documents.markdown
-    async for text in render(hub.history, principal, session):
-        yield text.encode()
+        render = documents.html if format == "html" else documents.markdown
+        async for text in render(hub.history, principal, session):
+            yield text.encode()
+        return
+    if tools.find_tool(format) is None:
+        lines = hub.exchange.export(principal, session.id)
+    else:
+        lines = hub.sync.transcript(principal, session.id, format)
+    async for line in lines:
+        yield line
 
 
 @click.command("import")
@@ -108,10 +115,10 @@ async def _export_chunks(
 @format_option
 @target_options
 def import_command(target: Target, session: str, new_id: bool, format: str | None) -> None:
-    """Import a session from an export file or from Claude Code, and print its id.
+    """Import a session from an export file or from another tool, and print its id.
 
-    SESSION is a file (`-` reads standard input), or a Claude Code session: its id, an id prefix
-    or a title. Importing a Claude Code session again adds its new messages.
+    SESSION is a file (`-` reads standard input), or a session of another tool: its id, an id
+    prefix or a title. Importing such a session again adds its new messages.
 
     \b
     Example: segue import session.jsonl
@@ -125,7 +132,7 @@ def import_command(target: Target, session: str, new_id: bool, format: str | Non
             raise InvalidInput(
                 "--new-id is only for files of `segue export`; import this session, then fork it"
             )
-        return await _import_from_claude(hub, principal, session)
+        return await _import_from_tool(hub, principal, session)
 
     show_new_session(target.run(import_session), format)
 
@@ -167,11 +174,22 @@ def _is_stream(path: str) -> bool:
     )
 
 
-async def _import_from_claude(hub: Hub, principal: Principal, name: str) -> Session:
-    """Import a transcript, or the Claude Code session that `name` identifies."""
+async def _import_from_tool(hub: Hub, principal: Principal, name: str) -> Session:
+    """Import a transcript, or the session of a tool that `name` identifies.
+
+    Each tool tries in turn; raises the error of the last one if none can read it.
+    """
     is_transcript = os.path.isfile(name) or name.endswith(".jsonl")
     resolved = name if is_transcript else await _resolve_id(hub, principal, name)
-    session, count = await hub.sync.import_session(principal, resolved, "claude")
+    *others, last = tools.names()
+    for tool in others:
+        with suppress(InvalidInput, NotFound):
+            return _report_import(await hub.sync.import_session(principal, resolved, tool))
+    return _report_import(await hub.sync.import_session(principal, resolved, last))
+
+
+def _report_import(imported: ImportResult) -> Session:
+    session, count = imported
     lines = "1 new line." if count == 1 else f"{count} new lines."
     click.echo(lines if count else "No new lines.", err=True)
     return session

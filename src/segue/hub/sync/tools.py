@@ -1,0 +1,8 @@
+"""The tools whose sessions segue reads, as interfaces show them."""
+
+from segue.sources.base import SourceDefinition as Tool
+from segue.sources.registry import definitions as all_tools
+from segue.sources.registry import find as find_tool
+from segue.sources.registry import label, names
+
+__all__ = ["Tool", "all_tools", "find_tool", "label", "names"]
