@@ -123,9 +123,12 @@ class Work:
         return item.body["state"] == "queued" or await self._busy(session)
 
     async def _busy(self, session: Session) -> bool:
-        return session.turn is not None or bool(
-            await self._store.inbox(session.workspace, session.id)
-        )
+        """Return whether a turn runs in a session or waits in its inbox."""
+        # In this order: a prompt that leaves the inbox in between is the turn that is found then.
+        if await self._store.inbox(session.workspace, session.id):
+            return True
+        current = await self._store.get(session.workspace, session.id)
+        return current is not None and current.turn is not None
 
     async def acknowledge(self, item: Record) -> Record:
         """Acknowledge an item that was handed out. Raises Conflict if it is in another state."""
