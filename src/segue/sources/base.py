@@ -306,6 +306,7 @@ class SourceDefinition(Protocol):
     answer_setting: str | None  # the setting by which that agent answers in them
     settings: tuple[SourceSetting, ...]
     program: str  # the command that resumes its sessions
+    resume_usage: str  # how people resume a session, without its id
     symbol: str  # one character, in narrow lists
 
     def open(self, index_dir: Path, *, unused: bool, progress: Progress | None) -> Source | None:

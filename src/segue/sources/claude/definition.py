@@ -24,6 +24,7 @@ class ClaudeDefinition:
     agent: str | None = "claude_code"
     answer_setting: str | None = "claude.continue"
     program = "claude"
+    resume_usage = "claude --resume"
     symbol = "◆"
     settings = (
         SourceSetting(

@@ -24,6 +24,7 @@ from segue.model.session import Session
 from .chat import show_new_session
 
 _FORMATS = ["segue", "jsonl", "markdown", "md", "html", *tools.names()]
+_TOOL_FORMATS = ", ".join(f"`{tool.name}`: for `{tool.resume_usage}`" for tool in tools.all_tools())
 _FORMAT_BY_EXTENSION = {
     ".md": "markdown",
     ".markdown": "markdown",
@@ -39,7 +40,7 @@ _FORMAT_BY_EXTENSION = {
     "format_name",
     type=click.Choice(_FORMATS),
     help="`segue` (or `jsonl`): complete, for `segue import`. `markdown` (or `md`), `html`: to "
-    f"read. {', '.join(f'`{name}`' for name in tools.names())}: to resume it in that tool.  "
+    f"read. {_TOOL_FORMATS}.  "
     "[default: by FILE's extension, else segue]",
 )
 @click.option(
