@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from segue.factory import data_dir
 from segue.http.hosts import HostCheck
 from segue.http.metrics import SharedMetrics
 from segue.hub import Hub
@@ -36,7 +38,8 @@ class ServerApp:
             shared_metrics=shared_metrics,
             closing=self.closing,
         )
-        self.web = WebApp(hub, hosts, self.closing)
+        default_data_dir = data_dir({**os.environ, "SEGUE_DATA_DIR": ""})
+        self.web = WebApp(hub, hosts, self.closing, default_data_dir)
         self._prefixes: list[tuple[str, ASGIApp]] = [("/v1/", self.rest)]
         self._paths: dict[str, ASGIApp] = dict.fromkeys(PUBLIC_ROUTES, self.rest)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
@@ -15,22 +16,28 @@ from segue.hub import Hub
 from segue.model.errors import NotFound, SegueError, Unauthorized
 
 from . import templates
-from .auth import SECURITY_HEADERS, WebAuth, check_csrf, check_same_site
-from .request import Endpoint, WebRequest
+from .auth import SECURITY_HEADERS, authenticate, check_csrf, check_same_site
+from .request import Endpoint, WebContext, WebRequest
 from .routes import ROUTES
 
 log = logging.getLogger("segue.web")
 
 
 class WebApp:
-    """Answer a browser's requests on a hub. Setting `closing` ends the event streams."""
+    """Answer a browser's requests on a hub. Setting `closing` ends the event streams.
+
+    `default_data_dir` is the data directory that commands use unless they name another.
+    """
 
     def __init__(
-        self, hub: Hub, hosts: HostCheck | None = None, closing: asyncio.Event | None = None
+        self,
+        hub: Hub,
+        hosts: HostCheck | None = None,
+        closing: asyncio.Event | None = None,
+        default_data_dir: Path | None = None,
     ) -> None:
-        self.hub = hub
         self.closing = closing or asyncio.Event()
-        self.auth = WebAuth(hub)
+        self._context = WebContext(hub, self.closing, default_data_dir)
         self._hosts = hosts or HostCheck()
         self._routes = RouteTree(ROUTES)
 
@@ -60,10 +67,15 @@ class WebApp:
         check_same_site(http)
         endpoint, path_params = self._find(http.scope)
         if endpoint.public:
-            return await endpoint.handler(WebRequest(self, http, path_params))
-        principal, token = await self.auth.authenticate(http)
+            return await endpoint.handler(WebRequest(self._context, http, path_params))
+        principal, token = await authenticate(self._context.hub, http)
         request = WebRequest(
-            self, http, path_params, principal, token, max_form_bytes=endpoint.max_form_bytes
+            self._context,
+            http,
+            path_params,
+            principal,
+            token,
+            max_form_bytes=endpoint.max_form_bytes,
         )
         if http.method == "POST":
             csrf = http.headers.get("x-csrf") or (await request.form()).get("csrf", "")

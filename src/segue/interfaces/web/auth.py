@@ -35,21 +35,15 @@ SECURITY_HEADERS = {
 }
 
 
-class WebAuth:
-    """Authenticate browsers by their sign-in cookie."""
+async def authenticate(hub: Hub, request: Request) -> tuple[Principal, str]:
+    """Return the principal of a browser, and the sign-in token in its cookie.
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-
-    async def authenticate(self, request: Request) -> tuple[Principal, str]:
-        """Return the principal of a browser, and its sign-in token.
-
-        Raises Unauthorized if the browser is not signed in.
-        """
-        token = request.cookies.get(cookie_name(request))
-        if token is None:
-            raise Unauthorized("You are not signed in.")
-        return await self._hub.logins.authenticate(token), token
+    Raises Unauthorized if the browser is not signed in.
+    """
+    token = request.cookies.get(cookie_name(request))
+    if token is None:
+        raise Unauthorized("You are not signed in.")
+    return await hub.logins.authenticate(token), token
 
 
 def check_same_site(request: Request) -> None:

@@ -120,7 +120,7 @@ def _respond(
 ) -> Response:
     return EventStreamResponse(
         merge_frames(*parts),
-        closing=request.app.closing,
+        closing=request.context.closing,
         greeting=_GREETING,
         heartbeat=_HEARTBEAT,
         access=access,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from segue.factory import data_dir
 from segue.http.body import MAX_BODY_BYTES, read_body
 from segue.http.errors import BodyTooLarge
 from segue.http.redact import redact_url
@@ -25,9 +24,6 @@ from segue.model.session import Session
 
 from . import templates
 from .auth import csrf
-
-if TYPE_CHECKING:
-    from .app import WebApp
 
 DATABASE_VARIABLE = "$SEGUE_DATABASE_URL"
 UTC_OFFSET_COOKIE = "segue-utc-offset"  # the browser's UTC offset in minutes, set by our script
@@ -61,12 +57,24 @@ class Endpoint(NamedTuple):
     max_form_bytes: int = MAX_FORM_BYTES
 
 
+class WebContext(NamedTuple):
+    """What all requests of an application share.
+
+    `closing` is set when event streams must end. Commands that a page shows name the data
+    directory unless it is `default_data_dir`.
+    """
+
+    hub: Hub
+    closing: asyncio.Event
+    default_data_dir: Path | None = None
+
+
 class WebRequest:
     """A request that has been checked. Requests for public paths have no principal."""
 
     def __init__(
         self,
-        app: WebApp,
+        context: WebContext,
         http: Request,
         path_params: Mapping[str, str],
         principal: Principal | None = None,
@@ -74,17 +82,14 @@ class WebRequest:
         *,
         max_form_bytes: int = MAX_FORM_BYTES,
     ) -> None:
-        self.app = app
+        self.context = context
+        self.hub = context.hub
         self.http = http
         self.path_params = path_params
         self.token = token
         self._max_form_bytes = max_form_bytes
         self._principal = principal
         self._form: dict[str, list[str]] | None = None
-
-    @property
-    def hub(self) -> Hub:
-        return self.app.hub
 
     @property
     def principal(self) -> Principal:
@@ -190,7 +195,7 @@ class WebRequest:
     @property
     def _has_other_data_dir(self) -> bool:
         """Return True if the data is not in the directory that commands use by default."""
-        return self.hub.data_dir != data_dir({**os.environ, "SEGUE_DATA_DIR": ""})
+        return self.hub.data_dir != self.context.default_data_dir
 
     def _shown_database_url(self) -> str | None:
         """Return the database's URL without its password, for others than the local user a

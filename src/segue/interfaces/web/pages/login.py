@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import RedirectResponse, Response
 
-from segue.interfaces.web.auth import cookie_name, set_cookie
+from segue.interfaces.web.auth import authenticate, cookie_name, set_cookie
 from segue.interfaces.web.request import WebRequest
 from segue.model.errors import Unauthorized
 
@@ -29,7 +29,7 @@ async def login(request: WebRequest) -> Response:
 
 async def _is_signed_in(request: WebRequest) -> bool:
     try:
-        await request.app.auth.authenticate(request.http)
+        await authenticate(request.hub, request.http)
     except Unauthorized:
         return False
     return True

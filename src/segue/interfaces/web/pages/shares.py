@@ -115,7 +115,7 @@ async def _open(request: WebRequest) -> tuple[WebRequest, SessionView]:
     Raises NotFound if the link is not valid or its session is in the trash.
     """
     principal = await _authenticate(request)
-    reader_request = WebRequest(request.app, request.http, request.path_params, principal)
+    reader_request = WebRequest(request.context, request.http, request.path_params, principal)
     session = await reader_request.session()
     if session.state == "trashed":
         raise NotFound("this link is not valid; its session was deleted")
