@@ -21,7 +21,7 @@ from segue.http.errors import MethodNotAllowed
 from segue.http.hosts import HostCheck
 from segue.http.limits import RateLimiter
 from segue.http.logs import FIELDS
-from segue.http.metrics import Metrics, Series, SharedMetrics
+from segue.http.metrics import Series, SharedMetrics
 from segue.http.routing import RouteTree
 from segue.hub import Hub
 from segue.model import codec
@@ -29,12 +29,10 @@ from segue.model.errors import InvalidInput, NotFound, SegueError, Unauthorized
 from segue.model.principal import Principal
 
 from . import errors
-from .events.stream_ack import StreamAcks
-from .handlers.agents import AgentCache
+from .context import RestContext
 from .params import Params
 from .request import API_VERSIONS, Endpoint, RestRequest
 from .routes import PUBLIC_ROUTES, ROUTES
-from .schemas.session import SessionEncoder
 
 log = logging.getLogger("segue.rest")
 
@@ -59,22 +57,18 @@ class RestApp:
         closing: asyncio.Event | None = None,
     ) -> None:
         self.hub = hub
-        self.agents = AgentCache(hub)
-        self.session_encoder = SessionEncoder()
-        self.stream_acks = StreamAcks(hub)
-        self.metrics = Metrics()
         self.closing = closing or asyncio.Event()
+        self._context = RestContext(hub, self.closing, shared_metrics)
         self._hosts = hosts or HostCheck()
         self._rate_limiter = RateLimiter(rate_limit) if rate_limit else None
         self._routes = RouteTree(ROUTES)
-        self._shared_metrics = shared_metrics
         self._principal = principal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"the REST API answers HTTP requests, not {scope['type']}")
         started = perf_counter()
-        request = RestRequest(self, scope, receive)
+        request = RestRequest(self._context, scope, receive)
         status = 200
         try:
             result = await self._dispatch(request)
@@ -102,18 +96,13 @@ class RestApp:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    def total_metrics(self) -> Series:
-        """Return the metrics of all processes of this server."""
-        own = self.own_metrics()
-        return own if self._shared_metrics is None else self._shared_metrics.total(own)
-
     def own_metrics(self) -> Series:
         """Return the metrics of this process."""
-        return self.metrics.series(self.hub.turns.engine.running, self.hub.store.vitals())
+        return self._context.own_metrics()
 
     def _record(self, request: RestRequest, status: int, seconds: float) -> None:
         route = "none" if request.endpoint is None else request.endpoint.path
-        self.metrics.count_request(request.scope["method"], route, status, seconds)
+        self._context.metrics.count_request(request.scope["method"], route, status, seconds)
         if log.isEnabledFor(logging.INFO):
             extra = _log_fields(request)
             extra[FIELDS] |= {"status": status, "ms": round(seconds * 1e3, 3)}
@@ -126,7 +115,7 @@ class RestApp:
         self._hosts.check(headers)
         path, method = scope["path"], scope["method"]
         if path in PUBLIC_ROUTES and method in ("GET", "HEAD"):
-            return await PUBLIC_ROUTES[path](self)
+            return await PUBLIC_ROUTES[path](self._context)
         match = self._routes.match(path)
         if match is None:
             raise NotFound("Not found")

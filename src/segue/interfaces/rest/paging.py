@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from segue.model.cursor import ListPosition
 from segue.model.errors import InvalidCursor
 
-if TYPE_CHECKING:
-    from .request import RestRequest
+from .request import RestRequest
 
 PREFIX = "page_"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -19,10 +19,8 @@ from segue.model.errors import InvalidInput, NotFound
 from segue.model.principal import Principal
 from segue.model.session import Session
 
+from .context import RestContext
 from .params import Params
-
-if TYPE_CHECKING:
-    from .app import RestApp
 
 API_VERSIONS = (b"2023-06-01", b"2026-10-21")
 MANAGED_AGENTS = frozenset({"managed-agents-2026-04-01"})
@@ -57,8 +55,8 @@ class Endpoint(NamedTuple):
 class RestRequest:
     """A request. `principal`, `params` and `path_params` are set once it has been checked."""
 
-    def __init__(self, app: RestApp, scope: Scope, receive: Receive) -> None:
-        self.app = app
+    def __init__(self, context: RestContext, scope: Scope, receive: Receive) -> None:
+        self.context = context
         self.scope = scope
         self.receive = receive
         self.request_id = ids.format_id("req", ids.new_id())
@@ -76,7 +74,7 @@ class RestRequest:
 
     @property
     def hub(self) -> Hub:
-        return self.app.hub
+        return self.context.hub
 
     @property
     def workspace(self) -> str:

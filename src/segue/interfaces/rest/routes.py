@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
 from . import openapi
+from .context import RestContext
 from .events import event_requests, send, stream
 from .handlers import (
     agents,
@@ -33,9 +33,6 @@ from .params import CREATED_AT
 from .request import Endpoint
 from .schemas import requests
 from .schemas.events import EventPage, Sent
-
-if TYPE_CHECKING:
-    from .app import RestApp
 
 _PAGE = ("limit", "page")
 _SESSIONS = "/v1/sessions"
@@ -232,12 +229,12 @@ ROUTES = (
 )
 
 
-async def _openapi(_: RestApp) -> Response:
+async def _openapi(_: RestContext) -> Response:
     return Response(openapi.encoded_document(ROUTES), media_type="application/json")
 
 
 # Paths that need no key, beta header or API version.
-PUBLIC_ROUTES: dict[str, Callable[[RestApp], Awaitable[Response]]] = {
+PUBLIC_ROUTES: dict[str, Callable[[RestContext], Awaitable[Response]]] = {
     "/healthz": health.healthz,
     "/readyz": health.readyz,
     "/metrics": health.metrics,

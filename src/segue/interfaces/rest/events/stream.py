@@ -56,14 +56,16 @@ async def respond(request: RestRequest, session: Session) -> StreamingResponse:
     else:
         view = await events.view_before(request, session, start.seq)
     frames = _frames(request, session, view, start, frozenset(delta_types))
-    return EventStreamResponse(frames, closing=request.app.closing, greeting=_PING, heartbeat=_PING)
+    return EventStreamResponse(
+        frames, closing=request.context.closing, greeting=_PING, heartbeat=_PING
+    )
 
 
 async def _stream_start(request: RestRequest, session: Session) -> StreamStart:
     last_event_id = request.http.headers.get("last-event-id")
     if last_event_id:
         return await _start_after(request, session, last_event_id)
-    seq = await request.app.stream_acks.replay_start(request.principal, session)
+    seq = await request.context.stream_acks.replay_start(request.principal, session)
     return StreamStart(seq or session.last_seq + 1)
 
 
@@ -113,7 +115,7 @@ async def _frames(
     follower = request.hub.history.follow(
         request.principal, session.id, start.seq - 1, deltas=bool(delta_types)
     )
-    request.app.metrics.open_streams += 1
+    request.context.metrics.open_streams += 1
     try:
         async for received in follower:
             if isinstance(received, Delta):
@@ -127,7 +129,7 @@ async def _frames(
                     continue
                 # Before it is sent: the client's next stream may be opened by another worker.
                 if events.ends_turn(item):
-                    await request.app.stream_acks.record(
+                    await request.context.stream_acks.record(
                         request.principal, session.id, received.seq
                     )
                 yield _encode(item, f"{received.seq}.{index}")
@@ -137,7 +139,7 @@ async def _frames(
     except SegueError as error:
         yield _encode(errors.envelope(error, request.request_id))
     finally:
-        request.app.metrics.open_streams -= 1
+        request.context.metrics.open_streams -= 1
         await follower.aclose()
 
 

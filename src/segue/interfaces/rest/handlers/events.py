@@ -93,7 +93,7 @@ async def page(
         )
     page = found[:limit]
     if any(ends_turn(item) for _, _, item in page):  # the client receives the turn's end
-        await request.app.stream_acks.record(
+        await request.context.stream_acks.record(
             request.principal, session.id, max(seq for seq, _, _ in page)
         )
     return {"data": [shown for _, _, shown in page], "next_page": following}

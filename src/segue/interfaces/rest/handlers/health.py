@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from starlette.responses import PlainTextResponse, Response
 
 from segue.http import metrics as exposition
+from segue.interfaces.rest.context import RestContext
 from segue.model.errors import StoreError
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 
-if TYPE_CHECKING:
-    from segue.interfaces.rest.app import RestApp
 
-
-async def healthz(app: RestApp) -> Response:
+async def healthz(context: RestContext) -> Response:
     return PlainTextResponse("ok\n")
 
 
-async def readyz(app: RestApp) -> Response:
+async def readyz(context: RestContext) -> Response:
     """Whether requests would be answered: not with a store that fails, nor while shutting down."""
-    if app.closing.is_set():
+    if context.closing.is_set():
         return PlainTextResponse("shutting down\n", 503)
     try:
-        await app.hub.sessions.list(LOCAL, Query(limit=1))
+        await context.hub.sessions.list(LOCAL, Query(limit=1))
     except StoreError as error:
         return PlainTextResponse(f"{error.message}\n", 503)
     return PlainTextResponse("ready\n")
 
 
-async def metrics(app: RestApp) -> Response:
-    text = exposition.to_text(app.total_metrics())
+async def metrics(context: RestContext) -> Response:
+    text = exposition.to_text(context.total_metrics())
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4")

@@ -87,7 +87,7 @@ class Update(requests.Body, frozen=True):
 
 
 async def one(request: RestRequest, session: Session) -> SessionOut:
-    agent = await request.app.agents.get(request.workspace, session.agent)
+    agent = await request.context.agents.get(request.workspace, session.agent)
     return show(session, agent, session.environment_id or _here(request), clock.now())
 
 
@@ -114,7 +114,7 @@ async def list_(request: RestRequest) -> dict[str, Any]:
         bind_filters=False,
     )
     now, here = clock.now(), _here(request)
-    agents, kept = request.app.agents, request.app.session_encoder
+    agents, kept = request.context.agents, request.context.session_encoder
     shown = []
     for session in page.sessions:
         agent = agents.find(request.workspace, session.agent)

@@ -104,7 +104,7 @@ async def poll(request: RestRequest) -> Polled:
             if item is not None:
                 return show(item, _secret(request))
             left = until - loop.time()
-            if left <= 0 or request.app.closing.is_set():
+            if left <= 0 or request.context.closing.is_set():
                 return None
             await asyncio.wait({gone}, timeout=min(left, _LOOK_SECONDS))
             if gone.done():  # what comes is for others
