@@ -25,7 +25,7 @@ from .schemas.requests import Out
 
 _REF = "#/components/schemas/{name}"
 # msgspec qualifies the names of types that several modules define.
-_QUALIFIED_NAME = re.compile(r"segue\.interfaces\.rest\.(?:\w+\.)?(\w+)\.([A-Za-z0-9]+)")
+_QUALIFIED_NAME = re.compile(r"segue\.interfaces\.rest\.(?:[a-z_]+\.)*([a-z_]+)\.([A-Za-z0-9]+)")
 _TIME = {"type": "string", "format": "date-time"}
 _TEXT = {"type": "string"}
 

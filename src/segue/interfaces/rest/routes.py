@@ -17,9 +17,6 @@ from .handlers import (
     events,
     files,
     health,
-    memories,
-    memory_stores,
-    memory_versions,
     models,
     resources,
     sessions,
@@ -28,6 +25,7 @@ from .handlers import (
     vaults,
     work,
 )
+from .handlers.memory import memories, memory_stores, memory_versions
 from .openapi import Binary, Stream
 from .params import CREATED_AT
 from .request import Endpoint
