@@ -52,7 +52,6 @@ NOT_YET_CLEAN = (
     "bench/*",
     "bootstrap.py",
     "docs/*",
-    "src/segue/hub/sync/*",
     "src/segue/interfaces/*",
     "src/segue/testing/store_contract/*",
     "tests/claude/*",

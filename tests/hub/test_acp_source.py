@@ -17,7 +17,7 @@ async def test_session_that_the_agent_deleted_is_no_longer_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acp_source, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(acp_source, "MOST_LISTS", 2)
+    monkeypatch.setattr(acp_source, "MAX_DIRECTORY_LISTS", 2)
     agent_directory = tmp_path / "theirs"
     agent_directory.mkdir()
     command = [sys.executable, "-m", "segue", "acp", "--data-dir", str(agent_directory)]
@@ -31,7 +31,7 @@ async def test_session_that_the_agent_deleted_is_no_longer_listed(
             LOCAL, "theirs", {"kind": "acp", "command": shlex.join(command)}
         )
         (source,) = hub.sources
-        assert isinstance(source, acp_source.OtherAgent)
+        assert isinstance(source, acp_source.AcpSource)
 
         async def list_ids(cwd: str | None = None) -> set[str]:
             return {row.id for row in (await hub.sessions.list(LOCAL, Query(cwd=cwd))).sessions}

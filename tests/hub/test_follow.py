@@ -54,13 +54,13 @@ async def test_session_of_a_source_can_be_followed(make_hub: MakeHub) -> None:
     source = MemorySource()
     async with make_hub(sources=[source]) as hub, asyncio.timeout(20):
         id = ids.new_id()
-        await source.add(id, [Created(cwd="/p")])
+        await source.create(id, [Created(cwd="/p")])
         seen = 0
         async for event in hub.history.follow(LOCAL, id):
             seen += 1
             if event.seq == 4:
                 break
-            await source.grow(id, [user_message("next")])
+            await source.append(id, [user_message("next")])
         assert seen == 4
 
 

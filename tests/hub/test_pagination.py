@@ -77,7 +77,7 @@ class PagedHub:
             Draft(body=InfoChanged(tag=row["tag"], archived=row["archived"]), at=row["at"]),
         ]
         if row["in_source"]:
-            self.sessions[id] = await self.source.add(id, drafts)
+            self.sessions[id] = await self.source.create(id, drafts)
         else:
             self.sessions[id] = await self.store.create("local", id, drafts)
 
@@ -102,7 +102,7 @@ class PagedHub:
             return
         draft = Draft(body=bodies[kind], at=at + 2)
         if stored is None:
-            self.sessions[id] = await self.source.grow(id, [draft])
+            self.sessions[id] = await self.source.append(id, [draft])
         else:
             self.sessions[id], _ = await self.store.change("local", id, lambda _: [draft])
 
@@ -270,8 +270,8 @@ async def test_imported_copy_is_listed_instead_of_the_source_session() -> None:
     source = MemorySource()
     hub = Hub(MemoryStore(), Path("/nowhere"), sources=[source])
     id = ids.new_id()
-    await source.add(id, [Draft(body=Created(cwd="/a", source="memory"), at=1)])
-    await source.grow(id, [InfoChanged(title="in the source")])
+    await source.create(id, [Draft(body=Created(cwd="/a", source="memory"), at=1)])
+    await source.append(id, [InfoChanged(title="in the source")])
     await hub.store.load("local", id, await source.events(id))
     await hub.editor.set_title(LOCAL, id, "in the store")
     listed = (await hub.sessions.list(LOCAL, Query())).sessions
@@ -282,7 +282,7 @@ async def test_imported_copy_is_listed_instead_of_the_source_session() -> None:
 async def test_source_of_another_workspace_is_not_listed() -> None:
     source = MemorySource(workspace="other")
     hub = Hub(MemoryStore(), Path("/nowhere"), sources=[source])
-    await source.add(ids.new_id(), [Created(cwd="/a")])
+    await source.create(ids.new_id(), [Created(cwd="/a")])
     assert (await hub.sessions.list(LOCAL, Query())).sessions == []
     assert len((await hub.sessions.list(Principal(workspace="other"), Query())).sessions) == 1
 

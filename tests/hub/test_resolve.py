@@ -29,7 +29,7 @@ def with_hub(path: Path, test: Callable[[Hub], Awaitable[None]]) -> None:
         async with Hub(store, path, sources=[source]) as hub:
             await hub.editor.create(LOCAL, id=FIRST, cwd="/", title="Fix the parser")
             await hub.editor.create(LOCAL, id=SECOND, cwd="/", title="Fix the Parser again")
-            await source.add(IN_SOURCE, [Created(cwd="/"), InfoChanged(title="Über den Wolken")])
+            await source.create(IN_SOURCE, [Created(cwd="/"), InfoChanged(title="Über den Wolken")])
             await test(hub)
 
     asyncio.run(main())

@@ -220,7 +220,7 @@ async def test_source_session_is_read_in_place_and_edited_in_the_source_or_the_o
     source = MemorySource(edits=["title"])
     async with make_hub(sources=[source]) as hub:
         id = ids.new_id()
-        await source.add(id, [Created(cwd="/p"), UserMessage(content=as_content("find me"))])
+        await source.create(id, [Created(cwd="/p"), UserMessage(content=as_content("find me"))])
         assert (await hub.sessions.get(LOCAL, id)).messages == 1
         assert len(await hub.history.events(LOCAL, id)) == 2
         assert [
@@ -248,11 +248,11 @@ async def test_source_session_is_read_in_place_and_edited_in_the_source_or_the_o
 async def test_overlay_is_applied_after_a_restart(make_hub: MakeHub) -> None:
     source = MemorySource()
     id = ids.new_id()
-    await source.add(id, [Created(cwd="/p")])
+    await source.create(id, [Created(cwd="/p")])
     hub = make_hub(sources=[source])
     await hub.editor.set_tag(LOCAL, id, "kept")
     reopened_source = MemorySource()
-    await reopened_source.add(id, [Created(cwd="/p")])
+    await reopened_source.create(id, [Created(cwd="/p")])
     reopened = Hub(hub.store, hub.data_dir, sources=[reopened_source])
     assert len((await reopened.sessions.list(LOCAL, Query(tag="kept"))).sessions) == 1
     await reopened.close()

@@ -1,7 +1,9 @@
 """What the hub needs from another tool's sessions.
 
+docs/sources.md explains how to write a source; `segue.testing.SourceContract` tests one.
+
 One package per tool implements `Source`, and `SourceDefinition` for the registry. A source belongs
-to one workspace. It answers the same questions as a store about sessions that the tool made, and
+to one workspace. It reads the sessions that the tool made, with the same methods as a store. It
 writes the edits that the tool's own format can hold; `edits` says which. The other edits are in the
 store's overlay, which the hub passes to the source so that lists and filters see them.
 
@@ -27,7 +29,7 @@ from segue.model import ids
 from segue.model.checkpoint import Checkpoint
 from segue.model.cursor import ChangePoint
 from segue.model.event import AgentRef, AnyBody, Draft, Event, InfoChanged
-from segue.model.query import Position, Query
+from segue.model.query import Position, Query, SearchHit
 from segue.model.search_text import Term
 from segue.model.session import Session, Thread
 
@@ -42,7 +44,11 @@ def agent_id(workspace: str, source: str) -> str:
 
 
 class Source(Protocol):
-    """Sessions that another tool keeps in its own files."""
+    """Sessions that another tool keeps in its own files or its own database.
+
+    Reads never change those. A method that takes the id of a session raises NotFound if the source
+    has no such session, except `get`, which returns None.
+    """
 
     name: str  # used in flags, fields and the registry
     label: str  # shown to people
@@ -56,27 +62,40 @@ class Source(Protocol):
         """How sessions are imported and written; None if the source can do neither."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Stop watching, and close the index."""
+        ...
+
     async def refresh(self, cwd: str | None = None) -> None:
         """Notice what the tool has changed; the hub calls this before the first page of a list.
 
-        `cwd` is the directory whose sessions are wanted, if not all are.
+        A session that cannot be read is left out; the others are listed. `cwd` is the directory
+        whose sessions are wanted, if not all are.
         """
         ...
 
-    async def get(self, id: str) -> Session | None: ...
+    async def get(self, id: str) -> Session | None:
+        """Return a session as the tool has it now; None if there is none."""
+        ...
+
     async def in_id_range(self, low: str, high: str, limit: int) -> list[Session]:
         """Do what `Store.in_id_range` does."""
         ...
 
     async def page(
-        self, query: Query, after: Position | None = None, backward: bool = False
+        self, query: Query, after: Position | None = None, *, backward: bool = False
     ) -> list[Session]:
         """Do what `Store.page` does."""
         ...
 
-    async def change_point(self) -> ChangePoint: ...
-    async def sweep(self, query: Query, mark: ChangePoint, after: str) -> list[Session]: ...
+    async def change_point(self) -> ChangePoint:
+        """Do what `Store.change_point` does."""
+        ...
+
+    async def sweep(self, query: Query, since: ChangePoint, after: str) -> list[Session]:
+        """Do what `Store.sweep` does."""
+        ...
+
     async def events(
         self,
         id: str,
@@ -89,7 +108,10 @@ class Source(Protocol):
         limit: int = 1000,
         backward: bool = False,
     ) -> list[Event]:
-        """Do what `Store.events` does; `seq` is the position in the file."""
+        """Do what `Store.events` does; `seq` is a position in the tool's transcript.
+
+        A seq stays the same while the tool appends to the session. Seqs may have gaps.
+        """
         ...
 
     def conversation(self, id: str) -> AsyncIterator[Event]:
@@ -104,30 +126,45 @@ class Source(Protocol):
         """Yield the events of a thread, which have a seq of their own; raises NotFound."""
         ...
 
-    async def locate(self, id: str, event_id: str) -> int | None: ...
+    async def locate(self, id: str, event_id: str) -> int | None:
+        """Return the seq of an event; None if the session has no such event."""
+        ...
+
     async def newest_matches(
         self, sessions: Sequence[Session], terms: Sequence[Term]
-    ) -> list[Event | None]: ...
+    ) -> list[Event | None]:
+        """Do what `Store.newest_matches` does."""
+        ...
+
     async def occurrences(
         self, id: str, terms: Sequence[Term], before: int | None, limit: int
     ) -> list[int]:
         """Do what `Store.occurrences` does."""
         ...
 
-    async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]: ...
+    async def ranked(self, query: Query) -> list[SearchHit]:
+        """Do what `Store.ranked` does."""
+        ...
+
     async def change(self, id: str, info: InfoChanged) -> None:
         """Write an edit to the tool's own files; the hub asks only for those in `edits`."""
         ...
 
-    async def delete(self, id: str) -> None: ...
+    async def delete(self, id: str) -> None:
+        """Delete a session from the tool's own files; this cannot be undone."""
+        ...
+
     async def fork(
         self, id: str, new_id: str, *, at: int | None, cwd: str | None, title: str | None
     ) -> Session:
         """Create a session in the tool's own files, with the history up to the event `at`."""
         ...
 
-    async def overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
-        """Apply the store's edits by session id: title, tag, archived_at, deleted_at."""
+    async def apply_overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
+        """Show the store's edits in lists: title, tag, archived_at, deleted_at, by session id.
+
+        `patches` has all of them: a session that it does not name is shown as the tool has it.
+        """
         ...
 
     def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
@@ -163,7 +200,10 @@ class ResumeCommand(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Events to append to an imported session; `lines` is the number of their lines."""
+    """Events to append to an imported session.
+
+    `lines` is the number of the tool's records that they come from: lines of a file, or rows.
+    """
 
     drafts: list[AnyBody | Draft]
     lines: int
@@ -225,7 +265,10 @@ class SessionCopy(Protocol):
 
 
 class CopiedEvents(Protocol):
-    """A history that can be iterated several times; `lines` is known after the first time."""
+    """A history that can be iterated several times.
+
+    `lines` is the number of the tool's records, and known after the first time.
+    """
 
     lines: int
 

@@ -20,7 +20,7 @@ async def with_source(
 ) -> AsyncIterator[tuple[Client, MemorySource, str]]:
     source = MemorySource()
     async with testbed.connect_in_process(version, sources=[source]) as client:
-        made = await source.add(
+        made = await source.create(
             ids.new_id(),
             [
                 Created(cwd="/p", source="memory", git_branch="main"),
@@ -48,7 +48,7 @@ async def test_read_only_session_is_replayed_and_followed_but_not_prompted(
 ) -> None:
     async with with_source(testbed, version) as (client, source, id):
         assert conversation(await client.replay(id, "/p")) == SAID
-        await source.grow(id, [AgentMessage(content=as_content("And now it is."))])
+        await source.append(id, [AgentMessage(content=as_content("And now it is."))])
         await client.wait_for_update(lambda update: "And now it is." in str(update.body))
         error = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
         assert error.code == -32602 and "fork" in error.message

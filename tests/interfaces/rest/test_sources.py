@@ -20,7 +20,7 @@ HISTORY = [
 async def test_a_source_s_session_is_listed_with_a_built_in_agent_and_read(tmp_path: Path) -> None:
     source = MemorySource()
     async with open_api(tmp_path, sources=[source]) as api:
-        made = await source.add(ids.new_id(), HISTORY)
+        made = await source.create(ids.new_id(), HISTORY)
         await api.session(title="own")
         id = ids.format_id("sesn", made.id)
         (shown,) = (await api.ok("GET", "/v1/sessions", source="memory"))["data"]
@@ -40,7 +40,7 @@ async def test_a_source_s_session_is_listed_with_a_built_in_agent_and_read(tmp_p
 async def test_what_a_source_cannot_hold_is_refused_or_laid_over_it(tmp_path: Path) -> None:
     source = MemorySource()
     async with open_api(tmp_path, sources=[source]) as api:
-        made = await source.add(ids.new_id(), HISTORY)
+        made = await source.create(ids.new_id(), HISTORY)
         id = ids.format_id("sesn", made.id)
         path = f"/v1/sessions/{id}"
         assert (await api.ok("POST", path, {"title": "Slow build"}))["title"] == "Slow build"

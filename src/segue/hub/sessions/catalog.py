@@ -173,9 +173,9 @@ class SessionCatalog:
         for source in await self._sources.in_workspace(principal.workspace):
             ranked = await source.ranked(query)
             imported = await self._store.existing_ids(
-                principal.workspace, [hit[0].id for hit in ranked]
+                principal.workspace, [hit.session.id for hit in ranked]
             )
-            hits += [SearchHit(*hit) for hit in ranked if hit[0].id not in imported]
+            hits += [hit for hit in ranked if hit.session.id not in imported]
         return sorted(hits, key=lambda hit: -hit.score)[: query.limit]
 
     async def _matching_events(

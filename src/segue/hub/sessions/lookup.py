@@ -41,7 +41,7 @@ class SourceSet:
 
     async def apply_overlay(self, source: Source) -> None:
         """Give a source the titles, tags and states that the store keeps for its sessions."""
-        await source.overlay(await self._store.overlays(source.workspace, source.name))
+        await source.apply_overlay(await self._store.overlays(source.workspace, source.name))
 
     async def close(self) -> None:
         """Close every source."""

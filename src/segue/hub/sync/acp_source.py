@@ -1,5 +1,4 @@
-"""The sessions that another agent keeps, as it lists them itself: seen among ours, and taken in
-when somebody opens one."""
+"""The sessions that another ACP agent lists; a session is imported when a client opens it."""
 
 from __future__ import annotations
 
@@ -22,90 +21,96 @@ if TYPE_CHECKING:
     from segue.agents.acp import AcpAgent, SessionInfo
     from segue.store.base import Store
 
-log = logging.getLogger("segue.others")
+log = logging.getLogger("segue.sync")
 
-FRESH_SECONDS = 5.0  # for which a list that the agent gave is good
-LIST_SECONDS = 20.0  # that the agent has to give one
-MOST_LISTS = 8  # of directories that are kept up with, those asked for last
-MOST_OWN = 1000  # of our own sessions with the agent that are looked at, the latest
+FRESH_SECONDS = 5.0  # after which the agent is asked for a list again
+LIST_TIMEOUT_SECONDS = 20.0
+MAX_DIRECTORY_LISTS = 8  # besides the requested one, the most recently requested
+MAX_STORED_SESSIONS = 1000  # with the agent, of which the native ids are known, the newest
 
 
-class OtherAgent(MemorySource):
-    """A source over one agent's own list."""
+class AcpSource(MemorySource):
+    """The sessions that one ACP agent lists."""
 
     def __init__(
         self, store: Store, agent: AcpAgent, ref: AgentRef, name: str, workspace: str
     ) -> None:
         super().__init__(workspace, name)
-        self._store = store
+        self._imports = store
         self._agent = agent
         self._ref = ref
         self._rows: dict[str, SessionInfo] = {}
-        self._lists: dict[str | None, dict[str, SessionInfo]] = {}  # by the directory asked for
-        self._looking = asyncio.Lock()
-        self._looked: dict[str | None, float] = {}
+        self._lists: dict[str | None, dict[str, SessionInfo]] = {}  # by directory; None is all
+        self._listed_at: dict[str | None, float] = {}
+        self._refresh_lock = asyncio.Lock()
 
     async def refresh(self, cwd: str | None = None) -> None:
-        async with self._looking:
-            await self._look_again(cwd)
-            rows = {id: row for found in self._lists.values() for id, row in found.items()}
+        async with self._refresh_lock:
+            await self._update_lists(cwd)
+            rows = {id: row for listed in self._lists.values() for id, row in listed.items()}
             for id in self._rows.keys() - rows.keys():
                 await self.delete(id)
             for id, row in rows.items():
-                await self._see(id, row)
+                await self._update_session(id, row)
             self._rows = rows
 
-    async def _look_again(self, cwd: str | None) -> None:
-        """At all, at a directory, and at those asked for before, for what is gone from there."""
-        asked = dict.fromkeys((None, cwd))  # some list all only if asked for each
-        earlier = [each for each in self._lists if each not in asked]
-        for each in earlier[:-MOST_LISTS]:
-            del self._lists[each], self._looked[each]
-        kept = {each: self._lists[each] for each in earlier[-MOST_LISTS:]}
-        self._lists = kept | {each: self._lists.get(each, {}) for each in asked}
-        answers = [await self._look(each) for each in asked]
-        if all(answers):  # who does not answer is not asked for the rest
-            for each in kept:
-                if not await self._look(each):
+    async def _update_lists(self, cwd: str | None) -> None:
+        """Update the list of all sessions, that of a directory, and those requested earlier.
+
+        The earlier ones show which sessions were deleted.
+        """
+        requested = dict.fromkeys((None, cwd))  # some agents list a session only by its directory
+        earlier = [directory for directory in self._lists if directory not in requested]
+        for directory in earlier[:-MAX_DIRECTORY_LISTS]:
+            del self._lists[directory], self._listed_at[directory]
+        kept = {directory: self._lists[directory] for directory in earlier[-MAX_DIRECTORY_LISTS:]}
+        self._lists = kept | {directory: self._lists.get(directory, {}) for directory in requested}
+        answered = [await self._update_list(directory) for directory in requested]
+        if all(answered):  # an agent that does not answer is not asked again
+            for directory in kept:
+                if not await self._update_list(directory):
                     return
 
-    async def _look(self, cwd: str | None) -> bool:
-        """Have a list that is good; False if the agent gave none."""
-        now = asyncio.get_running_loop().time
-        if now() - self._looked.get(cwd, float("-inf")) < FRESH_SECONDS:
+    async def _update_list(self, cwd: str | None) -> bool:
+        """Update one list unless it is fresh; return False if the agent did not answer."""
+        time = asyncio.get_running_loop().time
+        if time() - self._listed_at.get(cwd, float("-inf")) < FRESH_SECONDS:
             return True
         try:
-            async with asyncio.timeout(LIST_SECONDS):
-                rows = await self._listed(cwd)
+            async with asyncio.timeout(LIST_TIMEOUT_SECONDS):
+                rows = await self._request_list(cwd)
                 self._lists[cwd] = {self._agent.session_id_for(row.session_id): row for row in rows}
         except (SegueError, TimeoutError) as error:
             log.warning("%s did not list its sessions: %s", self.name, error or "no answer")
             return False
         finally:
-            self._looked[cwd] = now()
+            self._listed_at[cwd] = time()
         return True
 
-    async def _listed(self, cwd: str | None) -> list[SessionInfo]:
-        """What the agent lists, but for sessions that are ours under another id."""
-        mine = Query(
-            agent_id=program_id(self.workspace, self.name), archived="include", limit=MOST_OWN
+    async def _request_list(self, cwd: str | None) -> list[SessionInfo]:
+        """Return what the agent lists, without the sessions that are stored under another id."""
+        query = Query(
+            agent_id=program_id(self.workspace, self.name),
+            archived="include",
+            limit=MAX_STORED_SESSIONS,
         )
-        own = {
+        stored_ids = {
             self._agent.native_id(session): session.id
-            for session in await self._store.page(self.workspace, mine)
+            for session in await self._imports.page(self.workspace, query)
         }
         return [
             row
             for row in await self._agent.list_sessions(cwd)
-            if own.get(row.session_id) in (None, self._agent.session_id_for(row.session_id))
+            if stored_ids.get(row.session_id) in (None, self._agent.session_id_for(row.session_id))
         ]
 
-    async def _see(self, id: str, row: SessionInfo) -> None:
+    async def _update_session(self, id: str, row: SessionInfo) -> None:
+        """Create a session from its row, or replace it if the row changed."""
         if self._rows.get(id) == row:
             return
         if id in self._rows:
             await self.delete(id)
-        at = _time(row.updated_at)
+        at = _parse_time(row.updated_at)
         created = Created(
             cwd=row.cwd,
             real_cwd=real if (real := directories.real(row.cwd)) != row.cwd else None,
@@ -115,36 +120,36 @@ class OtherAgent(MemorySource):
         bodies: list[AnyBody] = [created]
         if row.title:
             bodies.append(InfoChanged(title=row.title, by="agent"))
-        await self.add(id, [Draft(body=body, at=at) for body in bodies])
+        await self.create(id, [Draft(body=body, at=at) for body in bodies])
 
     async def import_session(self, session: Session) -> Session:
-        """Copy a session into the store, where it goes on; from then on the copy is what counts."""
-        native = session.native_id or session.id
-        told = await self._agent.read_history(session, native)
+        """Copy a session into the store, where it continues, and return the copy."""
+        native_id = session.native_id or session.id
+        history = await self._agent.read_history(session, native_id)
         created = Created(
             cwd=session.cwd,
             real_cwd=session.real_cwd,
             origin=session.source,
-            native_id=native,
+            native_id=native_id,
             agent=self._ref,
         )
-        bodies: list[AnyBody] = [created, *told]
+        bodies: list[AnyBody] = [created, *history]
         if session.title is not None:
             bodies.append(InfoChanged(title=session.title, by="agent"))
-        bodies.append(ConfigChanged(options=self._agent.session_options(native, session.id)))
+        bodies.append(ConfigChanged(options=self._agent.session_options(native_id, session.id)))
         drafts = [Draft(body=body, at=session.active_at) for body in bodies]
         try:
-            return await self._store.create(self.workspace, session.id, drafts)
-        except Conflict:  # another process was quicker
-            return await self._store.get(self.workspace, session.id) or session
+            return await self._imports.create(self.workspace, session.id, drafts)
+        except Conflict:  # another process imported it a moment ago
+            return await self._imports.get(self.workspace, session.id) or session
 
 
-def _time(text: str | None) -> int:
-    """When a session was last active; some agents leave out the zone, or all of it."""
+def _parse_time(text: str | None) -> int:
+    """Return when a session was last active: UTC without a zone, now without a valid time."""
     try:
-        found = datetime.fromisoformat(text or "")
+        time = datetime.fromisoformat(text or "")
     except ValueError:
         return clock.now()
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return int(found.timestamp() * clock.SECOND)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return int(time.timestamp() * clock.SECOND)

@@ -142,12 +142,12 @@ class SessionAgents:
     async def register_agent(self, principal: Principal, name: str, spec: AgentSpec) -> Agent:
         """Build a program's agent; the sessions that it lists itself become a source."""
         from segue.agents.acp import AcpAgent
-        from segue.hub.sync.acp_source import OtherAgent
+        from segue.hub.sync.acp_source import AcpSource
 
         agent = await self.from_spec(principal, spec)
         if isinstance(agent, AcpAgent):
             ref = await self._records.program(principal.workspace, name, spec)
-            self._sources.add(OtherAgent(self._store, agent, ref, name, principal.workspace))
+            self._sources.add(AcpSource(self._store, agent, ref, name, principal.workspace))
         return agent
 
 

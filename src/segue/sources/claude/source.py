@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from segue.model.cursor import ChangePoint
 from segue.model.errors import NotFound, StoreCorrupt
 from segue.model.event import Event, InfoChanged
-from segue.model.query import Position, Query
+from segue.model.query import Position, Query, SearchHit
 from segue.model.search_text import Term
 from segue.model.session import Session, Thread
 from segue.sources.base import Edit, agent_id
@@ -247,7 +247,7 @@ class ClaudeSource:
                     yield path
 
     async def page(
-        self, query: Query, after: Position | None = None, backward: bool = False
+        self, query: Query, after: Position | None = None, *, backward: bool = False
     ) -> list[Session]:
         return await self._ask_current(
             lambda index: index_query.page(index, self.info, query, after, backward=backward)
@@ -266,18 +266,18 @@ class ClaudeSource:
         """Return the change point of the index as it is, without comparing files."""
         return self._ask(lambda index: index.change_point())
 
-    async def sweep(self, query: Query, mark: ChangePoint, after: str) -> list[Session]:
+    async def sweep(self, query: Query, since: ChangePoint, after: str) -> list[Session]:
         return await self._ask_current(
-            lambda index: index_query.sweep(index, self.info, query, mark, after)
+            lambda index: index_query.sweep(index, self.info, query, since, after)
         )
 
-    async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]:
+    async def ranked(self, query: Query) -> list[SearchHit]:
         await self.refresh()
         matches = await self._ask_current(
             lambda index: ranking.rank_sessions(index, self.info, query)
         )
         return [
-            (
+            SearchHit(
                 match.session,
                 self._session_reader.read_event(match.session, match.position),
                 match.score,
@@ -304,7 +304,7 @@ class ClaudeSource:
             lambda index: index_query.occurrences(index, id, terms, before, limit)
         )
 
-    async def overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
+    async def apply_overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
         self._overlay = {id: dict(patch) for id, patch in patches.items() if patch}
         if self._ask(lambda index: index.overlay()) != self._overlay:
             from segue.sources.index.writer import write_index
