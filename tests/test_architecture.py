@@ -54,7 +54,7 @@ KNOWN_LARGE_PACKAGES: set[str] = set()
 # What every interface may import, apart from its own modules. The CLI may import `server` too.
 INTERFACES_MAY_IMPORT = ("hub", "model", "render", "acp", "http", "agents.base", "factory.open_hub")
 KNOWN_INTERFACE_IMPORTS = {
-    "acp": {"agents.mcp", "factory.memory_hub"},
+    "acp": set(),
     "cli": {
         "agents.model.models",
         "agents.model.settings",
@@ -70,7 +70,6 @@ KNOWN_INTERFACE_IMPORTS = {
         "sources.claude.format.safe_io",
     },
     "python": {
-        "agents.mcp",
         "agents.model.conversation",
         "agents.model.settings",
         "agents.permission",

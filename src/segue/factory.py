@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from segue.hub import Hub
     from segue.sources.base import Progress, Source
+    from segue.store.base import Store
 
 SOURCES = "SEGUE_SOURCES"
 GITHUB = "https://github.com/"
@@ -31,19 +32,12 @@ def data_dir(environ: Mapping[str, str] = os.environ, platform: str = sys.platfo
     return (Path(share) if os.path.isabs(share) else home / ".local" / "share") / "segue"
 
 
-def memory_hub(**options: Any) -> Hub:
-    """A hub whose sessions live for as long as this process."""
-    from segue.hub import Hub
-    from segue.store.memory import MemoryStore
-
-    return Hub(MemoryStore(), data_dir(), **options)
-
-
 async def open_hub(
     directory: str | os.PathLike[str] | None = None,
     database_url: str | None = None,
     *,
     sources: str | Sequence[Source] | None = None,
+    in_memory: bool = False,
     lasting: bool = False,
     progress: Progress | None = None,
     **options: Any,
@@ -53,7 +47,8 @@ async def open_hub(
     Without arguments: the default data directory, or `SEGUE_DATABASE_URL` where that is set.
     `sources` are other tools' sessions to show with segue's own: names of the source registry with
     commas between, `"none"`, or Source objects. By default `SEGUE_SOURCES` names them, else all
-    with the embedded store, and none with a database that others share. A `lasting` hub also opens
+    with the embedded store, and none with a database that others share. With `in_memory`, the
+    sessions end with this process, and no database is opened. A `lasting` hub also opens
     sources whose tools are first used later, which costs a moment at the start. `progress` is
     called with the bytes that a long reading has read and has to read. `options` are those of
     `Hub`: `agent_registry`, `clone` … `SEGUE_CLONE` has URL prefixes with spaces between.
@@ -62,13 +57,20 @@ async def open_hub(
     from segue.store import open_store
 
     where = data_dir() if directory is None else Path(directory).expanduser().absolute()
-    url = database_url or os.environ.get("SEGUE_DATABASE_URL") or None
+    url = None if in_memory else database_url or os.environ.get("SEGUE_DATABASE_URL") or None
     options.setdefault("clone", os.environ.get("SEGUE_CLONE", GITHUB).split())
     if sources is None:
         sources = os.environ.get(SOURCES) or default_sources(url)
     if isinstance(sources, str):
         sources = _open_sources(sources, where, progress, unused=lasting)
-    return Hub(await open_store(where, url), where, sources=sources, database_url=url, **options)
+    store = _memory_store() if in_memory else await open_store(where, url)
+    return Hub(store, where, sources=sources, database_url=url, **options)
+
+
+def _memory_store() -> Store:
+    from segue.store.memory import MemoryStore
+
+    return MemoryStore()
 
 
 def default_sources(database_url: str | None) -> str:

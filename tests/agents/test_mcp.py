@@ -41,8 +41,8 @@ def stdio() -> StdioMcpServer:
 
 async def test_the_model_calls_a_tool_of_the_clients_server(setup: ModelSetup) -> None:
     async with setup:
-        servers, failures = await McpServers.connect([stdio()], str(setup.cwd), local=True)
-        assert failures == {}
+        servers = await McpServers.connect([stdio()], str(setup.cwd), local=True)
+        assert servers.failures == {}
         session = await setup.session()
         await setup.hub.turns.lease(LOCAL, session.id, tools=servers)
         setup.add_scripts([Use("adder__add", {"a": 2, "b": 40})])
@@ -120,10 +120,10 @@ async def test_a_server_program_of_a_remote_caller_runs_in_a_sandbox_or_not_at_a
     inside.mkdir()
     monkeypatch.setattr("segue.agents.mcp.CONNECT_SECONDS", 1.0)
     if sandbox.backend(isolated=True) is not None:
-        _, failures = await McpServers.connect([bash], str(inside), local=False)
+        failures = (await McpServers.connect([bash], str(inside), local=False)).failures
         assert set(failures) == {"b"} and not (tmp_path / "out").exists()
     monkeypatch.setattr(sandbox, "backend", lambda *, isolated: None)
-    _, failures = await McpServers.connect([bash], str(inside), local=False)
+    failures = (await McpServers.connect([bash], str(inside), local=False)).failures
     assert "only its local user" in failures["b"] and not (tmp_path / "out").exists()
-    _, failures = await McpServers.connect([bash], str(inside), local=True)
+    await McpServers.connect([bash], str(inside), local=True)
     assert (tmp_path / "out").exists()

@@ -159,6 +159,19 @@ class Tools(Protocol):
         ...
 
 
+class ConnectedTools(Tools, Protocol):
+    """MCP servers that stay connected until they are closed."""
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Return the reason for each server that could not be connected, by its name."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
 class McpTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that a connected MCP server offers."""
 

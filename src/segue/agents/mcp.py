@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from segue.acp.wire import HttpMcpServer, McpServer, StdioMcpServer
+from segue.acp.wire import HttpMcpServer, StdioMcpServer
 from segue.model.content import Audio, Block, Image, Resource, ResourceLink, Text, as_content
 from segue.model.event import ToolResult
 
@@ -25,39 +25,44 @@ if TYPE_CHECKING:
     import httpx2
     from mcp import Client
 
+McpServerConfig = StdioMcpServer | HttpMcpServer
+
 CONNECT_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
 MAX_TOOLS = 1000
 
 
 class McpServers:
-    """The MCP servers of one session."""
+    """The MCP servers of one session.
+
+    `failures` has the reason for each server that could not be connected, by its name. A reason of
+    the type `TokenRequired` means that the server accepted none of the tokens.
+    """
 
     def __init__(self) -> None:
+        self.failures: dict[str, str] = {}
         self._connections: dict[str, _Connection] = {}
 
     @classmethod
     async def connect(
         cls,
-        servers: Sequence[McpServer],
+        servers: Sequence[McpServerConfig],
         cwd: str,
         *,
         local: bool,
         private: bool = False,
         keyring: Keyring | None = None,
-    ) -> tuple[McpServers, dict[str, str]]:
-        """Connect to servers, and return them with the failures: a reason by server name.
+    ) -> McpServers:
+        """Connect to servers.
 
         `local` is true for the local user; `private` permits private addresses to other callers;
-        `keyring` has the tokens for servers. A reason of the type `TokenRequired` means that the
-        server accepted none of the tokens.
+        `keyring` has the tokens for servers.
         """
         self = cls()
         connections = {
             server.name: _Connection(server, cwd, local=local, private=private, keyring=keyring)
             for server in servers
         }
-        failures: dict[str, str] = {}
         try:
             reasons = await asyncio.gather(
                 *(connection.open() for connection in connections.values())
@@ -69,11 +74,11 @@ class McpServers:
             if reason is None:
                 self._connections[name] = connection
             else:
-                failures[name] = reason
-        return self, failures
+                self.failures[name] = reason
+        return self
 
     @classmethod
-    def unconnected(cls, servers: Sequence[McpServer], cwd: str) -> McpServers:
+    def unconnected(cls, servers: Sequence[McpServerConfig], cwd: str) -> McpServers:
         """Return servers without connecting them, for an agent that connects them itself."""
         self = cls()
         self._connections = {
@@ -90,7 +95,7 @@ class McpServers:
     def servers(self) -> Sequence[str]:
         return tuple(self._connections)
 
-    def configs(self) -> Sequence[McpServer]:
+    def configs(self) -> Sequence[McpServerConfig]:
         """Return the configuration of each server."""
         return [connection.server for connection in self._connections.values()]
 
@@ -126,7 +131,7 @@ class _Connection:
 
     def __init__(
         self,
-        server: McpServer,
+        server: McpServerConfig,
         cwd: str,
         *,
         local: bool,

@@ -75,14 +75,14 @@ class ModelAgents:
         from segue.agents.mcp import McpServers, TokenRequired
 
         allow_private = bool(settings.config.get("web.private"))
-        servers, failures = await McpServers.connect(
+        servers = await McpServers.connect(
             settings.servers,
             turn.cwd,
             local=turn.local,
             private=allow_private,
             keyring=turn.keyring(private=allow_private),
         )
-        for name, reason in failures.items():
+        for name, reason in servers.failures.items():
             kind = "authentication" if isinstance(reason, TokenRequired) else "connection"
             await turn.emit(
                 Failed(
@@ -92,7 +92,7 @@ class ModelAgents:
                     server=name,
                 )
             )
-        if not failures:
+        if not servers.failures:
             self._servers[session_id] = (settings, turn.local, servers)
         return servers
 

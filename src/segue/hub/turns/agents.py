@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from segue.agents.base import Agent, HasOptions, OwnsSessions, Tools
+from segue.agents.base import Agent, ConnectedTools, HasOptions, OwnsSessions, Tools
 from segue.agents.registry import AgentRegistry
 from segue.hub.access.config import Config
 from segue.hub.resources.records import Records
@@ -21,6 +22,9 @@ from segue.model.session import Session
 from segue.sources import registry as source_registry
 from segue.sources.base import SourceDefinition
 from segue.store.base import Lease, Store
+
+if TYPE_CHECKING:
+    from segue.agents.mcp import McpServerConfig
 
 AgentSpec = dict[str, Any]
 
@@ -114,12 +118,28 @@ class SessionAgents:
             return False
         return _is_enabled(definition, await self._config.all(principal.workspace))
 
-    async def connects_mcp(self, session: Session, agent: Agent | None = None) -> bool:
-        """Return whether a session's agent, or `agent`, connects to MCP servers itself."""
-        try:
-            return isinstance(agent or await self.for_session(session), OwnsSessions)
-        except NoAgent:
-            return False
+    async def connect_mcp(
+        self,
+        principal: Principal,
+        servers: Sequence[McpServerConfig],
+        cwd: str,
+        session: Session | None = None,
+        agent: Agent | None = None,
+    ) -> ConnectedTools | None:
+        """Connect to the MCP servers of a session, or return None if it has none.
+
+        They are listed, not connected, if the agent of `session`, or `agent`, does that itself.
+        """
+        if not servers:
+            return None
+        from segue.agents.mcp import McpServers
+
+        if agent is None and session is not None:
+            with contextlib.suppress(NoAgent):
+                agent = await self.for_session(session)
+        if isinstance(agent, OwnsSessions):
+            return McpServers.unconnected(servers, cwd)
+        return await McpServers.connect(servers, cwd, local=principal.local)
 
     async def set_option(
         self,

@@ -32,7 +32,7 @@ from .permissions import PermissionRequests
 from .versions.policy import VersionPolicy
 
 if TYPE_CHECKING:
-    from segue.agents.mcp import McpServers
+    from segue.agents.base import ConnectedTools
     from segue.hub.turns.engine import SessionLease
 
 log = logging.getLogger("segue.acp")
@@ -83,7 +83,7 @@ class AttachedSession:
         self._calls: dict[str, ToolCall] = {}  # of the current turn
         self._client_requests: set[asyncio.Task[Any]] = set()  # that agents sent to the client
         self.lease: SessionLease | None = None
-        self.mcp_servers: McpServers | None = None
+        self.mcp_servers: ConnectedTools | None = None
         self.id = session.id
 
     # Opening.

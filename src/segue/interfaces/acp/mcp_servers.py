@@ -1,19 +1,15 @@
-"""Read and connect the MCP servers that a client passes when it opens a session."""
+"""Read the MCP servers that a client passes when it opens a session."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
-
-if TYPE_CHECKING:
-    from segue.agents.mcp import McpServers
 
 _SERVER_TYPES: dict[Any, type[wire.StdioMcpServer | wire.HttpMcpServer]] = {
     "stdio": wire.StdioMcpServer,
@@ -52,40 +48,3 @@ def _parse_server(server: dict[str, Any], default_transport: str | None) -> wire
     if isinstance(parsed, wire.StdioMcpServer) and not os.path.isabs(parsed.command):
         raise RpcError(INVALID_PARAMS, f"the command of {parsed.name!r} must be an absolute path")
     return parsed
-
-
-class ConnectedServers:
-    """Connected servers. The end of the `async with` block closes them unless `detach` was called.
-
-    `failures` has the error of each server that could not be connected, by name.
-    """
-
-    def __init__(self, servers: McpServers | None, failures: dict[str, str]) -> None:
-        self.servers = servers
-        self.failures = failures
-        self._detached = False
-
-    def detach(self) -> McpServers | None:
-        """Return the servers, which the caller closes from now on."""
-        self._detached = True
-        return self.servers
-
-    async def __aenter__(self) -> ConnectedServers:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self.servers is not None and not self._detached:
-            await self.servers.close()
-
-
-async def connect_servers(
-    servers: Sequence[wire.McpServer], cwd: str, *, local: bool, agent_connects: bool = False
-) -> ConnectedServers:
-    """Connect the servers, unless the agent connects them itself."""
-    if not servers:
-        return ConnectedServers(None, {})
-    from segue.agents.mcp import McpServers
-
-    if agent_connects:
-        return ConnectedServers(McpServers.unconnected(servers, cwd), {})
-    return ConnectedServers(*await McpServers.connect(servers, cwd, local=local))

@@ -125,9 +125,9 @@ def serve_acp(
     kind = f"program:{agent_name}"
 
     async def open_own_hub() -> Hub:
-        from segue.factory import memory_hub, open_hub
+        from segue.factory import open_hub
 
-        hub = await open_hub(data_dir, sources="none") if persist == "store" else memory_hub()
+        hub = await open_hub(data_dir, sources="none", in_memory=persist != "store")
         hub.agent_registry.register(kind, lambda spec: agent)
         return hub
 

@@ -15,7 +15,6 @@ from segue.store.base import Store
 
 if TYPE_CHECKING:
     from segue.acp.wire import McpServer
-    from segue.agents.mcp import McpServers
 
 # A hub, a store, a database URL, a data directory, or None for the default data directory.
 StoreLocation = Hub | Store | str | os.PathLike[str] | None
@@ -35,16 +34,12 @@ class HubHandle:
 
         Returns the reason for each server that could not be connected, by its name.
         """
-        failures: dict[str, str] = {}
-        tools: McpServers | None = None
-        if servers:
-            from segue.agents.mcp import McpServers
-
-            tools, failures = await McpServers.connect(servers, session.cwd, local=True)
+        tools = await self.hub.agents.connect_mcp(LOCAL, servers, session.cwd)
+        if tools is not None:
             self._resources.push_async_callback(tools.close)
         hold = await self.hub.turns.lease(LOCAL, session.id, tools=tools)
         self._resources.push_async_callback(hold.close)
-        return failures
+        return {} if tools is None else dict(tools.failures)
 
     async def close(self) -> None:
         """Release the session and its MCP servers, and close the hub if we opened it."""

@@ -6,11 +6,10 @@ import logging
 import os
 
 from segue.acp.rpc import Connection
-from segue.agents.base import Agent
+from segue.agents.base import Agent, ConnectedTools
 from segue.hub import Hub
 from segue.interfaces.acp.attached_session import AttachedSession
 from segue.interfaces.acp.attached_sessions import AttachedSessions
-from segue.interfaces.acp.mcp_servers import ConnectedServers
 from segue.interfaces.acp.versions.policy import VersionPolicy
 from segue.model.errors import ReadOnly
 from segue.model.principal import Principal
@@ -54,7 +53,7 @@ class SessionAttacher:
         self,
         attached_session: AttachedSession,
         session: Session,
-        mcp_servers: ConnectedServers,
+        mcp_servers: ConnectedTools | None,
         *,
         created: bool = False,
     ) -> None:
@@ -65,19 +64,23 @@ class SessionAttacher:
         await self._send_warnings(attached_session, session, mcp_servers)
         try:
             attached_session.lease = await self._hub.turns.lease(
-                self._principal, session.id, agent=self._agent, tools=mcp_servers.servers
+                self._principal, session.id, agent=self._agent, tools=mcp_servers
             )
         except ReadOnly:
             log.info("session %s is read-only and cannot be prompted", session.id)
-        attached_session.mcp_servers = mcp_servers.detach()
+        attached_session.mcp_servers = mcp_servers
         attached_session.start(created=created)
         self._attached.add(attached_session)
 
     async def _send_warnings(
-        self, attached_session: AttachedSession, session: Session, mcp_servers: ConnectedServers
+        self,
+        attached_session: AttachedSession,
+        session: Session,
+        mcp_servers: ConnectedTools | None,
     ) -> None:
         """Report problems that do not prevent the session from being opened."""
-        for name, error in mcp_servers.failures.items():
+        failures = {} if mcp_servers is None else mcp_servers.failures
+        for name, error in failures.items():
             log.warning("MCP server %s: %s", name, error)
             title = f"The MCP server {name} could not be connected"
             await attached_session.send_warning(title, error)

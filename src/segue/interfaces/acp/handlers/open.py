@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
-from segue.agents.base import OwnsSessions
+from segue.agents.base import ConnectedTools, OwnsSessions
 from segue.hub import Hub
 from segue.hub.sessions import directories
 from segue.interfaces.acp.attached_sessions import AttachedSessions
 from segue.interfaces.acp.capabilities import AgentProfile
-from segue.interfaces.acp.mcp_servers import ConnectedServers, connect_servers, parse_servers
+from segue.interfaces.acp.mcp_servers import parse_servers
 from segue.interfaces.acp.served_agent import ServedAgent
 from segue.interfaces.acp.versions.policy import VersionPolicy
 from segue.model.errors import Conflict, ReadOnly
@@ -52,10 +54,10 @@ class OpenHandlers:
         """Answer `session/new`."""
         roots, servers = self._check_setup(request)
         await self._access.purge_expired()
-        async with await self._connect(servers, request.cwd) as connected:
-            session = await self._create(request.cwd, roots, connected)
+        async with self._connect(servers, request.cwd) as mcp_servers:
+            session = await self._create(request.cwd, roots, mcp_servers)
             attached_session = self._attacher.prepare(session)
-            await self._attacher.attach(attached_session, session, connected, created=True)
+            await self._attacher.attach(attached_session, session, mcp_servers, created=True)
         return self._policy.setup_response(session, session_id=session.id)
 
     async def fork(self, request: wire.SetupRequest) -> Any:
@@ -66,7 +68,7 @@ class OpenHandlers:
         roots, servers = self._check_setup(request)
         parent = await self._access.sync_and_get(request.session_id)
         await self._hub.sync.import_if_listed_only(self._principal, parent.id)
-        async with await self._connect(servers, request.cwd, parent) as connected:
+        async with self._connect(servers, request.cwd, parent) as mcp_servers:
             fork = await self._hub.editor.fork(
                 self._principal, parent.id, cwd=request.cwd, origin="acp", in_store=True
             )
@@ -74,7 +76,7 @@ class OpenHandlers:
                 change = ConfigChanged(roots=roots)
                 fork = await self._hub.editor.configure(self._principal, fork.id, change)
             attached_session = self._attacher.prepare(fork)
-            await self._attacher.attach(attached_session, fork, connected, created=True)
+            await self._attacher.attach(attached_session, fork, mcp_servers, created=True)
         return self._policy.setup_response(fork, session_id=fork.id)
 
     async def load(self, request: wire.SetupRequest) -> Any:
@@ -115,19 +117,26 @@ class OpenHandlers:
         roots = tuple(dict.fromkeys(paths))
         return roots, parse_servers(request.mcp_servers, self._policy.default_mcp_transport)
 
+    @asynccontextmanager
     async def _connect(
         self, servers: list[wire.McpServer], cwd: str, session: Session | None = None
-    ) -> ConnectedServers:
-        """Connect the MCP servers of a new session, or of an existing one."""
-        agent_connects = isinstance(self._agent, OwnsSessions)
-        if servers and session is not None:
-            agent_connects = await self._hub.agents.connects_mcp(session, self._agent)
-        return await connect_servers(
-            servers, cwd, local=self._principal.local, agent_connects=agent_connects
+    ) -> AsyncIterator[ConnectedTools | None]:
+        """Connect the MCP servers of a new session, or of an existing one.
+
+        They are closed if the block fails; otherwise the attached session closes them.
+        """
+        mcp_servers = await self._hub.agents.connect_mcp(
+            self._principal, servers, cwd, session, self._agent
         )
+        try:
+            yield mcp_servers
+        except BaseException:
+            if mcp_servers is not None:
+                await mcp_servers.close()
+            raise
 
     async def _create(
-        self, cwd: str, roots: tuple[str, ...], connected: ConnectedServers
+        self, cwd: str, roots: tuple[str, ...], mcp_servers: ConnectedTools | None
     ) -> Session:
         """Create a session, also in the served agent if that has its own sessions."""
         settings: dict[str, Any] = {
@@ -138,7 +147,7 @@ class OpenHandlers:
         }
         if not isinstance(self._agent, OwnsSessions):
             return await self._hub.editor.create(self._principal, **settings)
-        native = await self._agent.start_session(cwd, roots, connected.servers)
+        native = await self._agent.start_session(cwd, roots, mcp_servers)
         settings["native_id"] = native.native_id
         try:
             session = await self._hub.editor.create(self._principal, id=native.id, **settings)
@@ -170,8 +179,8 @@ class OpenHandlers:
                 await attached_session.replay()
             if replay or self._policy.always_sends_state:
                 await attached_session.send_opened()
-            async with await self._connect(servers, session.cwd, session) as connected:
-                await self._attacher.attach(attached_session, session, connected)
+            async with self._connect(servers, session.cwd, session) as mcp_servers:
+                await self._attacher.attach(attached_session, session, mcp_servers)
         return session
 
     async def _set_roots(self, session: Session, roots: tuple[str, ...]) -> Session:
