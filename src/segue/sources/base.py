@@ -23,15 +23,17 @@ from collections.abc import (
     Sequence,
 )
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from segue.model import ids
-from segue.model.checkpoint import Checkpoint
 from segue.model.cursor import ChangePoint
 from segue.model.event import AgentRef, AnyBody, Draft, Event, InfoChanged
 from segue.model.query import Position, Query, SearchHit
 from segue.model.search_text import Term
-from segue.model.session import Session, Thread
+from segue.model.session import Checkpoint, Session, Thread
+
+if TYPE_CHECKING:
+    from segue.model.source_command import SourceCommands
 
 # `trash` can be undone, `delete` is permanent.
 Edit = Literal["title", "tag", "archive", "trash", "delete", "fork"]
@@ -365,4 +367,8 @@ class SourceDefinition(Protocol):
 
         `local` says that the reader uses this machine, whose variables are then named.
         """
+        ...
+
+    def commands(self) -> SourceCommands | None:
+        """Return the commands of `segue NAME`, which maintain the tool's files; None if none."""
         ...

@@ -15,14 +15,13 @@ import msgspec
 from msgspec.structs import replace
 
 from segue.model import ids, projection
-from segue.model.checkpoint import Checkpoint
 from segue.model.cursor import ChangePoint
 from segue.model.event import Body, Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
 from segue.model.query import Position, Query, SearchHit
 from segue.model.record import Record
 from segue.model.search_text import Term
-from segue.model.session import Session, SessionState
+from segue.model.session import Checkpoint, Session, SessionState
 
 EventDecider = Callable[[Session], Drafts]
 InboxKind = Literal["prompt", "cancel", "answer", "result"]

@@ -17,14 +17,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from segue.model import clock, codec, errors, event, projection, search_text
-from segue.model.checkpoint import Checkpoint
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
 from segue.model.query import Position, Query, SearchHit, matches, position
 from segue.model.record import Record
 from segue.model.search_text import Term
-from segue.model.session import Session, SessionState, decode_session
+from segue.model.session import Checkpoint, Session, SessionState, decode_session
 
 from .base import (
     MAX_SEQ,

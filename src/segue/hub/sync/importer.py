@@ -14,11 +14,10 @@ from msgspec.structs import replace
 from segue.event_loop import is_loop_running, run_in_thread
 from segue.hub.resources.records import Records
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
-from segue.model.checkpoint import Checkpoint
 from segue.model.errors import Busy, Conflict, NotFound, SegueError, Unauthorized
 from segue.model.event import Draft, Drafts, Event, InfoChanged, ModelCalled, Usage
 from segue.model.principal import Principal
-from segue.model.session import Session
+from segue.model.session import Checkpoint, Session
 from segue.sources import registry
 from segue.sources.base import (
     ListsOnly,

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from segue.model import clock, codec, errors, event, projection, search_text
-from segue.model.checkpoint import Checkpoint
 from segue.model.event import Draft, Drafts, Event
-from segue.model.session import Session, decode_session
+from segue.model.session import Checkpoint, Session, decode_session
 from segue.store.base import (
     MAX_SEQ,
     TYPES_THAT_KEEP_IDS,

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
-from segue.model.checkpoint import Checkpoint
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
 from segue.model.query import Position, Query, SearchHit
 from segue.model.record import Record
 from segue.model.search_text import Term
-from segue.model.session import Session, SessionState
+from segue.model.session import Checkpoint, Session, SessionState
 from segue.store.base import EventDecider, InboxItem, InboxKind, Lease, Signal, Store
 
 from .connection import Database

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from segue.model import clock, codec, errors, search_text
-from segue.model.checkpoint import Checkpoint
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Event
 from segue.model.principal import ApiKey
 from segue.model.query import Position, Query, SearchHit
 from segue.model.record import Record
 from segue.model.search_text import Term
-from segue.model.session import Session, SessionState, decode_session
+from segue.model.session import Checkpoint, Session, SessionState, decode_session
 from segue.store import query_sql
 from segue.store.base import MAX_SEQ, InboxItem, Lease
 from segue.store.query_sql import Condition, PageSpec

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from segue.model import codec, errors, event, projection
-from segue.model.checkpoint import Checkpoint
 from segue.model.event import Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
 from segue.model.record import Record
-from segue.model.session import Session, decode_session
+from segue.model.session import Checkpoint, Session, decode_session
 from segue.store.base import (
     MAX_SEQ,
     EventDecider,

@@ -6,8 +6,8 @@ import pytest
 
 from segue.hub.turns.end_turn import fork_tail_events
 from segue.model import errors, ids
-from segue.model.checkpoint import Checkpoint
 from segue.model.event import Created, Draft, ForkPoint
+from segue.model.session import Checkpoint
 from segue.store.base import Store
 
 from .harness import HERE, THERE, Contract, OpenStore, add, anyway, make, user

@@ -14,10 +14,9 @@ from msgspec.structs import replace
 
 from segue.event_loop import run_in_thread
 from segue.model import clock, ids
-from segue.model.checkpoint import Checkpoint
 from segue.model.errors import Conflict, InvalidInput, NotFound, StoreError
 from segue.model.event import AgentRef, AnyBody, Created, Draft, Event, Foreign, InfoChanged
-from segue.model.session import Session, Thread
+from segue.model.session import Checkpoint, Session, Thread
 from segue.sources.base import (
     Batch,
     FindEvent,
