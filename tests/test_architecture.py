@@ -59,15 +59,9 @@ KNOWN_INTERFACE_IMPORTS = {
         "agents.model.models",
         "agents.model.settings",
         "agents.registry",
-        "claude",
         "event_loop",
         "factory.data_dir",
         "interfaces.acp",
-        "sources.claude.exchange.event_codec",
-        "sources.claude.sdk.locate",
-        "sources.claude.format.paths",
-        "sources.claude.format.processes",
-        "sources.claude.format.safe_io",
     },
     "python": {
         "agents.model.conversation",
@@ -90,8 +84,6 @@ KNOWN_INTERFACE_IMPORTS = {
 
 # Modules of the core and of interfaces that know Claude Code by name.
 KNOWN_TO_NAME_CLAUDE = {
-    "interfaces/cli/command_list.py",  # `segue claude` is a command
-    "interfaces/cli/commands/claude.py",  # and this is it
     "interfaces/python/functions.py",
     "interfaces/python/hooks.py",
     "interfaces/python/messages.py",

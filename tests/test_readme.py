@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from segue.interfaces.cli.command_list import MODULES
+from segue.interfaces.cli.command_list import sections
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
+COMMANDS = {name for names in sections().values() for name in names}
 PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
@@ -65,10 +66,10 @@ def test_each_program_of_the_docs_runs_as_it_stands(program: str, tmp_path: Path
 def test_each_command_exists() -> None:
     shells = "".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
     named = set(re.findall(r"^segue ([a-z]+)", shells, re.MULTILINE))
-    assert named and named <= set(MODULES)
+    assert named and named <= COMMANDS
     options = set(re.findall(r"(?<=\s)(--[a-z-]+)", README)) - {"--full"}
     helps = ""
-    for command in sorted(MODULES):
+    for command in sorted(COMMANDS):
         words = [command, *{"keys": ["create"], "sessions": ["list"]}.get(command, [])]
         done = subprocess.run(
             [sys.executable, "-m", "segue", *words, "--help"], capture_output=True, text=True

@@ -49,8 +49,6 @@ def pin_session(session_id: str, directory: str | None = None, *, days: int = 36
     The cleanup goes by the age of the file, so a pin sets its time to the future, and a pinned
     session is first in lists. The next prompt resets that time: pin the session again.
     """
-    if days <= 0:
-        raise ValueError("days must be positive")
     return pin.pin_session(ClaudeHome.current(), _find_transcript(session_id, directory), days)
 
 

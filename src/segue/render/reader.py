@@ -1,4 +1,4 @@
-"""What render needs to read sessions; the hub's services provide it."""
+"""How render reads sessions: from the hub's services, or from a list of events."""
 
 from __future__ import annotations
 
@@ -37,3 +37,43 @@ class EventReader(Protocol):
     ) -> AsyncIterator[Event]:
         """Read the events of one thread; their seqs are unrelated to the session's."""
         ...
+
+
+class ConversationReader:
+    """The events of one conversation, as render reads them. Subagents are not part of it."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = events
+
+    async def events(
+        self,
+        principal: Principal,
+        id: str,
+        /,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        types: Sequence[str] = (),
+        limit: int = 1000,
+        backward: bool = False,
+    ) -> Sequence[Event]:
+        """Return events with `after < seq < before`, oldest first, whichever end is read."""
+        events = [
+            event
+            for event in self._events
+            if event.seq > after
+            and (before is None or event.seq < before)
+            and (not types or event.type in types)
+        ]
+        return events[-limit:] if backward else events[:limit]
+
+    async def threads(self, principal: Principal, id: str, /) -> Sequence[Thread]:
+        """Return no threads."""
+        return []
+
+    async def thread_events(
+        self, principal: Principal, id: str, thread: str, /
+    ) -> AsyncIterator[Event]:
+        """Read no events."""
+        return
+        yield

@@ -24,6 +24,11 @@ def session_argument(command: F) -> F:
     return click.argument("session", shell_complete=_complete_session)(command)
 
 
+def optional_session_argument(command: F) -> F:
+    """Add the argument SESSION, which may be left out."""
+    return click.argument("session", required=False, shell_complete=_complete_session)(command)
+
+
 def session_arguments(command: F) -> F:
     """Add the argument SESSIONS: one or more of them."""
     argument = click.argument("sessions", nargs=-1, required=True, shell_complete=_complete_session)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-SECTIONS = {
+from segue.hub.sync import tools
+
+_SECTIONS = {
     "Find and read": {
         "list": "commands.list",
         "search": "commands.list",
@@ -30,7 +32,6 @@ SECTIONS = {
         "export": "commands.exchange",
         "import": "commands.exchange",
         "sources": "commands.list",
-        "claude": "commands.claude",
     },
     "Browser, server and editors": {
         "open": "commands.serve",
@@ -51,8 +52,9 @@ SECTIONS = {
         "skills": "api.command",
     },
 }
-MODULES = {name: module for section in SECTIONS.values() for name, module in section.items()}
-API_COMMANDS = frozenset(SECTIONS["REST API"])
+_SOURCES_SECTION = "Import and export"  # where the commands of sources are listed
+MODULES = {name: module for section in _SECTIONS.values() for name, module in section.items()}
+API_COMMANDS = frozenset(_SECTIONS["REST API"])
 
 # What other programs call a command: "did you mean" suggests ours.
 SYNONYMS = {
@@ -76,3 +78,10 @@ SYNONYMS = {
     "view": "show",
     "web": "open",
 }
+
+
+def sections() -> dict[str, list[str]]:
+    """Return the names of all commands by section, with the sources that have commands."""
+    names = {title: list(modules) for title, modules in _SECTIONS.items()}
+    names[_SOURCES_SECTION] += [tool.name for tool in tools.all_tools() if tool.commands()]
+    return names

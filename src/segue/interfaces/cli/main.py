@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from segue import __version__
+from segue.hub.sync import tools
 from segue.model.errors import SegueError, StoreError, StoreLocked
 
-from .command_list import API_COMMANDS, MODULES, SECTIONS, SYNONYMS
+from .command_list import API_COMMANDS, MODULES, SYNONYMS, sections
+from .group import Group
 from .target import target_options
 
 if TYPE_CHECKING:
@@ -30,52 +32,20 @@ _NO_PAGER = "--no-pager"
 _TARGET_OPTIONS = ("--data-dir", "--workspace", "--database-url", "--sources")
 
 
-class Group(click.Group):
-    """A group whose help shows the whole first sentence of each command."""
-
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        self.format_section(context, formatter, "Commands", self.list_commands(context))
-
-    def format_section(
-        self, context: click.Context, formatter: click.HelpFormatter, title: str, names: list[str]
-    ) -> None:
-        width = max(map(len, self.list_commands(context)))
-        commands = [(name.ljust(width), self.get_command(context, name)) for name in names]
-        rows = [(name, command.get_short_help_str(200)) for name, command in commands if command]
-        with formatter.section(title):
-            formatter.write_dl(rows)
-
-    def invoke(self, context: click.Context) -> Any:
-        try:
-            return super().invoke(context)
-        except click.UsageError as error:
-            name = context.invoked_subcommand
-            command = self.get_command(context, name) if name else None
-            # click leaves the context out if an option has no value.
-            if error.ctx is None and command is not None:
-                error.ctx = click.Context(command, parent=context, info_name=name)
-            raise
-
-
 class _LazyGroup(Group):
     """The top-level group, which imports a command's module when the command is used."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(MODULES)
+        return [name for names in sections().values() for name in names]
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, modules in SECTIONS.items():
-            self.format_section(context, formatter, title, list(modules))
+        for title, names in sections().items():
+            self.format_section(context, formatter, title, names)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         # The vendor's command line calls `sessions events` `beta:sessions:events`.
         first, *inner_names = name.removeprefix("beta:").split(":")
-        if first not in MODULES:
-            return None
-        from importlib import import_module
-
-        module = import_module(f".{MODULES[first]}", __package__)
-        command: click.Command | None = getattr(module, f"{first}_command")
+        command = _load_command(first)
         for inner_name in inner_names:
             if not isinstance(command, click.Group):
                 return None
@@ -104,7 +74,9 @@ class _LazyGroup(Group):
             from difflib import get_close_matches
 
             synonym = SYNONYMS.get(name)
-            suggestions = [synonym] if synonym else get_close_matches(name, MODULES, 1)
+            suggestions = (
+                [synonym] if synonym else get_close_matches(name, self.list_commands(context), 1)
+            )
             hint = f" Did you mean {suggestions[0]!r}?" if suggestions else ""
             raise click.UsageError(f"Unknown command {name!r}.{hint}", error.ctx) from None
 
@@ -117,11 +89,27 @@ class _LazyGroup(Group):
             sys.exit(1)
 
 
+def _load_command(name: str) -> click.Command | None:
+    """Import and return a top-level command; None if there is none with this name."""
+    if name in MODULES:
+        from importlib import import_module
+
+        module = import_module(f".{MODULES[name]}", __package__)
+        command: click.Command = getattr(module, f"{name}_command")
+        return command
+    tool = tools.find_tool(name)
+    if tool is None:
+        return None
+    from .commands.source import command_group
+
+    return command_group(tool)
+
+
 def _move_command_first(args: list[str]) -> list[str]:
     """Return the arguments with options that precede the command moved behind its name."""
     if not args or not args[0].startswith("--") or args[0] in ("--help", "--version"):
         return args
-    index, names = 0, frozenset(MODULES)
+    index, names = 0, frozenset([*MODULES, *tools.names()])
     while index < len(args) and args[index].partition("=")[0] in (*_TARGET_OPTIONS, _NO_PAGER):
         index += 1 if "=" in args[index] or args[index] == _NO_PAGER else 2
     if index < len(args) and args[index].startswith("--"):

@@ -13,6 +13,7 @@ from .format.paths import SOURCE, ClaudeHome
 
 if TYPE_CHECKING:
     from segue.model.session import Session
+    from segue.model.source_command import SourceCommands
     from segue.sources.base import Progress, Source, Transcripts
 
 
@@ -63,6 +64,12 @@ class ClaudeDefinition:
             (self.program, "--resume", session.native_id or session.id),
             {"CLAUDE_CONFIG_DIR": home} if home else {},
         )
+
+    def commands(self) -> SourceCommands | None:
+        """Return the commands that maintain Claude Code's files."""
+        from .commands import COMMANDS
+
+        return COMMANDS
 
 
 DEFINITION = ClaudeDefinition()

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from segue.interfaces.cli.main import Group
+from segue.interfaces.cli.group import Group
 from segue.interfaces.cli.target import Target, target_options
 
 from . import help

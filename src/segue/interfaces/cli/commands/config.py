@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from segue.hub import Hub
 from segue.hub.access.config import SETTINGS
-from segue.interfaces.cli.main import Group
+from segue.interfaces.cli.group import Group
 from segue.interfaces.cli.output.formats import format_option, write_rows
 from segue.interfaces.cli.output.pager import pager_option, show_text
 from segue.interfaces.cli.output.tables import terminal_columns

@@ -6,7 +6,7 @@ import click
 
 from segue.hub import Hub
 from segue.interfaces.cli.durations import DurationType
-from segue.interfaces.cli.main import Group
+from segue.interfaces.cli.group import Group
 from segue.interfaces.cli.output.formats import format_option, write_rows, write_value
 from segue.interfaces.cli.output.output_fields import key_fields
 from segue.interfaces.cli.output.text import one_line

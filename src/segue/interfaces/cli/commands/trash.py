@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from segue.interfaces.cli.main import Group
+from segue.interfaces.cli.group import Group
 from segue.interfaces.cli.output.formats import format_option
 from segue.interfaces.cli.output.pager import pager_option
 from segue.interfaces.cli.output.progress import with_progress_bar

@@ -20,8 +20,11 @@ def pin_session(
     """Protect a session for some days. Return the end of the protection in milliseconds.
 
     The cleanup goes by the modification time of the file, so that is what changes: it is set to
-    the future if `days` exceeds what the cleanup grants anyway.
+    the future if `days` exceeds what the cleanup grants anyway. Raise ValueError if `days` is not
+    positive.
     """
+    if days <= 0:
+        raise ValueError("days must be positive")
     now = time.time() if now is None else now
     granted = cleanup_days(home)
     modified = now + max(0, days - granted) * _DAY_SECONDS
