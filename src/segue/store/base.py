@@ -169,7 +169,10 @@ class Store(Protocol):
         limit: int = 1000,
         backward: bool = False,
     ) -> list[Event]:
-        """Return events with `after < seq < before`, of these types and times, in order."""
+        """Return events with `after < seq < before`, of these types and times, in order.
+
+        These are the first `limit` events, or with `backward` the last.
+        """
 
     async def locate(self, workspace: str, id: str, event_id: str) -> int | None:
         """Return the seq of an event, None if the session does not have it."""

@@ -1,4 +1,4 @@
-"""For those who write a store of their own: the suite that ours pass. Needs pytest.
+"""Contract suites for authors of stores and sources. They need pytest.
 
 from segue.testing import StoreContract
 
@@ -8,13 +8,16 @@ class TestMyStore(StoreContract):
         async def open():
             return await MyStore.open(tmp_path / "store")
         return open
+
+docs/sources.md shows the same for `SourceContract`.
 """
 
 import pytest
 
-# Before the import, so that a failed assertion in there says what was compared.
-pytest.register_assert_rewrite("segue.testing.store_contract")
+# Before the imports, so that a failed assertion shows the compared values.
+pytest.register_assert_rewrite("segue.testing.store_contract", "segue.testing.source_contract")
 
+from .source_contract import SourceContract, ToolSessions  # noqa: E402
 from .store_contract import OpenStore, StoreContract  # noqa: E402
 
-__all__ = ["OpenStore", "StoreContract"]
+__all__ = ["OpenStore", "SourceContract", "StoreContract", "ToolSessions"]
