@@ -47,12 +47,15 @@ def parse_number(text: str, error: str) -> int:
     return int(text)
 
 
+Handler = Callable[["WebRequest"], Awaitable[Response]]
+
+
 class Endpoint(NamedTuple):
     """One method on one path. `public` paths need no sign-in."""
 
     method: str
     path: str
-    handler: Callable[[WebRequest], Awaitable[Response]]
+    handler: Handler
     public: bool = False
     max_form_bytes: int = MAX_FORM_BYTES
 

@@ -6,6 +6,19 @@ from . import live, static
 from .pages import actions, agents, dashboard, exports, home, listing, login, shares, transcript
 from .request import MAX_PROMPT_FORM_BYTES, Endpoint
 
+SHARE_LINK = "/shared/{workspace}/{id}/{secret}"
+
+# What both the user of a session and the readers of its share link get, by the path below either.
+SESSION_PARTS = {
+    "/chunks": transcript.chunks,
+    "/turns": transcript.turns,
+    "/agents": agents.matches,
+    "/agent/{thread}/whole/{seq}": agents.full_text,
+    "/agent/{thread}/blob/{seq}/{index}": agents.blob,
+    "/whole/{seq}": transcript.full_text,
+    "/blob/{seq}/{index}": transcript.blob,
+}
+
 ROUTES = [
     Endpoint("GET", "/static/{version}/{name}", static.file, public=True),
     Endpoint("GET", "/favicon.ico", static.icon, public=True),
@@ -19,18 +32,10 @@ ROUTES = [
     Endpoint("GET", "/dashboard", dashboard.page),
     Endpoint("POST", "/new", actions.new),
     Endpoint("GET", "/s/{id}", transcript.page),
-    Endpoint("GET", "/s/{id}/chunks", transcript.chunks),
-    Endpoint("GET", "/s/{id}/turns", transcript.turns),
-    Endpoint("GET", "/s/{id}/agents", agents.matches),
-    Endpoint("GET", "/s/{id}/agent/{thread}", agents.page),
-    Endpoint("GET", "/s/{id}/agent/{thread}/whole/{seq}", agents.full_text),
-    Endpoint("GET", "/s/{id}/agent/{thread}/blob/{seq}/{index}", agents.blob),
-    Endpoint("GET", "/s/{id}/whole/{seq}", transcript.full_text),
-    Endpoint("GET", "/s/{id}/blob/{seq}/{index}", transcript.blob),
     Endpoint("GET", "/s/{id}/export.{format}", exports.export),
     Endpoint("GET", "/s/{id}/share", shares.page),
-    Endpoint("POST", "/s/{id}/share", shares.share),
-    Endpoint("POST", "/s/{id}/unshare", shares.unshare),
+    Endpoint("POST", "/s/{id}/share", actions.share),
+    Endpoint("POST", "/s/{id}/unshare", actions.unshare),
     Endpoint("POST", "/s/{id}/prompt", actions.prompt, max_form_bytes=MAX_PROMPT_FORM_BYTES),
     Endpoint("POST", "/s/{id}/continue", actions.continue_here),
     Endpoint("POST", "/s/{id}/cancel", actions.cancel),
@@ -42,29 +47,21 @@ ROUTES = [
     Endpoint("POST", "/s/{id}/delete", actions.delete),
     Endpoint("POST", "/s/{id}/restore", actions.restore),
     Endpoint("POST", "/s/{id}/fork", actions.fork),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}", shares.shared, public=True),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/chunks", shares.chunks, public=True),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/live", shares.stream, public=True),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/turns", shares.turns, public=True),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agents", shares.agent_matches, public=True),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agent/{thread}", shares.agent, public=True),
+    Endpoint("GET", "/s/{id}/agent/{thread}", transcript.for_user(agents.page)),
+    Endpoint("GET", SHARE_LINK, shares.for_readers(shares.shared), public=True),
+    Endpoint("GET", f"{SHARE_LINK}/live", shares.for_readers(shares.stream), public=True),
     Endpoint(
         "GET",
-        "/shared/{workspace}/{id}/{secret}/agent/{thread}/whole/{seq}",
-        shares.agent_full_text,
+        f"{SHARE_LINK}/agent/{{thread}}",
+        shares.for_readers(agents.shared_page),
         public=True,
     ),
-    Endpoint(
-        "GET",
-        "/shared/{workspace}/{id}/{secret}/agent/{thread}/blob/{seq}/{index}",
-        shares.agent_blob,
-        public=True,
+    *(
+        Endpoint("GET", f"/s/{{id}}{path}", transcript.for_user(handler))
+        for path, handler in SESSION_PARTS.items()
     ),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/whole/{seq}", shares.full_text, public=True),
-    Endpoint(
-        "GET",
-        "/shared/{workspace}/{id}/{secret}/blob/{seq}/{index}",
-        shares.blob,
-        public=True,
+    *(
+        Endpoint("GET", f"{SHARE_LINK}{path}", shares.for_readers(handler), public=True)
+        for path, handler in SESSION_PARTS.items()
     ),
 ]

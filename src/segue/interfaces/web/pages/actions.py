@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from starlette.responses import Response
 
-from segue.interfaces.web.request import WebRequest, parse_number
+from segue.hub import Hub
+from segue.interfaces.web.request import Handler, WebRequest, parse_number
 from segue.model.content import Block, Image, Text
 from segue.model.errors import InvalidInput
 from segue.model.event import Event, StatusChanged
+from segue.model.principal import Principal
 from segue.model.session import Session
 from segue.render.templates import PICTURES
+
+# Takes the hub, the caller and the id of a session.
+EditSession = Callable[[Hub, Principal, str], Awaitable[object]]
 
 MAX_PICTURE_BYTES = 5 * 2**20  # models accept no more
 ANSWER_WAIT_SECONDS = 2.0  # how long a page without a script waits for the agent
@@ -42,13 +48,6 @@ async def prompt(request: WebRequest) -> Response:
         raise InvalidInput("the message is empty; write a text or attach a picture")
     turn = await request.hub.turns.submit(request.principal, session.id, content)
     return request.redirect(await _page_after_turn(request, session, turn), turn)
-
-
-async def continue_here(request: WebRequest) -> Response:
-    """POST /s/{id}/continue: import a session that another tool owns, to prompt it here."""
-    session = await request.session()
-    await request.hub.turns.prepare_for_prompt(request.principal, session.id)
-    return request.redirect(f"/s/{session.id}")
 
 
 async def cancel(request: WebRequest) -> Response:
@@ -82,32 +81,24 @@ async def tag(request: WebRequest) -> Response:
     return request.redirect(f"/s/{session.id}")
 
 
-async def archive(request: WebRequest) -> Response:
-    """POST /s/{id}/archive"""
-    session = await request.session()
-    await request.hub.editor.archive(request.principal, session.id)
-    return request.redirect(f"/s/{session.id}")
+def edit_handler(edit: EditSession, page: str = "/s/{id}") -> Handler:
+    """Return a handler that edits the session in the path, and redirects to a page."""
+
+    async def handle(request: WebRequest) -> Response:
+        session = await request.session()
+        await edit(request.hub, request.principal, session.id)
+        return request.redirect(page.format(id=session.id))
+
+    return handle
 
 
-async def unarchive(request: WebRequest) -> Response:
-    """POST /s/{id}/unarchive"""
-    session = await request.session()
-    await request.hub.editor.unarchive(request.principal, session.id)
-    return request.redirect(f"/s/{session.id}")
-
-
-async def delete(request: WebRequest) -> Response:
-    """POST /s/{id}/delete: move the session to the trash."""
-    session = await request.session()
-    await request.hub.editor.trash(request.principal, session.id)
-    return request.redirect(f"/?deleted={session.id}")
-
-
-async def restore(request: WebRequest) -> Response:
-    """POST /s/{id}/restore: move the session out of the trash."""
-    session = await request.session()
-    await request.hub.editor.restore(request.principal, session.id)
-    return request.redirect(f"/s/{session.id}")
+archive = edit_handler(lambda hub, *session: hub.editor.archive(*session))
+unarchive = edit_handler(lambda hub, *session: hub.editor.unarchive(*session))
+delete = edit_handler(lambda hub, *session: hub.editor.trash(*session), "/?deleted={id}")
+restore = edit_handler(lambda hub, *session: hub.editor.restore(*session))
+continue_here = edit_handler(lambda hub, *session: hub.turns.prepare_for_prompt(*session))
+share = edit_handler(lambda hub, *session: hub.shares.share(*session), "/s/{id}/share")
+unshare = edit_handler(lambda hub, *session: hub.shares.revoke(*session), "/s/{id}/share")
 
 
 async def fork(request: WebRequest) -> Response:

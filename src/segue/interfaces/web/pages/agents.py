@@ -39,54 +39,35 @@ class EventWindow(NamedTuple):
     later: int | None
 
 
-async def page(request: WebRequest) -> Response:
+async def page(request: WebRequest, view: SessionView) -> Response:
     """GET /s/{id}/agent/{thread}: a page of an agent's events; for our script, a fragment."""
-    values = await _page_values(request, await transcript.requested_view(request))
+    values = await _page_values(request, view)
     if request.http.headers.get("x-segue") == "aside":
         return await asyncio.to_thread(_render_beginning, values)
-    if request.from_script:
-        return await asyncio.to_thread(request.render_page, "agent.html", **values)
-    sidebar = await listing.sidebar(request, await listing.filters_of(request))
-    return await asyncio.to_thread(
-        request.render_page, "app.html", inner="agent.html", **sidebar, **values
-    )
+    template, values = await listing.with_sidebar(request, "agent.html", values)
+    return await asyncio.to_thread(request.render_page, template, **values)
 
 
 async def shared_page(request: WebRequest, view: SessionView) -> Response:
-    """Return a page of an agent's events to a reader of a shared session."""
+    """GET {link}/agent/{thread}: the same page for a reader of the session's share link."""
     values = await _page_values(request, view)
     if request.from_script:
         return await asyncio.to_thread(_render_beginning, values)
     return await asyncio.to_thread(request.render_page, "shared_agent.html", **values)
 
 
-async def full_text(request: WebRequest) -> Response:
-    """GET /s/{id}/agent/{thread}/whole/{seq}: the full text of an event."""
-    return await full_text_in(request, await transcript.requested_view(request))
-
-
-async def full_text_in(request: WebRequest, view: SessionView) -> Response:
-    """Return the full text of an agent's event."""
+async def full_text(request: WebRequest, view: SessionView) -> Response:
+    """GET {session}/agent/{thread}/whole/{seq}: the full text of an agent's event."""
     return transcript.event_text(view.session, await _read_event(request, view))
 
 
-async def blob(request: WebRequest) -> Response:
-    """GET /s/{id}/agent/{thread}/blob/{seq}/{index}: a picture or a file in an event."""
-    return await blob_in(request, await transcript.requested_view(request))
-
-
-async def blob_in(request: WebRequest, view: SessionView) -> Response:
-    """Return a picture or a file in an agent's event."""
+async def blob(request: WebRequest, view: SessionView) -> Response:
+    """GET {session}/agent/{thread}/blob/{seq}/{index}: a picture or a file in an agent's event."""
     return transcript.event_blob(await _read_event(request, view), request.path_number("index"))
 
 
-async def matches(request: WebRequest) -> Response:
-    """GET /s/{id}/agents: the events of the session's agents that match a search."""
-    return await matches_in(request, await transcript.requested_view(request))
-
-
-async def matches_in(request: WebRequest, view: SessionView) -> Response:
-    """Return links to the events of a session's agents that match `q`."""
+async def matches(request: WebRequest, view: SessionView) -> Response:
+    """GET {session}/agents: links to the events of the session's agents that match `q`."""
     query = request.param("q")
     if not search_text.terms(query):
         return HTMLResponse("")

@@ -57,10 +57,8 @@ async def page(request: WebRequest) -> Response:
             ("Tokens by project", "Project", _name_projects(_bars(_by_project(stats.projects)))),
         ],
     }
-    if request.from_script:
-        return request.render_page("dashboard.html", **values)
-    sidebar = await listing.sidebar(request, await listing.filters_of(request))
-    return request.render_page("app.html", inner="dashboard.html", **sidebar, **values)
+    template, values = await listing.with_sidebar(request, "dashboard.html", values)
+    return request.render_page(template, **values)
 
 
 def _days(messages_by_day: Mapping[int, int], first: int, last: int) -> list[Day]:

@@ -14,14 +14,11 @@ from . import listing
 
 async def home(request: WebRequest) -> Response:
     """GET /: the list, with an undo button for the session that was deleted last."""
-    filters = await listing.filters_of(request)
     if request.http.headers.get("x-segue") == "list":
-        return request.render_page("sessions.html", **await listing.sidebar(request, filters))
+        return request.render_page("sessions.html", **await listing.sidebar(request))
     notice = await _undo_notice(request)
-    if request.from_script:
-        return request.render_page("welcome.html", notice=notice)
-    sidebar = await listing.sidebar(request, filters)
-    return request.render_page("app.html", inner="welcome.html", notice=notice, **sidebar)
+    template, values = await listing.with_sidebar(request, "welcome.html", {"notice": notice})
+    return request.render_page(template, **values)
 
 
 async def _undo_notice(request: WebRequest) -> str:

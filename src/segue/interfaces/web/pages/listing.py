@@ -138,8 +138,21 @@ async def agent_names(request: WebRequest, agents: Iterable[str]) -> dict[str, s
     return await request.hub.records.agent_names(request.principal.workspace, agents)
 
 
-async def sidebar(request: WebRequest, filters: Filters) -> dict[str, Any]:
+async def with_sidebar(
+    request: WebRequest, template: str, values: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Return the template of a page and its values, with the session list next to it.
+
+    Our script has the list already, so it gets the page's own template and values.
+    """
+    if request.from_script:
+        return template, values
+    return "app.html", {"inner": template, **await sidebar(request), **values}
+
+
+async def sidebar(request: WebRequest) -> dict[str, Any]:
     """Return what the sidebar's template needs."""
+    filters = await filters_of(request)
     agent = filters["agent"]
     return {
         "session_list": await read_list(request, filters, request.param("cursor") or None),

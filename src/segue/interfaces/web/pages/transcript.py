@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from starlette.responses import HTMLResponse, Response
 
 from segue.interfaces.web import rows, templates
-from segue.interfaces.web.request import WebRequest
+from segue.interfaces.web.request import Handler, WebRequest
 from segue.model import search_text
 from segue.model.content import Audio, Block, Image, Resource, plain_text
 from segue.model.errors import NotFound
@@ -34,6 +34,9 @@ from segue.render.relative_paths import with_relative_paths
 from segue.render.templates import PICTURES
 
 from . import listing
+
+# A handler for a session as its user or the reader of a share link sees it.
+ViewHandler = Callable[[WebRequest, SessionView], Awaitable[Response]]
 
 CHUNKS_AROUND = 2  # on either side of a linked message
 MAX_LAST_CHUNKS = 6  # at the end of a session, if no message is linked
@@ -122,19 +125,21 @@ async def page(request: WebRequest) -> Response:
         "answer_expected": (session.turn or request.param("sent")) and not session.open_asks,
         "queued": await queued_messages(request, view) if session.turn else (),
     }
-    if request.from_script:
-        return request.render_page("session.html", **values)
-    sidebar = await listing.sidebar(request, await listing.filters_of(request))
-    return request.render_page("app.html", inner="session.html", **sidebar, **values)
+    template, values = await listing.with_sidebar(request, "session.html", values)
+    return request.render_page(template, **values)
 
 
-async def chunks(request: WebRequest) -> Response:
-    """GET /s/{id}/chunks: the chunks `first` to `last`, for a page that is scrolled."""
-    return await render_requested_chunks(request, await requested_view(request))
+def for_user(handler: ViewHandler) -> Handler:
+    """Return a handler that answers with the session of the signed-in user."""
+
+    async def handle(request: WebRequest) -> Response:
+        return await handler(request, await requested_view(request))
+
+    return handle
 
 
-async def render_requested_chunks(request: WebRequest, view: SessionView) -> Response:
-    """Return the chunks `first` to `last` of a session, at most MAX_CHUNKS of them."""
+async def chunks(request: WebRequest, view: SessionView) -> Response:
+    """GET {session}/chunks: the chunks `first` to `last`, at most MAX_CHUNKS of them."""
     session = view.session
     first = request.number_param("first") or 0
     last = min(first + MAX_CHUNKS - 1, max(first, request.number_param("last") or 0))
@@ -145,13 +150,8 @@ async def render_requested_chunks(request: WebRequest, view: SessionView) -> Res
     return HTMLResponse(await render_chunks(view, chunks))
 
 
-async def turns(request: WebRequest) -> Response:
-    """GET /s/{id}/turns: the prompts of a session, or the messages that match a search."""
-    return await render_turns(request, await requested_view(request))
-
-
-async def render_turns(request: WebRequest, view: SessionView) -> Response:
-    """Return links to the prompts of a session, or to the messages that match `q`."""
+async def turns(request: WebRequest, view: SessionView) -> Response:
+    """GET {session}/turns: links to the prompts, or to the messages that match `q`."""
     if search_text.terms(query := request.param("q")):
         return await _render_matches(request, view, query)
     after = request.number_param("after") or 0
@@ -189,10 +189,9 @@ async def _render_matches(request: WebRequest, view: SessionView, query: str) ->
     return HTMLResponse(str(html))
 
 
-async def full_text(request: WebRequest) -> Response:
-    """GET /s/{id}/whole/{seq}: the full text of an event that the page shows in part."""
-    session = await request.session()
-    return event_text(session, await _read_event(request, session))
+async def full_text(request: WebRequest, view: SessionView) -> Response:
+    """GET {session}/whole/{seq}: the full text of an event that the page shows in part."""
+    return event_text(view.session, await _read_event(request, view.session))
 
 
 def event_text(session: Session, event: Event) -> Response:
@@ -212,9 +211,9 @@ def _plain_text(*content: Block | None) -> str:
     return plain_text([block for block in content if block is not None])
 
 
-async def blob(request: WebRequest) -> Response:
-    """GET /s/{id}/blob/{seq}/{index}: a picture or a file in an event."""
-    event = await _read_event(request, await request.session())
+async def blob(request: WebRequest, view: SessionView) -> Response:
+    """GET {session}/blob/{seq}/{index}: a picture or a file in an event."""
+    event = await _read_event(request, view.session)
     return event_blob(event, request.path_number("index"))
 
 
