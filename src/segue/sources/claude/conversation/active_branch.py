@@ -12,11 +12,10 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from segue.sources.claude.events.parallel_calls import add_parallel_calls
-from segue.sources.claude.events.queued_prompts import drop_resent_prompts, waiting_prompts
-
 from .ancestry import SIDE_CONVERSATION, branch_to, is_main_message, is_message
 from .entry_table import META, MISSING, PROGRESS, ROOT, SYSTEM, EntryLookup, EntryTable
+from .parallel_calls import add_parallel_calls
+from .queued_prompts import drop_resent_prompts, waiting_prompts
 
 # States of an entry while circles are searched.
 _ON_PATH, _LEADS_TO_ROOT = 1, 2

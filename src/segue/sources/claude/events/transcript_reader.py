@@ -14,10 +14,10 @@ from typing import NamedTuple
 from segue.model.event import Event, ModelCalled
 from segue.sources.claude.conversation import active_branch, entry_table, tree
 from segue.sources.claude.conversation.ancestry import SIDE_CONVERSATION, branch_to
+from segue.sources.claude.conversation.parallel_calls import add_parallel_calls
 from segue.sources.claude.format import jsonl, safe_io
 from segue.sources.claude.format.jsonl import Entry
 
-from .parallel_calls import add_parallel_calls
 from .translator import CONTEXT_BYTES, CREATED_SEQ, Translator
 
 _BACKWARD_BYTES = 1 << 18  # that are read first when reading backwards

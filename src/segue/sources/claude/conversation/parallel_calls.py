@@ -11,8 +11,8 @@ from array import array
 from collections import defaultdict
 from collections.abc import Mapping
 
-from segue.sources.claude.conversation.ancestry import nearest_ancestor
-from segue.sources.claude.conversation.entry_table import (
+from .ancestry import nearest_ancestor
+from .entry_table import (
     ASSISTANT,
     MISSING,
     ROOT,

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from array import array
 
-from segue.sources.claude.conversation.ancestry import (
+from segue.sources.claude.format.jsonl import Entry
+
+from .ancestry import (
     SIDE_CONVERSATION,
     is_main_message,
     nearest_ancestor,
 )
-from segue.sources.claude.conversation.entry_table import (
+from .entry_table import (
     ASSISTANT,
     META,
     QUEUED,
@@ -22,7 +24,6 @@ from segue.sources.claude.conversation.entry_table import (
     EntryLookup,
     EntryTable,
 )
-from segue.sources.claude.format.jsonl import Entry
 
 
 def drop_resent_prompts(table: EntryTable, path: array[int], entry: EntryLookup) -> array[int]:
