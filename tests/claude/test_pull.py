@@ -11,12 +11,12 @@ import pytest
 
 from segue.model.event import Draft, Event, ModelCalled
 from segue.model.principal import LOCAL
+from segue.sources.base import NeedsFullImport
 from segue.sources.claude.exchange import pull
 from segue.sources.claude.exchange.bundle import TranscriptLines, read_bundle
 from segue.sources.claude.exchange.event_codec import drafts_from_lines, drop_used_ids
 from segue.sources.claude.exchange.pull import (
     CONTEXT_BYTES,
-    NeedsFullImport,
     SessionPosition,
     position_of,
     pull_appended,

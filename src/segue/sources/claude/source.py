@@ -7,13 +7,13 @@ appended is parsed. Events are read from the transcripts themselves.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from segue.event_loop import is_loop_running
 from segue.model.cursor import ChangePoint
 from segue.model.errors import NotFound, StoreCorrupt
 from segue.model.event import Event, InfoChanged
@@ -182,7 +182,7 @@ class ClaudeSource:
         index = self.index
         differences = self._ask(lambda index: self._differences(index, paths), index)
         changed = differences.changed
-        if sum(key.size for _, key in changed) <= _MAX_INLINE_BYTES or not _in_event_loop():
+        if sum(key.size for _, key in changed) <= _MAX_INLINE_BYTES or not is_loop_running():
             self._update(index, differences)
         else:
             import asyncio
@@ -436,15 +436,3 @@ def _check_complete(index: Index) -> None:
     """Raise IndexDamaged if written rows are missing, as after its log was deleted."""
     if not index.is_complete():
         raise IndexDamaged("it lacks what was written to it")
-
-
-def _in_event_loop() -> bool:
-    if "asyncio" not in sys.modules:  # importing it would take longer than most answers
-        return False
-    import asyncio
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

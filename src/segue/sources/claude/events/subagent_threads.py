@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from segue.model.event import AnyBody, Usage
 from segue.model.session import Thread
-from segue.sources.claude.format import safe_io, sidecar, subagents
+from segue.sources.claude.format import jsonl, safe_io, sidecar, subagents
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.index import transcript_summary
 from segue.sources.claude.index.summary import TranscriptSummary
@@ -98,25 +98,30 @@ def list_threads(path: str, summary: TranscriptSummary) -> list[Thread]:
     threads = []
     for id, file in find_transcripts(path, summary.started).items():
         metadata = subagents.read_metadata(file)
-        call, parent = subagents.parse_started_by(metadata)
         agent = summary.agents.get(id) or TranscriptSummary()
-        threads.append(
-            Thread(
-                id=id,
-                seq=summary.started.get(id) or summary.calls.get(call or ""),
-                parent=parent,
-                kind=_text(metadata, "agentType"),
-                title=_text(metadata, "description"),
-                created_at=agent.created_at,
-                active_at=agent.active_at,
-                usage=sum(agent.models.values(), Usage()),
-            )
-        )
+        threads.append(thread_from_summary(id, metadata, agent, summary))
     if summary.inline is not None:
         threads.append(Thread(id=INLINE_THREAD, seq=summary.inline))
-    return sorted(threads, key=lambda thread: (thread.seq or 0, thread.id))
+    return sorted(threads, key=start_order)
 
 
-def _text(metadata: Entry, name: str) -> str | None:
-    value = metadata.get(name)
-    return value if isinstance(value, str) and value else None
+def thread_from_summary(
+    id: str, metadata: Entry, agent: TranscriptSummary, session: TranscriptSummary
+) -> Thread:
+    """Return the thread of a subagent, from its metadata and the summaries of both transcripts."""
+    call, parent = subagents.parse_started_by(metadata)
+    return Thread(
+        id=id,
+        seq=session.started.get(id) or session.calls.get(call or ""),
+        parent=parent,
+        kind=jsonl.parse_text(metadata.get("agentType")),
+        title=jsonl.parse_text(metadata.get("description")),
+        created_at=agent.created_at,
+        active_at=agent.active_at,
+        usage=sum(agent.models.values(), Usage()),
+    )
+
+
+def start_order(thread: Thread) -> tuple[int, str]:
+    """Return the sort key that puts threads in the order of their start."""
+    return thread.seq or 0, thread.id

@@ -12,7 +12,6 @@ from segue.sources.claude.events.transcript_reader import active_offsets
 from segue.sources.claude.format import safe_io, sidecar, subagents
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import ClaudeHome, is_uuid, project_key
-from segue.sources.claude.index import transcript_summary
 
 from .transcript_line import (
     SUBAGENT_METADATA,
@@ -156,7 +155,7 @@ def _started_subagents(path: str, lines: Iterable[TranscriptLine]) -> list[str]:
 def started_subagents(lines: Iterable[TranscriptLine]) -> list[str]:
     """Return the ids of the subagents that tool results name."""
     entries = (entry for line in lines for entry in line.entries)
-    agents = (transcript_summary.subagent_id(entry) for entry in entries)
+    agents = (subagents.parse_agent_id(entry) for entry in entries)
     return list(dict.fromkeys(id for id in agents if id is not None))
 
 

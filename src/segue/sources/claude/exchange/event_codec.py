@@ -31,14 +31,14 @@ from segue.model.event import (
 )
 from segue.model.search_text import searchable_text
 from segue.model.session import Session
+from segue.sources.claude.events.blocks import DIALECT
 from segue.sources.claude.events.translator import Translator
 from segue.sources.claude.format import jsonl, sidecar
+from segue.sources.claude.format.facts import SessionFacts, facts_of_entries, fork_parent
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import is_uuid, project_key, resolve_directory
-from segue.sources.claude.format.prompt import parse_prompt
 
-from .jsonl_writer import DIALECT
-from .transcript_line import TranscriptLine, line_uuid, nonempty_text, relocated_cwd
+from .transcript_line import TranscriptLine, line_uuid
 
 _LINE_INFO = "kept"  # the key of the line information in an event's extra
 # The extra of an event that has no entry of its own.
@@ -59,18 +59,8 @@ def creation_drafts(
 
     `default_cwd` is its working directory if no line has one.
     """
-    cwd = new_cwd = branch = title = at = parent = None
-    is_sidechain: bool | None = None
-    for entry in _entries(lines):
-        if is_sidechain is None:
-            is_sidechain = entry.get("isSidechain") is True
-        cwd = cwd or nonempty_text(entry.get("cwd"))
-        new_cwd = relocated_cwd(entry) or new_cwd
-        at = jsonl.parse_timestamp(entry.get("timestamp")) if at is None else at
-        branch = nonempty_text(entry.get("gitBranch")) or branch
-        title = title or _title_from_prompt(entry)
-        parent = parent or _fork_parent(entry)
-    cwd = new_cwd or cwd or default_cwd
+    facts = facts_of_entries(_entries(lines))
+    cwd = facts.directory or default_cwd
     real_cwd = resolve_directory(cwd)
     created = Created(
         cwd=cwd,
@@ -78,37 +68,35 @@ def creation_drafts(
         origin=DIALECT,
         agent=agent,
         native_id=None if is_uuid(native_id) else native_id,
-        git_branch=branch,
-        fork=None if parent is None else ForkPoint(session=parent, seq=1),
+        git_branch=facts.git_branch,
+        fork=None if facts.forked_from is None else ForkPoint(session=facts.forked_from, seq=1),
         extra={DIALECT: {"project": project, "session": native_id}},
     )
-    bodies: list[AnyBody] = [created, *_title_changes(title)]
-    if is_sidechain:  # a subagent's own transcript, which lists leave out
+    bodies: list[AnyBody] = [created, *_title_changes(facts)]
+    if facts.is_sidechain:  # a subagent's own transcript, which lists leave out
         bodies.append(InfoChanged(archived=True, by="auto", extra=DERIVED))
-    return [Draft(body=body, at=at) for body in bodies]
+    return [Draft(body=body, at=facts.created_at) for body in bodies]
 
 
 def session_updates(
     session: Session, project: str, lines: Iterable[TranscriptLine]
 ) -> list[AnyBody]:
     """Return the changes of directory, git branch and title that further lines imply."""
-    new_cwd = project_cwd = branch = title = None
-    other_project = project_key(session.directory) != project
+    facts, cwd_of_project = SessionFacts(), None
+    is_other_project = project_key(session.directory) != project
     for entry in _entries(lines):
-        new_cwd = relocated_cwd(entry) or new_cwd
-        cwd = nonempty_text(entry.get("cwd")) if other_project and project_cwd is None else None
-        if cwd and project_key(cwd) == project:
-            project_cwd = cwd
-        branch = nonempty_text(entry.get("gitBranch")) or branch
-        if session.title is None:
-            title = title or _title_from_prompt(entry)
+        facts.learn_entry(entry)
+        if is_other_project and cwd_of_project is None:
+            cwd = jsonl.parse_text(entry.get("cwd"))
+            cwd_of_project = cwd if cwd and project_key(cwd) == project else None
+    cwd = facts.relocated_cwd or cwd_of_project
     changes: list[AnyBody] = []
-    if (cwd := new_cwd or project_cwd) and resolve_directory(cwd) != session.directory:
+    if cwd and resolve_directory(cwd) != session.directory:
         extra = {DIALECT: {**DERIVED[DIALECT], "project": project}}
         changes.append(ConfigChanged(cwd=resolve_directory(cwd), extra=extra))
-    if branch and branch != session.git_branch:
-        changes.append(ConfigChanged(git_branch=branch, extra=DERIVED))
-    return changes + _title_changes(title)
+    if facts.git_branch and facts.git_branch != session.git_branch:
+        changes.append(ConfigChanged(git_branch=facts.git_branch, extra=DERIVED))
+    return changes + (_title_changes(facts) if session.title is None else [])
 
 
 def drafts_from_lines(
@@ -242,30 +230,16 @@ def is_inherited(body: AnyBody) -> bool | None:
     if "more" in info:
         return None
     entry = info.get("entry") or (body.raw if isinstance(body, Foreign) else None)
-    return isinstance(entry, dict) and _fork_parent(entry) is not None
+    return isinstance(entry, dict) and fork_parent(entry) is not None
 
 
 def _entries(lines: Iterable[TranscriptLine]) -> Iterator[Entry]:
     return (entry for line in lines for entry in line.entries)
 
 
-def _title_from_prompt(entry: Entry) -> str | None:
-    """Return the title that an entry suggests, if it is a prompt."""
-    if entry.get("type") != "user" or entry.get("isMeta"):
-        return None
-    prompt = parse_prompt(entry.get("message"))
-    return prompt.text or prompt.command or None
-
-
-def _title_changes(title: str | None) -> list[AnyBody]:
+def _title_changes(facts: SessionFacts) -> list[AnyBody]:
+    title = facts.prompt
     return [] if title is None else [InfoChanged(title=title, by="auto", extra=DERIVED)]
-
-
-def _fork_parent(entry: Entry) -> str | None:
-    """Return the id of the session that an entry was copied from."""
-    origin = entry.get("forkedFrom")
-    id = nonempty_text(origin.get("sessionId")) if isinstance(origin, dict) else None
-    return id.lower() if id and is_uuid(id) else None
 
 
 # From events to lines.

@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from hashlib import blake2b
 
-from segue.model.event import AnyBody, Event, Foreign, ToolCall, ToolResult, Usage
+from segue.model.event import AnyBody, Event, Foreign
 from segue.model.session import Session, Thread
-from segue.sources.claude.events.translator import parse_usage
-from segue.sources.claude.format.jsonl import Entry
+from segue.sources.claude.events import subagent_threads, usage
+from segue.sources.claude.format.jsonl import Entry, parse_text
+from segue.sources.claude.format.subagents import agent_id_from_path
+from segue.sources.claude.index import transcript_summary
+from segue.sources.claude.index.summary import TranscriptSummary
 
 from .event_codec import is_deletion_marker, line_info, restore_line, subagent_events
-from .transcript_line import SUBAGENT_METADATA, TranscriptLine, nonempty_text
+from .transcript_line import SUBAGENT_METADATA, TranscriptLine
 from .transcript_writer import TranscriptWriter
 
 
@@ -74,7 +77,7 @@ def is_native_line(line: TranscriptLine, native_ids: Container[str]) -> bool:
 
     `native_ids` are the ids of stored events that were not imported.
     """
-    uuids = [nonempty_text(entry.get("uuid")) for entry in line.entries]
+    uuids = [parse_text(entry.get("uuid")) for entry in line.entries]
     return bool(uuids) and all(uuid and uuid.lower() in native_ids for uuid in uuids)
 
 
@@ -86,56 +89,35 @@ class SubagentThreads:
     """Collect the subagents whose transcripts a session's events carry."""
 
     def __init__(self) -> None:
-        self._call_seqs: dict[str, int] = {}  # by the tool call's id
-        self._start_seqs: dict[str, int] = {}  # by the subagent's id
-        self._metadata: dict[str, Entry] = {}  # from here on by the subagent's path
-        self._times: dict[str, tuple[int, int]] = {}  # of its first and last event
-        self._usage: dict[str, dict[str, Usage]] = {}  # of each response
+        self._session = TranscriptSummary()  # the calls that started subagents
+        self._subagents: dict[str, TranscriptSummary] = {}  # by the subagent's path
+        self._metadata: dict[str, Entry] = {}  # by the subagent's path
 
     def add_event(self, event: Event) -> None:
         """Add the next stored event."""
-        body = event.body
-        if isinstance(body, ToolCall):
-            self._call_seqs[body.call_id] = event.seq
-        elif isinstance(body, ToolResult):
-            result = ((line_info(event) or {}).get("entry") or {}).get("toolUseResult")
-            if isinstance(result, dict) and (agent := nonempty_text(result.get("agentId"))):
-                self._start_seqs[agent] = self._call_seqs.get(body.call_id, event.seq)
+        entry = (line_info(event) or {}).get("entry") or {}
+        transcript_summary.add_subagent(self._session, entry, event.body, event.seq)
         for _, path in subagent_events([event]):
-            if is_deletion_marker(body):
-                self._metadata.pop(path, None)
-                continue
-            self._times[path] = self._times.get(path, (event.at, 0))[0], event.at
-            self._add_entry(path, body)
+            if is_deletion_marker(event.body):
+                self._subagents.pop(path, None)
+            else:
+                self._add_entry(path, event.body)
 
     def _add_entry(self, path: str, body: AnyBody) -> None:
-        metadata = self._metadata.setdefault(path, {})
+        summary = self._subagents.setdefault(path, TranscriptSummary())
         if not isinstance(body, Foreign) or not isinstance(body.raw, dict):
             return
         if body.raw.get("type") == SUBAGENT_METADATA:
-            metadata.update(body.raw)
-        message = body.raw.get("message")
-        if isinstance(message, dict) and isinstance(message.get("usage"), dict):
-            response_id = str(message.get("id"))
-            self._usage.setdefault(path, {})[response_id] = parse_usage(message["usage"])
+            self._metadata[path] = body.raw
+        transcript_summary.add_entry(summary, body.raw)
+        usage.add_usage(summary, body.raw, inherited=False)
 
     def threads(self) -> dict[str, Thread]:
         """Return the threads by the paths of their transcripts, in the order of their start."""
-        threads = {path: self._thread(path) for path in self._metadata}
-        return dict(sorted(threads.items(), key=lambda item: (item[1].seq or 0, item[1].id)))
-
-    def _thread(self, path: str) -> Thread:
-        id = path.rpartition("/")[2].removeprefix("agent-")
-        metadata = self._metadata[path]
-        call_id = nonempty_text(metadata.get("toolUseId")) or ""
-        created_at, active_at = self._times[path]
-        return Thread(
-            id=id,
-            seq=self._start_seqs.get(id) or self._call_seqs.get(call_id),
-            parent=nonempty_text(metadata.get("parentAgentId")),
-            kind=nonempty_text(metadata.get("agentType")),
-            title=nonempty_text(metadata.get("description")),
-            created_at=created_at,
-            active_at=active_at,
-            usage=sum(self._usage.get(path, {}).values(), Usage()),
-        )
+        threads = {
+            path: subagent_threads.thread_from_summary(
+                agent_id_from_path(path), self._metadata.get(path, {}), summary, self._session
+            )
+            for path, summary in self._subagents.items()
+        }
+        return dict(sorted(threads.items(), key=lambda item: subagent_threads.start_order(item[1])))

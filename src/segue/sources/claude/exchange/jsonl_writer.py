@@ -43,9 +43,9 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.sources.claude.conversation.entry_table import KINDS
+from segue.sources.claude.events.blocks import DIALECT
 from segue.sources.claude.format.jsonl import Entry
 
-DIALECT = "claude"
 UNANSWERED = "The session ended before this call did."
 INTERRUPTED = "[Request interrupted by user]"
 _INVALID_NAME_CHARACTER = re.compile(r"[^a-zA-Z0-9_-]")

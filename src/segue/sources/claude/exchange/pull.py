@@ -28,6 +28,7 @@ import msgspec
 
 from segue.model import codec
 from segue.model.event import Draft
+from segue.sources.base import NeedsFullImport
 from segue.sources.claude.events.transcript_reader import active_offsets, is_complete_line
 from segue.sources.claude.events.translator import CONTEXT_BYTES
 from segue.sources.claude.format import safe_io, subagents
@@ -47,14 +48,6 @@ from .transcript_line import TranscriptLine, parse_line
 
 TAIL_BYTES = 1024  # before the position; their hash recognises the file
 MAX_APPENDED_BYTES = 64 << 20  # of one transcript, since they are held in memory
-
-
-class NeedsFullImport(Exception):
-    """A transcript does not continue at its position: compare the whole transcripts."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.reason = reason
 
 
 class TranscriptPosition(msgspec.Struct, frozen=True):
@@ -138,7 +131,7 @@ def pull_appended(path: str, position: SessionPosition) -> PulledLines:
     if appended.lines:
         transcripts[""] = appended
     subagent_positions = dict(position.subagents)
-    known = (subpath.rpartition("/")[2].removeprefix("agent-") for subpath in subagent_positions)
+    known = map(subagents.agent_id_from_path, subagent_positions)
     for subpath, file in subagent_files(path, [*known, *started_subagents(appended.lines)]).items():
         try:
             appended, new = _pull_subagent(file, subagent_positions.get(subpath))
@@ -215,17 +208,17 @@ def _check_continues(
     """Raise NeedsFullImport unless the file only grew since a position."""
     offset = position.offset
     if status.st_ino != position.inode:
-        raise NeedsFullImport(path, "another file has its name")
+        raise NeedsFullImport(f"{path}: another file has its name")
     if status.st_size < offset:
-        raise NeedsFullImport(path, "the file is shorter than before")
+        raise NeedsFullImport(f"{path}: the file is shorter than before")
     if status.st_size - offset > MAX_APPENDED_BYTES:
-        raise NeedsFullImport(path, f"more than {MAX_APPENDED_BYTES} bytes were appended")
+        raise NeedsFullImport(f"{path}: more than {MAX_APPENDED_BYTES} bytes were appended")
     tail = _read_tail(descriptor, offset)
     if _hash(tail) != position.tail_hash:
-        raise NeedsFullImport(path, "its imported part was rewritten")
+        raise NeedsFullImport(f"{path}: its imported part was rewritten")
     # An imported last line without a newline may have been half a line.
     if tail and not tail.endswith(b"\n") and os.pread(descriptor, 1, offset) not in (b"", b"\n"):
-        raise NeedsFullImport(path, "its last imported line was continued")
+        raise NeedsFullImport(f"{path}: its last imported line was continued")
 
 
 def _read_appended(descriptor: int, start: int) -> tuple[list[int], AppendedLines, int]:

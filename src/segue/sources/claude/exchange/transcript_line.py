@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from segue.model import codec
 from segue.sources.claude.format import jsonl
 from segue.sources.claude.format.jsonl import Entry
 
-# Types of entries: a session's project was moved; the content of a subagent's .meta.json file.
-RELOCATED = "relocated"
+# The type of the entry that holds the content of a subagent's .meta.json file.
 SUBAGENT_METADATA = "agent_metadata"
 
 
@@ -47,14 +46,4 @@ def is_subagent_metadata(line: TranscriptLine) -> bool:
 
 def line_uuid(line: TranscriptLine) -> str | None:
     """Return the uuid of a line with one entry, else None."""
-    return nonempty_text(line.entries[0].get("uuid")) if len(line.entries) == 1 else None
-
-
-def relocated_cwd(entry: Entry) -> str | None:
-    """Return the new working directory if an entry moves the session's project."""
-    return nonempty_text(entry.get("relocatedCwd")) if entry.get("type") == RELOCATED else None
-
-
-def nonempty_text(value: Any) -> str | None:
-    """Return a value that is a string with characters in it, else None."""
-    return value if isinstance(value, str) and value else None
+    return jsonl.parse_text(line.entries[0].get("uuid")) if len(line.entries) == 1 else None

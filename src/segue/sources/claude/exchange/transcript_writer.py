@@ -7,11 +7,14 @@ from typing import Any
 
 from segue.model.event import Event
 from segue.model.session import Session
+from segue.sources.claude.events.blocks import DIALECT
+from segue.sources.claude.format.facts import SessionFacts
+from segue.sources.claude.format.jsonl import parse_text
 from segue.sources.claude.format.paths import resolve_directory
 
 from .event_codec import line_info, native_session_id, restore_line
-from .jsonl_writer import DIALECT, EntryComposer
-from .transcript_line import RELOCATED, TranscriptLine, line_uuid, nonempty_text, relocated_cwd
+from .jsonl_writer import EntryComposer
+from .transcript_line import TranscriptLine, line_uuid
 
 
 class TranscriptWriter:
@@ -36,7 +39,7 @@ class TranscriptWriter:
             self._native_id, session.cwd, session.git_branch, resumable=resumable
         )
         self._directory = session.directory
-        self._first_cwd = self._relocated_cwd = ""  # according to the lines so far
+        self._facts = SessionFacts()  # of the lines so far
         self._pending: list[Event] = []  # events that were not imported
         # The uuid of an imported entry: that of the last entry composed after it.
         self._successors: dict[str, str] = {}
@@ -53,10 +56,10 @@ class TranscriptWriter:
         """Return the remaining lines, after the last event."""
         yield from self._flush_delayed()
         yield from self._flush_pending()
-        cwd = self._relocated_cwd or self._first_cwd
+        cwd = self._facts.directory
         if self._is_fork and cwd and resolve_directory(cwd) != self._directory:
             entry = {
-                "type": RELOCATED,
+                "type": "relocated",
                 "sessionId": self._native_id,
                 "relocatedCwd": self._directory,
             }
@@ -97,14 +100,13 @@ class TranscriptWriter:
             line = _with_session_id(line, self._native_id)
         for entry in line.entries:
             self._composer.continue_after(entry)
-            self._first_cwd = self._first_cwd or nonempty_text(entry.get("cwd")) or ""
-            self._relocated_cwd = relocated_cwd(entry) or self._relocated_cwd
+            self._facts.learn_entry(entry)
         return line
 
     def _with_new_uuids(self, line: TranscriptLine) -> TranscriptLine:
         """Return an inherited line with the uuids that its entries have in the fork."""
         (entry,) = line.entries
-        parent = nonempty_text(entry.get("parentUuid"))
+        parent = parse_text(entry.get("parentUuid"))
         if parent is not None and parent not in self._new_uuids:
             # The parent was composed for another fork in between.
             entry = {**entry, "parentUuid": self._composer.last_uuid}
@@ -143,7 +145,7 @@ def _replace_ids(value: Any, new_ids: Mapping[str, str]) -> Any:
 
 def _with_last_parent(line: TranscriptLine, successors: Mapping[str, str]) -> TranscriptLine:
     """Return a line whose parent is the last entry that was composed after its own parent."""
-    parent = nonempty_text(line.entries[0].get("parentUuid")) if len(line.entries) == 1 else None
+    parent = parse_text(line.entries[0].get("parentUuid")) if len(line.entries) == 1 else None
     if parent is None or parent not in successors:
         return line
     while parent in successors:

@@ -27,6 +27,7 @@ from segue.sources.base import (
 )
 from segue.sources.claude.events.translator import Translator
 from segue.sources.claude.format import safe_io
+from segue.sources.claude.format.facts import facts_of_entries
 from segue.sources.claude.format.paths import SOURCE, ClaudeHome, is_uuid
 from segue.sources.claude.sdk import locate
 
@@ -80,8 +81,6 @@ class ClaudeTranscripts:
         def read() -> pull.PulledLines:
             try:
                 return pull.pull_appended(checkpoint.path, position)
-            except pull.NeedsFullImport as error:
-                raise NeedsFullImport(str(error)) from None
             except safe_io.UnreadableFile:
                 raise NeedsFullImport(f"{checkpoint.path} was moved or deleted") from None
 
@@ -184,7 +183,7 @@ class ClaudeCopy:
         if event_codec.project_of(session) == self.bundle.project:
             return True
         entries = (entry for line in self.bundle.lines for entry in line.entries)
-        return bool(session.extra) and any(map(transcript_line.relocated_cwd, entries))
+        return bool(session.extra and facts_of_entries(entries).relocated_cwd)
 
     def compare(self, session: Session) -> ClaudeComparison:
         """Return a comparison with a stored copy."""

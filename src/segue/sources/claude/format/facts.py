@@ -6,12 +6,14 @@ of a transcript they read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 
 from . import jsonl
 from .jsonl import Entry
+from .paths import is_uuid
 from .prompt import parse_prompt, replace_lone_surrogates
 
 _PROGRAM_ENTRYPOINTS = frozenset({"sdk-cli", "sdk-ts", "sdk-py"})
@@ -50,6 +52,7 @@ class SessionFacts(msgspec.Struct, gc=False):
     cwd: str | None = None
     created_at: int | None = None
     git_branch: str | None = None
+    forked_from: str | None = None  # the parent session of a fork
     # The last value of each; an empty one was cleared.
     custom_title: str | None = None
     ai_title: str | None = None
@@ -125,6 +128,7 @@ class SessionFacts(msgspec.Struct, gc=False):
             entry.get("sessionKind"),
         )
         self.git_branch = clean_text(entry.get("gitBranch")) or self.git_branch
+        self.forked_from = fork_parent(entry) or self.forked_from
         kind = entry.get("type")
         if kind in ("user", "assistant"):
             self.continued_in = None  # it counts only if no message follows
@@ -134,6 +138,21 @@ class SessionFacts(msgspec.Struct, gc=False):
         elif isinstance(kind, str) and kind in LATEST_VALUES:
             field, fact = LATEST_VALUES[kind]
             self.learn_latest(fact, entry.get(field))
+
+
+def facts_of_entries(entries: Iterable[Entry]) -> SessionFacts:
+    """Return what some entries, in file order, say about their session."""
+    facts = SessionFacts()
+    for entry in entries:
+        facts.learn_entry(entry)
+    return facts
+
+
+def fork_parent(entry: Entry) -> str | None:
+    """Return the id of the session from which a fork copied this entry, or None."""
+    origin = entry.get("forkedFrom")
+    id = origin.get("sessionId") if isinstance(origin, dict) else None
+    return id.lower() if isinstance(id, str) and is_uuid(id) else None
 
 
 def clean_text(value: Any) -> str | None:

@@ -14,6 +14,7 @@ from . import jsonl, safe_io, sidecar
 from .jsonl import Entry
 
 AGENT_FILE_NAME = re.compile(r"agent-(.+)\.jsonl", re.S)
+_AGENT_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 _MAX_DEPTH = 32
 
 
@@ -51,6 +52,18 @@ def read_metadata(path: str) -> Entry:
     metadata_path = path.removesuffix(".jsonl") + ".meta.json"
     entries = jsonl.parse_entries(safe_io.read_small_file(metadata_path) or b"")
     return entries[0] if entries else {}
+
+
+def agent_id_from_path(path: str) -> str:
+    """Return the id of a subagent from the path of its transcript below the session's directory."""
+    return path.rpartition("/")[2].removeprefix("agent-")
+
+
+def parse_agent_id(entry: Entry) -> str | None:
+    """Return the id of the subagent that a tool call started, from the entry with its result."""
+    result = entry.get("toolUseResult")
+    agent = result.get("agentId") if isinstance(result, dict) else None
+    return agent if isinstance(agent, str) and _AGENT_ID.fullmatch(agent) else None
 
 
 def parse_started_by(metadata: Entry) -> tuple[str | None, str | None]:

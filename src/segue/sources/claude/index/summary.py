@@ -19,7 +19,6 @@ class TranscriptSummary(SessionFacts, kw_only=True):
     prompted_at: int | None = None
     mode: str | None = None
     model: str | None = None
-    forked_from: str | None = None
     forked_seq: int = CREATED_SEQ
     messages: int = 0
     turns: int = 0

@@ -7,7 +7,6 @@ are those of lists that read only both ends of a file, except that a title count
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal
@@ -35,7 +34,8 @@ from segue.sources.claude.conversation import entry_table
 from segue.sources.claude.events import transcript_reader, usage
 from segue.sources.claude.events.transcript_reader import FileLine
 from segue.sources.claude.events.translator import CREATED_SEQ, Translator, event_id, event_seq
-from segue.sources.claude.format import jsonl, paths, safe_io, sidecar
+from segue.sources.claude.format import jsonl, paths, safe_io, sidecar, subagents
+from segue.sources.claude.format.facts import fork_parent
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import SOURCE
 
@@ -44,7 +44,6 @@ from .summary import TranscriptSummary
 MAX_ITEMS = 4096  # days, calls or subagents that are counted
 _SUBAGENT_TOOLS = frozenset({"Task", "Agent"})
 _MAX_CALL_ID_LENGTH = 128
-_SUBAGENT_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 _FIRST_RELEASE_MICROS = 1_740_355_200_000_000  # Claude Code was released on February 24, 2025
 _TAIL_BYTES = 64
 
@@ -81,8 +80,8 @@ def scan_lines(descriptor: int, summary: TranscriptSummary) -> Iterator[tuple[in
         entries = jsonl.parse_entries(line.data) if line.is_held else _entries_from_ends(line)
         seq = event_seq(line.offset, 0)
         for entry in entries:
-            at = _add_entry(summary, entry)
-            inherited = _is_inherited(summary, entry)
+            at = add_entry(summary, entry)
+            inherited = fork_parent(entry) is not None
             usage.add_usage(summary, entry, inherited=inherited)
             if summary.inline is None and entry.get("isSidechain") is True:
                 summary.inline = seq
@@ -91,7 +90,7 @@ def scan_lines(descriptor: int, summary: TranscriptSummary) -> Iterator[tuple[in
                 if inherited:
                     summary.forked_seq = seq
                 _add_body(summary, body, at, inherited=inherited)
-                _add_subagent(summary, entry, body, seq)
+                add_subagent(summary, entry, body, seq)
                 yield seq, body
                 seq += 1
         if not entries and line.data.strip(jsonl.BLANK_BYTES):
@@ -109,7 +108,7 @@ def _entries_from_ends(line: FileLine) -> list[Entry]:
     return [{name: getattr(header, name) for name in header.__struct_fields__}]
 
 
-def _add_entry(summary: TranscriptSummary, entry: Entry) -> int | None:
+def add_entry(summary: TranscriptSummary, entry: Entry) -> int | None:
     """Add an entry's facts about the session, and return the entry's time."""
     kind, at = entry.get("type"), jsonl.parse_timestamp(entry.get("timestamp"))
     summary.learn_entry(entry)
@@ -120,16 +119,6 @@ def _add_entry(summary: TranscriptSummary, entry: Entry) -> int | None:
         summary.turns += 1
         summary.prompted_at = _latest(summary.prompted_at, at)
     return at
-
-
-def _is_inherited(summary: TranscriptSummary, entry: Entry) -> bool:
-    """Return whether a fork copied an entry from its parent session, and note the parent."""
-    origin = entry.get("forkedFrom")
-    parent = origin.get("sessionId") if isinstance(origin, dict) else None
-    if not isinstance(parent, str) or not paths.is_uuid(parent):
-        return False
-    summary.forked_from = parent.lower()
-    return True
 
 
 def _add_body(
@@ -149,7 +138,7 @@ def _add_body(
         summary.mode = body.mode
 
 
-def _add_subagent(summary: TranscriptSummary, entry: Entry, body: AnyBody, seq: int) -> None:
+def add_subagent(summary: TranscriptSummary, entry: Entry, body: AnyBody, seq: int) -> None:
     """Note which call started a subagent; the result of the call has the subagent's id."""
     if isinstance(body, ToolCall):
         if (
@@ -159,16 +148,9 @@ def _add_subagent(summary: TranscriptSummary, entry: Entry, body: AnyBody, seq: 
         ):
             summary.calls[body.call_id] = seq
     elif isinstance(body, ToolResult):
-        agent = subagent_id(entry)
+        agent = subagents.parse_agent_id(entry)
         if agent is not None and len(summary.started) < MAX_ITEMS:
             summary.started[agent] = summary.calls.get(body.call_id, seq)
-
-
-def subagent_id(entry: Entry) -> str | None:
-    """Return the id of the subagent in an entry with the result of its call."""
-    result = entry.get("toolUseResult")
-    agent = result.get("agentId") if isinstance(result, dict) else None
-    return agent if isinstance(agent, str) and _SUBAGENT_ID.fullmatch(agent) else None
 
 
 def session_from_summary(
