@@ -57,18 +57,12 @@ KNOWN_INTERFACE_IMPORTS = {
     "acp": set(),
     "cli": {
         "agents.model.models",
-        "agents.model.settings",
         "agents.registry",
         "event_loop",
         "factory.data_dir",
         "interfaces.acp",
     },
     "python": {
-        "agents.model.conversation",
-        "agents.model.settings",
-        "agents.permission",
-        "agents.tools",
-        "agents.turn_hooks",
         "claude",
         "factory.data_dir",
         "sources.claude.sdk.messages",

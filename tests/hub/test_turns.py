@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from segue.agents.base import Turn
+from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.agents.registry import AgentRegistry
-from segue.agents.turn_hooks import HOOKS_KEY
 from segue.hub import Hub
 from segue.hub.turns import engine
 from segue.model import ids

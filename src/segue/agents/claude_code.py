@@ -30,7 +30,7 @@ from segue.model.event import (
 from segue.model.lifecycle import StopReason
 
 from .base import Turn
-from .permission import MODES
+from .base.spec import MODES
 
 DIALECT = "claude"
 _SDK_MISSING = (

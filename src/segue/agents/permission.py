@@ -8,15 +8,11 @@ from segue.model.event import ConfigChanged, Option, ToolKind
 from segue.model.session import Session
 
 from .base import ALLOW, REJECT, Answer, Turn
+from .base.spec import ALWAYS_ALLOWED, PermissionOverride
 
 Policy = Literal["always_allow", "always_ask", "auto"]
 Verdict = Literal["allow", "ask", "deny"]
-PermissionOverride = Literal["allow", "ask"] | None
 
-# The permission modes that a user can set for a session.
-MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
-# The session option that lists the tools that the user always allows.
-ALWAYS_ALLOWED = "always_allow"
 # Tools of these kinds change nothing.
 READ_ONLY_KINDS = frozenset({"read", "search", "think"})
 # `extra` of a call that segue has already denied, so that no client runs it.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .acp import AcpAgents
     from .acp.client_requests import ClientProxy
     from .base import Agent
+    from .base.turn_hooks import HookRegistry
     from .model import ModelAgents
-    from .turn_hooks import HookRegistry
 
 CLAUDE_CODE = "claude_code"
 DEFAULT = "default"
@@ -47,7 +47,7 @@ class AgentRegistry:
     @cached_property
     def hooks(self) -> HookRegistry:
         """The hooks that programs in this process have registered for their turns."""
-        from .turn_hooks import HookRegistry
+        from .base.turn_hooks import HookRegistry
 
         return HookRegistry()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import segue
-from segue.agents.turn_hooks import HOOKS_KEY
+from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub import Hub
 from segue.model.errors import InvalidInput, NoAgent
 from segue.model.event import ConfigChanged

@@ -13,6 +13,8 @@ import pytest
 
 import segue
 from segue import sync
+from segue.agents.base.spec import BUILT_IN_TOOLS
+from segue.agents.tools import BUILT_IN
 from segue.model.errors import Conflict, InvalidInput, NotFound, SegueError
 from segue.model.event import Event, PermissionAsked
 from segue.store import open_store
@@ -505,3 +507,7 @@ def test_the_unstable_v2_names_are_aliases() -> None:
     assert segue.unstable_v2_create_session is segue.create_session
     assert segue.unstable_v2_resume_session is segue.resume_session
     assert segue.unstable_v2_prompt is segue.prompt
+
+
+def test_options_know_every_built_in_tool() -> None:
+    assert tuple(BUILT_IN) == BUILT_IN_TOOLS

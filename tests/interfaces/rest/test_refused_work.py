@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.agents.base import Turn
-from segue.agents.turn_hooks import (
+from segue.agents.base.turn_hooks import (
     HOOKS_KEY,
     HookedCall,
     PostToolDecision,

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from segue.agents.base import NoTools, Tools, Turn
+from segue.agents.base.turn_hooks import HookRegistry, TurnHooks
 from segue.agents.tools import PathGuard, ShellPool, ToolContext
-from segue.agents.turn_hooks import HookRegistry, TurnHooks
 from segue.model.errors import NoAgent
 from segue.model.event import Failed
 from segue.model.lifecycle import StopReason

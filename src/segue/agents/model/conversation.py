@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from segue.agents.base.spec import tool_name
 from segue.agents.tools.base import truncate
 from segue.model.content import (
     Audio,
@@ -61,7 +61,6 @@ from segue.model.event import (
 DIALECT = "model"
 # Results of other agents may be longer; segue's own tools truncate their output earlier.
 MAX_RESULT_CHARACTERS = 60_000
-_INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 # Estimates for counting tokens; the first is deliberately low.
 _CHARACTERS_PER_TOKEN = 3.5
 _TOKENS_PER_IMAGE = 1600
@@ -221,12 +220,6 @@ class Conversation:
 def clean(text: str) -> str:
     """Return text without lone surrogates, which cannot be encoded as UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def tool_name(name: str, server: str | None) -> str:
-    """Return a tool name that every provider accepts; an MCP tool has its server as a prefix."""
-    full_name = name if server is None else f"{server}__{name}"
-    return _INVALID_IN_NAMES.sub("_", full_name)[:64] or "tool"
 
 
 def provider_extra(part: object, names: Sequence[str]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from segue.agents.base import Tools, Turn
+from segue.agents.base.turn_hooks import Hooks
 from segue.agents.tools import ToolContext
-from segue.agents.turn_hooks import Hooks
 from segue.model.content import as_content
 from segue.model.event import AnyBody, Event, OutcomeEvaluated, SystemMessage, Usage, UserMessage
 from segue.model.lifecycle import StopReason

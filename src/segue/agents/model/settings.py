@@ -8,13 +8,8 @@ from typing import Any
 import msgspec
 
 from segue.acp.wire import HttpMcpServer
+from segue.agents.base.spec import DEMO, FUNCTIONS
 from segue.agents.permission import Policy
-
-TOOLSET = "agent_toolset_20260401"
-# The specification key for custom tools of the program that has the session open.
-FUNCTIONS = "functions"
-# The model name that selects the demo agent, even if a model is configured.
-DEMO = "demo"
 
 
 class Toolset(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,12 +63,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[HttpMcpServer, ...] = ()
     skills: tuple[Skill, ...] = ()
     config: dict[str, Any] = {}
-
-
-def has_provider(model: str) -> bool:
-    """Return True if a model's name has the form provider:name."""
-    provider, _, name = model.partition(":")
-    return bool(provider.strip() and name.strip())
 
 
 def resolve_model(spec: Mapping[str, Any]) -> str | None:

@@ -12,16 +12,16 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import ToolDefinition
 
 from segue.agents.base import McpTool, Tools, Turn
+from segue.agents.base.spec import PermissionOverride, tool_name
+from segue.agents.base.turn_hooks import HookedCall, Hooks, PostToolDecision
 from segue.agents.permission import (
     DENIED_EXTRA,
-    PermissionOverride,
     Policy,
     check_permission,
     permission_extra,
     refusal,
 )
 from segue.agents.tools import BUILT_IN, Tool, ToolContext, ToolError, failed_result
-from segue.agents.turn_hooks import HookedCall, Hooks, PostToolDecision
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.event import (
@@ -34,7 +34,7 @@ from segue.model.event import (
     ToolResult,
 )
 
-from .conversation import provider_extra, tool_name
+from .conversation import provider_extra
 from .settings import CustomTool, Settings, Toolset
 
 # The key in a call's `extra` for the model's input, if a hook has replaced it.

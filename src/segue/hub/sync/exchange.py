@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from segue.agents.permission import ALWAYS_ALLOWED
+from segue.agents.base.spec import ALWAYS_ALLOWED
 from segue.hub.resources.records import Records
 from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.turns.end_turn import end_turn_events

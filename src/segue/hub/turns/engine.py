@@ -17,7 +17,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from segue.agents.base import Agent, NoTools, SupportsRelease, Tools, Turn
-from segue.agents.turn_hooks import HOOKS_KEY
+from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub.history.follow import Name
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import clock, ids

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from segue.agents.base import Turn
-from segue.agents.permission import PermissionOverride
-from segue.agents.turn_hooks import HookedCall, PostToolDecision, PreToolDecision
+from segue.agents.base.spec import PermissionOverride
+from segue.agents.base.turn_hooks import HookedCall, PostToolDecision, PreToolDecision
 from segue.model.content import Text, plain_text
 from segue.model.errors import AgentFailed, InvalidInput
 from segue.model.event import ToolResult
@@ -83,7 +83,7 @@ class ProgramHooks:
             context += output.context
         return _join(context)
 
-    # The protocol `segue.agents.turn_hooks.Hooks`.
+    # The protocol `segue.agents.base.turn_hooks.Hooks`.
 
     async def before_tool(self, turn: Turn, call: HookedCall) -> PreToolDecision:
         """Decide about a tool call. A failing hook refuses it."""

@@ -7,9 +7,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from segue.acp.wire import EnvVariable, HttpHeader, HttpMcpServer, McpServer, StdioMcpServer
-from segue.agents.model.settings import DEMO, TOOLSET, has_provider
-from segue.agents.permission import MODES
-from segue.agents.tools import BUILT_IN
+from segue.agents.base.spec import (
+    BUILT_IN_TOOLS,
+    DEMO,
+    MODES,
+    TOOLSET,
+    has_provider,
+    tool_name,
+)
 from segue.model.errors import InvalidInput
 
 from .hub_handle import StoreLocation
@@ -19,7 +24,7 @@ CanUseTool = Callable[..., Awaitable[Any]]
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # From the Agent SDK's tool names (WebFetch) to segue's (web_fetch), and back.
-_FROM_SDK_NAME = {"".join(map(str.capitalize, name.split("_"))): name for name in BUILT_IN}
+_FROM_SDK_NAME = {"".join(map(str.capitalize, name.split("_"))): name for name in BUILT_IN_TOOLS}
 _TO_SDK_NAME = {name: sdk_name for sdk_name, name in _FROM_SDK_NAME.items()}
 _MCP_PREFIX = "mcp__"
 
@@ -124,10 +129,10 @@ def _split_tool_name(name: str) -> tuple[str, str | None]:
     if name.startswith(_MCP_PREFIX):
         server, _, tool = name.removeprefix(_MCP_PREFIX).partition("__")
         return server, tool or None
-    if (built_in := _FROM_SDK_NAME.get(name, name)) in BUILT_IN:
+    if (built_in := _FROM_SDK_NAME.get(name, name)) in BUILT_IN_TOOLS:
         return "", built_in
     raise InvalidInput(
-        f"there is no tool {name!r}; use {', '.join(BUILT_IN)}, or mcp__SERVER__TOOL"
+        f"there is no tool {name!r}; use {', '.join(BUILT_IN_TOOLS)}, or mcp__SERVER__TOOL"
     )
 
 
@@ -140,8 +145,6 @@ def sdk_tool_name(name: str, server: str | None) -> str:
 
 def always_allow_name(name: str) -> str:
     """Return the name under which a session stores that a tool is always allowed."""
-    from segue.agents.model.conversation import tool_name
-
     server, tool = _split_tool_name(name)
     if tool is None:
         raise InvalidInput(f"{name!r} names an MCP server; name one tool: {name}__TOOL")

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from segue.agents.permission import ALWAYS_ALLOWED, MODES
+from segue.agents.base.spec import ALWAYS_ALLOWED, MODES
 from segue.model.errors import InvalidInput
 from segue.model.event import ConfigChanged, PermissionAsked, ToolCall
 from segue.model.session import Session

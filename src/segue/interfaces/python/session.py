@@ -18,8 +18,8 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from segue.agents.model.settings import DEMO, FUNCTIONS
-from segue.agents.turn_hooks import HOOKS_KEY, TurnHooks
+from segue.agents.base.spec import DEMO, FUNCTIONS
+from segue.agents.base.turn_hooks import HOOKS_KEY, TurnHooks
 from segue.hub import Hub
 from segue.hub.sessions import directories
 from segue.hub.turns.inbox import SystemText

@@ -132,8 +132,8 @@ def _format_value(value: Any) -> str:
 
 def _check_model_name(model: str) -> None:
     """Raise InvalidInput if a name is not `provider:name` with a known provider."""
+    from segue.agents.base.spec import has_provider
     from segue.agents.model.models import ModelUnavailable, check_provider
-    from segue.agents.model.settings import has_provider
 
     model = model.strip()
     if not has_provider(model):

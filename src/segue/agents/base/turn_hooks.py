@@ -7,7 +7,7 @@ an id, and only the process that registered the hooks under this id can run the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,7 +15,8 @@ from segue.model import ids
 from segue.model.errors import NoAgent
 from segue.model.event import ToolResult
 
-from .base import Turn
+from . import Turn
+from .spec import PermissionOverride
 
 HOOKS_KEY = "turn_hooks"  # the key of the hooks' id in an agent's specification
 
@@ -33,7 +34,7 @@ class PreToolDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The decision of hooks about a tool call that has not run yet."""
 
     refusal: str | None = None  # the reason, if the call must not run
-    override: Literal["allow", "ask"] | None = None  # replaces the verdict of the policy
+    override: PermissionOverride = None  # replaces the verdict of the policy
     input: dict[str, Any] | None = None  # replaces the model's input
     context: str | None = None  # a message for the model
     stop: bool = False  # end the turn

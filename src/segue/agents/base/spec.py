@@ -1,0 +1,35 @@
+"""The values of an agent's specification and of a session's permissions that callers set."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+# The type of the built-in toolset in an agent's `tools`, and the tools that it has.
+TOOLSET = "agent_toolset_20260401"
+BUILT_IN_TOOLS = ("bash", "read", "write", "edit", "glob", "grep", "web_fetch", "web_search")
+# The specification key for custom tools of the program that has the session open.
+FUNCTIONS = "functions"
+# The model name that selects the demo agent, even if a model is configured.
+DEMO = "demo"
+
+# The permission modes that a user can set for a session.
+MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
+# The session option that lists the tools that the user always allows.
+ALWAYS_ALLOWED = "always_allow"
+# What a hook decides instead of the agent's policy.
+PermissionOverride = Literal["allow", "ask"] | None
+
+_INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def has_provider(model: str) -> bool:
+    """Return True if a model's name has the form provider:name."""
+    provider, _, name = model.partition(":")
+    return bool(provider.strip() and name.strip())
+
+
+def tool_name(name: str, server: str | None) -> str:
+    """Return a tool name that every provider accepts; an MCP tool has its server as a prefix."""
+    full_name = name if server is None else f"{server}__{name}"
+    return _INVALID_IN_NAMES.sub("_", full_name)[:64] or "tool"
