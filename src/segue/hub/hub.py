@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .resources.scheduler import Scheduler
     from .resources.session_factory import SessionFactory
     from .resources.skills import Skills
-    from .resources.work_queue import Work
+    from .resources.work_queue import WorkQueue
     from .sessions.catalog import SessionCatalog
     from .sessions.editor import SessionEditor
     from .sessions.retention import Retention
@@ -300,11 +300,11 @@ class Hub:
         return Scheduler(self.store, self.records, self.deployments)
 
     @cached_property
-    def work_queue(self) -> Work:
+    def work_queue(self) -> WorkQueue:
         """Tool calls that workers of self-hosted environments run."""
-        from .resources.work_queue import Work
+        from .resources.work_queue import WorkQueue
 
-        return Work(self.store, self.records)
+        return WorkQueue(self.store, self.records)
 
     # Working directories.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from segue.hub.resources.files import PART
+from segue.hub.resources.files import PART_BYTES
 from segue.interfaces.rest.handlers import files
 from segue.model import clock
 from tests.interfaces.rest.api import Api, open_api
@@ -23,7 +23,7 @@ async def uploaded(
 
 async def test_what_is_uploaded_comes_back(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        data = bytes(range(256)) * (PART // 128) + b"end"  # two parts and a bit
+        data = bytes(range(256)) * (PART_BYTES // 128) + b"end"  # two parts and a bit
         made = await uploaded(api, data, "dir/r\u00e9sum\u00e9.bin", "application/x-thing")
         assert (made["type"], made["filename"]) == ("file", "r\u00e9sum\u00e9.bin")
         assert (made["mime_type"], made["size_bytes"]) == ("application/x-thing", len(data))
@@ -135,9 +135,9 @@ async def test_an_upload_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
 
         async def broken() -> AsyncIterator[bytes]:
-            yield b"x" * (PART + 1)
+            yield b"x" * (PART_BYTES + 1)
             raise ConnectionError("the client is gone")
 
         with pytest.raises(ConnectionError):
-            await api.hub.files.keep("local", broken(), {"filename": "f"})
+            await api.hub.files.store("local", broken(), {"filename": "f"})
         assert _parts(tmp_path) == 0

@@ -196,7 +196,7 @@ async def test_memory_size_and_count_are_limited(
         await create_memory(api, store, "/a", "x" * 102_400)
         body = {"path": "/b", "content": "\u00fc" * 51_201}
         assert "bytes" in await api.fails(400, "POST", f"{store}/memories", body)
-        monkeypatch.setattr(memories, "MOST", 1)
+        monkeypatch.setattr(memories, "MAX_MEMORIES", 1)
         assert "at most" in await api.fails(
             400, "POST", f"{store}/memories", {"path": "/b", "content": ""}
         )

@@ -167,13 +167,13 @@ async def test_cancel_does_not_wait_until_outputs_are_stored(
     endless = EndlessAgent()
     async with open_api(tmp_path, agent_registry=registry_with(endless)) as api:
         session = (await api.session())["id"]
-        store_file = api.hub.files.keep
+        store_file = api.hub.files.store
 
         async def store_slowly(*arguments: Any) -> Record:
             await may_store.wait()
             return await store_file(*arguments)
 
-        monkeypatch.setattr(api.hub.files, "keep", store_slowly)
+        monkeypatch.setattr(api.hub.files, "store", store_slowly)
         written = asyncio.Event()
 
         def make(cwd: Path) -> None:

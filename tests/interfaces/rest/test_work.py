@@ -247,7 +247,7 @@ async def test_without_its_environment_a_session_still_leaves_its_tools_to_worke
         await api.ok("DELETE", place)
         for name, elsewhere in ((session, True), (own, False)):
             found = await api.hub.sessions.get(api.principal, ids.parse(name) or "")
-            assert await api.hub.work_queue.elsewhere(found) is elsewhere
+            assert await api.hub.work_queue.runs_on_worker(found) is elsewhere
 
 
 async def test_of_many_who_want_the_same_item_one_gets_it(

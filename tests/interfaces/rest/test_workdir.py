@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from segue.agents.registry import AgentRegistry
-from segue.hub.resources.skills import unpacked
+from segue.hub.resources.skills import unpack_archive
 from segue.model import ids
 from segue.model.record import Record
 from tests.agents.provider import Provider, Use
@@ -344,7 +344,7 @@ async def test_links_are_not_followed_out_of_the_session_directory(
 async def test_memory_store_is_listed_once_for_all_new_memories_of_a_turn(
     tmp_path: Path, directory_agent: DirectoryAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segue.hub.resources.memories.MOST", 60)
+    monkeypatch.setattr("segue.hub.resources.memories.MAX_MEMORIES", 60)
     async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
         memories = await MountedMemories(api, directory_agent).open(a="one", b="two")
         await memories.attach()
@@ -433,7 +433,7 @@ async def test_files_that_a_newer_skill_version_lacks_are_deleted(
 
     def unpack_and_record(data: bytes) -> dict[str, bytes]:
         threads.append(threading.current_thread())
-        return unpacked(data)
+        return unpack_archive(data)
 
     async with open_api(tmp_path) as api:
         files = {**FILES, "greeting/a/b.txt": b"1", "greeting/link": b"1"}
@@ -445,7 +445,7 @@ async def test_files_that_a_newer_skill_version_lacks_are_deleted(
         )
         top = Path(session.cwd) / "skills/greeting"
         ref = {"type": "custom", "skill_id": created["id"]}
-        monkeypatch.setattr("segue.hub.resources.skills.unpacked", unpack_and_record)
+        monkeypatch.setattr("segue.hub.resources.skills.unpack_archive", unpack_and_record)
         await api.hub.workdirs.install_skills(session, [{**ref, "version": "1"}])
         assert (top / "scripts/run.sh").exists() and (top / "a/b.txt").exists()
         # Files that are not the skill's stay.

@@ -21,7 +21,7 @@ from .records import Records
 
 KIND = "file"
 ARCHIVE = "archive"
-PART = 1 << 20
+PART_BYTES = 1 << 20
 
 
 class Files:
@@ -33,7 +33,7 @@ class Files:
         self._kind = kind
         self._swept = False
 
-    async def keep(
+    async def store(
         self, workspace: str, data: AsyncIterable[bytes], about: dict[str, Any]
     ) -> Record:
         """Store a file. Its record has the fields `about`, its size and its digest."""
@@ -57,7 +57,7 @@ class Files:
 
     async def read(self, file: Record) -> AsyncIterator[bytes]:
         """Yield the parts of a file. Raises NotFound if it is deleted during the read."""
-        for number in range(-(-int(file.body["size"]) // PART)):
+        for number in range(-(-int(file.body["size"]) // PART_BYTES)):
             part = await self._store.part(file.workspace, file.id, number)
             if part is None:
                 raise NotFound(f"file {file.id} is gone")
@@ -65,9 +65,9 @@ class Files:
 
     async def copy(self, file: Record, about: dict[str, Any]) -> Record:
         """Store a copy of a file, with the fields `about` changed."""
-        return await self.keep(file.workspace, self.read(file), {**file.body, **about})
+        return await self.store(file.workspace, self.read(file), {**file.body, **about})
 
-    async def empty(self, file: Record) -> Record:
+    async def delete_content(self, file: Record) -> Record:
         """Delete the bytes of a file but not its record."""
         await self._store.drop_parts(file.workspace, file.id)
         emptied = replace(file, body={**file.body, "gone": True})
@@ -80,12 +80,12 @@ class Files:
 
 
 async def _parts(data: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Yield bytes in parts of PART bytes; the last part may be shorter."""
+    """Yield bytes in parts of PART_BYTES bytes; the last part may be shorter."""
     buffer = bytearray()
     async for chunk in data:
         buffer += chunk
-        while len(buffer) >= PART:
-            yield bytes(buffer[:PART])
-            del buffer[:PART]
+        while len(buffer) >= PART_BYTES:
+            yield bytes(buffer[:PART_BYTES])
+            del buffer[:PART_BYTES]
     if buffer:
         yield bytes(buffer)

@@ -19,7 +19,7 @@ from segue.model.record import Record
 
 from .records import Records, new
 
-MOST = 2000  # in a store
+MAX_MEMORIES = 2000  # in a store
 MAX_BYTES = 102_400
 _CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
@@ -52,14 +52,16 @@ class Memories:
         return text
 
     async def create(
-        self, store: Record, path: str, content: str, by: Actor, *, held: int | None = None
+        self, store: Record, path: str, content: str, by: Actor, *, count: int | None = None
     ) -> Record:
-        """Create a memory. `held` is the number of memories in the store, if it is known."""
-        about = {"path": checked_path(path), **measured(content)}
-        if held is None:
-            held = len(await self._records.list(store.workspace, kind(store.id), limit=MOST))
-        if held >= MOST:
-            raise InvalidInput(f"a memory store holds at most {MOST} memories")
+        """Create a memory. `count` is the number of memories in the store, if it is known."""
+        about = {"path": check_path(path), **measured(content)}
+        if count is None:
+            count = len(
+                await self._records.list(store.workspace, kind(store.id), limit=MAX_MEMORIES)
+            )
+        if count >= MAX_MEMORIES:
+            raise InvalidInput(f"a memory store holds at most {MAX_MEMORIES} memories")
         id = ids.new_id()
         claim = await self._claim(store, path, id)
         version = _version(store, id, "created", by, content=content, **about)
@@ -79,7 +81,7 @@ class Memories:
     ) -> Record:
         """Change the path or the text of a memory. Does nothing if both stay the same."""
         before = memory.body
-        path = before["path"] if path is None else checked_path(path)
+        path = before["path"] if path is None else check_path(path)
         content = await self.content(memory) if content is None else content
         about = {"path": path, **measured(content)}
         if about == {name: before[name] for name in about}:
@@ -106,7 +108,7 @@ class Memories:
         left = await self._claimed(store, path)
         await self._records.put(version, drop=[memory, left])
 
-    async def forget(self, store: Record) -> None:
+    async def delete_all(self, store: Record) -> None:
         """Delete all memories and versions of a memory store."""
         for sort in ("memory", "memory_path", "memory_version"):
             async for record in self._records.all(store.workspace, f"{sort}:{store.id}"):
@@ -132,7 +134,7 @@ def _version(store: Record, memory_id: str, operation: str, by: Actor, **body: A
     return new(store.workspace, versions(store.id), about)
 
 
-def checked_path(path: str) -> str:
+def check_path(path: str) -> str:
     parts = path.split("/")
     if parts[0] or not 1 <= len(parts) - 1 <= 20 or not all(parts[1:]):
         raise InvalidInput("path: must begin with / and have 1 to 20 segments, none of them empty")

@@ -22,7 +22,7 @@ from .attachments import Attachment, Attachments, ResolvedAttachments
 from .first_events import FirstEvent, FirstEvents
 from .record_ids import check_active
 from .records import Records
-from .work_queue import self_hosted
+from .work_queue import is_self_hosted
 
 
 class SessionSetup(NamedTuple):
@@ -82,7 +82,7 @@ class SessionFactory:
             vault = await self._records.resolve(workspace, "vault", name, field="vault_ids")
             vault_ids.append(check_active(vault, "vault_ids").id)
         attached = await self._attachments.resolve(workspace, setup.attachments)
-        if self_hosted(environment):
+        if is_self_hosted(environment):
             await self._check_self_hosted(workspace, agent, attached)
         if setup.budget is not None:
             await self.check_prices(workspace, agent)

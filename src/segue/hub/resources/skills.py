@@ -72,7 +72,7 @@ class Skills:
         await self._put(version, skill, version)
         return skill
 
-    async def add(self, skill: Record, files: Mapping[str, bytes]) -> Record:
+    async def add_version(self, skill: Record, files: Mapping[str, bytes]) -> Record:
         """Add a version to a skill. Raises InvalidInput if it has another name."""
         for _ in range(20):
             number = skill.body["count"] + 1
@@ -101,7 +101,7 @@ class Skills:
     ) -> Record:
         """Store the archive of a version and return the version, which is not stored yet."""
         about, packed = await asyncio.to_thread(_prepared, files)
-        archive = await self._archives.keep(workspace, _whole(packed), {})
+        archive = await self._archives.store(workspace, _whole(packed), {})
         body = {**about, "number": number, "archive": archive.id, "size": len(packed)}
         return new(workspace, versions_kind(skill), body, version_id(skill, number))
 
@@ -157,11 +157,11 @@ class Skills:
     async def files(self, version: Record) -> dict[str, bytes]:
         """Return the files of a version by their paths in the skill's directory."""
         data = b"".join([part async for part in self.read(version)])
-        packed = await asyncio.to_thread(unpacked, data)
+        packed = await asyncio.to_thread(unpack_archive, data)
         top = version.body["name"] + "/"
         return {name.removeprefix(top): inside for name, inside in packed.items()}
 
-    async def forget(self, skill: Record, version: Record) -> None:
+    async def delete_version(self, skill: Record, version: Record) -> None:
         """Delete a version. Raises InvalidInput if it is the only one."""
         for _ in range(20):
             numbers = [each.body["number"] async for each in self.versions(skill)]
@@ -189,8 +189,8 @@ class Skills:
 
 
 def _prepared(files: Mapping[str, bytes]) -> tuple[dict[str, str], bytes]:
-    about, inside = understood(files)
-    return about, packed_up(about["name"], inside)
+    about, inside = check_files(files)
+    return about, pack_archive(about["name"], inside)
 
 
 def _changed(skill: Record, body: dict[str, Any]) -> Record:
@@ -206,13 +206,13 @@ async def _whole(data: bytes) -> AsyncIterator[bytes]:
     yield data
 
 
-def understood(files: Mapping[str, bytes]) -> tuple[dict[str, str], dict[str, bytes]]:
+def check_files(files: Mapping[str, bytes]) -> tuple[dict[str, str], dict[str, bytes]]:
     """Return the name, description and directory of a skill, and its files by path.
 
     Raises InvalidInput if the files are not a valid skill.
     """
     if len(files) == 1 and next(iter(files)).lower().endswith(".zip"):
-        files = unpacked(*files.values())
+        files = unpack_archive(*files.values())
     if not files:
         raise InvalidInput("files: at least one is needed")
     parts = {path: path.split("/") for path in files}
@@ -263,7 +263,7 @@ def _headed(main: bytes) -> dict[str, str]:
     return {key: value.strip() for key, value in given.items()}
 
 
-def unpacked(data: bytes) -> dict[str, bytes]:
+def unpack_archive(data: bytes) -> dict[str, bytes]:
     """Return the files of an uploaded archive. Raises InvalidInput if it cannot be read."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -281,7 +281,7 @@ def _entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
         return file.read(entry.file_size + 1)[: entry.file_size]
 
 
-def packed_up(name: str, inside: Mapping[str, bytes]) -> bytes:
+def pack_archive(name: str, inside: Mapping[str, bytes]) -> bytes:
     """Return an archive of files in one directory. Equal files give equal archives."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -21,11 +21,11 @@ from segue.store.base import Store
 
 from .records import Records, environment_id, new
 
-TTL = 300  # seconds within which a worker must send a heartbeat
-FIRST = "NO_HEARTBEAT"  # the value that a worker sends with its first heartbeat
+DEFAULT_TTL_SECONDS = 300  # within which a worker must send a heartbeat
+NO_HEARTBEAT = "NO_HEARTBEAT"  # the value that a worker sends with its first heartbeat
 _NEEDED = "work_of"  # the kind of record that has the id of a session's newest item
-_BATCH = 200
-_TRIES = 20
+BATCH_SIZE = 200
+MAX_ATTEMPTS = 20
 _NEVER = 1 << 62
 
 
@@ -39,14 +39,14 @@ def kind(environment: str) -> str:
     return f"work:{environment}"
 
 
-class Work:
+class WorkQueue:
     """The queues of all self-hosted environments."""
 
     def __init__(self, store: Store, records: Records) -> None:
         self._store = store
         self._records = records
 
-    async def elsewhere(self, session: Session) -> bool:
+    async def runs_on_worker(self, session: Session) -> bool:
         """Return whether a worker runs a session's tools."""
         id = session.environment_id
         if id is None or id == environment_id(session.workspace):
@@ -54,11 +54,11 @@ class Work:
         environment = await self._records.find(session.workspace, "environment", id)
         if environment is None:  # deleted: tools of workers do not run here instead
             return await self._records.find(session.workspace, _NEEDED, session.id) is not None
-        return self_hosted(environment)
+        return is_self_hosted(environment)
 
-    async def offer(self, session: Session) -> None:
+    async def enqueue(self, session: Session) -> None:
         """Queue an item for a session, unless it has one that is not stopping."""
-        if not await self.elsewhere(session):
+        if not await self.runs_on_worker(session):
             return
         needed = await self._records.find(session.workspace, _NEEDED, session.id)
         queue = kind(str(session.environment_id))
@@ -66,7 +66,12 @@ class Work:
             item = await self._records.find(session.workspace, queue, needed.body["work"])
             if item is not None and item.body["state"] not in ("stopping", "stopped"):
                 return
-        body = {"session": session.id, "state": "queued", "metadata": {}, "ttl": TTL}
+        body = {
+            "session": session.id,
+            "state": "queued",
+            "metadata": {},
+            "ttl": DEFAULT_TTL_SECONDS,
+        }
         item = new(session.workspace, queue, body)
         mark = new(session.workspace, _NEEDED, {"work": item.id}, session.id)
         if needed is not None:
@@ -76,15 +81,15 @@ class Work:
         except Conflict:  # queued concurrently
             return
 
-    async def live(self, environment: Record) -> list[Record]:
+    async def open_items(self, environment: Record) -> list[Record]:
         """Return the items that have not stopped, oldest first."""
-        return [item async for item in self._live(environment)][::-1]
+        return [item async for item in self._iterate_open_items(environment)][::-1]
 
-    async def _live(self, environment: Record) -> AsyncIterator[Record]:
+    async def _iterate_open_items(self, environment: Record) -> AsyncIterator[Record]:
         after: Position | None = None
         queue = kind(environment.id)
         while rows := await self._records.list(
-            environment.workspace, queue, after=after, limit=_BATCH
+            environment.workspace, queue, after=after, limit=BATCH_SIZE
         ):
             for record in rows:
                 yield record
@@ -96,11 +101,11 @@ class Work:
         rows = await self._records.list(environment.workspace, queue, limit=1)
         return rows[0].id if rows else None
 
-    async def hand_out(self, items: Iterable[Record], patience: int) -> Record | None:
+    async def assign(self, items: Iterable[Record], patience: int) -> Record | None:
         """Hand out the first free item, which the caller must acknowledge, or return None."""
         for item in items:
             now = clock.now()
-            if free_from(item, patience) > now:
+            if available_at(item, patience) > now:
                 continue
             try:
                 if not await self._needed(item):
@@ -139,17 +144,17 @@ class Work:
         acknowledged = {**body, "state": "starting", "acknowledged_at": now}
         return await self._records.update(item, acknowledged, drop_earlier=True)
 
-    async def beat(self, item: Record, expected: str | None, ttl: int | None) -> Record:
+    async def heartbeat(self, item: Record, expected: str | None, ttl: int | None) -> Record:
         """Extend the time for which a worker holds an item.
 
         Raises HeartbeatRefused unless the last heartbeat was `expected`. Does nothing if the item
         is stopping or stopped.
         """
-        for _ in range(_TRIES):
+        for _ in range(MAX_ATTEMPTS):
             body = item.body
             if body["state"] in ("stopping", "stopped"):
                 return item
-            if expected is not None and expected != (last_heartbeat(item) or FIRST):
+            if expected is not None and expected != (last_heartbeat(item) or NO_HEARTBEAT):
                 break
             now = clock.now()
             beaten = {"started_at": now, **body, "state": "active", "latest_heartbeat_at": now}
@@ -173,7 +178,7 @@ class Work:
 
         If a worker stops by itself while its session has work to do, another item is queued.
         """
-        for _ in range(_TRIES):
+        for _ in range(MAX_ATTEMPTS):
             body, now = item.body, clock.now()
             if body["state"] == "stopped":
                 raise Conflict("the work has stopped already")
@@ -196,7 +201,7 @@ class Work:
         session = await self._store.get(item.workspace, body["session"])
         unasked = "stop_requested_at" not in body and "acknowledged_at" in body
         if session is not None and unasked and await self._busy(session):
-            await self.offer(session)
+            await self.enqueue(session)
         return stopped
 
 
@@ -208,30 +213,30 @@ class Poll:
     be handed out again.
     """
 
-    def __init__(self, work: Work, environment: Record, patience: int) -> None:
-        self._work = work
+    def __init__(self, queue: WorkQueue, environment: Record, patience: int) -> None:
+        self._queue = queue
         self._environment = environment
         self._patience = patience
         self._newest: str | None = None
         self._due = 0
 
-    async def look(self) -> Record | None:
+    async def next_item(self) -> Record | None:
         """Hand out the oldest free item, which the caller must acknowledge, or return None."""
-        if clock.now() < self._due and self._newest == await self._work.newest(self._environment):
+        if clock.now() < self._due and self._newest == await self._queue.newest(self._environment):
             return None
-        items = await self._work.live(self._environment)
+        items = await self._queue.open_items(self._environment)
         self._newest = items[-1].id if items else None
-        self._due = min((free_from(item, self._patience) for item in items), default=_NEVER)
-        return await self._work.hand_out(items, self._patience)
+        self._due = min((available_at(item, self._patience) for item in items), default=_NEVER)
+        return await self._queue.assign(items, self._patience)
 
 
-def self_hosted(environment: Record) -> bool:
+def is_self_hosted(environment: Record) -> bool:
     """Return whether workers run the tools of an environment."""
     config: dict[str, Any] = environment.body.get("config") or {}
     return config.get("type") == "self_hosted"
 
 
-def free_from(item: Record, patience: int) -> int:
+def available_at(item: Record, patience: int) -> int:
     """Return when an item can be handed out, which depends on its last poll or heartbeat."""
     body = item.body
     if body["state"] == "queued":

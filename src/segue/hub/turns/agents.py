@@ -12,7 +12,7 @@ from segue.agents.base import Agent, ConnectedTools, HasOptions, OwnsSessions, T
 from segue.agents.registry import AgentRegistry
 from segue.hub.access.config import Config
 from segue.hub.resources.records import Records
-from segue.hub.resources.work_queue import Work
+from segue.hub.resources.work_queue import WorkQueue
 from segue.hub.sessions.lookup import SourceSet
 from segue.hub.workdir.prepare import WorkDirectories
 from segue.model.errors import InvalidInput, NoAgent
@@ -39,7 +39,7 @@ class SessionAgents:
         registry: AgentRegistry,
         records: Records,
         config: Config,
-        work_queue: Work,
+        work_queue: WorkQueue,
         workdirs: Callable[[], WorkDirectories],
     ) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class SessionAgents:
         spec = await self.spec(session, overrides or {})
         if spec.get("skills"):
             spec["skills"] = await self._workdirs().install_skills(session, spec["skills"])
-        if await self._work_queue.elsewhere(session):
+        if await self._work_queue.runs_on_worker(session):
             # A worker puts the skills that it fetches at these paths.
             skills = [
                 {**skill, "path": f"skills/{skill['name']}/SKILL.md", "text": None}

@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from segue.agents.base import Agent, SupportsCheck, Tools
 from segue.hub.history.reader import HistoryReader
 from segue.hub.resources.records import Records
-from segue.hub.resources.work_queue import Work
+from segue.hub.resources.work_queue import WorkQueue
 from segue.hub.sessions.editor import SessionEditor, require_idle
 from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.sync.importer import SourceSync
@@ -60,7 +60,7 @@ class TurnService:
         sync: SourceSync,
         editor: SessionEditor,
         records: Records,
-        work_queue: Work,
+        work_queue: WorkQueue,
     ) -> None:
         self.engine = engine
         self._store = store
@@ -325,7 +325,7 @@ class TurnService:
             name = (principal.workspace, id)
             await resume(self._store, name)
             await self.engine.kick(name)
-            await self._work_queue.offer(session)
+            await self._work_queue.enqueue(session)
         return session
 
     async def _submit(
@@ -348,7 +348,7 @@ class TurnService:
         body: dict[str, Any] = to_builtins(prompt)
         await self._store.put_inbox(*name, "prompt", turn_id, body)
         await self.engine.kick(name)
-        await self._work_queue.offer(session)
+        await self._work_queue.enqueue(session)
         return turn_id
 
     async def _is_leased_elsewhere(self, name: tuple[str, str]) -> bool:

@@ -163,7 +163,7 @@ class MemorySync:
         text = _decode(data)
         if memory is None:
             memory = await self._memories.create(
-                self._store, path, text, self._actor, held=self._memory_count
+                self._store, path, text, self._actor, count=self._memory_count
             )
             self._memory_count += 1
         else:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from segue.agents.tools.path_guard import TEMP_PREFIX, PathGuard, ToolError
-from segue.hub.resources.files import PART, Files
+from segue.hub.resources.files import PART_BYTES, Files
 from segue.hub.resources.records import Records
 from segue.hub.sessions.directories import OUTPUTS as OUTPUTS_PATH
 from segue.model import ids
@@ -87,7 +87,7 @@ class Outputs:
             "expires_at": None,
         }
         with await asyncio.to_thread(_open, root, path) as content:
-            file = await self._files.keep(session.workspace, _chunks(content), fields)
+            file = await self._files.store(session.workspace, _chunks(content), fields)
         body = {"path": path, "file": file.id, "size": status.size, "mtime": status.mtime}
         if record is None:
             id = ids.derived_id("output", session.id, path)
@@ -125,7 +125,9 @@ def _recorded_status(record: Record) -> _FileStatus:
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
     """Yield a file's content, up to MAX_OUTPUT_BYTES."""
     remaining = MAX_OUTPUT_BYTES
-    while remaining > 0 and (data := await asyncio.to_thread(file.read, min(PART, remaining))):
+    while remaining > 0 and (
+        data := await asyncio.to_thread(file.read, min(PART_BYTES, remaining))
+    ):
         remaining -= len(data)
         yield data
 

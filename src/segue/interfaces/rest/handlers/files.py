@@ -12,7 +12,7 @@ import msgspec
 from starlette.datastructures import UploadFile
 from starlette.responses import Response, StreamingResponse
 
-from segue.hub.resources.files import KIND, PART
+from segue.hub.resources.files import KIND, PART_BYTES
 from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import paging, records
 from segue.interfaces.rest.multipart import read_form
@@ -86,11 +86,11 @@ async def upload(request: RestRequest) -> File:
         about: dict[str, Any] = _named(given)
         if seconds := form.get("expires_in_seconds"):
             about["expires_at"] = clock.now() + _seconds(seconds) * clock.SECOND
-        return show(await request.hub.files.keep(request.workspace, _chunks(given), about))
+        return show(await request.hub.files.store(request.workspace, _chunks(given), about))
 
 
 async def _chunks(given: UploadFile) -> AsyncIterator[bytes]:
-    while data := await given.read(PART):
+    while data := await given.read(PART_BYTES):
         yield data
 
 
@@ -229,7 +229,7 @@ async def content(request: RestRequest) -> Response:
     record = await _find(request)
     if _expired(record):
         if "gone" not in record.body:
-            await request.hub.files.empty(record)
+            await request.hub.files.delete_content(record)
         raise NotFound(f"file {request.path_params['file_id']} has expired")
     name = quote(record.body["filename"].encode("utf-8", "replace"))
     headers = {

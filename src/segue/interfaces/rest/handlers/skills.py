@@ -98,7 +98,7 @@ async def create(request: RestRequest) -> Skill:
 async def create_version(request: RestRequest) -> SkillVersion:
     skill = await _find(request)
     files, _ = await _uploaded(request, ())
-    return show_version(await request.hub.skills.add(skill, files))
+    return show_version(await request.hub.skills.add_version(skill, files))
 
 
 async def _uploaded(
@@ -163,7 +163,7 @@ async def list_versions(request: RestRequest) -> Page[SkillVersion]:
 
 async def delete_version(request: RestRequest) -> SkillVersionDeleted:
     skill, version = await _version(request)
-    await request.hub.skills.forget(skill, version)
+    await request.hub.skills.delete_version(skill, version)
     return SkillVersionDeleted(id=format_record_id(version))
 
 

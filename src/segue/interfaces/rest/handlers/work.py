@@ -7,7 +7,7 @@ import base64
 from typing import Any, Literal
 
 from segue.hub.resources.record_ids import format_record_id
-from segue.hub.resources.work_queue import Poll, kind, last_heartbeat, self_hosted
+from segue.hub.resources.work_queue import Poll, is_self_hosted, kind, last_heartbeat
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings
@@ -100,7 +100,7 @@ async def poll(request: RestRequest) -> Polled:
     waiting = Poll(request.hub.work_queue, place, patience * 1000)
     try:
         while True:
-            item = await waiting.look()
+            item = await waiting.next_item()
             if item is not None:
                 return show(item, _secret(request))
             left = until - loop.time()
@@ -129,7 +129,7 @@ async def heartbeat(request: RestRequest) -> Heartbeat:
     low, high = _TTLS
     wished = request.params.number("desired_ttl_seconds", 1, 1 << 31)
     ttl = None if wished is None else min(max(wished, low), high)
-    item = await request.hub.work_queue.beat(
+    item = await request.hub.work_queue.heartbeat(
         await _find(request), request.params.text("expected_last_heartbeat"), ttl
     )
     return Heartbeat(
@@ -167,7 +167,7 @@ async def list_(request: RestRequest) -> Page[WorkOut]:
 async def stats(request: RestRequest) -> Stats:
     waiting = [
         each
-        for each in await request.hub.work_queue.live(await _place(request))
+        for each in await request.hub.work_queue.open_items(await _place(request))
         if each.body["state"] == "queued"
     ]
     pending = sum("polled_at" in each.body for each in waiting)
@@ -182,7 +182,7 @@ async def stats(request: RestRequest) -> Stats:
 
 async def _place(request: RestRequest) -> Record:
     place = await records.find(request, "environment", request.path_params["environment_id"])
-    if not self_hosted(place):
+    if not is_self_hosted(place):
         raise InvalidInput(
             f"environment {request.path_params['environment_id']} is not self_hosted"
         )

@@ -96,5 +96,5 @@ async def archive(request: RestRequest) -> MemoryStore:
 async def delete(request: RestRequest) -> MemoryStoreDeleted:
     record = await memories.the_store(request)
     await request.hub.records.delete(record)
-    await request.hub.memories.forget(record)
+    await request.hub.memories.delete_all(record)
     return MemoryStoreDeleted(id=format_record_id(record))
