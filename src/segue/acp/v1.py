@@ -56,18 +56,6 @@ class McpCapabilities(Wire, frozen=True):
     sse: bool = False
 
 
-class SessionCapabilities(Wire, frozen=True):
-    list: Empty | UnsetType = UNSET
-    resume: Empty | UnsetType = UNSET
-    close: Empty | UnsetType = UNSET
-    delete: Empty | UnsetType = UNSET
-    additional_directories: Empty | UnsetType = UNSET
-    fork: Empty | UnsetType = UNSET
-    title: Empty | UnsetType = UNSET
-    archive: Empty | UnsetType = UNSET
-    status: Empty | UnsetType = UNSET
-
-
 class AgentAuth(Wire, frozen=True):
     logout: Empty | UnsetType = UNSET
 
@@ -76,7 +64,7 @@ class AgentCapabilities(Wire, frozen=True):
     load_session: bool = False
     prompt_capabilities: PromptCapabilities = PromptCapabilities()
     mcp_capabilities: McpCapabilities = McpCapabilities()
-    session_capabilities: SessionCapabilities = SessionCapabilities()
+    session_capabilities: wire.SessionCapabilities = wire.SessionCapabilities()
     auth: AgentAuth = AgentAuth()
 
 
@@ -107,14 +95,8 @@ class ModeState(Wire, frozen=True):
     available_modes: list[Mode]
 
 
-class ConfigOption(Wire, frozen=True):
+class ConfigOption(wire.ConfigOption, frozen=True):
     id: str
-    name: str
-    type: Literal["select", "boolean"]
-    current_value: str | bool
-    options: list[wire.SelectOption] | UnsetType = UNSET
-    category: str | None = None
-    description: str | None = None
 
 
 class SetupResponse(Wire, frozen=True):
@@ -164,36 +146,23 @@ class ToolDiff(Wire, frozen=True, tag_field="type", tag="diff"):
 ToolCallContent = wire.ToolContent | ToolDiff
 
 
-class ToolCall(wire.SessionUpdate, frozen=True, tag="tool_call"):
-    tool_call_id: str
-    title: str
-    name: str | None = None
-    kind: str | UnsetType = UNSET
-    status: str | UnsetType = UNSET
-    content: list[ToolCallContent] | UnsetType = UNSET
-    locations: list[wire.Location] | UnsetType = UNSET
-    raw_input: Any = UNSET
-    raw_output: Any = UNSET
-
-
-class ToolCallFields(Wire, frozen=True):
+class ToolCallFields(wire.ToolCallFields, frozen=True):
     """A tool call in a permission request."""
 
-    tool_call_id: str
-    title: str | None = None
-    kind: str | None = None
-    status: str | None = None
     content: list[ToolCallContent] | UnsetType = UNSET
-    locations: list[wire.Location] | UnsetType = UNSET
-    raw_input: Any = UNSET
 
 
-class ToolCallUpdate(wire.SessionUpdate, frozen=True, tag="tool_call_update"):
-    tool_call_id: str
-    status: str | UnsetType = UNSET
-    title: str | UnsetType = UNSET
-    content: list[ToolCallContent] | UnsetType = UNSET
-    raw_output: Any = UNSET
+class ToolCall(ToolCallFields, frozen=True, tag_field="sessionUpdate", tag="tool_call"):
+    """A new tool call."""
+
+
+class ToolCallUpdate(
+    ToolCallFields, frozen=True, tag_field="sessionUpdate", tag="tool_call_update"
+):
+    """The result of a tool call."""
+
+
+Update = wire.SessionUpdate | ToolCall | ToolCallUpdate
 
 
 class Plan(wire.SessionUpdate, frozen=True, tag="plan"):

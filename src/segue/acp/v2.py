@@ -41,20 +41,10 @@ class McpCapabilities(Wire, frozen=True):
     http: Empty | UnsetType = UNSET
 
 
-class SessionCapabilities(Wire, frozen=True):
+class SessionCapabilities(wire.SessionCapabilities, frozen=True):
     prompt: PromptCapabilities | UnsetType = UNSET
     mcp: McpCapabilities | UnsetType = UNSET
-    delete: Empty | UnsetType = UNSET
-    additional_directories: Empty | UnsetType = UNSET
-    fork: Empty | UnsetType = UNSET
-    title: Empty | UnsetType = UNSET
-    archive: Empty | UnsetType = UNSET
-    status: Empty | UnsetType = UNSET
-    # Capabilities of the earlier draft.
-    list: Empty | UnsetType = UNSET
-    load: Empty | UnsetType = UNSET
-    resume: Empty | UnsetType = UNSET
-    close: Empty | UnsetType = UNSET
+    load: Empty | UnsetType = UNSET  # of the earlier draft
 
 
 class AgentCapabilities(Wire, frozen=True):
@@ -77,14 +67,8 @@ class InitializeResponse(Wire, frozen=True):
     auth_methods: list[AuthMethod]
 
 
-class ConfigOption(Wire, frozen=True):
+class ConfigOption(wire.ConfigOption, frozen=True):
     config_id: str
-    name: str
-    type: Literal["select", "boolean"]
-    current_value: str | bool
-    options: list[wire.SelectOption] | UnsetType = UNSET
-    category: str | None = None
-    description: str | None = None
 
 
 class CommandInput(Wire, frozen=True, tag_field="type", tag="text"):
@@ -169,22 +153,19 @@ class ToolDiff(Wire, frozen=True, tag_field="type", tag="diff"):
 ToolCallContent = wire.ToolContent | ToolDiff
 
 
-class ToolCallFields(Wire, frozen=True):
-    tool_call_id: str
-    name: str | UnsetType = UNSET
-    title: str | UnsetType = UNSET
-    kind: str | UnsetType = UNSET
-    status: str | UnsetType = UNSET
+class ToolCallFields(wire.ToolCallFields, frozen=True):
+    """A tool call in a permission request."""
+
     content: list[ToolCallContent] | UnsetType = UNSET
-    locations: list[wire.Location] | UnsetType = UNSET
-    raw_input: Any = UNSET
-    raw_output: Any = UNSET
 
 
 class ToolCallUpdate(
     ToolCallFields, frozen=True, tag_field="sessionUpdate", tag="tool_call_update"
 ):
-    pass
+    """A new tool call, or the result of one."""
+
+
+Update = wire.SessionUpdate | ToolCallUpdate
 
 
 class PlanItems(Wire, frozen=True, tag_field="type", tag="items"):

@@ -82,6 +82,20 @@ ContentBlock = TextBlock | ImageBlock | AudioBlock | ResourceLinkBlock | Resourc
 # Sessions.
 
 
+class SessionCapabilities(Wire, frozen=True):
+    """The optional session methods that an agent offers in both versions."""
+
+    list: Empty | UnsetType = UNSET
+    resume: Empty | UnsetType = UNSET
+    close: Empty | UnsetType = UNSET
+    delete: Empty | UnsetType = UNSET
+    additional_directories: Empty | UnsetType = UNSET
+    fork: Empty | UnsetType = UNSET
+    title: Empty | UnsetType = UNSET
+    archive: Empty | UnsetType = UNSET
+    status: Empty | UnsetType = UNSET
+
+
 class SessionInfo(Wire, frozen=True):
     session_id: str
     cwd: str
@@ -109,6 +123,19 @@ class PlanEntry(Wire, frozen=True):
 class Location(Wire, frozen=True):
     path: str
     line: int | None = None
+
+
+class ToolCallFields(Wire, frozen=True):
+    """What both versions say about a tool call, besides its content."""
+
+    tool_call_id: str
+    name: str | UnsetType = UNSET
+    title: str | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    locations: list[Location] | UnsetType = UNSET
+    raw_input: Any = UNSET
+    raw_output: Any = UNSET
 
 
 class PermissionOption(Wire, frozen=True):
@@ -257,6 +284,17 @@ class LoginMethod(msgspec.Struct, frozen=True, kw_only=True):
 class SelectOption(Wire, frozen=True):
     value: str
     name: str
+    description: str | None = None
+
+
+class ConfigOption(Wire, frozen=True, kw_only=True):
+    """An option of a session; each version adds the id under a name of its own."""
+
+    name: str
+    type: Literal["select", "boolean"]
+    current_value: str | bool
+    options: list[SelectOption] | UnsetType = UNSET
+    category: str | None = None
     description: str | None = None
 
 

@@ -11,7 +11,14 @@ from msgspec.structs import replace
 
 from segue import __version__
 from segue.acp import v1, v2
-from segue.acp.wire import Empty, EnvVariable, Implementation, LoginMethod, Wire
+from segue.acp.wire import (
+    Empty,
+    EnvVariable,
+    Implementation,
+    LoginMethod,
+    SessionCapabilities,
+    Wire,
+)
 
 from .meta import NAMESPACE
 
@@ -115,8 +122,19 @@ def _is_wire_type(candidate: Any) -> bool:
     return isinstance(candidate, type) and issubclass(candidate, Wire)
 
 
-def _list_meta() -> dict[str, Any]:
-    return {NAMESPACE: {"filters": _LIST_FILTERS}}
+def _session_markers(profile: AgentProfile) -> dict[str, Any]:
+    """Return the fields of SessionCapabilities, which both versions have."""
+    return {
+        "list": profile.marker("list", {NAMESPACE: {"filters": _LIST_FILTERS}}),
+        "resume": profile.marker("resume"),
+        "close": profile.marker("close"),
+        "delete": profile.marker("delete"),
+        "additional_directories": profile.marker("additionalDirectories"),
+        "fork": profile.marker("fork"),
+        "title": profile.marker("title"),
+        "archive": profile.marker("archive"),
+        "status": profile.marker("status"),
+    }
 
 
 def available_login_methods(
@@ -162,17 +180,7 @@ def initialize_response_v1(
                 image=True, audio=True, embedded_context=True
             ),
             mcp_capabilities=v1.McpCapabilities(http=True),
-            session_capabilities=v1.SessionCapabilities(
-                list=profile.marker("list", _list_meta()),
-                resume=profile.marker("resume"),
-                close=profile.marker("close"),
-                delete=profile.marker("delete"),
-                additional_directories=profile.marker("additionalDirectories"),
-                fork=profile.marker("fork"),
-                title=profile.marker("title"),
-                archive=profile.marker("archive"),
-                status=profile.marker("status"),
-            ),
+            session_capabilities=SessionCapabilities(**_session_markers(profile)),
             auth=v1.AgentAuth(logout=Empty() if profile.auth else UNSET),
         ),
     )
@@ -204,16 +212,8 @@ def initialize_response_v2(
                     image=Empty(), audio=Empty(), embedded_context=Empty()
                 ),
                 mcp=v2.McpCapabilities(stdio=Empty(), http=Empty()),
-                delete=profile.marker("delete"),
-                additional_directories=profile.marker("additionalDirectories"),
-                fork=profile.marker("fork"),
-                title=profile.marker("title"),
-                archive=profile.marker("archive"),
-                status=profile.marker("status"),
-                list=profile.marker("list", _list_meta()),
                 load=profile.marker("load"),
-                resume=profile.marker("resume"),
-                close=profile.marker("close"),
+                **_session_markers(profile),
             )
         ),
     )

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
 from segue.acp import wire
-from segue.acp.content import read_block
+from segue.acp.content import read_block, write_blocks
 from segue.acp.rpc import INVALID_PARAMS, RpcError
-from segue.interfaces.acp.meta import info_meta
-from segue.model.content import Content
+from segue.interfaces.acp.meta import info_meta, turn_meta
+from segue.model import clock
+from segue.model.content import Content, Diff
 from segue.model.event import (
+    Compacted,
     ConfigChanged,
     Failed,
     InfoChanged,
+    ModelCalled,
     PermissionAsked,
+    PlanEntry,
     StatusChanged,
     ToolCall,
 )
 from segue.model.session import Session
+
+from .options import OFFERED
+
+VersionedDiff = TypeVar("VersionedDiff")
 
 # A replay ends with the session's current title and settings, and notices are sent live only.
 NOT_REPLAYED = (InfoChanged, ConfigChanged, StatusChanged, Failed)
@@ -72,6 +80,72 @@ def encode_info(body: InfoChanged, session: Session | None) -> Iterator[wire.Ses
     meta = info_meta(body)
     if has_title or meta:
         yield wire.SessionInfoUpdate(title=body.title if has_title else UNSET, meta=meta or None)
+
+
+def encode_current_info(session: Session) -> wire.SessionInfoUpdate:
+    """Encode the title and time of a session that was opened."""
+    return wire.SessionInfoUpdate(
+        title=session.title, updated_at=clock.to_rfc3339(session.active_at)
+    )
+
+
+def encode_turn_end(session: Session) -> wire.SessionInfoUpdate:
+    """Encode the time and the metadata of a session whose turn has ended."""
+    active_at = clock.to_rfc3339(session.active_at)
+    return wire.SessionInfoUpdate(updated_at=active_at, meta=turn_meta(session))
+
+
+def encode_usage(body: ModelCalled, session: Session | None) -> Iterator[wire.UsageUpdate]:
+    """Encode how full the model's context is, if that is known."""
+    if body.context_used and body.context_size:
+        yield wire.UsageUpdate(
+            used=body.context_used, size=body.context_size, cost=total_cost(session)
+        )
+
+
+def encode_compaction(event_id: str, body: Compacted) -> wire.CompactionUpdate:
+    """Encode the summary that replaced the first part of a conversation."""
+    summary = write_blocks(body.summary) or UNSET
+    return wire.CompactionUpdate(compaction_id=event_id, status="completed", summary=summary)
+
+
+def encode_plan_entry(entry: PlanEntry) -> wire.PlanEntry:
+    """Encode one step of a plan."""
+    return wire.PlanEntry(content=entry.content, priority=entry.priority, status=entry.status)
+
+
+def offers_changed(body: ConfigChanged) -> bool:
+    """Return whether the agent offers other options or commands than before."""
+    return body.options is not UNSET and OFFERED in body.options
+
+
+def tool_call_fields(call: ToolCall, content: list[Any]) -> dict[str, Any]:
+    """Return the fields that announce a tool call in both versions."""
+    return {
+        "tool_call_id": call.call_id,
+        "title": call.title or call.name,
+        "name": call.name,
+        "kind": call.kind,
+        "status": "in_progress",
+        "content": content or UNSET,
+        "locations": locations(call) or UNSET,
+        "raw_input": UNSET if call.input is None else call.input,
+    }
+
+
+def encode_tool_content(
+    content: Content, encode_diff: Callable[[Diff], VersionedDiff]
+) -> list[wire.ToolContent | VersionedDiff]:
+    """Return the content of a tool call or of its result."""
+    encoded: list[wire.ToolContent | VersionedDiff] = []
+    for block in content:
+        if isinstance(block, Diff):
+            encoded.append(encode_diff(block))
+        else:
+            encoded += [
+                wire.ToolContent(content=wire_block) for wire_block in write_blocks([block])
+            ]
+    return encoded
 
 
 def permission_options(body: PermissionAsked) -> list[wire.PermissionOption]:

@@ -8,8 +8,6 @@ from msgspec import UNSET
 
 from segue.acp import v1, wire
 from segue.acp.content import write_blocks
-from segue.interfaces.acp.meta import turn_meta
-from segue.model import clock
 from segue.model.content import Content, Diff, Text
 from segue.model.event import (
     AgentMessage,
@@ -30,7 +28,19 @@ from segue.model.event import (
 from segue.model.session import Session
 
 from . import options
-from .content import NOT_REPLAYED, encode_info, locations, text_block, total_cost
+from .content import (
+    NOT_REPLAYED,
+    encode_compaction,
+    encode_current_info,
+    encode_info,
+    encode_plan_entry,
+    encode_tool_content,
+    encode_turn_end,
+    encode_usage,
+    offers_changed,
+    text_block,
+    tool_call_fields,
+)
 
 _CHUNKS: dict[type, type[v1.UserMessageChunk | v1.AgentMessageChunk | v1.AgentThoughtChunk]] = {
     UserMessage: v1.UserMessageChunk,
@@ -47,7 +57,7 @@ class EncoderV1:
         self._client_session = client_session or v1.ClientSession()
         self._streamed_lengths: dict[str, int] = {}  # characters sent as deltas, by message id
 
-    def encode_replayed(self, event: Event) -> Iterator[wire.SessionUpdate]:
+    def encode_replayed(self, event: Event) -> Iterator[v1.Update]:
         """Encode an event of the history that a client loads."""
         if not isinstance(event.body, NOT_REPLAYED):
             yield from self.encode_event(event, None)
@@ -60,9 +70,7 @@ class EncoderV1:
     def encode_opened(self, session: Session) -> Iterator[wire.SessionUpdate]:
         """Encode the commands, title and time that end a replay."""
         yield from self.encode_created(session)
-        yield wire.SessionInfoUpdate(
-            title=session.title, updated_at=clock.to_rfc3339(session.active_at)
-        )
+        yield encode_current_info(session)
 
     def encode_notice(
         self, severity: str, title: str, description: str
@@ -77,62 +85,41 @@ class EncoderV1:
         self._streamed_lengths[delta.message] = delta.offset + len(delta.text)
         yield chunk(content=text_block(delta.text), message_id=delta.message)
 
-    def encode_event(self, event: Event, session: Session | None) -> Iterator[wire.SessionUpdate]:
+    def encode_event(self, event: Event, session: Session | None) -> Iterator[v1.Update]:
         """Encode a new event. `session` is the session after it, or None during a replay."""
         match event.body:
             case UserMessage() | AgentMessage() | AgentThought() as body:
                 yield from self._encode_message(event.id, type(body), body.content)
             case ToolCall() as body:
-                yield v1.ToolCall(
-                    tool_call_id=body.call_id,
-                    title=body.title or body.name,
-                    name=body.name,
-                    kind=body.kind,
-                    status="in_progress",
-                    content=encode_tool_content(body.content) or UNSET,
-                    locations=locations(body) or UNSET,
-                    raw_input=UNSET if body.input is None else body.input,
-                )
+                content = encode_tool_content(body.content, encode_diff)
+                yield v1.ToolCall(**tool_call_fields(body, content))
             case ToolResult() as body:
                 yield v1.ToolCallUpdate(
                     tool_call_id=body.call_id,
                     status="completed" if body.status == "completed" else "failed",
-                    content=encode_tool_content(body.content) or UNSET,
+                    content=encode_tool_content(body.content, encode_diff) or UNSET,
                     raw_output=UNSET if body.output is None else body.output,
                 )
             case PlanChanged() as body:
                 entries = [entry for entry in body.entries if entry.status != "cancelled"]
-                yield v1.Plan(
-                    entries=[
-                        wire.PlanEntry(
-                            content=entry.content, priority=entry.priority, status=entry.status
-                        )
-                        for entry in entries
-                    ]
-                )
+                yield v1.Plan(entries=[encode_plan_entry(entry) for entry in entries])
             case InfoChanged() as body:
                 yield from encode_info(body, session)
             case ConfigChanged() as body if session is not None:
-                offers_changed = body.options is not UNSET and options.OFFERED in body.options
-                if body.mode is not UNSET or offers_changed:
+                if body.mode is not UNSET or offers_changed(body):
                     mode = options.mode_option(session)["value"]
                     yield v1.CurrentModeUpdate(current_mode_id=mode)
                     config = options.config_v1(session, self._client_session)
                     yield v1.ConfigOptionUpdate(config_options=config)
-                if offers_changed:
+                if offers_changed(body):
                     yield from self.encode_created(session)
             case StatusChanged(status="idle", turn=turn) if turn is not None:
                 if session is not None and session.turn is None:
-                    active = clock.to_rfc3339(session.active_at)
-                    yield wire.SessionInfoUpdate(updated_at=active, meta=turn_meta(session))
-            case ModelCalled(context_used=used, context_size=size) if used and size:
-                yield wire.UsageUpdate(used=used, size=size, cost=total_cost(session))
+                    yield encode_turn_end(session)
+            case ModelCalled() as body:
+                yield from encode_usage(body, session)
             case Compacted() as body if self._client_session.compaction is not None:
-                yield wire.CompactionUpdate(
-                    compaction_id=event.id,
-                    status="completed",
-                    summary=write_blocks(body.summary) or UNSET,
-                )
+                yield encode_compaction(event.id, body)
             case Failed() as body if self._client_session.notices is not None:
                 severity = "warning" if body.retry == "retrying" else "error"
                 yield wire.Notice(severity=severity, title=body.message or "Error")
@@ -153,14 +140,6 @@ class EncoderV1:
                 yield chunk(content=wire_block, message_id=message_id)
 
 
-def encode_tool_content(content: Content) -> list[v1.ToolCallContent]:
-    """Return the content of a tool call or of its result."""
-    encoded: list[v1.ToolCallContent] = []
-    for block in content:
-        if isinstance(block, Diff):
-            encoded.append(v1.ToolDiff(path=block.path, old_text=block.old, new_text=block.new))
-        else:
-            encoded += [
-                wire.ToolContent(content=wire_block) for wire_block in write_blocks([block])
-            ]
-    return encoded
+def encode_diff(block: Diff) -> v1.ToolDiff:
+    """Encode a diff as the texts before and after it."""
+    return v1.ToolDiff(path=block.path, old_text=block.old, new_text=block.new)

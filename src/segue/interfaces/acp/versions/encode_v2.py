@@ -11,9 +11,7 @@ from msgspec import UNSET
 from segue.acp import v2, wire
 from segue.acp.content import write_blocks
 from segue.acp.rpc import INTERNAL_ERROR
-from segue.interfaces.acp.meta import turn_meta
-from segue.model import clock
-from segue.model.content import Content, Diff
+from segue.model.content import Diff
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -34,7 +32,19 @@ from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 
 from . import options
-from .content import NOT_REPLAYED, encode_info, locations, text_block, total_cost
+from .content import (
+    NOT_REPLAYED,
+    encode_compaction,
+    encode_current_info,
+    encode_info,
+    encode_plan_entry,
+    encode_tool_content,
+    encode_turn_end,
+    encode_usage,
+    offers_changed,
+    text_block,
+    tool_call_fields,
+)
 
 _MESSAGES: dict[type, type[v2.UserMessage | v2.AgentMessage | v2.AgentThought]] = {
     UserMessage: v2.UserMessage,
@@ -50,7 +60,7 @@ class EncoderV2:
         self._failure: str | None = None  # the last error of the current turn
         self._attached_during_turn = False  # and no message has started since
 
-    def encode_replayed(self, event: Event) -> Iterator[wire.SessionUpdate | v2.ToolCallUpdate]:
+    def encode_replayed(self, event: Event) -> Iterator[v2.Update]:
         """Encode an event of the history that a client loads."""
         if not isinstance(event.body, NOT_REPLAYED):
             yield from self.encode_event(event, None)
@@ -61,9 +71,7 @@ class EncoderV2:
 
     def encode_opened(self, session: Session) -> Iterator[wire.SessionUpdate]:
         """Encode the title and the state of a session that was opened."""
-        yield wire.SessionInfoUpdate(
-            title=session.title, updated_at=clock.to_rfc3339(session.active_at)
-        )
+        yield encode_current_info(session)
         yield v2.StateUpdate(state=state_of(session))
         self._attached_during_turn = session.turn is not None
 
@@ -84,58 +92,38 @@ class EncoderV2:
         chunk = v2.AgentThoughtChunk if thought else v2.AgentMessageChunk
         yield chunk(content=text_block(delta.text), message_id=delta.message)
 
-    def encode_event(
-        self, event: Event, session: Session | None
-    ) -> Iterator[wire.SessionUpdate | v2.ToolCallUpdate]:
+    def encode_event(self, event: Event, session: Session | None) -> Iterator[v2.Update]:
         """Encode a new event. `session` is the session after it, or None during a replay."""
         match event.body:
             case UserMessage() | AgentMessage() | AgentThought() as body:
                 message = _MESSAGES[type(body)]
                 yield message(message_id=event.id, content=write_blocks(body.content))
             case ToolCall() as body:
-                yield v2.ToolCallUpdate(
-                    tool_call_id=body.call_id,
-                    name=body.name,
-                    title=body.title or body.name,
-                    kind=body.kind,
-                    status="in_progress",
-                    content=encode_tool_content(body.content) or UNSET,
-                    locations=locations(body) or UNSET,
-                    raw_input=UNSET if body.input is None else body.input,
-                )
+                content = encode_tool_content(body.content, encode_diff)
+                yield v2.ToolCallUpdate(**tool_call_fields(body, content))
             case ToolResult() as body:
                 yield v2.ToolCallUpdate(
                     tool_call_id=body.call_id,
                     status=body.status,
-                    content=encode_tool_content(body.content) or UNSET,
+                    content=encode_tool_content(body.content, encode_diff) or UNSET,
                     raw_output=UNSET if body.output is None else body.output,
                 )
             case PlanChanged() as body:
-                entries = [
-                    wire.PlanEntry(
-                        content=entry.content, priority=entry.priority, status=entry.status
-                    )
-                    for entry in body.entries
-                ]
+                entries = [encode_plan_entry(entry) for entry in body.entries]
                 yield v2.PlanUpdate(plan=v2.PlanItems(plan_id=body.plan_id, entries=entries))
             case InfoChanged() as body:
                 yield from encode_info(body, session)
             case ConfigChanged() as body if session is not None:
-                offers_changed = body.options is not UNSET and options.OFFERED in body.options
-                if body.mode is not UNSET or offers_changed:
+                if body.mode is not UNSET or offers_changed(body):
                     yield v2.ConfigOptionUpdate(config_options=options.config_v2(session))
-                if offers_changed and (commands := options.commands_v2(session)):
+                if offers_changed(body) and (commands := options.commands_v2(session)):
                     yield v2.AvailableCommandsUpdate(available_commands=commands)
             case StatusChanged() as body:
                 yield from self._encode_status(body, session)
-            case ModelCalled(context_used=used, context_size=size) if used and size:
-                yield wire.UsageUpdate(used=used, size=size, cost=total_cost(session))
+            case ModelCalled() as body:
+                yield from encode_usage(body, session)
             case Compacted() as body:
-                yield wire.CompactionUpdate(
-                    compaction_id=event.id,
-                    status="completed",
-                    summary=write_blocks(body.summary) or UNSET,
-                )
+                yield encode_compaction(event.id, body)
             case Failed(retry="retrying", message=message):
                 yield wire.Notice(severity="warning", title=message or "Trying again")
             case Failed() as body:
@@ -150,8 +138,7 @@ class EncoderV2:
             yield v2.StateUpdate(state="requires_action")
         else:
             if session is not None:
-                active = clock.to_rfc3339(session.active_at)
-                yield wire.SessionInfoUpdate(updated_at=active, meta=turn_meta(session))
+                yield encode_turn_end(session)
             yield self._encode_idle(body.stop_reason, body.message)
 
     def _encode_idle(self, reason: StopReason | None, message: str | None) -> v2.StateUpdate:
@@ -177,20 +164,8 @@ def state_of(session: Session) -> str:
     return "running" if session.status in ("running", "rescheduling") else "idle"
 
 
-def encode_tool_content(content: Content) -> list[v2.ToolCallContent]:
-    """Return the content of a tool call or of its result."""
-    encoded: list[v2.ToolCallContent] = []
-    for block in content:
-        if isinstance(block, Diff):
-            encoded.append(_encode_diff(block))
-        else:
-            encoded += [
-                wire.ToolContent(content=wire_block) for wire_block in write_blocks([block])
-            ]
-    return encoded
-
-
-def _encode_diff(block: Diff) -> v2.ToolDiff:
+def encode_diff(block: Diff) -> v2.ToolDiff:
+    """Encode a diff as a Git patch."""
     operation = "add" if block.old is None else "modify"
     change = v2.DiffChange(operation=operation, path=block.path, file_type="text")
     return v2.ToolDiff(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
@@ -82,10 +82,6 @@ def is_switch(option: dict[str, Any]) -> bool:
     return isinstance(option["value"], bool)
 
 
-def _option_type(option: dict[str, Any]) -> Literal["select", "boolean"]:
-    return "boolean" if is_switch(option) else "select"
-
-
 def _choices(option: dict[str, Any]) -> list[wire.SelectOption] | UnsetType:
     if is_switch(option):
         return UNSET
@@ -97,20 +93,24 @@ def _choices(option: dict[str, Any]) -> list[wire.SelectOption] | UnsetType:
     ]
 
 
+def _config_fields(option: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a ConfigOption, which both versions have."""
+    return {
+        "name": option["name"],
+        "type": "boolean" if is_switch(option) else "select",
+        "category": option.get("category"),
+        "description": option.get("description"),
+        "current_value": option["value"],
+        "options": _choices(option),
+    }
+
+
 def config_v1(session: Session, client: v1.ClientSession | None) -> list[v1.ConfigOption]:
     """Return the options for version 1, with switches only if the client supports them."""
     supported = client.config_options if client is not None else None
     with_switches = supported is not None and supported.boolean is not None
     return [
-        v1.ConfigOption(
-            id=option["id"],
-            name=option["name"],
-            type=_option_type(option),
-            category=option.get("category"),
-            description=option.get("description"),
-            current_value=option["value"],
-            options=_choices(option),
-        )
+        v1.ConfigOption(id=option["id"], **_config_fields(option))
         for option in options(session)
         if with_switches or not is_switch(option)
     ]
@@ -119,15 +119,7 @@ def config_v1(session: Session, client: v1.ClientSession | None) -> list[v1.Conf
 def config_v2(session: Session) -> list[v2.ConfigOption]:
     """Return the options for version 2."""
     return [
-        v2.ConfigOption(
-            config_id=option["id"],
-            name=option["name"],
-            type=_option_type(option),
-            category=option.get("category"),
-            description=option.get("description"),
-            current_value=option["value"],
-            options=_choices(option),
-        )
+        v2.ConfigOption(config_id=option["id"], **_config_fields(option))
         for option in options(session)
     ]
 

@@ -12,8 +12,8 @@ from segue.model.event import PermissionAsked, ToolCall
 from segue.model.session import Session
 
 from . import options
-from .content import permission_options
-from .encode_v1 import EncoderV1, encode_tool_content
+from .content import encode_tool_content, permission_options
+from .encode_v1 import EncoderV1, encode_diff
 
 
 class PolicyV1:
@@ -71,7 +71,7 @@ class PolicyV1:
                 title=body.title,
                 kind=call.kind,
                 status="pending",
-                content=encode_tool_content(call.content) or UNSET,
+                content=encode_tool_content(call.content, encode_diff) or UNSET,
                 raw_input=UNSET if call.input is None else call.input,
             )
         return v1.PermissionRequest(

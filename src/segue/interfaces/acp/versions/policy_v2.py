@@ -12,8 +12,8 @@ from segue.model.event import PermissionAsked, ToolCall
 from segue.model.session import Session
 
 from . import options
-from .content import permission_options
-from .encode_v2 import EncoderV2, encode_tool_content, state_of
+from .content import encode_tool_content, permission_options
+from .encode_v2 import EncoderV2, encode_diff, state_of
 
 
 class PolicyV2:
@@ -74,7 +74,7 @@ class PolicyV2:
                 tool_call_id=body.call_id or body.ask_id,
                 title=call.title or call.name,
                 kind=call.kind,
-                content=encode_tool_content(call.content) or UNSET,
+                content=encode_tool_content(call.content, encode_diff) or UNSET,
                 raw_input=UNSET if call.input is None else call.input,
             )
         )
