@@ -10,7 +10,7 @@ import pytest
 
 from segue.agents.base import Turn
 from segue.agents.registry import AgentRegistry
-from segue.interfaces.rest.events.blocks import write
+from segue.interfaces.rest.events.blocks import encode_content
 from segue.model import ids
 from segue.model.content import Image, Resource, ResourceLink, as_content
 from segue.model.event import AgentMessage, Compacted, Failed, ToolCall, ToolResult, UserMessage
@@ -353,7 +353,8 @@ async def test_content_of_every_kind_comes_back_as_it_was_sent(tmp_path: Path) -
 
 
 def test_what_nobody_told_the_type_of_is_no_pdf() -> None:
-    (shown,) = write([Resource(uri="file:///a/b", data="AAAA")])
+    (block,) = encode_content([Resource(uri="file:///a/b", data="AAAA")])
+    shown = msgspec.to_builtins(block)
     assert shown["source"]["media_type"] == "application/octet-stream"
     assert shown["title"] == "file:///a/b"
 

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from jsonschema import Draft202012Validator
 
-from segue.interfaces.rest.events.event_encoder import TYPES
+from segue.interfaces.rest.events.event_types import TYPES
 from segue.interfaces.rest.openapi import response_type
 from segue.interfaces.rest.routes import ROUTES
 from segue.interfaces.rest.schemas.events import Event, Streamed

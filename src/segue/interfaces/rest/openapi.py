@@ -16,7 +16,7 @@ from segue import __version__
 from segue.model import codec
 from segue.model.lifecycle import STATUSES
 
-from .events.event_encoder import TYPES, UNMADE
+from .events.event_types import KINDS_BY_TYPE, NEVER_SENT
 from .handlers.resources import ResourceOut
 from .request import API_VERSIONS, Endpoint
 from .schemas.agent import SessionAgent, ThreadAgent
@@ -64,7 +64,10 @@ _PARAMETERS: dict[str, dict[str, Any]] = {
     "trigger_type": {"enum": ["manual", "schedule"]},
     "status": {"enum": ["active", "paused"]},
     "statuses[]": {"type": "array", "items": {"enum": list(STATUSES)}},
-    "types[]": {"type": "array", "items": {"enum": sorted({*sum(TYPES.values(), ()), *UNMADE})}},
+    "types[]": {
+        "type": "array",
+        "items": {"enum": sorted({*KINDS_BY_TYPE, *NEVER_SENT})},
+    },
     "event_deltas[]": {
         "type": "array",
         "items": {"enum": ["agent.message", "agent.thinking"]},
@@ -174,9 +177,8 @@ def _operation(route: Endpoint, schema_by_type: dict[int, Any]) -> dict[str, Any
 
 
 def _resource_name(route: Endpoint) -> str:
-    """Return the module of a handler; the modules of `rest/events` are one resource."""
-    _, package, module = route.handler.__module__.rsplit(".", 2)
-    return package if package == "events" else module
+    """Return the name of a handler's module."""
+    return route.handler.__module__.rpartition(".")[2]
 
 
 def _response(route: Endpoint, schema_by_type: dict[int, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from . import openapi
 from .context import RestContext
-from .events import event_requests, send, stream
+from .events import event_requests
 from .handlers import (
     agents,
     credentials,
@@ -30,7 +30,6 @@ from .openapi import Binary, Stream
 from .params import CREATED_AT
 from .request import Endpoint
 from .schemas import requests
-from .schemas.events import EventPage, Sent
 
 _PAGE = ("limit", "page")
 _SESSIONS = "/v1/sessions"
@@ -63,16 +62,14 @@ ROUTES = (
     Endpoint("POST", _SESSION, sessions.update, request_type=sessions.Update),
     Endpoint("DELETE", _SESSION, sessions.delete),
     Endpoint("POST", _SESSION + "/archive", sessions.archive),
-    Endpoint("GET", _SESSION + "/events", events.list_, events.FILTERS, response_type=EventPage),
+    Endpoint("GET", _SESSION + "/events", events.list_, events.FILTERS),
+    Endpoint("POST", _SESSION + "/events", events.send, request_type=event_requests.Send),
     Endpoint(
-        "POST",
-        _SESSION + "/events",
-        send.send,
-        request_type=event_requests.Send,
-        response_type=Sent,
-    ),
-    Endpoint(
-        "GET", _SESSION + "/events/stream", stream.stream, stream.FILTERS, response_type=Stream
+        "GET",
+        _SESSION + "/events/stream",
+        events.stream,
+        events.STREAM_FILTERS,
+        response_type=Stream,
     ),
     Endpoint(
         "GET", _SESSION + "/resources", resources.list_, _PAGE, response_type=resources.ResourcePage
@@ -96,8 +93,10 @@ ROUTES = (
     Endpoint("GET", _SESSION + "/threads", threads.list_, (*_PAGE, "statuses[]")),
     Endpoint("GET", _THREAD, threads.retrieve),
     Endpoint("POST", _THREAD + "/archive", threads.archive),
-    Endpoint("GET", _THREAD + "/events", threads.list_events, _PAGE, response_type=EventPage),
-    Endpoint("GET", _THREAD + "/stream", threads.stream, stream.FILTERS, response_type=Stream),
+    Endpoint("GET", _THREAD + "/events", threads.list_events, _PAGE),
+    Endpoint(
+        "GET", _THREAD + "/stream", threads.stream, events.STREAM_FILTERS, response_type=Stream
+    ),
     Endpoint("GET", "/v1/agents", agents.list_, _CREATED_PAGE),
     Endpoint("POST", "/v1/agents", agents.create, request_type=requests.AgentCreate),
     Endpoint("GET", _AGENT, agents.retrieve, ("version",)),

@@ -1,4 +1,4 @@
-"""Show content as text, image and document blocks."""
+"""Encode content as text, image and document blocks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,20 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from segue.hub.resources.content_blocks import DIALECT
+import msgspec
+
+from segue.hub.resources.content_blocks import (
+    DIALECT,
+    Base64Source,
+    DocumentIn,
+    FileSource,
+    ImageIn,
+    SearchResultIn,
+    TextIn,
+    TextSource,
+    URLSource,
+)
+from segue.interfaces.rest.schemas.events import ResultBlock
 from segue.model.content import (
     Block,
     Image,
@@ -17,39 +30,45 @@ from segue.model.content import (
 )
 
 UNTYPED = "application/octet-stream"
+_WEB_SCHEMES = ("http://", "https://")
 
 
-def write(content: Sequence[Block]) -> list[dict[str, Any]]:
+def encode_content(content: Sequence[Block]) -> list[ResultBlock]:
     """Return content as blocks; a block of another type is described in a text block."""
-    return [_write(block) for block in content]
+    return [_encode_block(block) for block in content]
 
 
-def text_blocks(content: Sequence[Block]) -> list[dict[str, Any]]:
+def encode_as_text(content: Sequence[Block]) -> list[TextIn]:
     """Return content as text blocks."""
-    return [_text(describe_block(block)) for block in content]
+    return [TextIn(text=describe_block(block)) for block in content]
 
 
-def _write(block: Block) -> dict[str, Any]:
-    if isinstance(block, Image | Resource) and (file := _file_id(block)):
-        source = {"type": "file", "file_id": file}
-        if isinstance(block, Image):
-            return _with_source("image", **source)
-        return _document(block, **source)
+def encode_output(value: Any) -> list[ResultBlock]:
+    """Return the raw output of a tool that returned no content."""
+    if value is None:
+        return []
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return [TextIn(text=text)]
+
+
+def _encode_block(block: Block) -> ResultBlock:
+    if isinstance(block, Image | Resource) and (file_id := _file_id(block)):
+        file = FileSource(file_id=file_id)
+        return ImageIn(source=file) if isinstance(block, Image) else _document(block, file)
     match block:
         case Image(data=str(data)):
-            return _with_source("image", type="base64", media_type=block.mime, data=data)
-        case Image(uri=str(uri)) if uri.startswith(("http://", "https://")):
-            return _with_source("image", type="url", url=uri)
+            return ImageIn(source=Base64Source(media_type=block.mime, data=data))
+        case Image(uri=str(uri)) if uri.startswith(_WEB_SCHEMES):
+            return ImageIn(source=URLSource(url=uri))
         case Resource() if block.text is None and block.data is not None:
-            source = {"type": "base64", "media_type": block.mime or UNTYPED}
-            return _document(block, **source, data=block.data)
+            return _document(block, Base64Source(media_type=block.mime or UNTYPED, data=block.data))
         case Resource(text=str(text)):
-            return _document(block, type="text", media_type="text/plain", data=text)
-        case ResourceLink() if block.uri.startswith(("http://", "https://")):
-            return _document(block, type="url", url=block.uri)
-        case Other(dialect="rest", raw=raw) if isinstance(raw, dict):
-            return raw
-    return _text(describe_block(block))
+            return _document(block, TextSource(data=text))
+        case ResourceLink() if block.uri.startswith(_WEB_SCHEMES):
+            return _document(block, URLSource(url=block.uri))
+        case Other(dialect="rest", raw=raw):
+            return msgspec.convert(raw, SearchResultIn)
+    return TextIn(text=describe_block(block))
 
 
 def _file_id(block: Image | Resource) -> str | None:
@@ -57,25 +76,11 @@ def _file_id(block: Image | Resource) -> str | None:
     return file_id
 
 
-def _with_source(kind: str, **source: str) -> dict[str, Any]:
-    return {"type": kind, "source": source}
-
-
-def _document(block: Resource | ResourceLink, **source: str) -> dict[str, Any]:
+def _document(
+    block: Resource | ResourceLink, source: Base64Source | TextSource | URLSource | FileSource
+) -> DocumentIn:
     fields = block.extra.get(DIALECT)
-    if fields is None:  # from another interface
+    if fields is None:  # the message was sent through another interface
         title = block.title if isinstance(block, ResourceLink) else None
-        fields = {"title": title or block.uri or None}
-    shown = {"title": fields.get("title"), "context": fields.get("context")}
-    return {**_with_source("document", **source), **shown}
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
-
-
-def output(value: Any) -> list[dict[str, Any]]:
-    """Return the raw output of a tool that returned no content."""
-    if value is None:
-        return []
-    return [_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))]
+        return DocumentIn(source=source, title=title or block.uri or None)
+    return DocumentIn(source=source, title=fields.get("title"), context=fields.get("context"))

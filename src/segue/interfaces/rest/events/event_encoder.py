@@ -1,21 +1,25 @@
-"""The model's events as this dialect shows them.
+"""Encode a session's stored events as the REST API shows them.
 
-One of ours may be none of theirs, one, or several: the first is named by its own id, the others by
-ids derived from it. The order within a turn is the one that clients know: running, the message,
-what the agent did, then idle with the usage just before it.
+A stored event is shown as no event, one or several. The first has the stored event's id, the others
+have ids derived from it. Clients rely on the order within a turn: running, the message, the agent's
+events, then idle, with the usage just before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, get_args
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Literal, TypedDict, cast, get_args
 
+import msgspec
 from msgspec import UNSET
 
 from segue.hub import Hub
-from segue.hub.resources.agents import AgentResolver
-from segue.interfaces.rest.schemas.events import Wrong
-from segue.interfaces.rest.schemas.session import budget, thread_id, usage
+from segue.hub.resources.content_blocks import TextIn
+from segue.hub.resources.first_events import FileRubric, TextRubric
+from segue.interfaces.rest.request import RestRequest
+from segue.interfaces.rest.schemas import events as schemas
+from segue.interfaces.rest.schemas.agent import SessionAgent
+from segue.interfaces.rest.schemas.session import budget, outcome_id, thread_id, usage
 from segue.model import clock, ids, projection
 from segue.model.errors import SegueError
 from segue.model.event import (
@@ -29,7 +33,6 @@ from segue.model.event import (
     Delta,
     Event,
     Failed,
-    Foreign,
     InfoChanged,
     Interrupted,
     ModelAsked,
@@ -49,277 +52,286 @@ from segue.model.principal import Principal
 from segue.model.session import Session
 
 from . import blocks
-from .event_lookup import Lookups, call_id_of, tool_id
+from .event_lookup import EventLookup, subject_id, tool_use_id
+from .event_types import STATE_KINDS
 
-Shown = dict[str, Any]
-
-# Their types, by the kind of ours that they come from.
-TYPES: dict[str, tuple[str, ...]] = {
-    "user_message": ("user.message",),
-    "system_message": ("system.message",),
-    "agent_message": ("agent.message",),
-    "agent_thought": ("agent.thinking",),
-    "tool_call": ("agent.tool_use", "agent.mcp_tool_use", "agent.custom_tool_use"),
-    "tool_result": (
-        "agent.tool_result",
-        "agent.mcp_tool_result",
-        "user.custom_tool_result",
-        "user.tool_result",
-    ),
-    "permission_asked": ("agent.tool_use",),
-    "permission_answered": ("user.tool_confirmation",),
-    "info_changed": (
-        "session.updated",
-        "session.thread_status_terminated",
-        "session.status_terminated",
-    ),
-    "config_changed": ("session.updated",),
-    "status_changed": (
-        "session.status_running",
-        "session.thread_status_running",
-        "session.status_idle",
-        "session.thread_status_idle",
-        "session.usage",
-        "session.status_rescheduled",
-        "session.thread_status_rescheduled",
-        "session.status_terminated",
-        "session.thread_status_terminated",
-    ),
-    "model_asked": ("span.model_request_start",),
-    "model_called": ("span.model_request_end",),
-    "interrupted": ("user.interrupt", "session.error"),
-    "compacted": ("agent.thread_context_compacted",),
-    "failed": ("session.error",),
-    "outcome_defined": ("user.define_outcome",),
-    "outcome_evaluated": ("span.outcome_evaluation_start", "span.outcome_evaluation_end"),
-}
-# Types that exist but that nothing here makes; a filter may name them.
-UNMADE = (
-    "agent.thread_message_sent",
-    "agent.thread_message_received",
-    "session.thread_created",
-    "span.outcome_evaluation_ongoing",
-    "workflow_run.created",
-    "workflow_run.status_running",
-    "workflow_run.status_idle",
-    "workflow_run.status_ended",
-    "workflow_run.error",
-    "workflow_run.phase_started",
-    "workflow_run.phase_ended",
-)
-# The kinds whose meaning depends on what was before, all of which moves the state below.
-STATE = ("created", "status_changed", "model_called", "info_changed", "config_changed")
-
-_SERVER_ERRORS = ("mcp_connection_failed_error", "mcp_authentication_failed_error")
-_ERRORS = frozenset(get_args(Wrong)) - {*_SERVER_ERRORS}
+_BATCH_SIZE = 500
+_MCP_ERRORS = ("mcp_connection_failed_error", "mcp_authentication_failed_error")
+_OTHER_ERRORS = frozenset(get_args(schemas.ErrorType)) - {*_MCP_ERRORS}
 
 
-class View:
-    """Shows one session's events, in their order, from wherever it begins.
+class EventFields(TypedDict):
+    """The fields of all events."""
 
-    `state` is the session's row as it was before the first of them.
-    """
+    id: str
+    processed_at: str
 
-    def __init__(
-        self, hub: Hub, principal: Principal, agents: AgentResolver, state: Session, agent_name: str
-    ) -> None:
-        self._agents = agents
+
+class ThreadFields(EventFields):
+    """The fields of all events of the primary thread."""
+
+    session_thread_id: str
+    agent_name: str
+
+
+class StopFields(TypedDict):
+    """Why a turn stopped."""
+
+    stop_reason: schemas.StopReason
+    stop_details: schemas.RefusalDetails | None
+
+
+class EventEncoder:
+    """Encodes the events of one session in order. `state` is its row before the first of them."""
+
+    def __init__(self, hub: Hub, principal: Principal, state: Session, agent_name: str) -> None:
+        self._agents = hub.agent_resolver
         self._state = state
         self._agent_name = agent_name
-        self._thread = thread_id(state.id)
-        self._lookups = Lookups(hub, principal, state.id)
-        self._started: set[str] = set()
+        self._thread_id = thread_id(state.id)
+        self._lookup = EventLookup(hub, principal, state.id)
+        self._announced: set[str] = set()
 
-    async def show(self, event: Event) -> list[Shown]:
+    async def encode(self, event: Event) -> list[schemas.Event]:
+        """Return the events as which the next stored event is shown."""
         before = self._state
-        self._state = _moved(before, event)
-        self._lookups.add(event.body)
-        return [shown async for shown in self._show(event, event.body, before)]
+        self._state = _next_state(before, event)
+        self._lookup.remember(event.body)
+        return [shown async for shown in self._encode(event, event.body, before)]
 
-    def delta(self, delta: Delta, wanted: frozenset[str]) -> Iterator[Shown]:
+    def encode_delta(
+        self, delta: Delta, types: frozenset[str]
+    ) -> Iterator[schemas.EventStart | schemas.EventDelta]:
         """Yield the events of a delta. Thinking is announced without its text."""
-        kind = "agent.thinking" if delta.kind == "thought" else "agent.message"
-        if kind not in wanted or delta.kind == "output":
+        kind: Literal["agent.thinking", "agent.message"] = (
+            "agent.thinking" if delta.kind == "thought" else "agent.message"
+        )
+        if kind not in types or delta.kind == "output":
             return
         id = ids.format_id("sevt", delta.message)
-        if id not in self._started:
-            self._started.add(id)
-            yield {"type": "event_start", "event": {"type": kind, "id": id}}
+        if id not in self._announced:
+            self._announced.add(id)
+            yield schemas.EventStart(event=schemas.Announced(type=kind, id=id))
         if kind == "agent.message":
-            content = {"type": "text", "text": delta.text}
-            piece = {"type": "content_delta", "index": 0, "content": content}
-            yield {"type": "event_delta", "event_id": id, "delta": piece}
+            content = schemas.ContentDelta(index=0, content=TextIn(text=delta.text))
+            yield schemas.EventDelta(event_id=id, delta=content)
 
-    async def _show(self, event: Event, body: AnyBody, before: Session) -> Any:
+    async def _encode(
+        self, event: Event, body: AnyBody, before: Session
+    ) -> AsyncIterator[schemas.Event]:
+        fields = _fields(event)
         match body:
             case UserMessage():
-                yield _event(event, "user.message", content=blocks.write(body.content))
+                content = blocks.encode_content(body.content)
+                yield schemas.UserMessageEvent(**fields, content=content)
             case SystemMessage():
-                yield _event(event, "system.message", content=blocks.text_blocks(body.content))
+                text = blocks.encode_as_text(body.content)
+                yield schemas.SystemMessageEvent(**fields, content=text)
             case AgentMessage():
-                yield _event(event, "agent.message", content=blocks.text_blocks(body.content))
+                text = blocks.encode_as_text(body.content)
+                yield schemas.AgentMessage(**fields, content=text)
             case AgentThought():
-                yield _event(event, "agent.thinking")
+                yield schemas.AgentThinking(**fields)
             case ToolCall():
                 yield _tool_use(event, body)
             case ToolResult():
                 yield await self._tool_result(event, body)
             case PermissionAsked() if body.call_id is None:
-                asked = {"title": body.title}
-                yield _event(event, "agent.tool_use", name="permission", input=asked)
+                question = {"title": body.title}
+                yield schemas.AgentToolUse(**fields, name="permission", input=question)
             case PermissionAnswered():
-                if answered := await self._confirmation(event, body):
-                    yield answered
+                if confirmation := await self._confirmation(event, body):
+                    yield confirmation
             case InfoChanged():
-                for shown in self._info(event, body, before):
+                for shown in self._info_changes(event, before):
                     yield shown
             case ConfigChanged() if body.agent is not UNSET:
                 agent = await self._agents.snapshot(before.workspace, self._state.agent)
-                yield _event(event, "session.updated", agent=agent)
+                yield schemas.SessionUpdated(**fields, agent=msgspec.convert(agent, SessionAgent))
             case ConfigChanged() if self._state.budget != before.budget:
-                yield _event(event, "session.updated", budget=budget(self._state.budget))
+                yield schemas.SessionUpdated(**fields, budget=budget(self._state.budget))
             case StatusChanged():
-                async for shown in self._status(event, body, before):
+                async for shown in self._status_changes(event, body, before):
                     yield shown
             case ModelAsked():
-                yield _event(event, "span.model_request_start")
+                yield schemas.ModelRequestStart(**fields)
             # A request without a recorded start has no span. The session's usage includes it.
             case ModelCalled(asked=str(asked)):
-                yield _event(
-                    event,
-                    "span.model_request_end",
+                yield schemas.ModelRequestEnd(
+                    **fields,
                     model_request_start_id=ids.format_id("sevt", asked),
                     is_error=body.is_error,
                     model_usage=_model_usage(body.usage),
                 )
             case Interrupted(reason="cancelled"):
-                yield _event(event, "user.interrupt")
+                yield schemas.UserInterrupt(**fields)
             case Interrupted():
                 yield _error(event, "unknown_error", body.reason, "exhausted")
             case Failed():
                 yield _failure(event, body)
             case Compacted():
-                yield _event(event, "agent.thread_context_compacted")
+                yield schemas.ContextCompacted(**fields)
             case OutcomeDefined():
-                yield _event(
-                    event,
-                    "user.define_outcome",
-                    outcome_id=_outcome_id(body.outcome_id),
+                yield schemas.UserDefineOutcome(
+                    **fields,
+                    outcome_id=outcome_id(body.outcome_id),
                     description=body.description,
                     rubric=_rubric(body.rubric),
                     max_iterations=body.max_iterations,
                 )
             case OutcomeEvaluated() if body.result not in ("pending", "running"):
                 yield _evaluation(event, body)
-            case Foreign(dialect="rest", raw=raw) if isinstance(raw, dict):
-                yield {**raw, **_event(event, str(raw.get("type")))}
 
-    async def _tool_result(self, event: Event, body: ToolResult) -> Shown:
-        call = await self._lookups.called(body.call_id, event.seq)
-        kind, name = "agent.tool_result", "tool_use_id"
+    async def _tool_result(self, event: Event, body: ToolResult) -> schemas.Event:
+        call = await self._lookup.call_of_result(body.call_id, event.seq)
+        fields = _fields(event)
+        use_id = ids.format_id("sevt", tool_use_id(body.call_id))
+        content = blocks.encode_content(body.content) or blocks.encode_output(body.output)
+        failed = body.status != "completed"
         if call is not None and call.server is not None:
-            kind, name = "agent.mcp_tool_result", "mcp_tool_use_id"
-        elif call is not None and call.custom:
-            kind, name = "user.custom_tool_result", "custom_tool_use_id"
-        elif "rest" in body.extra or (call is not None and call.extra.get(RUN_BY_OTHERS)):
-            # A client sent it through this API, or a client was to send it and did not.
-            kind = "user.tool_result"
-        return _event(
-            event,
-            kind,
-            **{name: ids.format_id("sevt", call_id_of(body.call_id))},
-            content=blocks.write(body.content) or blocks.output(body.output),
-            is_error=body.status != "completed",
+            return schemas.AgentMCPToolResult(
+                **fields, mcp_tool_use_id=use_id, content=content, is_error=failed
+            )
+        if call is not None and call.custom:
+            return schemas.UserCustomToolResult(
+                **fields, custom_tool_use_id=use_id, content=content, is_error=failed
+            )
+        # A client sent the result through this API, or was to send it and did not.
+        if "rest" in body.extra or (call is not None and call.extra.get(RUN_BY_OTHERS)):
+            return schemas.UserToolResult(
+                **fields, tool_use_id=use_id, content=content, is_error=failed
+            )
+        return schemas.AgentToolResult(
+            **fields, tool_use_id=use_id, content=content, is_error=failed
         )
 
-    async def _confirmation(self, event: Event, body: PermissionAnswered) -> Shown | None:
-        asked = await self._lookups.asked(body.ask_id)
-        if asked is None or body.option is None:  # withdrawn without an answer
+    async def _confirmation(
+        self, event: Event, body: PermissionAnswered
+    ) -> schemas.UserToolConfirmation | None:
+        """Return the answer to a permission request, or None if the request was withdrawn."""
+        request = await self._lookup.permission_request(body.ask_id)
+        if request is None or body.option is None:
             return None
-        kind = next((option.kind for option in asked.options if option.id == body.option), "reject")
-        allowed = kind.startswith("allow")
-        if allowed and body.input is not None and asked.call_id is not None:
-            # The changed input is unknown to the worker that runs the tool.
-            call = await self._lookups.called(asked.call_id, event.seq)
+        options = {option.id: option.kind for option in request.options}
+        allowed = options.get(body.option, "reject").startswith("allow")
+        if allowed and body.input is not None and request.call_id is not None:
+            # The worker that runs the tool does not know the changed input.
+            call = await self._lookup.call_of_result(request.call_id, event.seq)
             allowed = call is None or RUN_BY_OTHERS not in call.extra
-        return _event(
-            event,
-            "user.tool_confirmation",
-            tool_use_id=ids.format_id("sevt", tool_id(asked)),
+        return schemas.UserToolConfirmation(
+            **_fields(event),
+            tool_use_id=ids.format_id("sevt", subject_id(request)),
             result="allow" if allowed else "deny",
             deny_message=None if allowed else body.note,
         )
 
-    def _info(self, event: Event, body: InfoChanged, before: Session) -> Iterator[Shown]:
+    def _info_changes(self, event: Event, before: Session) -> Iterator[schemas.Event]:
         if event.seq == 2 and event.at == before.created_at:
             return  # stored with the creation, and part of it
         after = self._state
-        changed: Shown = {}
-        if after.title != before.title:
-            changed["title"] = after.title
-        if after.metadata != before.metadata:
-            changed["metadata"] = after.metadata
-        if changed:
-            yield _event(event, "session.updated", **changed)
+        if (after.title, after.metadata) != (before.title, before.metadata):
+            yield schemas.SessionUpdated(
+                **_fields(event),
+                title=UNSET if after.title == before.title else after.title,
+                metadata=UNSET if after.metadata == before.metadata else after.metadata,
+            )
         if before.archived_at is None and after.archived_at is not None:
-            yield self._on_thread(event, "session.thread_status_terminated")
-            yield _event(event, "session.status_terminated", extra_id="terminated")
+            yield schemas.ThreadStatusTerminated(**self._thread_fields(event))
+            yield schemas.StatusTerminated(**_fields(event, derive_from="terminated"))
 
-    async def _status(self, event: Event, body: StatusChanged, before: Session) -> Any:
+    async def _status_changes(
+        self, event: Event, body: StatusChanged, before: Session
+    ) -> AsyncIterator[schemas.Event]:
+        fields, thread_fields = _fields(event), self._thread_fields(event)
         match body.status:
             case "running":
                 if before.status != "running" or before.turn != self._state.turn:
-                    yield _event(event, "session.status_running")
-                    yield self._on_thread(event, "session.thread_status_running")
+                    yield schemas.StatusRunning(**fields)
+                    yield schemas.ThreadStatusRunning(**thread_fields)
             case "idle":
                 if body.stop_reason is None:
                     return
-                ended = await self._ended(body)
-                yield self._on_thread(event, "session.thread_status_idle", **ended)
-                spent = usage(self._state.usage, self._state.active_seconds(event.at))
-                most = budget(self._state.budget)
-                yield _event(event, "session.usage", extra_id="usage", usage=spent, budget=most)
-                yield _event(event, "session.status_idle", **ended)
+                stop = await self._stop_fields(body)
+                yield schemas.ThreadStatusIdle(**thread_fields, **stop)
+                yield schemas.SessionUsage(
+                    **_fields(event, derive_from="usage"),
+                    usage=usage(self._state.usage, self._state.active_seconds(event.at)),
+                    budget=budget(self._state.budget),
+                )
+                yield schemas.StatusIdle(**fields, **stop)
             case "rescheduling":
-                yield self._on_thread(event, "session.thread_status_rescheduled")
-                yield _event(event, "session.status_rescheduled")
+                yield schemas.ThreadStatusRescheduled(**thread_fields)
+                yield schemas.StatusRescheduled(**fields)
             case "terminated":
-                yield self._on_thread(event, "session.thread_status_terminated")
-                yield _event(event, "session.status_terminated")
+                yield schemas.ThreadStatusTerminated(**thread_fields)
+                yield schemas.StatusTerminated(**fields)
 
-    async def _ended(self, body: StatusChanged) -> Shown:
-        """Why a turn rests. This dialect has fewer reasons than the model."""
-        reason: Shown = {"type": "end_turn"}
-        details = None
+    async def _stop_fields(self, body: StatusChanged) -> StopFields:
+        """Return why a turn stopped. This API has fewer reasons than the model."""
         match body.stop_reason:
             case "requires_action":
-                # Questions, and tool calls whose results are to come from outside.
-                asks = [(waited, await self._lookups.asked(waited)) for waited in body.pending]
-                about = [call_id_of(waited) if a is None else tool_id(a) for waited, a in asks]
-                event_ids = [ids.format_id("sevt", id) for id in about]
-                reason = {"type": "requires_action", "event_ids": event_ids}
+                event_ids = [await self._pending_event_id(id) for id in body.pending]
+                return {
+                    "stop_reason": schemas.RequiresAction(event_ids=event_ids),
+                    "stop_details": None,
+                }
             case "error":
-                reason = {"type": "retries_exhausted"}
+                return {"stop_reason": schemas.RetriesExhausted(), "stop_details": None}
             case "budget_reached":
-                reason = {"type": "budget_reached"}
+                return {"stop_reason": schemas.BudgetReached(), "stop_details": None}
             case "refusal":
-                reason = {"type": "refusal"}
-                details = {"type": "refusal", "category": None, "explanation": body.message}
-        return {"stop_reason": reason, "stop_details": details}
+                details = schemas.RefusalDetails(category=None, explanation=body.message)
+                return {"stop_reason": schemas.Refusal(), "stop_details": details}
+        return {"stop_reason": schemas.EndTurn(), "stop_details": None}
 
-    def _on_thread(self, event: Event, kind: str, **fields: Any) -> Shown:
-        return _event(
-            event,
-            kind,
-            extra_id="thread",
-            session_thread_id=self._thread,
-            agent_name=self._agent_name,
-            **fields,
+    async def _pending_event_id(self, id: str) -> str:
+        """Return the id of an event that waits for the client: a permission request or a call."""
+        request = await self._lookup.permission_request(id)
+        return ids.format_id("sevt", tool_use_id(id) if request is None else subject_id(request))
+
+    def _thread_fields(self, event: Event) -> ThreadFields:
+        return {
+            **_fields(event, derive_from="thread"),
+            "session_thread_id": self._thread_id,
+            "agent_name": self._agent_name,
+        }
+
+
+async def encoder_from(request: RestRequest, session: Session, seq: int) -> EventEncoder:
+    """Return an encoder whose first event is `seq`."""
+    if seq > session.last_seq:
+        return await encoder_with_state(request, session, session)
+    state = _initial_state(session)
+    after = 0
+    while after < seq - 1:
+        batch = await request.hub.history.events(
+            request.principal,
+            session.id,
+            after=after,
+            before=seq,
+            types=STATE_KINDS,
+            limit=_BATCH_SIZE,
         )
+        for event in batch:
+            state = _next_state(state, event)
+        if len(batch) < _BATCH_SIZE:
+            break
+        after = batch[-1].seq
+    return await encoder_with_state(request, session, state)
 
 
-def blank(session: Session) -> Session:
-    """A session's row as it was before anything happened."""
+async def encoder_with_state(
+    request: RestRequest, session: Session, state: Session
+) -> EventEncoder:
+    """Return an encoder whose first event follows `state`, an earlier row of the session."""
+    agent = await request.hub.agent_resolver.snapshot(
+        request.workspace, session.agent, with_roster=False
+    )
+    return EventEncoder(request.hub, request.principal, state, agent["name"])
+
+
+def _initial_state(session: Session) -> Session:
+    """Return a session's row as it was before its first event."""
     return Session(
         id=session.id,
         workspace=session.workspace,
@@ -333,98 +345,120 @@ def blank(session: Session) -> Session:
     )
 
 
-def _moved(state: Session, event: Event) -> Session:
+def _next_state(state: Session, event: Event) -> Session:
     try:
         if isinstance(event.body, Created):
             return projection.start(state.workspace, state.id, event)
         return projection.apply(state, event)
-    except SegueError:  # another tool's history need not keep to our lifecycle
+    except SegueError:  # the history of another tool need not follow our lifecycle
         return state
 
 
-def folded(session: Session, events: list[Event]) -> Session:
-    """The row that the STATE events of a history's beginning come to."""
-    state = blank(session)
-    for event in events:
-        state = _moved(state, event)
-    return state
+def _fields(event: Event, *, derive_from: str | None = None) -> EventFields:
+    id = event.id if derive_from is None else ids.derived_id(event.id, derive_from)
+    return {"id": ids.format_id("sevt", id), "processed_at": clock.to_rfc3339(event.at)}
 
 
-def _event(event: Event, kind: str, *, extra_id: str | None = None, **fields: Any) -> Shown:
-    id = event.id if extra_id is None else ids.derived_id(event.id, extra_id)
-    return {
-        "type": kind,
-        "id": ids.format_id("sevt", id),
-        **fields,
-        "processed_at": clock.to_rfc3339(event.at),
-    }
-
-
-def _tool_use(event: Event, body: ToolCall) -> Shown:
-    given = body.input if isinstance(body.input, dict) else {}
-    if body.input is not None and not isinstance(body.input, dict):
-        given = {"input": body.input}
-    shown = _event(event, "agent.tool_use", name=body.name, input=given)
+def _tool_use(event: Event, body: ToolCall) -> schemas.Event:
+    fields = _fields(event)
+    fields["id"] = ids.format_id("sevt", tool_use_id(body.call_id))
+    if isinstance(body.input, dict):
+        arguments = body.input
+    else:
+        arguments = {} if body.input is None else {"input": body.input}
     if body.custom:
-        shown["type"] = "agent.custom_tool_use"
-    elif body.server is not None:
-        shown |= {"type": "agent.mcp_tool_use", "mcp_server_name": body.server}
-    shown["id"] = ids.format_id("sevt", call_id_of(body.call_id))
-    if (decided := body.extra.get("permission")) and not body.custom:
-        verdict = {"evaluated_permission": decided["verdict"]}
-        policy = {"type": decided["policy"]}
-        shown |= {**verdict, "evaluation": policy | (verdict if policy["type"] == "auto" else {})}
-    return shown
+        return schemas.AgentCustomToolUse(**fields, name=body.name, input=arguments)
+    verdict: schemas.Verdict | msgspec.UnsetType = UNSET
+    evaluation: schemas.Evaluation | msgspec.UnsetType = UNSET
+    if permission := body.extra.get("permission"):
+        verdict = permission["verdict"]
+        evaluation = _evaluation_of(permission)
+    if body.server is not None:
+        return schemas.AgentMCPToolUse(
+            **fields,
+            name=body.name,
+            input=arguments,
+            evaluated_permission=verdict,
+            evaluation=evaluation,
+            mcp_server_name=body.server,
+        )
+    return schemas.AgentToolUse(
+        **fields,
+        name=body.name,
+        input=arguments,
+        evaluated_permission=verdict,
+        evaluation=evaluation,
+    )
 
 
-def _failure(event: Event, body: Failed) -> Shown:
-    if body.server is not None and body.code in _SERVER_ERRORS:
-        named = {"mcp_server_name": body.server}
-        return _error(event, body.code, body.message, body.retry, named)
-    kind = body.code if body.code in _ERRORS else "unknown_error"
-    return _error(event, kind, body.message, body.retry)
+def _evaluation_of(permission: dict[str, Any]) -> schemas.Evaluation:
+    """Return the policy that decided about a tool call."""
+    if permission["policy"] == "auto":
+        return schemas.Auto(evaluated_permission=permission["verdict"])
+    return schemas.AlwaysAllow() if permission["policy"] == "always_allow" else schemas.AlwaysAsk()
+
+
+def _failure(event: Event, body: Failed) -> schemas.SessionError:
+    if body.server is not None and body.code in _MCP_ERRORS:
+        return _error(event, body.code, body.message, body.retry, server=body.server)
+    code = body.code if body.code in _OTHER_ERRORS else "unknown_error"
+    return _error(event, code, body.message, body.retry)
 
 
 def _error(
-    event: Event, kind: str, message: str, retry: str, more: dict[str, str] | None = None
-) -> Shown:
-    error = {"type": kind, "message": message, "retry_status": {"type": retry}, **(more or {})}
-    return _event(event, "session.error", error=error)
+    event: Event,
+    code: str,
+    message: str,
+    retry: schemas.RetryStatus,
+    *,
+    server: str | msgspec.UnsetType = UNSET,
+) -> schemas.SessionError:
+    error = schemas.Mistake(
+        type=cast(schemas.ErrorType, code),
+        message=message,
+        retry_status=schemas.Retry(type=retry),
+        mcp_server_name=server,
+    )
+    return schemas.SessionError(**_fields(event), error=error)
 
 
-def _model_usage(spent: Usage) -> Shown:
-    return {
-        "input_tokens": spent.input_tokens,
-        "output_tokens": spent.output_tokens,
-        "cache_read_input_tokens": spent.cache_read_tokens,
-        "cache_creation_input_tokens": spent.cache_5m_tokens + spent.cache_1h_tokens,
-        "speed": None,
-    }
+def _model_usage(tokens: Usage) -> schemas.ModelUsage:
+    return schemas.ModelUsage(
+        input_tokens=tokens.input_tokens,
+        output_tokens=tokens.output_tokens,
+        cache_read_input_tokens=tokens.cache_read_tokens,
+        cache_creation_input_tokens=tokens.cache_5m_tokens + tokens.cache_1h_tokens,
+        speed=None,
+    )
 
 
-def _rubric(rubric: dict[str, Any]) -> Shown:
-    """As it was given: a file by its id, without what was read from it."""
+def _rubric(rubric: dict[str, Any]) -> TextRubric | FileRubric:
+    """Return a rubric as the client sent it: of a file only the id."""
     if rubric.get("type") == "file":
-        return {"type": "file", "file_id": rubric.get("file_id")}
-    return rubric
+        return FileRubric(file_id=str(rubric.get("file_id")))
+    return TextRubric(content=str(rubric.get("content")))
 
 
-def _outcome_id(id: str) -> str:
-    known = ids.parse(id)
-    return id if known is None else ids.format_id("outc", known)
-
-
-def _evaluation(event: Event, body: OutcomeEvaluated) -> Shown:
-    outcome: Shown = {"outcome_id": _outcome_id(body.outcome_id), "iteration": body.iteration}
-    start = ids.derived_id("evaluation", body.outcome_id, str(body.iteration))
+def _evaluation(
+    event: Event, body: OutcomeEvaluated
+) -> schemas.OutcomeEvaluationStart | schemas.OutcomeEvaluationEnd:
+    fields = _fields(event)
+    outcome = outcome_id(body.outcome_id)
+    start_id = ids.format_id(
+        "sevt", ids.derived_id("evaluation", body.outcome_id, str(body.iteration))
+    )
     if body.result == "evaluating":
-        shown = _event(event, "span.outcome_evaluation_start", **outcome)
-        return {**shown, "id": ids.format_id("sevt", start)}
-    return _event(
-        event,
-        "span.outcome_evaluation_end",
-        **outcome,
-        outcome_evaluation_start_id=ids.format_id("sevt", start),
+        return schemas.OutcomeEvaluationStart(
+            id=start_id,
+            processed_at=fields["processed_at"],
+            outcome_id=outcome,
+            iteration=body.iteration,
+        )
+    return schemas.OutcomeEvaluationEnd(
+        **fields,
+        outcome_id=outcome,
+        iteration=body.iteration,
+        outcome_evaluation_start_id=start_id,
         result=body.result,
         explanation=body.explanation or "",
         usage=_model_usage(body.usage or Usage()),

@@ -1,4 +1,4 @@
-"""Events that other events refer to."""
+"""Find the events that other events of a session refer to."""
 
 from __future__ import annotations
 
@@ -8,69 +8,77 @@ from segue.model.errors import NotFound
 from segue.model.event import PermissionAsked, ToolCall
 from segue.model.principal import Principal
 
-# How far back a tool call is looked for: those that ran at once with it, and then some.
-_NEAR = 200
+# How many tool calls back a call is searched for. More never run at the same time.
+_MAX_CALLS_BACK = 200
 
 
-def call_id_of(call_id: str) -> str:
-    """The id under which a tool call is shown, without looking it up."""
+def tool_use_id(call_id: str) -> str:
+    """Return the id of the event that shows a tool call, without reading the call."""
     return ids.parse(call_id) or ids.derived_id("call", call_id)
 
 
-def tool_id(asked: PermissionAsked) -> str:
-    """The id of what a question is about: its tool call, or the question itself."""
-    return asked.ask_id if asked.call_id is None else call_id_of(asked.call_id)
+def subject_id(request: PermissionAsked) -> str:
+    """Return the id of the event that a permission request is about: its tool call, or itself."""
+    return request.ask_id if request.call_id is None else tool_use_id(request.call_id)
 
 
-class Lookups:
-    """Remembers what has been shown of one session, and asks the hub for the rest."""
+class EventLookup:
+    """The tool calls and permission requests of one session.
 
-    def __init__(self, hub: Hub, principal: Principal, session: str) -> None:
+    Events that were encoded are remembered; others are read from the history.
+    """
+
+    def __init__(self, hub: Hub, principal: Principal, session_id: str) -> None:
         self._hub = hub
         self._principal = principal
-        self._session = session
-        self._asks: dict[str, PermissionAsked] = {}
+        self._session_id = session_id
+        self._permission_requests: dict[str, PermissionAsked] = {}
         self._calls: dict[str, ToolCall] = {}
 
-    def add(self, body: object) -> None:
+    def remember(self, body: object) -> None:
+        """Remember a tool call or permission request; ignore other events."""
         if isinstance(body, ToolCall):
             self._calls[body.call_id] = body
         elif isinstance(body, PermissionAsked):
-            self._asks[body.ask_id] = body
+            self._permission_requests[body.ask_id] = body
 
-    async def asked(self, ask_id: str) -> PermissionAsked | None:
-        """A question; its event has its own id."""
-        if ask_id not in self._asks:
+    async def permission_request(self, ask_id: str) -> PermissionAsked | None:
+        """Return a permission request, whose id is also the id of its event."""
+        if ask_id not in self._permission_requests:
             try:
-                seq = await self._hub.history.locate(self._principal, self._session, ask_id)
+                seq = await self._hub.history.locate(self._principal, self._session_id, ask_id)
             except NotFound:
                 return None
             for event in await self._hub.history.events(
-                self._principal, self._session, after=seq - 1, limit=1
+                self._principal, self._session_id, after=seq - 1, limit=1
             ):
-                self.add(event.body)
-        return self._asks.get(ask_id)
+                self.remember(event.body)
+        return self._permission_requests.get(ask_id)
 
-    async def shown_as(self, id: str) -> ToolCall | None:
-        """The tool call that is shown under an id, if it is a recent one."""
-        wanted = ids.parse(id, "sevt")
+    async def call_shown_as(self, event_id: str) -> ToolCall | None:
+        """Return the tool call that the event of this id shows, if it is a recent one."""
+        wanted = ids.parse(event_id, "sevt")
         for event in await self._hub.history.events(
-            self._principal, self._session, types=("tool_call",), limit=_NEAR, backward=True
+            self._principal,
+            self._session_id,
+            types=("tool_call",),
+            limit=_MAX_CALLS_BACK,
+            backward=True,
         ):
-            if isinstance(event.body, ToolCall) and call_id_of(event.body.call_id) == wanted:
+            if isinstance(event.body, ToolCall) and tool_use_id(event.body.call_id) == wanted:
                 return event.body
         return None
 
-    async def called(self, call_id: str, before: int) -> ToolCall | None:
-        """The tool call that a result closes."""
+    async def call_of_result(self, call_id: str, seq: int) -> ToolCall | None:
+        """Return the tool call whose result, or whose permission, is the event `seq`."""
         if call_id not in self._calls:
             for event in await self._hub.history.events(
                 self._principal,
-                self._session,
-                before=before,
+                self._session_id,
+                before=seq,
                 types=("tool_call",),
-                limit=_NEAR,
+                limit=_MAX_CALLS_BACK,
                 backward=True,
             ):
-                self.add(event.body)
+                self.remember(event.body)
         return self._calls.get(call_id)

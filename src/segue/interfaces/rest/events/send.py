@@ -1,14 +1,11 @@
-"""What clients send to a session, as calls of the hub.
+"""Send a client's events to a session.
 
-Everything in a request is checked before any of it is done: all of it or nothing.
+All events of a request are checked before the first is sent: all of them are sent, or none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
-from msgspec import to_builtins
+from collections.abc import Awaitable, Callable, Sequence
 
 from segue.hub.resources.first_events import (
     DefineOutcome,
@@ -20,13 +17,14 @@ from segue.hub.resources.first_events import (
 from segue.hub.turns.budgets import require_budget_left
 from segue.hub.turns.inbox import SystemText
 from segue.interfaces.rest.request import RestRequest
-from segue.interfaces.rest.schemas.session import status, thread_id
+from segue.interfaces.rest.schemas import events as schemas
+from segue.interfaces.rest.schemas.session import outcome_id, status, thread_id
 from segue.model import clock, event, ids
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.session import Session
 
-from . import blocks, event_requests
-from .event_lookup import Lookups, tool_id
+from . import blocks
+from .event_lookup import EventLookup, subject_id
 from .event_requests import (
     Confirmation,
     CustomToolResult,
@@ -35,175 +33,226 @@ from .event_requests import (
     ToolResult,
 )
 
-Step = Callable[[Session], Awaitable[dict[str, Any]]]
+# Sends a checked event, and returns it as the session stores it.
+SendStep = Callable[[], Awaitable[schemas.SentEvent]]
+
+DEFAULT_ITERATIONS = 3
 
 
-async def send(request: RestRequest) -> dict[str, Any]:
-    """`POST …/events`: the events, as they were taken in."""
-    given = await request.body(event_requests.Send)
-    session = await request.session()
+async def send_events(
+    request: RestRequest, session: Session, events: Sequence[Incoming]
+) -> schemas.Sent:
+    """Send events to a session. Raises InvalidInput if one of them cannot be sent."""
     if status(session) == "terminated":
         raise InvalidInput(
             f"session {ids.format_id('sesn', session.id)} is terminated and takes no more events"
         )
-    if any(isinstance(each, InitialEvent) for each in given.events):
+    if any(isinstance(sent, InitialEvent) for sent in events):
         require_budget_left(session)
-    system = system_message(given.events, follows=(CustomToolResult, ToolResult))
-    last = len(given.events) - (2 if system else 1)
-    steps = [
-        await _step(request, session, each, system if place == last else None)
-        for place, each in enumerate(given.events[: last + 1])
-    ]
-    echoes = [await step(session) for step in steps]
+    system = system_message(events, follows=(CustomToolResult, ToolResult))
     if system is not None:
-        content = blocks.text_blocks(system.content)
-        echoes.append(_echo("system.message", system.id, None, content=content))
-    return {"data": echoes}
+        events = events[:-1]
+    steps = [
+        await _prepare(request, session, sent, system if index == len(events) - 1 else None)
+        for index, sent in enumerate(events)
+    ]
+    stored = [await step() for step in steps]
+    if system is not None:
+        text = blocks.encode_as_text(system.content)
+        system_id = ids.format_id("sevt", system.id)
+        stored.append(schemas.SystemMessageEvent(id=system_id, processed_at=None, content=text))
+    return schemas.Sent(data=stored)
 
 
-async def _step(
-    request: RestRequest, session: Session, given: Incoming, system: SystemText | None
-) -> Step:
-    thread = getattr(given, "session_thread_id", None)
+async def _prepare(
+    request: RestRequest, session: Session, sent: Incoming, system: SystemText | None
+) -> SendStep:
+    thread = getattr(sent, "session_thread_id", None)
     if thread is not None and thread != thread_id(session.id):
-        raise InvalidInput(f"session_thread_id: {thread} is no thread of this session")
-    match given:
+        raise InvalidInput(f"session_thread_id: {thread} is not a thread of this session")
+    match sent:
         case UserMessage():
-            return await _message(request, given, system)
+            return await _prepare_message(request, session, sent, system)
         case Interrupt():
-            return _interrupt(request, thread)
+            return _prepare_interrupt(request, session, sent)
         case Confirmation():
-            return await _confirmation(request, session, given)
+            return await _prepare_confirmation(request, session, sent)
         case CustomToolResult() | ToolResult():
-            return await _result(request, session, given, system)
+            return await _prepare_result(request, session, sent, system)
         case DefineOutcome():
-            return await _outcome(request, given)
+            return await _prepare_outcome(request, session, sent)
         case SystemMessage():
-            raise AssertionError("it is no step of its own")
+            raise AssertionError("a system message is sent with the event before it")
 
 
-async def _message(
-    request: RestRequest, given: UserMessage, system: SystemText | None = None
-) -> Step:
-    content = await request.hub.first_events.read_content(request.workspace, given.content)
+async def _prepare_message(
+    request: RestRequest, session: Session, sent: UserMessage, system: SystemText | None
+) -> SendStep:
+    content = await request.hub.first_events.read_content(request.workspace, sent.content)
 
-    async def step(session: Session) -> dict[str, Any]:
+    async def step() -> schemas.SentEvent:
         turn = await request.hub.turns.submit(
             request.principal, session.id, content, system=system, replay_to_late_stream=True
         )
-        # When it begins, the same event comes again with its time.
-        return _echo("user.message", turn, None, content=blocks.write(content))
+        # The history shows the same event with a time once the turn has started.
+        return schemas.UserMessageEvent(
+            id=ids.format_id("sevt", turn),
+            processed_at=None,
+            content=blocks.encode_content(content),
+        )
 
     return step
 
 
-async def _outcome(request: RestRequest, given: DefineOutcome) -> Step:
-    rubric = await request.hub.first_events.read_rubric(request.workspace, given)
+async def _prepare_outcome(request: RestRequest, session: Session, sent: DefineOutcome) -> SendStep:
+    rubric = await request.hub.first_events.read_rubric(request.workspace, sent)
 
-    async def step(session: Session) -> dict[str, Any]:
+    async def step() -> schemas.SentEvent:
         id = ids.new_id()
         outcome = await request.hub.turns.define_outcome(
             request.principal,
             session.id,
-            given.description,
+            sent.description,
             rubric,
-            given.max_iterations or 3,
+            sent.max_iterations or DEFAULT_ITERATIONS,
             turn_id=id,
         )
-        return _echo(
-            "user.define_outcome",
-            id,
-            clock.now(),
-            outcome_id=ids.format_id("outc", outcome.outcome_id),
+        return schemas.UserDefineOutcome(
+            id=ids.format_id("sevt", id),
+            processed_at=_now(),
+            outcome_id=outcome_id(outcome.outcome_id),
             description=outcome.description,
-            rubric=to_builtins(given.rubric),
+            rubric=sent.rubric,
             max_iterations=outcome.max_iterations,
         )
 
     return step
 
 
-def _interrupt(request: RestRequest, thread: str | None) -> Step:
-    async def step(session: Session) -> dict[str, Any]:
+def _prepare_interrupt(request: RestRequest, session: Session, sent: Interrupt) -> SendStep:
+    async def step() -> schemas.SentEvent:
         cancelled = await request.hub.turns.cancel(request.principal, session.id)
-        # With nothing to interrupt it is over as soon as it came.
-        done = None if cancelled else clock.now()
-        return _echo("user.interrupt", cancelled or ids.new_id(), done, session_thread_id=thread)
+        return schemas.UserInterrupt(
+            id=ids.format_id("sevt", cancelled or ids.new_id()),
+            # Without a turn to interrupt, the interrupt is processed at once.
+            processed_at=None if cancelled else _now(),
+            session_thread_id=sent.session_thread_id,
+        )
 
     return step
 
 
-async def _confirmation(request: RestRequest, session: Session, given: Confirmation) -> Step:
-    asked = await _asked(request, session, given.tool_use_id)
-    kinds = ("allow_once", "allow") if given.result == "allow" else ("reject_once", "reject")
+async def _prepare_confirmation(
+    request: RestRequest, session: Session, sent: Confirmation
+) -> SendStep:
+    asked = await _open_request(request, session, sent.tool_use_id)
+    kinds = ("allow_once", "allow") if sent.result == "allow" else ("reject_once", "reject")
     option = next(
         (option for kind in kinds for option in asked.options if option.kind.startswith(kind)), None
     )
-    if option is None and given.result == "allow":
-        raise InvalidInput(f"tool call {given.tool_use_id} cannot be allowed")
+    if option is None and sent.result == "allow":
+        raise InvalidInput(f"tool call {sent.tool_use_id} cannot be allowed")
 
-    async def step(session: Session) -> dict[str, Any]:
-        chosen = None if option is None else option.id
+    async def step() -> schemas.SentEvent:
         answer = await request.hub.turns.answer(
-            request.principal, session.id, asked.ask_id, chosen, given.deny_message
+            request.principal,
+            session.id,
+            asked.ask_id,
+            None if option is None else option.id,
+            sent.deny_message,
         )
-        return _echo("user.tool_confirmation", answer, None, **_fields(given))
+        return schemas.UserToolConfirmation(
+            id=ids.format_id("sevt", answer),
+            processed_at=None,
+            tool_use_id=sent.tool_use_id,
+            result=sent.result,
+            deny_message=sent.deny_message,
+            session_thread_id=sent.session_thread_id,
+        )
 
     return step
 
 
-async def _asked(request: RestRequest, session: Session, tool_use_id: str) -> event.PermissionAsked:
-    """The open question about a tool call."""
-    lookups = Lookups(request.hub, request.principal, session.id)
+async def _open_request(
+    request: RestRequest, session: Session, tool_use_id: str
+) -> event.PermissionAsked:
+    """Return the open permission request of a tool call. Raises InvalidInput if it has none."""
+    lookup = EventLookup(request.hub, request.principal, session.id)
     for ask_id in session.open_asks:
-        asked = await lookups.asked(ask_id)
-        if asked is not None and ids.parse(tool_use_id, "sevt") == tool_id(asked):
+        asked = await lookup.permission_request(ask_id)
+        if asked is not None and ids.parse(tool_use_id, "sevt") == subject_id(asked):
             return asked
     raise InvalidInput(f"tool_use_id: {tool_use_id} does not wait for a confirmation")
 
 
-async def _result(
+async def _prepare_result(
     request: RestRequest,
     session: Session,
-    given: CustomToolResult | ToolResult,
+    sent: CustomToolResult | ToolResult,
     system: SystemText | None,
-) -> Step:
-    custom = isinstance(given, CustomToolResult)
-    named = given.custom_tool_use_id if isinstance(given, CustomToolResult) else given.tool_use_id
-    called = await Lookups(request.hub, request.principal, session.id).shown_as(named)
-    # Another tool's result is the client's to give only while the turn waits for it.
-    waits = called is not None and called.custom == custom
-    others = custom or (called is not None and called.extra.get(event.RUN_BY_OTHERS))
-    if called is None or not waits or not (others or called.call_id in session.pending):
-        field = "custom_tool_use_id" if custom else "tool_use_id"
-        raise InvalidInput(f"{field}: {named} does not wait for a result")
+) -> SendStep:
+    custom = isinstance(sent, CustomToolResult)
+    call = await _waiting_call(request, session, sent)
     result = event.ToolResult(
-        call_id=called.call_id,
-        status="failed" if given.is_error else "completed",
-        content=await request.hub.first_events.read_content(request.workspace, given.content or ()),
-        extra={} if custom else {"rest": {"given": True}},
+        call_id=call.call_id,
+        status="failed" if sent.is_error else "completed",
+        content=await request.hub.first_events.read_content(request.workspace, sent.content or ()),
+        extra={} if custom else {"rest": {"sent_by_client": True}},
     )
-    kind = "user.custom_tool_result" if custom else "user.tool_result"
 
-    async def step(session: Session) -> dict[str, Any]:
+    async def step() -> schemas.SentEvent:
         try:
             id = await request.hub.turns.submit_tool_result(
                 request.principal, session.id, result, system=system
             )
-        except NotFound:  # it has one already, which counts
+        except NotFound:  # the call has a result already; that one is valid
             id = ids.new_id()
-        return _echo(kind, id, clock.now(), **_fields(given))
+        return _stored_result(sent, ids.format_id("sevt", id))
 
     return step
 
 
-def _fields(given: Confirmation | CustomToolResult | ToolResult) -> dict[str, Any]:
-    found: dict[str, Any] = to_builtins(given)
-    del found["type"]
-    return found
+async def _waiting_call(
+    request: RestRequest, session: Session, sent: CustomToolResult | ToolResult
+) -> event.ToolCall:
+    """Return the tool call of a result. Raises InvalidInput unless it waits for the client's."""
+    lookup = EventLookup(request.hub, request.principal, session.id)
+    if isinstance(sent, CustomToolResult):
+        field, use_id = "custom_tool_use_id", sent.custom_tool_use_id
+    else:
+        field, use_id = "tool_use_id", sent.tool_use_id
+    call = await lookup.call_shown_as(use_id)
+    custom = isinstance(sent, CustomToolResult)
+    if call is not None and call.custom == custom:
+        # A client may send the result of a tool that the server runs only while the turn waits.
+        runs_elsewhere = custom or call.extra.get(event.RUN_BY_OTHERS)
+        if runs_elsewhere or call.call_id in session.pending:
+            return call
+    raise InvalidInput(f"{field}: {use_id} does not wait for a result")
 
 
-def _echo(kind: str, id: str, at: int | None, **fields: Any) -> dict[str, Any]:
-    """An event as it was taken in; without a time it is still to be processed."""
-    done = None if at is None else clock.to_rfc3339(at)
-    return {"type": kind, "id": ids.format_id("sevt", id), **fields, "processed_at": done}
+def _stored_result(
+    sent: CustomToolResult | ToolResult, id: str
+) -> schemas.UserCustomToolResult | schemas.UserToolResult:
+    content = None if sent.content is None else list(sent.content)
+    if isinstance(sent, CustomToolResult):
+        return schemas.UserCustomToolResult(
+            id=id,
+            processed_at=_now(),
+            custom_tool_use_id=sent.custom_tool_use_id,
+            content=content,
+            is_error=sent.is_error,
+            session_thread_id=sent.session_thread_id,
+        )
+    return schemas.UserToolResult(
+        id=id,
+        processed_at=_now(),
+        tool_use_id=sent.tool_use_id,
+        content=content,
+        is_error=sent.is_error,
+        session_thread_id=sent.session_thread_id,
+    )
+
+
+def _now() -> str:
+    return clock.to_rfc3339(clock.now())

@@ -15,17 +15,17 @@ from starlette.responses import StreamingResponse
 
 from segue.http.sse import EventStreamResponse, encode_frame
 from segue.interfaces.rest import errors
-from segue.interfaces.rest.handlers import events
 from segue.interfaces.rest.request import RestRequest
+from segue.interfaces.rest.schemas import events as schemas
 from segue.interfaces.rest.schemas.session import status
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput, SegueError
 from segue.model.event import Delta, Event, InfoChanged
 from segue.model.session import Session
 
-from .event_encoder import Shown, View
+from .event_encoder import EventEncoder, encoder_from
+from .event_page import ends_turn
 
-FILTERS = ("event_deltas[]",)
 MAX_DELTA_TYPES = 100
 
 _DELTA_TYPES = frozenset({"agent.message", "agent.thinking"})
@@ -40,22 +40,14 @@ class StreamStart(NamedTuple):
     skipped: int = 0
 
 
-async def stream(request: RestRequest) -> StreamingResponse:
-    """GET /v1/sessions/{session_id}/events/stream"""
-    return await respond(request, await request.session())
-
-
-async def respond(request: RestRequest, session: Session) -> StreamingResponse:
+async def stream_session(request: RestRequest, session: Session) -> StreamingResponse:
     """Return a session's event stream."""
     delta_types = request.params.values("event_deltas")
     if len(delta_types) > MAX_DELTA_TYPES or not _DELTA_TYPES.issuperset(delta_types):
         raise InvalidInput(f"event_deltas: each must be one of {', '.join(sorted(_DELTA_TYPES))}")
     start = await _stream_start(request, session)
-    if start.seq > session.last_seq:
-        view = await events.view_from(request, session, session)
-    else:
-        view = await events.view_before(request, session, start.seq)
-    frames = _frames(request, session, view, start, frozenset(delta_types))
+    encoder = await encoder_from(request, session, start.seq)
+    frames = _frames(request, session, encoder, start, frozenset(delta_types))
     return EventStreamResponse(
         frames, closing=request.context.closing, greeting=_PING, heartbeat=_PING
     )
@@ -84,13 +76,13 @@ async def _start_after(request: RestRequest, session: Session, last_event_id: st
         )
         return StreamStart(turns[0].seq if turns else session.last_seq + 1)
     event_id = ids.parse(last_event_id, "sevt")
-    view = await events.view_before(request, session, 1)
     if event_id is not None:
         wanted = ids.format_id("sevt", event_id)
-        async for event in request.hub.history.read(request.principal, session.id):
-            for index, item in enumerate(await view.show(event)):
-                if item["id"] == wanted:
-                    return StreamStart(event.seq, index + 1)
+        encoder = await encoder_from(request, session, 1)
+        async for stored in request.hub.history.read(request.principal, session.id):
+            for index, event in enumerate(await encoder.encode(stored)):
+                if event.id == wanted:
+                    return StreamStart(stored.seq, index + 1)
     raise InvalidInput(
         f"Last-Event-ID: {last_event_id} is not an event of this session; leave the header out to"
         " start with new events"
@@ -106,7 +98,7 @@ def _is_imported(request: RestRequest, session: Session) -> bool:
 async def _frames(
     request: RestRequest,
     session: Session,
-    view: View,
+    encoder: EventEncoder,
     start: StreamStart,
     delta_types: frozenset[str],
 ) -> AsyncGenerator[bytes]:
@@ -119,32 +111,32 @@ async def _frames(
     try:
         async for received in follower:
             if isinstance(received, Delta):
-                for item in view.delta(received, delta_types):
-                    yield _encode(item)
+                for piece in encoder.encode_delta(received, delta_types):
+                    yield _frame(piece)
                 continue
             if _is_deletion(received):
                 break
-            for index, item in enumerate(await view.show(received)):
+            for index, event in enumerate(await encoder.encode(received)):
                 if received.seq == start.seq and index < start.skipped:
                     continue
                 # Before it is sent: the client's next stream may be opened by another worker.
-                if events.ends_turn(item):
+                if ends_turn(event):
                     await request.context.stream_acks.record(
                         request.principal, session.id, received.seq
                     )
-                yield _encode(item, f"{received.seq}.{index}")
-                if item["type"] == "session.status_terminated":
+                yield _frame(event, f"{received.seq}.{index}")
+                if isinstance(event, schemas.StatusTerminated):
                     return
-        yield _encode(_deleted(session))
+        yield _frame(_deleted(session))
     except SegueError as error:
-        yield _encode(errors.envelope(error, request.request_id))
+        yield encode_frame("error", errors.envelope(error, request.request_id))
     finally:
         request.context.metrics.open_streams -= 1
         await follower.aclose()
 
 
-def _encode(item: Shown, frame_id: str | None = None) -> bytes:
-    return encode_frame(str(item["type"]), item, frame_id)
+def _frame(event: schemas.Streamed, frame_id: str | None = None) -> bytes:
+    return encode_frame(schemas.type_of(event), event, frame_id)
 
 
 def _is_deletion(event: Event) -> bool:
@@ -152,9 +144,8 @@ def _is_deletion(event: Event) -> bool:
     return isinstance(event.body, InfoChanged) and event.body.deleted is True
 
 
-def _deleted(session: Session) -> Shown:
-    return {
-        "type": "session.deleted",
-        "id": ids.format_id("sevt", ids.derived_id(session.id, "deleted")),
-        "processed_at": clock.to_rfc3339(clock.now()),
-    }
+def _deleted(session: Session) -> schemas.SessionDeletedEvent:
+    return schemas.SessionDeletedEvent(
+        id=ids.format_id("sevt", ids.derived_id(session.id, "deleted")),
+        processed_at=clock.to_rfc3339(clock.now()),
+    )

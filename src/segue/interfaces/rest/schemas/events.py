@@ -1,7 +1,4 @@
-"""Events as answers and streams show them, type by type: what the OpenAPI document says of them.
-
-They are made as plain dicts (events_out.py); the tests hold each that is shown to its type here.
-"""
+"""The events that responses and streams send, by type."""
 
 from __future__ import annotations
 
@@ -21,199 +18,204 @@ ResultBlock = TextIn | ImageIn | DocumentIn | SearchResultIn
 Verdict = Literal["allow", "ask", "deny"]
 
 
-class Shape(Out, frozen=True, tag_field="type", forbid_unknown_fields=True):
-    """A part of an event, which has these fields and no others."""
+class EventPart(Out, frozen=True, tag_field="type", forbid_unknown_fields=True):
+    """An event or an object in it. It has these fields and no others."""
 
 
-class EventShape(Shape, frozen=True):
-    """`processed_at` is null while the event waits to be taken up."""
+class SessionEvent(EventPart, frozen=True):
+    """`processed_at` is null while the event waits to be processed."""
 
     id: str
     processed_at: str | None
 
 
-class OnThread(EventShape, frozen=True):
+class ThreadEvent(SessionEvent, frozen=True):
+    """An event of the session's primary thread."""
+
     session_thread_id: str
     agent_name: str
 
 
-# What clients say.
+# Events that clients send.
 
 
-class UserMessageEvent(EventShape, frozen=True, tag="user.message"):
+class UserMessageEvent(SessionEvent, frozen=True, tag="user.message"):
     content: list[Block | SearchResultIn]
 
 
-class UserInterrupt(EventShape, frozen=True, tag="user.interrupt"):
+class UserInterrupt(SessionEvent, frozen=True, tag="user.interrupt"):
     session_thread_id: str | UnsetType | None = UNSET
 
 
-class UserToolConfirmation(EventShape, frozen=True, tag="user.tool_confirmation"):
+class UserToolConfirmation(SessionEvent, frozen=True, tag="user.tool_confirmation"):
     tool_use_id: str
     result: Literal["allow", "deny"]
     deny_message: str | None
     session_thread_id: str | UnsetType | None = UNSET
 
 
-class UserCustomToolResult(EventShape, frozen=True, tag="user.custom_tool_result"):
+class UserCustomToolResult(SessionEvent, frozen=True, tag="user.custom_tool_result"):
     custom_tool_use_id: str
     content: list[ResultBlock] | None
     is_error: bool | None
     session_thread_id: str | UnsetType | None = UNSET
 
 
-class UserToolResult(EventShape, frozen=True, tag="user.tool_result"):
+class UserToolResult(SessionEvent, frozen=True, tag="user.tool_result"):
     tool_use_id: str
     content: list[ResultBlock] | None
     is_error: bool | None
     session_thread_id: str | UnsetType | None = UNSET
 
 
-class UserDefineOutcome(EventShape, frozen=True, tag="user.define_outcome"):
+class UserDefineOutcome(SessionEvent, frozen=True, tag="user.define_outcome"):
     outcome_id: str
     description: str
     rubric: TextRubric | FileRubric
     max_iterations: int
 
 
-class SystemMessageEvent(EventShape, frozen=True, tag="system.message"):
+class SystemMessageEvent(SessionEvent, frozen=True, tag="system.message"):
     content: list[TextIn]
 
 
-# What the agent says and does.
+# Events of the agent.
 
 
-class AgentMessage(EventShape, frozen=True, tag="agent.message"):
+class AgentMessage(SessionEvent, frozen=True, tag="agent.message"):
     content: list[TextIn]
 
 
-class AgentThinking(EventShape, frozen=True, tag="agent.thinking"):
+class AgentThinking(SessionEvent, frozen=True, tag="agent.thinking"):
     """The agent was thinking. The text is not shown."""
 
 
-class AlwaysAllow(Shape, frozen=True, tag="always_allow"):
-    """Its policy allows it."""
+class AlwaysAllow(EventPart, frozen=True, tag="always_allow"):
+    """The tool's policy allows the call."""
 
 
-class AlwaysAsk(Shape, frozen=True, tag="always_ask"):
-    """Its policy is to ask."""
+class AlwaysAsk(EventPart, frozen=True, tag="always_ask"):
+    """The tool's policy is to ask."""
 
 
-class Auto(Shape, frozen=True, tag="auto"):
+class Auto(EventPart, frozen=True, tag="auto"):
     evaluated_permission: Verdict
 
 
-class Use(EventShape, frozen=True):
+Evaluation = AlwaysAllow | AlwaysAsk | Auto
+
+
+class ToolUse(SessionEvent, frozen=True):
     name: str
     input: dict[str, Any]
 
 
-class Evaluated(Use, frozen=True):
+class EvaluatedToolUse(ToolUse, frozen=True):
     evaluated_permission: Verdict | UnsetType = UNSET
-    evaluation: AlwaysAllow | AlwaysAsk | Auto | UnsetType = UNSET
+    evaluation: Evaluation | UnsetType = UNSET
 
 
-class AgentToolUse(Evaluated, frozen=True, tag="agent.tool_use"):
-    """Of a tool that runs here."""
+class AgentToolUse(EvaluatedToolUse, frozen=True, tag="agent.tool_use"):
+    """The agent calls a tool that the server or a worker runs."""
 
 
-class AgentMCPToolUse(Evaluated, frozen=True, kw_only=True, tag="agent.mcp_tool_use"):
+class AgentMCPToolUse(EvaluatedToolUse, frozen=True, kw_only=True, tag="agent.mcp_tool_use"):
     mcp_server_name: str
 
 
-class AgentCustomToolUse(Use, frozen=True, tag="agent.custom_tool_use"):
-    """Of a tool that the client runs."""
+class AgentCustomToolUse(ToolUse, frozen=True, tag="agent.custom_tool_use"):
+    """The agent calls a tool that the client runs."""
 
 
-class Result(EventShape, frozen=True):
+class AgentResult(SessionEvent, frozen=True):
     content: list[ResultBlock]
     is_error: bool
 
 
-class AgentToolResult(Result, frozen=True, tag="agent.tool_result"):
+class AgentToolResult(AgentResult, frozen=True, tag="agent.tool_result"):
     tool_use_id: str
 
 
-class AgentMCPToolResult(Result, frozen=True, tag="agent.mcp_tool_result"):
+class AgentMCPToolResult(AgentResult, frozen=True, tag="agent.mcp_tool_result"):
     mcp_tool_use_id: str
 
 
-class ContextCompacted(EventShape, frozen=True, tag="agent.thread_context_compacted"):
-    """What came before is a summary from here on."""
+class ContextCompacted(SessionEvent, frozen=True, tag="agent.thread_context_compacted"):
+    """The model receives a summary in place of the events before this one."""
 
 
-# What becomes of the session.
+# Events of the session.
 
 
-class StatusRunning(EventShape, frozen=True, tag="session.status_running"):
-    """A turn has begun or was resumed."""
+class StatusRunning(SessionEvent, frozen=True, tag="session.status_running"):
+    """A turn has started or was resumed."""
 
 
-class StatusRescheduled(EventShape, frozen=True, tag="session.status_rescheduled"):
-    """A request to the model failed, and is tried again."""
+class StatusRescheduled(SessionEvent, frozen=True, tag="session.status_rescheduled"):
+    """A request to the model failed and is sent again."""
 
 
-class StatusTerminated(EventShape, frozen=True, tag="session.status_terminated"):
-    """Nothing more will come."""
+class StatusTerminated(SessionEvent, frozen=True, tag="session.status_terminated"):
+    """The session has ended. No more events follow."""
 
 
-class EndTurn(Shape, frozen=True, tag="end_turn"):
-    """It is done."""
+class EndTurn(EventPart, frozen=True, tag="end_turn"):
+    """The agent has finished."""
 
 
-class RequiresAction(Shape, frozen=True, tag="requires_action"):
+class RequiresAction(EventPart, frozen=True, tag="requires_action"):
     event_ids: list[str]
 
 
-class RetriesExhausted(Shape, frozen=True, tag="retries_exhausted"):
-    """It failed."""
+class RetriesExhausted(EventPart, frozen=True, tag="retries_exhausted"):
+    """The turn failed."""
 
 
-class Refusal(Shape, frozen=True, tag="refusal"):
-    """The model declined."""
+class Refusal(EventPart, frozen=True, tag="refusal"):
+    """The model declined to answer."""
 
 
-class RefusalDetails(Shape, frozen=True, tag="refusal"):
+class RefusalDetails(EventPart, frozen=True, tag="refusal"):
     category: None
     explanation: str | None
 
 
-class BudgetReached(Shape, frozen=True, tag="budget_reached"):
-    """The session may not cost more."""
+class BudgetReached(EventPart, frozen=True, tag="budget_reached"):
+    """The session has used up its budget."""
 
 
 StopReason = EndTurn | RequiresAction | RetriesExhausted | Refusal | BudgetReached
 
 
-class StatusIdle(EventShape, frozen=True, tag="session.status_idle"):
+class StatusIdle(SessionEvent, frozen=True, tag="session.status_idle"):
     stop_reason: StopReason
     stop_details: RefusalDetails | None
 
 
-class ThreadStatusRunning(OnThread, frozen=True, tag="session.thread_status_running"):
-    """The same, of the session's thread."""
+class ThreadStatusRunning(ThreadEvent, frozen=True, tag="session.thread_status_running"):
+    """A turn has started or was resumed."""
 
 
-class ThreadStatusRescheduled(OnThread, frozen=True, tag="session.thread_status_rescheduled"):
-    """The same, of the session's thread."""
+class ThreadStatusRescheduled(ThreadEvent, frozen=True, tag="session.thread_status_rescheduled"):
+    """A request to the model failed and is sent again."""
 
 
-class ThreadStatusTerminated(OnThread, frozen=True, tag="session.thread_status_terminated"):
-    """The same, of the session's thread."""
+class ThreadStatusTerminated(ThreadEvent, frozen=True, tag="session.thread_status_terminated"):
+    """The session has ended. No more events follow."""
 
 
-class ThreadStatusIdle(OnThread, frozen=True, tag="session.thread_status_idle"):
+class ThreadStatusIdle(ThreadEvent, frozen=True, tag="session.thread_status_idle"):
     stop_reason: StopReason
     stop_details: RefusalDetails | None
 
 
-class SessionUsage(EventShape, frozen=True, tag="session.usage"):
+class SessionUsage(SessionEvent, frozen=True, tag="session.usage"):
     usage: UsageOut
     budget: BudgetOut | None
 
 
-class SessionUpdated(EventShape, frozen=True, tag="session.updated"):
-    """With what has changed, and nothing else."""
+class SessionUpdated(SessionEvent, frozen=True, tag="session.updated"):
+    """A client changed the session. Only the changed fields are present."""
 
     title: str | UnsetType | None = UNSET
     metadata: dict[str, str] | UnsetType = UNSET
@@ -221,16 +223,19 @@ class SessionUpdated(EventShape, frozen=True, tag="session.updated"):
     budget: BudgetOut | UnsetType | None = UNSET
 
 
-class SessionDeletedEvent(EventShape, frozen=True, tag="session.deleted"):
-    """The last of a stream; in no list."""
+class SessionDeletedEvent(SessionEvent, frozen=True, tag="session.deleted"):
+    """The session was deleted. It is the last event of a stream and never in a list."""
+
+
+RetryStatus = Literal["retrying", "exhausted", "terminal"]
 
 
 class Retry(Out, frozen=True, forbid_unknown_fields=True):
-    type: Literal["retrying", "exhausted", "terminal"]
+    type: RetryStatus
 
 
-# What can have gone wrong; what is none of these is unknown.
-Wrong = Literal[
+# Other causes are shown as unknown_error.
+ErrorType = Literal[
     "unknown_error",
     "model_overloaded_error",
     "model_rate_limited_error",
@@ -249,13 +254,13 @@ Wrong = Literal[
 
 
 class Mistake(Out, frozen=True, forbid_unknown_fields=True):
-    type: Wrong
+    type: ErrorType
     message: str
     retry_status: Retry
     mcp_server_name: str | UnsetType = UNSET
 
 
-class SessionError(EventShape, frozen=True, tag="session.error"):
+class SessionError(SessionEvent, frozen=True, tag="session.error"):
     error: Mistake
 
 
@@ -270,22 +275,22 @@ class ModelUsage(Out, frozen=True, forbid_unknown_fields=True):
     speed: None
 
 
-class ModelRequestStart(EventShape, frozen=True, tag="span.model_request_start"):
-    """A request to the model has begun."""
+class ModelRequestStart(SessionEvent, frozen=True, tag="span.model_request_start"):
+    """A request to the model has started."""
 
 
-class ModelRequestEnd(EventShape, frozen=True, tag="span.model_request_end"):
+class ModelRequestEnd(SessionEvent, frozen=True, tag="span.model_request_end"):
     model_request_start_id: str
     is_error: bool
     model_usage: ModelUsage
 
 
-class OutcomeEvaluationStart(EventShape, frozen=True, tag="span.outcome_evaluation_start"):
+class OutcomeEvaluationStart(SessionEvent, frozen=True, tag="span.outcome_evaluation_start"):
     outcome_id: str
     iteration: int
 
 
-class OutcomeEvaluationEnd(EventShape, frozen=True, tag="span.outcome_evaluation_end"):
+class OutcomeEvaluationEnd(SessionEvent, frozen=True, tag="span.outcome_evaluation_end"):
     outcome_id: str
     iteration: int
     outcome_evaluation_start_id: str
@@ -294,7 +299,7 @@ class OutcomeEvaluationEnd(EventShape, frozen=True, tag="span.outcome_evaluation
     usage: ModelUsage
 
 
-Taken = (
+SentEvent = (
     UserMessageEvent
     | UserInterrupt
     | UserToolConfirmation
@@ -304,7 +309,7 @@ Taken = (
     | SystemMessageEvent
 )
 Event = (
-    Taken
+    SentEvent
     | AgentMessage
     | AgentThinking
     | AgentToolUse
@@ -337,12 +342,12 @@ class EventPage(Out, frozen=True):
 
 
 class Sent(Out, frozen=True):
-    """The events as they were taken in."""
+    """The events that a request sent, as the session stores them."""
 
-    data: list[Taken]
+    data: list[SentEvent]
 
 
-# On streams only.
+# Events of streams only.
 
 
 class Announced(Out, frozen=True, forbid_unknown_fields=True):
@@ -350,22 +355,27 @@ class Announced(Out, frozen=True, forbid_unknown_fields=True):
     id: str
 
 
-class EventStart(Shape, frozen=True, tag="event_start"):
+class EventStart(EventPart, frozen=True, tag="event_start"):
     event: Announced
 
 
-class ContentDelta(Shape, frozen=True, tag="content_delta"):
+class ContentDelta(EventPart, frozen=True, tag="content_delta"):
     index: int
     content: TextIn
 
 
-class EventDelta(Shape, frozen=True, tag="event_delta"):
+class EventDelta(EventPart, frozen=True, tag="event_delta"):
     event_id: str
     delta: ContentDelta
 
 
-class Ping(Shape, frozen=True, tag="ping"):
-    """That the connection lives."""
+class Ping(EventPart, frozen=True, tag="ping"):
+    """The connection is still open."""
 
 
 Streamed = Event | SessionDeletedEvent | EventStart | EventDelta | Ping
+
+
+def type_of(part: EventPart) -> str:
+    """Return the value of a struct's `type` field."""
+    return str(part.__struct_config__.tag)

@@ -11,6 +11,7 @@ import msgspec
 from segue.hub.turns.budgets import COST_PER_CENT
 from segue.model import clock, codec, ids
 from segue.model.event import Usage
+from segue.model.lifecycle import Status
 from segue.model.session import Outcome, Session
 
 
@@ -83,8 +84,8 @@ class SessionOut(msgspec.Struct, frozen=True, tag_field="type", tag="session"):
     stats: Stats  # the last, for SessionEncoder
 
 
-def status(session: Session) -> str:
-    """An archived session takes nothing more, which this dialect calls terminated."""
+def status(session: Session) -> Status:
+    """Return a session's status. This API calls an archived session terminated."""
     return session.status if session.archived_at is None else "terminated"
 
 
@@ -103,7 +104,7 @@ def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) ->
         None if deployment is None else _format_if_valid("depl", deployment),
         session.resources,
         [_outcome(outcome) for outcome in session.outcomes] if session.outcomes else [],
-        session.status if archived is None else "terminated",
+        status(session),
         usage(session.usage, active),
         budget(session.budget),
         moment(session.created_at),
@@ -195,34 +196,21 @@ def thread_id(session_id: str) -> str:
     return ids.format_id("sthr", ids.derived_id(session_id, "thread"))
 
 
-def show_thread(session: Session, agent: dict[str, Any], now: int) -> dict[str, Any]:
-    shown = show(session, msgspec.Raw(b"null"), session.id, now)
-    return {
-        "type": "session_thread",
-        "id": thread_id(session.id),
-        "session_id": shown.id,
-        "parent_thread_id": None,
-        "workflow_run_id": None,
-        "agent": agent,
-        "status": shown.status,
-        "stats": {**msgspec.structs.asdict(shown.stats), "startup_seconds": 0.0},
-        "usage": shown.usage,
-        "created_at": shown.created_at,
-        "updated_at": shown.updated_at,
-        "archived_at": shown.archived_at,
-    }
-
-
 def _outcome(outcome: Outcome) -> OutcomeOut:
     done = outcome.completed_at
     return OutcomeOut(
-        _format_if_valid("outc", outcome.outcome_id),
+        outcome_id(outcome.outcome_id),
         outcome.description,
         outcome.iteration,
         outcome.result,
         outcome.explanation,
         None if done is None else clock.to_datetime(done),
     )
+
+
+def outcome_id(id: str) -> str:
+    """Return the id of an outcome as this API shows it."""
+    return _format_if_valid("outc", id)
 
 
 def _format_if_valid(prefix: str, id: str) -> str:

@@ -1,0 +1,154 @@
+"""Read one page of a session's events.
+
+A stored event can be shown as several events, so a position in the list is a seq and a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from segue.interfaces.rest import paging
+from segue.interfaces.rest.request import RestRequest
+from segue.interfaces.rest.schemas import events as schemas
+from segue.model.event import Event
+from segue.model.session import Session
+
+from .event_encoder import EventEncoder, encoder_from
+from .event_types import KINDS_BY_TYPE, STATE_KINDS
+
+MAX_PAGE_SIZE = 1000
+_BATCH_SIZE = 500
+
+
+class EventPosition(NamedTuple):
+    """The position of an event: the seq of the stored event, and the part of it that is shown."""
+
+    seq: int
+    part: int
+
+
+class PositionedEvent(NamedTuple):
+    position: EventPosition
+    event: schemas.Event
+
+
+class EventFilter(NamedTuple):
+    """Which events a list has; an empty `types` means all."""
+
+    types: frozenset[str] = frozenset()
+    since: int | None = None
+    until: int | None = None
+
+    def kinds_to_read(self) -> tuple[str, ...]:
+        """Return the kinds of stored events to read; () for all.
+
+        How an event is shown can depend on earlier events of other kinds.
+        """
+        kinds = {kind for name in self.types for kind in KINDS_BY_TYPE.get(name, ())}
+        return tuple(sorted(kinds if kinds.isdisjoint(STATE_KINDS) else kinds | {*STATE_KINDS}))
+
+    def includes_time(self, event: Event) -> bool:
+        """Return True if an event is in the span of time."""
+        return (self.since is None or event.at >= self.since) and (
+            self.until is None or event.at <= self.until
+        )
+
+    def includes_type(self, event: schemas.Event) -> bool:
+        """Return True if an event has one of the types."""
+        return not self.types or schemas.type_of(event) in self.types
+
+
+async def read_page(
+    request: RestRequest, session: Session, wanted: EventFilter, *, descending: bool = False
+) -> schemas.EventPage:
+    """Return the page of events that a request asks for with `limit` and `page`."""
+    limit = request.params.limit(MAX_PAGE_SIZE, MAX_PAGE_SIZE)
+    list_name = f"events:{session.id}"
+    start: EventPosition | None = None
+    if token := request.params.text("page"):
+        seq, part = await paging.decode_page(request, token, list_name, descending=descending)
+        start = EventPosition(seq, int(part))
+    if wanted.types and not wanted.kinds_to_read():
+        return schemas.EventPage(data=[], next_page=None)
+    reader = _PageReader(request, session, wanted, descending=descending)
+    events = await reader.read(start, limit + 1)
+    next_page = None
+    if len(events) > limit:
+        following = events[limit].position
+        next_page = await paging.encode_page(
+            request, list_name, following.seq, str(following.part), descending=descending
+        )
+    page = events[:limit]
+    if any(ends_turn(event) for _, event in page):  # the client receives the turn's end
+        last_seq = max(position.seq for position, _ in page)
+        await request.context.stream_acks.record(request.principal, session.id, last_seq)
+    return schemas.EventPage(data=[event for _, event in page], next_page=next_page)
+
+
+def ends_turn(event: schemas.Event) -> bool:
+    """Return True for the event that clients wait for after they have sent a message."""
+    return isinstance(event, schemas.StatusIdle)
+
+
+class _PageReader:
+    """Reads stored events in batches, and encodes those that a filter includes."""
+
+    def __init__(
+        self, request: RestRequest, session: Session, wanted: EventFilter, *, descending: bool
+    ) -> None:
+        self._request = request
+        self._session = session
+        self._wanted = wanted
+        self._descending = descending
+
+    async def read(self, start: EventPosition | None, count: int) -> list[PositionedEvent]:
+        """Return at least `count` events from a position on, or all if there are fewer."""
+        events: list[PositionedEvent] = []
+        next_seq = None if start is None else start.seq
+        encoder: EventEncoder | None = None
+        while len(events) < count:
+            batch = await self._read_batch(next_seq)
+            if not batch:
+                break
+            if encoder is None or self._descending:
+                encoder = await encoder_from(self._request, self._session, batch[0].seq)
+            events += await self._encode_batch(encoder, batch, start)
+            if len(batch) < _BATCH_SIZE or (self._descending and batch[0].seq <= 1):
+                break
+            next_seq = batch[0].seq - 1 if self._descending else batch[-1].seq + 1
+        return events
+
+    async def _read_batch(self, next_seq: int | None) -> Sequence[Event]:
+        """Return the next stored events, the oldest first; None as `next_seq` starts the list."""
+        after, before = 0, None
+        if next_seq is not None and self._descending:
+            before = next_seq + 1
+        elif next_seq is not None:
+            after = max(0, next_seq - 1)
+        return await self._request.hub.history.events(
+            self._request.principal,
+            self._session.id,
+            after=after,
+            before=before,
+            types=self._wanted.kinds_to_read(),
+            limit=_BATCH_SIZE,
+            backward=self._descending,
+        )
+
+    async def _encode_batch(
+        self, encoder: EventEncoder, batch: Sequence[Event], start: EventPosition | None
+    ) -> list[PositionedEvent]:
+        events: list[PositionedEvent] = []
+        for stored in batch:
+            in_time = self._wanted.includes_time(stored)
+            for part, event in enumerate(await encoder.encode(stored)):
+                position = EventPosition(stored.seq, part)
+                if in_time and self._wanted.includes_type(event) and self._reached(position, start):
+                    events.append(PositionedEvent(position, event))
+        return events[::-1] if self._descending else events
+
+    def _reached(self, position: EventPosition, start: EventPosition | None) -> bool:
+        if start is None:
+            return True
+        return position <= start if self._descending else position >= start
