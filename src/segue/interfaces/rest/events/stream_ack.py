@@ -10,6 +10,7 @@ stream may be opened by another worker.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from segue.hub import Hub
 from segue.interfaces.rest.schemas.session import status
@@ -36,6 +37,7 @@ class StreamAcks:
         """Record that a client receives the end of a turn.
 
         Several streams deliver the same end at the same time; only the first writes to the store.
+        On a read-only store only this process knows the ack.
         """
         key = (principal.workspace, session_id)
         if self._cached.get(key, 0) >= seq:
@@ -43,11 +45,10 @@ class StreamAcks:
         if len(self._cached) >= MAX_CACHED_ACKS:
             self._cached.clear()
         self._cached[key] = seq
-        try:
-            await self._hub.history.ack(principal, session_id, seq)
-        except SegueError:
-            # The session is gone or the store is read-only: only this process knows the ack.
+        if self._hub.store.read_only:
             return
+        with suppress(SegueError):  # the session was deleted, or the store just became read-only
+            await self._hub.history.ack(principal, session_id, seq)
 
     async def acked_seq(self, principal: Principal, session_id: str) -> int:
         """Return the last ack of a session, or 0."""

@@ -228,7 +228,7 @@ async def retrieve(request: RestRequest) -> File:
 async def content(request: RestRequest) -> Response:
     record = await _find(request)
     if _expired(record):
-        if "gone" not in record.body:
+        if "gone" not in record.body and not request.hub.store.read_only:
             await request.hub.files.delete_content(record)
         raise NotFound(f"file {request.path_params['file_id']} has expired")
     name = quote(record.body["filename"].encode("utf-8", "replace"))
