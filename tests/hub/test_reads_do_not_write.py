@@ -18,32 +18,9 @@ from segue.model.query import Query
 from segue.store.memory import MemoryStore
 from tests.claude.entries import Home, S
 from tests.claude.house import opened
+from tests.read_only_store import ReadOnlyStore
 
 POSITION = ListPosition(of="test", descending=False, number=1, text="x")
-# The methods of a store that change it.
-STORE_WRITES = {
-    "ack",
-    "acquire",
-    "change",
-    "create",
-    "drop_inbox",
-    "drop_parts",
-    "drop_unfinished_uploads",
-    "fork",
-    "load",
-    "purge",
-    "put_deltas",
-    "put_inbox",
-    "put_key",
-    "put_part",
-    "put_record",
-    "put_records",
-    "release",
-    "renew",
-    "revoke_key",
-    "set_overlay",
-    "set_setting",
-}
 
 Read = Callable[[Hub, str], Any]
 # Each read of a service, with arguments. A new public method must be added here or to WRITES.
@@ -96,19 +73,6 @@ WRITES = {
     "exchange": {"import_session"},
     "retention": {"set_policy", "purge_idle"},
 }
-
-
-class ReadOnlyStore:
-    """A store that fails the test when it is written to."""
-
-    read_only = True
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        assert name not in STORE_WRITES, f"a read called store.{name}"
-        return getattr(self._store, name)
 
 
 async def _decoded_cursor(hub: Hub) -> Any:

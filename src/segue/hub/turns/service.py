@@ -19,7 +19,7 @@ from segue.hub.sync.importer import SourceSync
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import clock, ids
 from segue.model.content import Block, Text, as_content
-from segue.model.errors import InvalidInput, NoAgent, NotFound
+from segue.model.errors import InvalidInput, NoAgent, NotFound, StoreReadOnly
 from segue.model.event import (
     AgentRef,
     AnyBody,
@@ -257,8 +257,10 @@ class TurnService:
         """Run a session's prompts in this process, with this agent and tools, until released.
 
         A source's session is not imported before its first prompt, unless the tool's own agent
-        answers in it.
+        answers in it. Raises StoreReadOnly if the store can only be read.
         """
+        if self._store.read_only:
+            raise StoreReadOnly("the store is read-only, so its sessions cannot be prompted")
         _, source = await self._lookup.find(principal, id)
         is_imported = source is None or source.transcripts is None
         if is_imported or (source and await self._agents.answers_in_source(principal, source.name)):

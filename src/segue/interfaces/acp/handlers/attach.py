@@ -11,7 +11,7 @@ from segue.hub import Hub
 from segue.interfaces.acp.attached_session import AttachedSession
 from segue.interfaces.acp.attached_sessions import AttachedSessions
 from segue.interfaces.acp.versions.policy import VersionPolicy
-from segue.model.errors import ReadOnly
+from segue.model.errors import ReadOnly, StoreReadOnly
 from segue.model.principal import Principal
 from segue.model.session import Session
 
@@ -66,7 +66,7 @@ class SessionAttacher:
             attached_session.lease = await self._hub.turns.lease(
                 self._principal, session.id, agent=self._agent, tools=mcp_servers
             )
-        except ReadOnly:
+        except (ReadOnly, StoreReadOnly):
             log.info("session %s is read-only and cannot be prompted", session.id)
         attached_session.mcp_servers = mcp_servers
         attached_session.start(created=created)

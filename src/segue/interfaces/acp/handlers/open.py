@@ -17,7 +17,7 @@ from segue.interfaces.acp.capabilities import AgentProfile
 from segue.interfaces.acp.mcp_servers import parse_servers
 from segue.interfaces.acp.served_agent import ServedAgent
 from segue.interfaces.acp.versions.policy import VersionPolicy
-from segue.model.errors import Conflict, ReadOnly
+from segue.model.errors import Conflict, ReadOnly, StoreReadOnly
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.principal import Principal
 from segue.model.session import Session
@@ -190,5 +190,5 @@ class OpenHandlers:
         try:
             change = ConfigChanged(roots=roots)
             return await self._hub.editor.configure(self._principal, session.id, change)
-        except ReadOnly:
-            return session  # owned by another tool, and never prompted here
+        except (ReadOnly, StoreReadOnly):
+            return session  # it cannot be prompted here, so no agent needs the directories
