@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import msgspec
+
+from . import codec
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,3 +23,19 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: int
     archived_at: int | None = None
     body: dict[str, Any] = {}
+
+
+_decode: codec.Decoder[dict[str, Any]] = codec.Decoder(dict[str, Any])
+
+
+class RecordBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The fields of one kind of record. A field that has its default is not stored."""
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """Return the body of a record of this kind."""
+        return msgspec.convert(record.body, cls)
+
+    def encode(self) -> dict[str, Any]:
+        """Return the body as a store returns it, so that equal bodies are equal."""
+        return _decode(codec.encode(self))

@@ -10,11 +10,13 @@ from __future__ import annotations
 import hmac
 from hashlib import sha256
 
+from msgspec.structs import replace
+
 from segue.hub.resources.records import Records
 from segue.model import clock, ids
 from segue.model.errors import Conflict, NotFound, Unauthorized
 from segue.model.principal import ApiKey, Principal
-from segue.model.record import Record
+from segue.model.record import Record, RecordBody
 
 from .keys import Keys
 
@@ -25,6 +27,16 @@ _KIND = "login"
 _SECRET_BYTES = 32
 _LINK = "link"  # states of a login
 _BROWSER = "browser"
+
+
+class LoginBody(RecordBody, frozen=True):
+    """The body of a login's record. `digest` is that of the secret of the link or the browser."""
+
+    state: str
+    digest: str
+    expires_at: int
+    local: bool
+    key_id: str | None = None
 
 
 class Logins:
@@ -40,14 +52,14 @@ class Logins:
     async def create_link(self, principal: Principal) -> str:
         """Return a link's token. It signs one browser in as this principal, once."""
         secret = _new_secret()
-        body = {
-            "state": _LINK,
-            "digest": _digest(secret),
-            "expires_at": clock.now() + LINK_LIFETIME,
-            "local": principal.local,
-            "key_id": principal.key_id,
-        }
-        record = await self._records.create(principal.workspace, _KIND, body)
+        body = LoginBody(
+            state=_LINK,
+            digest=_digest(secret),
+            expires_at=clock.now() + LINK_LIFETIME,
+            local=principal.local,
+            key_id=principal.key_id,
+        )
+        record = await self._records.create(principal.workspace, _KIND, body.encode())
         return _token(record, secret)
 
     async def use_link(self, token: str) -> str:
@@ -57,13 +69,14 @@ class Logins:
         """
         record, _ = await self._find(token, _LINK)
         secret = _new_secret()
-        signed_in = {
-            "state": _BROWSER,
-            "digest": _digest(secret),
-            "expires_at": clock.now() + LOGIN_LIFETIME,
-        }
+        signed_in = replace(
+            LoginBody.of(record),
+            state=_BROWSER,
+            digest=_digest(secret),
+            expires_at=clock.now() + LOGIN_LIFETIME,
+        )
         try:
-            record = await self._records.update(record, record.body | signed_in)
+            record = await self._records.update(record, signed_in.encode())
         except Conflict:  # another browser used it first
             raise _unauthorized("this login link was already used") from None
         return _token(record, secret)
@@ -84,7 +97,7 @@ class Logins:
         """Return when a browser is signed out: when its login or its API key expires."""
         record, principal = await self._find(token, _BROWSER)
         key = principal.key_id and await self._key(principal.workspace, principal.key_id)
-        expires_at = int(record.body["expires_at"])
+        expires_at = LoginBody.of(record).expires_at
         return min(expires_at, key.expires_at) if key and key.expires_at is not None else expires_at
 
     async def sign_out(self, token: str) -> None:
@@ -100,16 +113,16 @@ class Logins:
             record = await self._records.get(workspace, _KIND, ids.parse(id) or "")
         except NotFound:
             raise _unauthorized("this login is not valid") from None
-        body = record.body
-        if not hmac.compare_digest(str(body["digest"]), _digest(secret)):
-            used = body["state"] == _BROWSER and state == _LINK
+        login = LoginBody.of(record)
+        if not hmac.compare_digest(login.digest, _digest(secret)):
+            used = login.state == _BROWSER and state == _LINK
             problem = "this login link was already used" if used else "this login is not valid"
             raise _unauthorized(problem)
-        if body["state"] != state or body["expires_at"] < clock.now():
+        if login.state != state or login.expires_at < clock.now():
             raise _unauthorized("this login has expired")
-        if body["key_id"] is not None:
-            await self._check_key(workspace, body["key_id"])
-        return record, Principal(workspace=workspace, local=body["local"], key_id=body["key_id"])
+        if login.key_id is not None:
+            await self._check_key(workspace, login.key_id)
+        return record, Principal(workspace=workspace, local=login.local, key_id=login.key_id)
 
     async def _check_key(self, workspace: str, key_id: str) -> None:
         key = await self._key(workspace, key_id)

@@ -8,10 +8,17 @@ from segue.hub.resources.records import Records
 from segue.model import ids
 from segue.model.errors import Conflict, NotFound
 from segue.model.principal import Principal
-from segue.model.record import Record
+from segue.model.record import Record, RecordBody
 
 _KIND = "share"
 _SECRET_BYTES = 24
+
+
+class ShareBody(RecordBody, frozen=True):
+    """The body of a shared session's record. A revoked link has no secret."""
+
+    session: str
+    secret: str | None = None
 
 
 class Shares:
@@ -22,8 +29,7 @@ class Shares:
 
     async def get_secret(self, principal: Principal, id: str) -> str | None:
         """Return the secret in a session's link; None if the session is not shared."""
-        record = await self._record(principal.workspace, id)
-        return record.body["secret"] if record else None
+        return _secret(await self._record(principal.workspace, id))
 
     async def share(self, principal: Principal, id: str) -> str:
         """Share a session and return the secret in its link.
@@ -31,11 +37,12 @@ class Shares:
         A session that is already shared keeps its link. After a revocation the link is new.
         """
         record = await self._record(principal.workspace, id)
-        if record is not None and record.body["secret"]:
-            return str(record.body["secret"])
+        if secret := _secret(record):
+            return secret
         import secrets
 
-        body = {"session": id, "secret": secrets.token_urlsafe(_SECRET_BYTES)}
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        body = ShareBody(session=id, secret=secret).encode()
         try:
             if record is None:
                 await self._records.create(principal.workspace, _KIND, body, _record_id(id))
@@ -43,21 +50,20 @@ class Shares:
                 await self._records.update(record, body)
         except Conflict:  # another request shared it at the same time
             return await self.share(principal, id)
-        return body["secret"]
+        return secret
 
     async def revoke(self, principal: Principal, id: str) -> None:
         """Make a session's link invalid."""
         record = await self._record(principal.workspace, id)
         if record is not None:
-            await self._records.update(record, record.body | {"secret": None})
+            await self._records.update(record, ShareBody(session=id).encode())
 
     async def authenticate(self, workspace: str, id: str, secret: str) -> Principal:
         """Return a principal that can read the workspace of a shared session.
 
         The caller must show this session only. Raises NotFound if the link is not valid.
         """
-        record = await self._record(workspace, id)
-        expected = record.body["secret"] if record else None
+        expected = _secret(await self._record(workspace, id))
         if not expected or not hmac.compare_digest(expected.encode(), secret.encode()):
             raise NotFound("this link is not valid; it may have been revoked")
         return Principal(workspace=workspace)
@@ -67,6 +73,10 @@ class Shares:
             return await self._records.get(workspace, _KIND, _record_id(id))
         except NotFound:
             return None
+
+
+def _secret(record: Record | None) -> str | None:
+    return None if record is None else ShareBody.of(record).secret
 
 
 def _record_id(session_id: str) -> str:

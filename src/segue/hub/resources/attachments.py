@@ -18,6 +18,7 @@ from segue.model.session import Session
 
 from .content_blocks import Body
 from .files import KIND, Files
+from .memories import MemoryStoreBody
 from .record_ids import check_active, format_record_id
 from .records import Records
 
@@ -199,15 +200,15 @@ def _memory_resource(
     attachment: AttachedMemoryStore, record: Record, used_paths: Collection[str]
 ) -> dict[str, Any]:
     """Return a memory store as the session shows it; later edits of its name do not change it."""
-    name = record.body["name"]
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:MAX_SLUG_LENGTH] or "memory"
+    store = MemoryStoreBody.of(record)
+    slug = re.sub(r"[^a-z0-9]+", "-", store.name.lower()).strip("-")[:MAX_SLUG_LENGTH] or "memory"
     paths = (f"{MEMORY}{slug}{suffix}" for suffix in ("", *(f"-{n}" for n in range(2, 999))))
     return {
         "type": "memory_store",
         "memory_store_id": format_record_id(record),
         "access": attachment.access or "read_write",
-        "name": name,
-        "description": record.body.get("description") or "",
+        "name": store.name,
+        "description": store.description or "",
         "instructions": attachment.instructions,
         "mount_path": next(path for path in paths if path not in used_paths),
     }

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from segue.encryption import SecretBox
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput
-from segue.model.record import Record
+from segue.model.record import Record, RecordBody
 from segue.model.session import Session
 
 from .record_ids import check_active
@@ -35,15 +35,30 @@ def kind(vault: str) -> str:
     return f"credential:{vault}"
 
 
+class CredentialBody(RecordBody, frozen=True):
+    """The body of a credential's record.
+
+    `auth` is what the API shows, one of several types. `secrets` has the encrypted values by name.
+    """
+
+    auth: dict[str, Any]
+    secrets: dict[str, str]
+    display_name: str | None
+    metadata: dict[str, str]
+
+    @property
+    def is_oauth(self) -> bool:
+        """Return whether the credential is an OAuth token, which can be renewed."""
+        return bool(self.auth["type"] == "mcp_oauth")
+
+
 class CredentialEdit:
     """The fields of a credential while it is changed, and the secrets to replace."""
 
-    def __init__(
-        self, auth: dict[str, Any], display_name: str | None, metadata: dict[str, str]
-    ) -> None:
-        self.auth = auth
-        self.display_name = display_name
-        self.metadata = metadata
+    def __init__(self, body: CredentialBody) -> None:
+        self.auth = body.auth
+        self.display_name = body.display_name
+        self.metadata = body.metadata
         self.new_secrets: dict[str, str] = {}
 
 
@@ -81,16 +96,16 @@ class Credentials:
         if len(active) >= MAX_CREDENTIALS:
             raise InvalidInput(f"a vault holds at most {MAX_CREDENTIALS} credentials")
         target = _target(auth)
-        if any(_target(record.body["auth"]) == target for record in active):
+        if any(_target(CredentialBody.of(record).auth) == target for record in active):
             raise Conflict(f"the vault has a credential for {target} already")
         id = ids.new_id()
-        body = {
-            "auth": dict(auth),
-            "secrets": self._seal_all(vault.workspace, id, secrets),
-            "display_name": display_name,
-            "metadata": dict(metadata),
-        }
-        return await self._records.create(vault.workspace, kind(vault.id), body, id)
+        body = CredentialBody(
+            auth=dict(auth),
+            secrets=self._seal_all(vault.workspace, id, secrets),
+            display_name=display_name,
+            metadata=dict(metadata),
+        )
+        return await self._records.create(vault.workspace, kind(vault.id), body.encode(), id)
 
     async def change(self, record: Record, edit: Callable[[CredentialEdit], None]) -> Record:
         """Change a credential. `edit` gets its current fields, and sets those that change.
@@ -99,17 +114,16 @@ class Credentials:
         """
 
         def edit_body(current: Record) -> dict[str, Any]:
-            body = current.body
-            fields = CredentialEdit(body["auth"], body["display_name"], body["metadata"])
+            body = CredentialBody.of(current)
+            fields = CredentialEdit(body)
             edit(fields)
             sealed = self._seal_all(current.workspace, current.id, fields.new_secrets)
-            return {
-                **body,
-                "auth": fields.auth,
-                "display_name": fields.display_name,
-                "metadata": fields.metadata,
-                "secrets": {**body["secrets"], **sealed},
-            }
+            return CredentialBody(
+                auth=fields.auth,
+                secrets={**body.secrets, **sealed},
+                display_name=fields.display_name,
+                metadata=fields.metadata,
+            ).encode()
 
         return await self._records.change(record, edit_body, drop_earlier=True)
 
@@ -135,9 +149,10 @@ class Credentials:
 
         Raises InvalidInput for another type of credential.
         """
-        if record.body["auth"]["type"] != "mcp_oauth":
+        body = CredentialBody.of(record)
+        if not body.is_oauth:
             raise InvalidInput("only an mcp_oauth credential can be validated")
-        return "refresh_token" in record.body["secrets"]
+        return "refresh_token" in body.secrets
 
     def _seal_all(self, workspace: str, id: str, secrets: Mapping[str, str]) -> dict[str, str]:
         return {name: self.seal(workspace, id, name, value) for name, value in secrets.items()}
@@ -147,7 +162,7 @@ class Credentials:
         return self._secrets.seal(value, workspace, "credential", id, name)
 
     def _open(self, record: Record, name: str) -> str | None:
-        sealed = record.body["secrets"].get(name)
+        sealed = CredentialBody.of(record).secrets.get(name)
         if sealed is None:
             return None
         return self._secrets.open(sealed, record.workspace, "credential", record.id, name)
@@ -155,7 +170,7 @@ class Credentials:
     async def find(self, session: Session, url: str) -> Record | None:
         """Return the credential for a server, from the session's first vault that has one."""
         async for record in self._active(session):
-            server_url = record.body["auth"].get("mcp_server_url")
+            server_url = CredentialBody.of(record).auth.get("mcp_server_url")
             if server_url is not None and _comparable(server_url) == _comparable(url):
                 return record
         return None
@@ -167,7 +182,7 @@ class Credentials:
         """
         variables: dict[str, str] = {}
         async for record in self._active(session):
-            auth = record.body["auth"]
+            auth = CredentialBody.of(record).auth
             if auth["type"] != "environment_variable" or auth["secret_name"] in variables:
                 continue
             value = self._open(record, "secret_value")
@@ -190,11 +205,12 @@ class Credentials:
 
         An OAuth token that has expired or was refused is renewed.
         """
-        if record.body["auth"]["type"] != "mcp_oauth":
+        body = CredentialBody.of(record)
+        if not body.is_oauth:
             token = self._open(record, "token")
             return None if token == refused else token
         token = self._open(record, "access_token")
-        if token is not None and token != refused and not _expires_soon(record.body["auth"]):
+        if token is not None and token != refused and not _expires_soon(body.auth):
             return token
         lock = self._renewing.setdefault(record.id, asyncio.Lock())
         async with lock:
@@ -209,7 +225,7 @@ class Credentials:
         record, current = latest, self._open(latest, "access_token")
         if current != token:
             return current  # renewed concurrently
-        refresh = record.body["auth"].get("refresh")
+        refresh = CredentialBody.of(record).auth.get("refresh")
         refresh_token = self._open(record, "refresh_token")
         if refresh is None or refresh_token is None:
             return None
@@ -232,12 +248,16 @@ class Credentials:
             latest = await self._records.find(record.workspace, record.kind, record.id)
             if latest is None or latest.archived_at is not None:
                 return None
-            if latest.body["secrets"] != record.body["secrets"]:
+            body = CredentialBody.of(latest)
+            if body.secrets != CredentialBody.of(record).secrets:
                 return self._open(latest, "access_token")
-            auth = {**latest.body["auth"], "expires_at": _expiry(response)}
-            body = {**latest.body, "auth": auth, "secrets": {**latest.body["secrets"], **sealed}}
+            renewed = replace(
+                body,
+                auth={**body.auth, "expires_at": _expiry(response)},
+                secrets={**body.secrets, **sealed},
+            )
             try:
-                await self._records.supersede(replace(latest, body=body))
+                await self._records.supersede(replace(latest, body=renewed.encode()))
                 return secrets["access_token"]
             except Conflict:  # changed concurrently
                 continue

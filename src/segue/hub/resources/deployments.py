@@ -11,10 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from segue.encryption import SecretBox
-from segue.model import clock, codec, ids
+from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound, SegueError
 from segue.model.principal import Principal
-from segue.model.record import Record
+from segue.model.record import Record, RecordBody
 from segue.store.base import Store
 
 from . import cron
@@ -25,7 +25,6 @@ from .record_ids import format_record_id
 from .records import Records, new
 from .session_factory import PreparedSession, SessionFactory, SessionSetup
 
-_decode_body: codec.Decoder[dict[str, Any]] = codec.Decoder(dict[str, Any])
 log = logging.getLogger("segue.hub")
 
 KIND = "deployment"
@@ -79,7 +78,7 @@ class DeploymentSettings(_Part, frozen=True):
     budget: int | None = None
 
 
-class DeploymentBody(_Part, frozen=True):
+class DeploymentBody(RecordBody, frozen=True):
     """The body of a deployment's record.
 
     `tokens` has the encrypted tokens of `resources` by index. Runs are due from `scheduled_from`.
@@ -91,11 +90,11 @@ class DeploymentBody(_Part, frozen=True):
     environment_id: str
     initial_events: tuple[FirstEvent, ...]
     description: str | None = None
-    metadata: dict[str, str] = {}
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
     resources: tuple[Attachment, ...] = ()
     vault_ids: tuple[str, ...] = ()
     budget: int | None = None
-    tokens: dict[str, str] = {}
+    tokens: dict[str, str] = msgspec.field(default_factory=dict)
     schedule: Schedule | None = None
     scheduled_from: int = 0
     fired_at: int = 0
@@ -103,13 +102,8 @@ class DeploymentBody(_Part, frozen=True):
     paused: bool = False
     paused_by: RunError | None = None
 
-    @classmethod
-    def of(cls, record: Record) -> DeploymentBody:
-        """Return the body of a deployment's record."""
-        return msgspec.convert(record.body, cls)
 
-
-class RunBody(_Part, frozen=True):
+class RunBody(RecordBody, frozen=True):
     """The body of a run's record. `scheduled_at` is None for a run on request."""
 
     deployment_id: str
@@ -117,11 +111,6 @@ class RunBody(_Part, frozen=True):
     session_id: str | None = None
     scheduled_at: int | None = None
     error: RunError | None = None
-
-    @classmethod
-    def of(cls, record: Record) -> RunBody:
-        """Return the body of a run's record."""
-        return msgspec.convert(record.body, cls)
 
 
 class Deployments:
@@ -149,7 +138,7 @@ class Deployments:
         body = await self._check(principal, settings, id)
         if schedule is not None:
             body = replace(body, **_scheduled(schedule))
-        record = new(principal.workspace, KIND, _encode_body(body), id)
+        record = new(principal.workspace, KIND, body.encode(), id)
         entries = [] if schedule is None else [_schedule_entry(record)]
         await self._records.put(record, *entries)
         return record
@@ -177,7 +166,7 @@ class Deployments:
             edited = replace(body, **{name: getattr(checked, name) for name in names}, **plan)
             if edit_metadata is not None:
                 edited = replace(edited, metadata=edit_metadata(body.metadata))
-            return _merge(current, edited)
+            return edited.encode()
 
         changed = await self._records.change(record, edit)
         if not isinstance(schedule, msgspec.UnsetType | None):
@@ -255,7 +244,7 @@ class Deployments:
             if body.paused == paused:
                 return current.body
             body = replace(body, paused=paused, paused_by=None, scheduled_from=clock.now())
-            return _merge(current, body)
+            return body.encode()
 
         return await self._records.change(record, edit)
 
@@ -281,8 +270,7 @@ class Deployments:
             error = replace(error, type=UNKNOWN_ERROR)
 
         def edit(current: Record) -> dict[str, Any]:
-            body = replace(DeploymentBody.of(current), paused=True, paused_by=error)
-            return _merge(current, body)
+            return replace(DeploymentBody.of(current), paused=True, paused_by=error).encode()
 
         await self._records.change(record, edit)
 
@@ -301,10 +289,10 @@ class Deployments:
             run = replace(run, session_id=ids.format_id("sesn", session_id))
         except Exception as error:
             run = replace(run, error=await self._run_error(principal, session_id, error))
-        return await self._records.create(principal.workspace, RUN_KIND, _encode_body(run))
+        return await self._records.create(principal.workspace, RUN_KIND, run.encode())
 
     async def _run_error(self, principal: Principal, session_id: str, error: Exception) -> RunError:
-        message = "the server failed; its log says more"
+        message = "the server failed; see its log"
         if isinstance(error, SegueError):
             message = error.message
         else:
@@ -312,7 +300,7 @@ class Deployments:
         if await self._store.get(principal.workspace, session_id) is not None:
             name = ids.format_id("sesn", session_id)
             return RunError(
-                type=UNKNOWN_ERROR, message=f"session {name} was made, and then: {message}"
+                type=UNKNOWN_ERROR, message=f"session {name} was created, but: {message}"
             )
         if isinstance(error, InvalidInput | NotFound):
             return RunError(type=_error_type(error), message=message)
@@ -324,9 +312,15 @@ class Deployments:
             await self._store.put_record(_schedule_entry(record))
 
 
+class ScheduleEntry(RecordBody, frozen=True):
+    """The body of the record by which the scheduler finds a deployment."""
+
+    workspace: str
+
+
 def _schedule_entry(record: Record) -> Record:
-    """Return the record by which the scheduler finds a deployment."""
-    return new(ALL_WORKSPACES, SCHEDULED, {"workspace": record.workspace}, record.id)
+    body = ScheduleEntry(workspace=record.workspace)
+    return new(ALL_WORKSPACES, SCHEDULED, body.encode(), record.id)
 
 
 def _scheduled(schedule: Schedule | None) -> dict[str, Any]:
@@ -338,16 +332,6 @@ def _scheduled(schedule: Schedule | None) -> dict[str, Any]:
     except InvalidInput as error:
         raise InvalidInput(f"schedule.{error.message}") from None
     return {"schedule": schedule, "scheduled_from": clock.now()}
-
-
-def _encode_body(body: DeploymentBody | RunBody) -> dict[str, Any]:
-    """Return a body as the store returns it, so that equal bodies are equal."""
-    return _decode_body(codec.encode(body))
-
-
-def _merge(record: Record, body: DeploymentBody) -> dict[str, Any]:
-    """Return the body of a record after a change."""
-    return {**record.body, **_encode_body(body)}
 
 
 def _error_type(error: InvalidInput | NotFound) -> str:

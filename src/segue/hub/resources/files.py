@@ -6,7 +6,7 @@ upload, a process deletes such parts that are a day old.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from segue.model import clock, ids
 from segue.model.errors import NotFound
-from segue.model.record import Record
+from segue.model.record import Record, RecordBody
 from segue.store.base import Store
 
 from .records import Records
@@ -22,6 +22,21 @@ from .records import Records
 KIND = "file"
 ARCHIVE = "archive"
 PART_BYTES = 1 << 20
+
+
+class FileBody(RecordBody, frozen=True):
+    """The body of a file's record. Archives have no name and no type.
+
+    `scope` is the session that the file belongs to. `gone` says that its bytes were deleted.
+    """
+
+    size: int
+    sha256: str
+    filename: str | None = None
+    mime_type: str | None = None
+    scope: str | None = None
+    expires_at: int | None = None
+    gone: bool = False
 
 
 class Files:
@@ -34,9 +49,9 @@ class Files:
         self._swept = False
 
     async def store(
-        self, workspace: str, data: AsyncIterable[bytes], about: dict[str, Any]
+        self, workspace: str, data: AsyncIterable[bytes], fields: Mapping[str, Any]
     ) -> Record:
-        """Store a file. Its record has the fields `about`, its size and its digest."""
+        """Store a file. Its record has some fields of FileBody, and its size and digest."""
         if not self._swept:
             self._swept = True
             await self._store.drop_unfinished_uploads(clock.now() - clock.DAY)
@@ -49,28 +64,29 @@ class Files:
                 digest.update(part)
                 size += len(part)
                 number += 1
-            body = {**about, "size": size, "sha256": digest.hexdigest()}
-            return await self._records.create(workspace, self._kind, body, id)
+            body = FileBody(**{**fields, "size": size, "sha256": digest.hexdigest()})
+            return await self._records.create(workspace, self._kind, body.encode(), id)
         except BaseException:
             await self._store.drop_parts(workspace, id)
             raise
 
     async def read(self, file: Record) -> AsyncIterator[bytes]:
         """Yield the parts of a file. Raises NotFound if it is deleted during the read."""
-        for number in range(-(-int(file.body["size"]) // PART_BYTES)):
+        for number in range(-(-FileBody.of(file).size // PART_BYTES)):
             part = await self._store.part(file.workspace, file.id, number)
             if part is None:
-                raise NotFound(f"file {file.id} is gone")
+                raise NotFound(f"file {file.id} was deleted")
             yield part
 
-    async def copy(self, file: Record, about: dict[str, Any]) -> Record:
-        """Store a copy of a file, with the fields `about` changed."""
-        return await self.store(file.workspace, self.read(file), {**file.body, **about})
+    async def copy(self, file: Record, changes: Mapping[str, Any]) -> Record:
+        """Store a copy of a file, with some fields changed."""
+        return await self.store(file.workspace, self.read(file), {**file.body, **changes})
 
     async def delete_content(self, file: Record) -> Record:
         """Delete the bytes of a file but not its record."""
         await self._store.drop_parts(file.workspace, file.id)
-        emptied = replace(file, body={**file.body, "gone": True})
+        body = replace(FileBody.of(file), gone=True)
+        emptied = replace(file, body=body.encode())
         return await self._store.put_record(emptied, amend=True)
 
     async def delete(self, file: Record) -> None:

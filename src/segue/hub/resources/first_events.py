@@ -24,7 +24,7 @@ from .content_blocks import (
     file_ids,
     parse_blocks,
 )
-from .files import Files
+from .files import FileBody, Files
 from .records import Records
 
 MAX_RUBRIC_LENGTH = 262_144
@@ -115,13 +115,14 @@ class FirstEvents:
         files: dict[str, Uploaded] = {}
         for id in set(file_ids(blocks)):
             file = await self._records.resolve(workspace, "file", id, field="content")
-            size = file.body["size"] + sum(len(uploaded.data) for uploaded in files.values())
+            body = FileBody.of(file)
+            size = body.size + sum(len(uploaded.data) for uploaded in files.values())
             if size > MAX_FILE_BYTES:
                 raise InvalidInput(
                     f"content: files in messages may have {MAX_FILE_BYTES} bytes; mount longer ones"
                 )
             data = b"".join([part async for part in self._files.read(file)])
-            files[id] = Uploaded(file.body["mime_type"], data)
+            files[id] = Uploaded(body.mime_type or "", data)
         return parse_blocks(blocks, files)
 
     async def read_rubric(self, workspace: str, outcome: DefineOutcome) -> dict[str, Any]:
@@ -144,7 +145,7 @@ class FirstEvents:
         try:
             text = data.decode()
         except UnicodeDecodeError:
-            raise InvalidInput("rubric.file_id: the file is no text") from None
+            raise InvalidInput("rubric.file_id: the file is not UTF-8 text") from None
         if len(text) > MAX_RUBRIC_LENGTH:
             raise InvalidInput(f"rubric.file_id: longer than {MAX_RUBRIC_LENGTH} characters")
         return text

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from segue.model import ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
-from segue.model.record import Record
+from segue.model.record import Record, RecordBody
 
 from .records import Records, new
 
@@ -27,12 +27,55 @@ _CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 Actor = Mapping[str, Any] | None
 
 
+class MemoryStoreBody(RecordBody, frozen=True):
+    """The body of a memory store's record."""
+
+    name: str
+    description: str | None
+    metadata: dict[str, str]
+
+
+class MemoryBody(RecordBody, frozen=True):
+    """The body of a memory's record. `version` is the id of its current version."""
+
+    path: str
+    sha256: str
+    size: int
+    version: str
+
+
+class MemoryVersionBody(RecordBody, frozen=True):
+    """The body of a version's record. A deleted or redacted version has no content."""
+
+    memory: str
+    operation: str
+    by: Mapping[str, Any] | None
+    path: str | None = None
+    sha256: str | None = None
+    size: int | None = None
+    content: str | None = None
+    redacted_at: int | None = None
+    redacted_by: Mapping[str, Any] | None = None
+
+
+class PathBody(RecordBody, frozen=True):
+    """The body of the record that reserves a path for a memory."""
+
+    memory: str
+
+
 def kind(store: str) -> str:
+    """Return the kind of the records of a store's memories."""
     return f"memory:{store}"
 
 
 def versions(store: str) -> str:
+    """Return the kind of the records of the versions of a store's memories."""
     return f"memory_version:{store}"
+
+
+def _path_kind(store: str) -> str:
+    return f"memory_path:{store}"
 
 
 class Memories:
@@ -42,20 +85,23 @@ class Memories:
         self._records = records
 
     def all(self, store: Record) -> AsyncIterator[Record]:
+        """Yield the memories of a store, newest first."""
         return self._records.all(store.workspace, kind(store.id))
 
     async def content(self, memory: Record) -> str:
-        store = memory.kind.partition(":")[2]
-        current = memory.body["version"]
-        version = await self._records.get(memory.workspace, versions(store), current)
-        text: str = version.body["content"]
-        return text
+        """Return the text of a memory."""
+        store_id = memory.kind.partition(":")[2]
+        version = await self._records.get(
+            memory.workspace, versions(store_id), MemoryBody.of(memory).version
+        )
+        return MemoryVersionBody.of(version).content or ""
 
     async def create(
         self, store: Record, path: str, content: str, by: Actor, *, count: int | None = None
     ) -> Record:
         """Create a memory. `count` is the number of memories in the store, if it is known."""
-        about = {"path": check_path(path), **measured(content)}
+        check_path(path)
+        _measure(content)
         if count is None:
             count = len(
                 await self._records.list(store.workspace, kind(store.id), limit=MAX_MEMORIES)
@@ -64,9 +110,8 @@ class Memories:
             raise InvalidInput(f"a memory store holds at most {MAX_MEMORIES} memories")
         id = ids.new_id()
         claim = await self._claim(store, path, id)
-        version = _version(store, id, "created", by, content=content, **about)
-        body = {**about, "version": version.id}
-        memory = new(store.workspace, kind(store.id), body, id)
+        version, body = _write(store, id, "created", by, path, content)
+        memory = new(store.workspace, kind(store.id), body.encode(), id)
         await self._records.put(claim, memory, version)
         return memory
 
@@ -80,61 +125,80 @@ class Memories:
         content: str | None = None,
     ) -> Record:
         """Change the path or the text of a memory. Does nothing if both stay the same."""
-        before = memory.body
-        path = before["path"] if path is None else check_path(path)
+        before = MemoryBody.of(memory)
+        path = before.path if path is None else check_path(path)
         content = await self.content(memory) if content is None else content
-        about = {"path": path, **measured(content)}
-        if about == {name: before[name] for name in about}:
+        version, body = _write(store, memory.id, "modified", by, path, content)
+        if (path, body.sha256) == (before.path, before.sha256):
             return memory
-        version = _version(store, memory.id, "modified", by, content=content, **about)
         after = replace(
             memory,
-            body={**about, "version": version.id},
+            body=body.encode(),
             version=memory.version + 1,
             updated_at=version.created_at,
         )
-        if path == before["path"]:
+        if path == before.path:
             await self._records.put(after, version)
         else:
-            left = await self._claimed(store, before["path"])
+            old_claim = await self._find_claim(store, before.path)
             claim = await self._claim(store, path, memory.id)
-            await self._records.put(after, version, claim, drop=[left])
+            await self._records.put(after, version, claim, drop=[old_claim])
         return after
 
     async def delete(self, store: Record, memory: Record, by: Actor) -> None:
         """Delete a memory but not its versions."""
-        path = memory.body["path"]
-        version = _version(store, memory.id, "deleted", by, path=path)
-        left = await self._claimed(store, path)
-        await self._records.put(version, drop=[memory, left])
+        path = MemoryBody.of(memory).path
+        body = MemoryVersionBody(memory=memory.id, operation="deleted", by=by, path=path)
+        claim = await self._find_claim(store, path)
+        await self._records.put(_new_version(store, body), drop=[memory, claim])
 
     async def delete_all(self, store: Record) -> None:
         """Delete all memories and versions of a memory store."""
-        for sort in ("memory", "memory_path", "memory_version"):
-            async for record in self._records.all(store.workspace, f"{sort}:{store.id}"):
+        for record_kind in (kind(store.id), _path_kind(store.id), versions(store.id)):
+            async for record in self._records.all(store.workspace, record_kind):
                 await self._records.delete(record)
 
     async def _claim(self, store: Record, path: str, memory_id: str) -> Record:
         """Return a record that reserves a path for a memory. Raises Conflict if it is in use."""
         try:
-            taken = await self._claimed(store, path)
+            claim = await self._find_claim(store, path)
         except NotFound:
             id = ids.derived_id(store.id, path)
-            return new(store.workspace, f"memory_path:{store.id}", {"memory": memory_id}, id)
-        other = ids.format_id("mem", taken.body["memory"])
+            body = PathBody(memory=memory_id)
+            return new(store.workspace, _path_kind(store.id), body.encode(), id)
+        other = ids.format_id("mem", PathBody.of(claim).memory)
         raise Conflict(f"path: {path} is taken by {other}")
 
-    async def _claimed(self, store: Record, path: str) -> Record:
+    async def _find_claim(self, store: Record, path: str) -> Record:
+        """Return the record that reserves a path. Raises NotFound if the path is free."""
         id = ids.derived_id(store.id, path)
-        return await self._records.get(store.workspace, f"memory_path:{store.id}", id)
+        return await self._records.get(store.workspace, _path_kind(store.id), id)
 
 
-def _version(store: Record, memory_id: str, operation: str, by: Actor, **body: Any) -> Record:
-    about = {"memory": memory_id, "operation": operation, "by": by, **body}
-    return new(store.workspace, versions(store.id), about)
+def _write(
+    store: Record, memory_id: str, operation: str, by: Actor, path: str, content: str
+) -> tuple[Record, MemoryBody]:
+    """Return a new version of a memory and the memory's new body. Neither is stored yet."""
+    digest, size = _measure(content)
+    version = MemoryVersionBody(
+        memory=memory_id,
+        operation=operation,
+        by=by,
+        path=path,
+        sha256=digest,
+        size=size,
+        content=content,
+    )
+    record = _new_version(store, version)
+    return record, MemoryBody(path=path, sha256=digest, size=size, version=record.id)
+
+
+def _new_version(store: Record, body: MemoryVersionBody) -> Record:
+    return new(store.workspace, versions(store.id), body.encode())
 
 
 def check_path(path: str) -> str:
+    """Return the path of a memory. Raises InvalidInput if it is not valid."""
     parts = path.split("/")
     if parts[0] or not 1 <= len(parts) - 1 <= 20 or not all(parts[1:]):
         raise InvalidInput("path: must begin with / and have 1 to 20 segments, none of them empty")
@@ -147,11 +211,12 @@ def check_path(path: str) -> str:
     return path
 
 
-def measured(content: str) -> dict[str, Any]:
+def _measure(content: str) -> tuple[str, int]:
+    """Return the digest and the size of a text. Raises InvalidInput if it is too long."""
     try:
         data = content.encode()
     except UnicodeEncodeError:
         raise InvalidInput("content: must be Unicode text") from None
     if len(data) > MAX_BYTES:
         raise InvalidInput(f"content: at most {MAX_BYTES} bytes")
-    return {"sha256": sha256(data).hexdigest(), "size": len(data)}
+    return sha256(data).hexdigest(), len(data)

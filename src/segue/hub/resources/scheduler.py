@@ -18,7 +18,7 @@ from segue.model.query import Position
 from segue.model.record import Record
 from segue.store.base import Store
 
-from .deployments import ALL_WORKSPACES, KIND, SCHEDULED, DeploymentBody, Deployments
+from .deployments import ALL_WORKSPACES, KIND, SCHEDULED, DeploymentBody, Deployments, ScheduleEntry
 from .records import Records
 
 log = logging.getLogger("segue.hub")
@@ -82,7 +82,7 @@ class Scheduler:
 
     async def _find_scheduled(self, entry: Record) -> Record | None:
         """Return the deployment of an entry if it is active and has a schedule."""
-        record = await self._records.find(entry.body["workspace"], KIND, entry.id)
+        record = await self._records.find(ScheduleEntry.of(entry).workspace, KIND, entry.id)
         if record is None or record.archived_at is not None:
             return None
         return None if DeploymentBody.of(record).schedule is None else record

@@ -13,18 +13,18 @@ import re
 import zipfile
 import zlib
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
-from segue.model.record import Record
+from segue.model.record import Record, RecordBody
 from segue.store.base import Store
 
 from .files import ARCHIVE, Files
 from .record_ids import format_record_id
-from .records import Records, new
+from .records import MAX_ATTEMPTS, Records, new
 
 KIND = "skill"
 MAIN = "SKILL.md"
@@ -32,9 +32,9 @@ MAX_BYTES = 30 * 1024 * 1024
 MAX_FILES = 1000
 LATEST = "latest"
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
-_HEAD = re.compile(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(\r?\n|\Z)", re.DOTALL)
+_HEADER = re.compile(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(\r?\n|\Z)", re.DOTALL)
 # Raised when an archive is damaged or uses an unsupported compression.
-_DAMAGED = (
+_ARCHIVE_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
@@ -44,10 +44,43 @@ _DAMAGED = (
     OSError,
     ValueError,
 )
-_PART = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
+_PATH_PART = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
+
+
+class SkillBody(RecordBody, frozen=True):
+    """The body of a skill's record.
+
+    `label` is its name for people, `latest` the number of its newest version, and `count` the
+    number of versions that it ever had.
+    """
+
+    name: str
+    label: str
+    latest: int
+    count: int
+
+
+class SkillVersionBody(RecordBody, frozen=True):
+    """The body of a version's record. `archive` is the id of the file with its files."""
+
+    name: str
+    description: str
+    directory: str
+    number: int
+    archive: str
+    size: int
+
+
+class SkillInfo(NamedTuple):
+    """What the files of a skill say about it."""
+
+    name: str
+    description: str
+    directory: str
 
 
 def versions_kind(skill: str) -> str:
+    """Return the kind of the records of a skill's versions."""
     return f"skill_version:{skill}"
 
 
@@ -62,28 +95,26 @@ class Skills:
         """Create a skill with its first version. `label` is its name for people."""
         id = ids.new_id()
         version = await self._version(workspace, id, 1, files)
-        body = {
-            "name": version.body["name"],
-            "label": label or version.body["name"],
-            "latest": 1,
-            "count": 1,
-        }
-        skill = new(workspace, KIND, body, id)
+        name = SkillVersionBody.of(version).name
+        body = SkillBody(name=name, label=label or name, latest=1, count=1)
+        skill = new(workspace, KIND, body.encode(), id)
         await self._put(version, skill, version)
         return skill
 
     async def add_version(self, skill: Record, files: Mapping[str, bytes]) -> Record:
         """Add a version to a skill. Raises InvalidInput if it has another name."""
-        for _ in range(20):
-            number = skill.body["count"] + 1
+        for _ in range(MAX_ATTEMPTS):
+            body = SkillBody.of(skill)
+            number = body.count + 1
             version = await self._version(skill.workspace, skill.id, number, files)
-            if version.body["name"] != skill.body["name"]:
+            if SkillVersionBody.of(version).name != body.name:
                 await self._drop(version)
-                wanted = skill.body["name"]
-                raise InvalidInput(f"files: the skill's name is {wanted!r} and cannot be changed")
-            body = {**skill.body, "latest": number, "count": number}
+                raise InvalidInput(
+                    f"files: the skill's name is {body.name!r} and cannot be changed"
+                )
+            body = replace(body, latest=number, count=number)
             try:
-                await self._put(version, _changed(skill, body), version)
+                await self._put(version, _next_version(skill, body), version)
                 return version
             except Conflict:  # another version was added concurrently
                 skill = await self._records.get(skill.workspace, KIND, skill.id)
@@ -100,31 +131,39 @@ class Skills:
         self, workspace: str, skill: str, number: int, files: Mapping[str, bytes]
     ) -> Record:
         """Store the archive of a version and return the version, which is not stored yet."""
-        about, packed = await asyncio.to_thread(_prepared, files)
-        archive = await self._archives.store(workspace, _whole(packed), {})
-        body = {**about, "number": number, "archive": archive.id, "size": len(packed)}
-        return new(workspace, versions_kind(skill), body, version_id(skill, number))
+        info, packed = await asyncio.to_thread(_check_and_pack, files)
+        archive = await self._archives.store(workspace, _one_part(packed), {})
+        body = SkillVersionBody(
+            name=info.name,
+            description=info.description,
+            directory=info.directory,
+            number=number,
+            archive=archive.id,
+            size=len(packed),
+        )
+        return new(workspace, versions_kind(skill), body.encode(), version_id(skill, number))
 
     async def _drop(self, version: Record) -> None:
         """Delete the archive of a version."""
         await self._archives.delete(await self._archive(version))
 
     async def _archive(self, version: Record) -> Record:
-        return await self._records.get(version.workspace, ARCHIVE, version.body["archive"])
+        id = SkillVersionBody.of(version).archive
+        return await self._records.get(version.workspace, ARCHIVE, id)
 
-    async def version(self, skill: Record, named: str | None = None) -> Record:
+    async def version(self, skill: Record, name: str | None = None) -> Record:
         """Return a version by its number or id, by default the newest. Raises NotFound."""
         id: str | None
-        if named in (None, LATEST):
-            id = version_id(skill.id, skill.body["latest"])
-        elif named is not None and named.isascii() and named.isdigit() and len(named) < 10:
-            id = version_id(skill.id, int(named))
+        if name is None or name == LATEST:
+            id = version_id(skill.id, SkillBody.of(skill).latest)
+        elif name.isascii() and name.isdigit() and len(name) < 10:
+            id = version_id(skill.id, int(name))
         else:
-            id = ids.parse(named or "", "skver")
+            id = ids.parse(name, "skver")
         try:
             return await self._records.get(skill.workspace, versions_kind(skill.id), id or "")
         except NotFound:
-            raise NotFound(f"version {named} of the skill not found") from None
+            raise NotFound(f"version {name} of the skill not found") from None
 
     async def resolve_version(
         self, workspace: str, skill_id: str, version: str | None, *, field: str
@@ -157,44 +196,46 @@ class Skills:
     async def files(self, version: Record) -> dict[str, bytes]:
         """Return the files of a version by their paths in the skill's directory."""
         data = b"".join([part async for part in self.read(version)])
-        packed = await asyncio.to_thread(unpack_archive, data)
-        top = version.body["name"] + "/"
-        return {name.removeprefix(top): inside for name, inside in packed.items()}
+        files = await asyncio.to_thread(unpack_archive, data)
+        directory = SkillVersionBody.of(version).name + "/"
+        return {path.removeprefix(directory): content for path, content in files.items()}
 
     async def delete_version(self, skill: Record, version: Record) -> None:
         """Delete a version. Raises InvalidInput if it is the only one."""
-        for _ in range(20):
-            numbers = [each.body["number"] async for each in self.versions(skill)]
-            left = [number for number in numbers if number != version.body["number"]]
-            if not left:
+        number = SkillVersionBody.of(version).number
+        for _ in range(MAX_ATTEMPTS):
+            numbers = {SkillVersionBody.of(row).number async for row in self.versions(skill)}
+            if not numbers - {number}:
                 raise InvalidInput("it is the skill's only version; delete the skill instead")
-            body = {**skill.body, "latest": max(left)}
+            body = replace(SkillBody.of(skill), latest=max(numbers - {number}))
             try:
-                await self._records.put(_changed(skill, body), drop=[version])
+                await self._records.put(_next_version(skill, body), drop=[version])
                 await self._drop(version)
                 return
             except Conflict:
                 skill = await self._records.get(skill.workspace, KIND, skill.id)
-                version = await self.version(skill, str(version.body["number"]))
+                version = await self.version(skill, str(number))
         raise Conflict("the skill is being changed by others")
 
     def versions(self, skill: Record) -> AsyncIterator[Record]:
+        """Yield the versions of a skill."""
         return self._records.all(skill.workspace, versions_kind(skill.id))
 
     async def delete(self, skill: Record) -> None:
+        """Delete a skill and its versions."""
         await self._records.delete(skill)
         async for version in self.versions(skill):
             await self._records.delete(version)
             await self._drop(version)
 
 
-def _prepared(files: Mapping[str, bytes]) -> tuple[dict[str, str], bytes]:
-    about, inside = check_files(files)
-    return about, pack_archive(about["name"], inside)
+def _check_and_pack(files: Mapping[str, bytes]) -> tuple[SkillInfo, bytes]:
+    info, content = check_files(files)
+    return info, pack_archive(info.name, content)
 
 
-def _changed(skill: Record, body: dict[str, Any]) -> Record:
-    return replace(skill, body=body, version=skill.version + 1, updated_at=clock.now())
+def _next_version(skill: Record, body: SkillBody) -> Record:
+    return replace(skill, body=body.encode(), version=skill.version + 1, updated_at=clock.now())
 
 
 def version_id(skill: str, number: int) -> str:
@@ -202,12 +243,12 @@ def version_id(skill: str, number: int) -> str:
     return ids.derived_id("skill_version", skill, str(number))
 
 
-async def _whole(data: bytes) -> AsyncIterator[bytes]:
+async def _one_part(data: bytes) -> AsyncIterator[bytes]:
     yield data
 
 
-def check_files(files: Mapping[str, bytes]) -> tuple[dict[str, str], dict[str, bytes]]:
-    """Return the name, description and directory of a skill, and its files by path.
+def check_files(files: Mapping[str, bytes]) -> tuple[SkillInfo, dict[str, bytes]]:
+    """Return what the files say about a skill, and the files by their paths in its directory.
 
     Raises InvalidInput if the files are not a valid skill.
     """
@@ -217,50 +258,51 @@ def check_files(files: Mapping[str, bytes]) -> tuple[dict[str, str], dict[str, b
         raise InvalidInput("files: at least one is needed")
     parts = {path: path.split("/") for path in files}
     for path, names in parts.items():
-        if not all(_PART.fullmatch(name) and name not in (".", "..") for name in names):
-            raise InvalidInput(f"files: {path!r} is no path in a skill's directory")
-    tops = {names[0] for names in parts.values()}
-    if len(tops) != 1 or any(len(names) < 2 for names in parts.values()):
+        if not all(_PATH_PART.fullmatch(name) and name not in (".", "..") for name in names):
+            raise InvalidInput(f"files: {path!r} is not a valid path in a skill's directory")
+    directories = {names[0] for names in parts.values()}
+    if len(directories) != 1 or any(len(names) < 2 for names in parts.values()):
         raise InvalidInput("files: all must be in one directory at the top")
-    inside = {"/".join(parts[path][1:]): data for path, data in files.items()}
-    if MAIN not in inside:
+    content = {"/".join(parts[path][1:]): data for path, data in files.items()}
+    if MAIN not in content:
         raise InvalidInput(f"files: the directory must have a {MAIN}")
-    _check_sizes(inside)
-    (directory,) = tops
-    about = _headed(inside[MAIN])
-    name = about.get("name") or directory
+    _check_sizes(content)
+    (directory,) = directories
+    header = _read_header(content[MAIN])
+    name = header.get("name") or directory
     if not _NAME.fullmatch(name) or len(name) > 64:
         raise InvalidInput(f"{MAIN}: name: 1 to 64 small letters, digits and single dashes")
-    description = about.get("description", "")
+    description = header.get("description", "")
     if not 1 <= len(description) <= 1024:
         raise InvalidInput(f"{MAIN}: description: 1 to 1024 characters")
-    return {"name": name, "description": description, "directory": directory}, inside
+    return SkillInfo(name, description, directory), content
 
 
-def _check_sizes(inside: Mapping[str, bytes]) -> None:
-    if len(inside) > MAX_FILES or sum(map(len, inside.values())) > MAX_BYTES:
+def _check_sizes(files: Mapping[str, bytes]) -> None:
+    """Raise InvalidInput if files are too many, too large or below another file."""
+    if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:
         raise InvalidInput(f"files: at most {MAX_FILES}, of {MAX_BYTES} bytes together")
-    for path in inside:
-        above = path.split("/")[:-1]
-        if any("/".join(above[:depth]) in inside for depth in range(1, len(above) + 1)):
-            raise InvalidInput(f"files: {path!r} lies below a file")
+    for path in files:
+        parents = path.split("/")[:-1]
+        if any("/".join(parents[:depth]) in files for depth in range(1, len(parents) + 1)):
+            raise InvalidInput(f"files: {path!r} is below a path that is a file")
 
 
-def _headed(main: bytes) -> dict[str, str]:
+def _read_header(main: bytes) -> dict[str, str]:
     """Return the name and description in the YAML header of a SKILL.md."""
     import yaml
 
     try:
-        found = _HEAD.match(main.decode("utf-8-sig"))
-        head = yaml.safe_load(found[1]) if found else None
+        match = _HEADER.match(main.decode("utf-8-sig"))
+        header = yaml.safe_load(match[1]) if match else None
     except (UnicodeError, ValueError, RecursionError, yaml.YAMLError):
-        raise InvalidInput(f"{MAIN}: its head cannot be read as YAML in UTF-8") from None
-    if not isinstance(head, dict):
-        raise InvalidInput(f"{MAIN}: must begin with a head between two lines of ---")
-    given = {key: head[key] for key in ("name", "description") if head.get(key) is not None}
-    if not all(isinstance(value, str) for value in given.values()):
+        raise InvalidInput(f"{MAIN}: its header cannot be read as YAML in UTF-8") from None
+    if not isinstance(header, dict):
+        raise InvalidInput(f"{MAIN}: must begin with a header between two lines of ---")
+    fields = {key: header[key] for key in ("name", "description") if header.get(key) is not None}
+    if not all(isinstance(value, str) for value in fields.values()):
         raise InvalidInput(f"{MAIN}: name and description must be text")
-    return {key: value.strip() for key, value in given.items()}
+    return {key: value.strip() for key, value in fields.items()}
 
 
 def unpack_archive(data: bytes) -> dict[str, bytes]:
@@ -270,22 +312,22 @@ def unpack_archive(data: bytes) -> dict[str, bytes]:
             entries = [entry for entry in archive.infolist() if not entry.is_dir()]
             if len(entries) > MAX_FILES or sum(entry.file_size for entry in entries) > MAX_BYTES:
                 raise InvalidInput(f"files: at most {MAX_FILES}, of {MAX_BYTES} bytes together")
-            return {entry.filename: _entry(archive, entry) for entry in entries}
-    except _DAMAGED:
+            return {entry.filename: _read_entry(archive, entry) for entry in entries}
+    except _ARCHIVE_ERRORS:
         raise InvalidInput("files: the archive cannot be read") from None
 
 
-def _entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
     """Return the bytes of an entry, at most as many as its header declares."""
     with archive.open(entry) as file:
         return file.read(entry.file_size + 1)[: entry.file_size]
 
 
-def pack_archive(name: str, inside: Mapping[str, bytes]) -> bytes:
+def pack_archive(name: str, files: Mapping[str, bytes]) -> bytes:
     """Return an archive of files in one directory. Equal files give equal archives."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, data in sorted(inside.items()):
+        for path, data in sorted(files.items()):
             entry = zipfile.ZipInfo(f"{name}/{path}", (1980, 1, 1, 0, 0, 0))
             entry.external_attr = (0o755 if data.startswith(b"#!") else 0o644) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED

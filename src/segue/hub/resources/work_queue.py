@@ -1,6 +1,6 @@
 """The queue of a self-hosted environment, whose workers run the tools of sessions.
 
-An item means that a session needs a worker. It is queued, handed out, acknowledged, and held as
+An item means that a session needs a worker. It is queued, assigned, acknowledged, and active as
 long as the worker sends heartbeats. A stopped item is archived. Each step stores the next version
 of the record and deletes the previous one, so of two concurrent steps one raises Conflict.
 """
@@ -8,25 +8,50 @@ of the record and deletes the previous one, so of two concurrent steps one raise
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from segue.model import clock
 from segue.model.errors import Conflict, SegueError
 from segue.model.query import Position
-from segue.model.record import Record
+from segue.model.record import Record, RecordBody
 from segue.model.session import Session
 from segue.store.base import Store
 
-from .records import Records, environment_id, new
+from .records import MAX_ATTEMPTS, Records, environment_id, new
 
 DEFAULT_TTL_SECONDS = 300  # within which a worker must send a heartbeat
 NO_HEARTBEAT = "NO_HEARTBEAT"  # the value that a worker sends with its first heartbeat
-_NEEDED = "work_of"  # the kind of record that has the id of a session's newest item
+_NEWEST_KIND = "work_of"  # the kind of record that has the id of a session's newest item
 BATCH_SIZE = 200
-MAX_ATTEMPTS = 20
 _NEVER = 1 << 62
+
+
+class WorkBody(RecordBody, frozen=True):
+    """The body of an item's record. A time is None until its step was taken."""
+
+    session: str
+    state: Literal["queued", "starting", "active", "stopping", "stopped"]
+    metadata: dict[str, str]
+    ttl: int  # in seconds
+    polled_at: int | None = None
+    acknowledged_at: int | None = None
+    started_at: int | None = None
+    latest_heartbeat_at: int | None = None
+    stop_requested_at: int | None = None
+    stopped_at: int | None = None
+
+    @property
+    def is_ending(self) -> bool:
+        """Return whether the item is stopping or stopped."""
+        return self.state in ("stopping", "stopped")
+
+
+class NewestWork(RecordBody, frozen=True):
+    """The body of the record that has the id of a session's newest item."""
+
+    work: str
 
 
 class HeartbeatRefused(SegueError):
@@ -36,6 +61,7 @@ class HeartbeatRefused(SegueError):
 
 
 def kind(environment: str) -> str:
+    """Return the kind of the records of an environment's items."""
     return f"work:{environment}"
 
 
@@ -53,31 +79,28 @@ class WorkQueue:
             return False
         environment = await self._records.find(session.workspace, "environment", id)
         if environment is None:  # deleted: tools of workers do not run here instead
-            return await self._records.find(session.workspace, _NEEDED, session.id) is not None
+            return await self._records.find(session.workspace, _NEWEST_KIND, session.id) is not None
         return is_self_hosted(environment)
 
     async def enqueue(self, session: Session) -> None:
         """Queue an item for a session, unless it has one that is not stopping."""
         if not await self.runs_on_worker(session):
             return
-        needed = await self._records.find(session.workspace, _NEEDED, session.id)
+        newest = await self._records.find(session.workspace, _NEWEST_KIND, session.id)
         queue = kind(str(session.environment_id))
-        if needed is not None:
-            item = await self._records.find(session.workspace, queue, needed.body["work"])
-            if item is not None and item.body["state"] not in ("stopping", "stopped"):
+        if newest is not None:
+            item = await self._records.find(session.workspace, queue, NewestWork.of(newest).work)
+            if item is not None and not WorkBody.of(item).is_ending:
                 return
-        body = {
-            "session": session.id,
-            "state": "queued",
-            "metadata": {},
-            "ttl": DEFAULT_TTL_SECONDS,
-        }
-        item = new(session.workspace, queue, body)
-        mark = new(session.workspace, _NEEDED, {"work": item.id}, session.id)
-        if needed is not None:
-            mark = replace(mark, version=needed.version + 1, created_at=needed.created_at)
+        body = WorkBody(session=session.id, state="queued", metadata={}, ttl=DEFAULT_TTL_SECONDS)
+        item = new(session.workspace, queue, body.encode())
+        following = new(
+            session.workspace, _NEWEST_KIND, NewestWork(work=item.id).encode(), session.id
+        )
+        if newest is not None:
+            following = replace(following, version=newest.version + 1, created_at=newest.created_at)
         try:
-            await self._records.put(item, mark)
+            await self._records.put(item, following)
         except Conflict:  # queued concurrently
             return
 
@@ -101,31 +124,45 @@ class WorkQueue:
         rows = await self._records.list(environment.workspace, queue, limit=1)
         return rows[0].id if rows else None
 
-    async def assign(self, items: Iterable[Record], patience: int) -> Record | None:
-        """Hand out the first free item, which the caller must acknowledge, or return None."""
+    async def assign(self, items: Iterable[Record], reclaim_after: int) -> Record | None:
+        """Assign the first available item to the caller, which must acknowledge it.
+
+        Returns None if no item is available; see `available_at`.
+        """
         for item in items:
             now = clock.now()
-            if available_at(item, patience) > now:
+            if available_at(item, reclaim_after) > now:
                 continue
             try:
                 if not await self._needed(item):
                     await self._stop(item, now)
                     continue
-                fresh = {name: item.body[name] for name in ("session", "metadata", "ttl")}
-                body = {**fresh, "state": "queued", "polled_at": now}
-                return await self._records.update(item, body, drop_earlier=True)
+                body = WorkBody.of(item)
+                assigned = WorkBody(
+                    session=body.session,
+                    state="queued",
+                    metadata=body.metadata,
+                    ttl=body.ttl,
+                    polled_at=now,
+                )
+                return await self._store_next(item, assigned)
             except Conflict:
                 continue
         return None
 
+    async def _store_next(self, item: Record, body: WorkBody) -> Record:
+        """Store the next state of an item. Raises Conflict if it was changed meanwhile."""
+        return await self._records.update(item, body.encode(), drop_earlier=True)
+
     async def _needed(self, item: Record) -> bool:
         """Return whether the session is active and, if it lost its worker, has work to do."""
-        session = await self._store.get(item.workspace, item.body["session"])
+        body = WorkBody.of(item)
+        session = await self._store.get(item.workspace, body.session)
         if session is None or session.state != "active" or session.status == "terminated":
             return False
-        if item.body["state"] == "stopping":
+        if body.state == "stopping":
             return False
-        return item.body["state"] == "queued" or await self._busy(session)
+        return body.state == "queued" or await self._busy(session)
 
     async def _busy(self, session: Session) -> bool:
         """Return whether a turn runs in a session or waits in its inbox."""
@@ -136,13 +173,13 @@ class WorkQueue:
         return current is not None and current.turn is not None
 
     async def acknowledge(self, item: Record) -> Record:
-        """Acknowledge an item that was handed out. Raises Conflict if it is in another state."""
-        body = item.body
-        if body["state"] != "queued" or "polled_at" not in body:
-            raise Conflict(f"the work is {body['state']}, and not to be acknowledged")
-        now = clock.now()
-        acknowledged = {**body, "state": "starting", "acknowledged_at": now}
-        return await self._records.update(item, acknowledged, drop_earlier=True)
+        """Acknowledge an assigned item. Raises Conflict if it is in another state."""
+        body = WorkBody.of(item)
+        if body.state != "queued" or body.polled_at is None:
+            raise Conflict(f"the work is {body.state}, and not to be acknowledged")
+        return await self._store_next(
+            item, replace(body, state="starting", acknowledged_at=clock.now())
+        )
 
     async def heartbeat(self, item: Record, expected: str | None, ttl: int | None) -> Record:
         """Extend the time for which a worker holds an item.
@@ -151,23 +188,29 @@ class WorkQueue:
         is stopping or stopped.
         """
         for _ in range(MAX_ATTEMPTS):
-            body = item.body
-            if body["state"] in ("stopping", "stopped"):
+            body = WorkBody.of(item)
+            if body.is_ending:
                 return item
             if expected is not None and expected != (last_heartbeat(item) or NO_HEARTBEAT):
                 break
             now = clock.now()
-            beaten = {"started_at": now, **body, "state": "active", "latest_heartbeat_at": now}
+            active = replace(
+                body,
+                state="active",
+                started_at=now if body.started_at is None else body.started_at,
+                latest_heartbeat_at=now,
+                ttl=ttl or body.ttl,
+            )
             try:
-                beaten["ttl"] = ttl or body["ttl"]
-                return await self._records.update(item, beaten, drop_earlier=True)
+                return await self._store_next(item, active)
             except Conflict:
                 item = await self._records.get(item.workspace, item.kind, item.id)
+        body = WorkBody.of(item)
         lease = {
             "last_heartbeat": last_heartbeat(item),
             "lease_extended": False,
-            "state": item.body["state"],
-            "ttl_seconds": item.body["ttl"],
+            "state": body.state,
+            "ttl_seconds": body.ttl,
         }
         details = {"error_code": "heartbeat_precondition_failed", "current_state": lease}
         message = "expected_last_heartbeat: another heartbeat was the last one"
@@ -179,28 +222,28 @@ class WorkQueue:
         If a worker stops by itself while its session has work to do, another item is queued.
         """
         for _ in range(MAX_ATTEMPTS):
-            body, now = item.body, clock.now()
-            if body["state"] == "stopped":
+            body, now = WorkBody.of(item), clock.now()
+            if body.state == "stopped":
                 raise Conflict("the work has stopped already")
             try:
-                if not force and body["state"] in ("starting", "active"):
-                    asked = {**body, "state": "stopping", "stop_requested_at": now}
-                    return await self._records.update(item, asked, drop_earlier=True)
+                if not force and body.state in ("starting", "active"):
+                    stopping = replace(body, state="stopping", stop_requested_at=now)
+                    return await self._store_next(item, stopping)
                 return await self._stop(item, now)
             except Conflict:
                 item = await self._records.get(item.workspace, item.kind, item.id)
         raise Conflict("the work is being changed by others")
 
     async def _stop(self, item: Record, now: int) -> Record:
-        body = {**item.body, "state": "stopped", "stopped_at": now}
+        body = replace(WorkBody.of(item), state="stopped", stopped_at=now)
         stopped = replace(
-            item, body=body, version=item.version + 1, updated_at=now, archived_at=now
+            item, body=body.encode(), version=item.version + 1, updated_at=now, archived_at=now
         )
         await self._store.put_record(stopped, drop_earlier=True)
-        # Prompts that came until now found this item and queued no other.
-        session = await self._store.get(item.workspace, body["session"])
-        unasked = "stop_requested_at" not in body and "acknowledged_at" in body
-        if session is not None and unasked and await self._busy(session):
+        # Prompts that came until now saw this item and queued no other.
+        session = await self._store.get(item.workspace, body.session)
+        worker_stopped = body.stop_requested_at is None and body.acknowledged_at is not None
+        if session is not None and worker_stopped and await self._busy(session):
             await self.enqueue(session)
         return stopped
 
@@ -208,26 +251,29 @@ class WorkQueue:
 class Poll:
     """A worker's wait for an item of an environment.
 
-    `patience` is the time in microseconds that another worker has to acknowledge an item. All
-    items are read once. After that only the newest item is read, until one of the known items can
-    be handed out again.
+    All items are read once. After that only the newest item is read, until one of the known items
+    is available again.
     """
 
-    def __init__(self, queue: WorkQueue, environment: Record, patience: int) -> None:
+    def __init__(self, queue: WorkQueue, environment: Record, reclaim_after: int) -> None:
         self._queue = queue
         self._environment = environment
-        self._patience = patience
+        self._reclaim_after = reclaim_after
         self._newest: str | None = None
-        self._due = 0
+        self._next_at = 0
 
     async def next_item(self) -> Record | None:
-        """Hand out the oldest free item, which the caller must acknowledge, or return None."""
-        if clock.now() < self._due and self._newest == await self._queue.newest(self._environment):
+        """Assign the oldest available item to the caller; see `WorkQueue.assign`."""
+        if clock.now() < self._next_at and self._newest == await self._queue.newest(
+            self._environment
+        ):
             return None
         items = await self._queue.open_items(self._environment)
         self._newest = items[-1].id if items else None
-        self._due = min((available_at(item, self._patience) for item in items), default=_NEVER)
-        return await self._queue.assign(items, self._patience)
+        self._next_at = min(
+            (available_at(item, self._reclaim_after) for item in items), default=_NEVER
+        )
+        return await self._queue.assign(items, self._reclaim_after)
 
 
 def is_self_hosted(environment: Record) -> bool:
@@ -236,16 +282,19 @@ def is_self_hosted(environment: Record) -> bool:
     return config.get("type") == "self_hosted"
 
 
-def available_at(item: Record, patience: int) -> int:
-    """Return when an item can be handed out, which depends on its last poll or heartbeat."""
-    body = item.body
-    if body["state"] == "queued":
-        return int(body.get("polled_at", -patience) + patience)
-    heard = body.get("latest_heartbeat_at") or body["acknowledged_at"]
-    return int(heard + body["ttl"] * clock.SECOND + 1)
+def available_at(item: Record, reclaim_after: int) -> int:
+    """Return when an item can be assigned.
+
+    A worker has `reclaim_after` microseconds to acknowledge it, and then must send heartbeats.
+    """
+    body = WorkBody.of(item)
+    if body.state == "queued":
+        return 0 if body.polled_at is None else body.polled_at + reclaim_after
+    seen_at = body.latest_heartbeat_at or body.acknowledged_at or 0
+    return seen_at + body.ttl * clock.SECOND + 1
 
 
 def last_heartbeat(item: Record) -> str | None:
     """Return the time of the last heartbeat as workers repeat it."""
-    at = item.body.get("latest_heartbeat_at")
+    at = WorkBody.of(item).latest_heartbeat_at
     return None if at is None else clock.to_rfc3339(at)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from segue.agents.tools.path_guard import ToolError
-from segue.hub.resources.memories import MAX_BYTES, Actor, Memories
+from segue.hub.resources.memories import MAX_BYTES, Actor, Memories, MemoryBody
 from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.model.record import Record
 
@@ -81,7 +81,7 @@ class _Path(NamedTuple):
 
     @property
     def memory_digest(self) -> str | None:
-        return None if self.memory is None else self.memory.body["sha256"]
+        return None if self.memory is None else MemoryBody.of(self.memory).sha256
 
 
 class MemorySync:
@@ -98,7 +98,9 @@ class MemorySync:
 
     async def run(self, last: SyncState) -> tuple[SyncState, list[Rejection]]:
         """Sync every path. Return the new state, and the rejections that `last` does not have."""
-        memories = {memory.body["path"]: memory async for memory in self._memories.all(self._store)}
+        memories = {
+            MemoryBody.of(memory).path: memory async for memory in self._memories.all(self._store)
+        }
         self._memory_count = len(memories)
         expected_paths = memories.keys() | last.base.keys()
         # One byte more than a memory may have shows that a file is too long.
@@ -168,7 +170,7 @@ class MemorySync:
             self._memory_count += 1
         else:
             memory = await self._memories.update(self._store, memory, self._actor, content=text)
-        digest: str = memory.body["sha256"]
+        digest = MemoryBody.of(memory).sha256
         return digest
 
 

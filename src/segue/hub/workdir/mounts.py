@@ -20,7 +20,7 @@ from segue.model import ids
 from segue.model.errors import InvalidInput
 from segue.model.event import Failed
 from segue.model.query import Query
-from segue.model.record import Record
+from segue.model.record import Record, RecordBody
 from segue.model.session import Session
 from segue.store.base import Store
 
@@ -28,6 +28,12 @@ from .git_clone import clone
 
 WORK = "work"  # name of the directory, in the data directory, that holds the session directories
 _TOKEN_KIND = "repository_token"
+
+
+class RepositoryToken(RecordBody, frozen=True):
+    """The body of the record of a repository's token, which is encrypted."""
+
+    token: str
 
 
 class Mounts:
@@ -85,7 +91,7 @@ class Mounts:
         record = await self._token_record(session, resource)
         if record is None:
             return None
-        sealed = record.body["token"]
+        sealed = RepositoryToken.of(record).token
         return self._secrets.open(sealed, session.workspace, _TOKEN_KIND, resource["id"])
 
     async def store_token(self, session: Session, resource: dict[str, Any], token: str) -> None:
@@ -94,7 +100,8 @@ class Mounts:
         if record := await self._token_record(session, resource):
             await self._records.delete(record)
         id = ids.parse(resource["id"])
-        await self._records.create(session.workspace, _TOKEN_KIND, {"token": sealed}, id)
+        body = RepositoryToken(token=sealed).encode()
+        await self._records.create(session.workspace, _TOKEN_KIND, body, id)
 
     def owns_directory(self, session: Session) -> bool:
         """Return whether segue created the session's directory, for it or for a fork's origin."""

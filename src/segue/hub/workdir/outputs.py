@@ -20,7 +20,7 @@ from segue.hub.resources.files import PART_BYTES, Files
 from segue.hub.resources.records import Records
 from segue.hub.sessions.directories import OUTPUTS as OUTPUTS_PATH
 from segue.model import ids
-from segue.model.record import Record
+from segue.model.record import Record, RecordBody
 from segue.model.session import Session
 
 MAX_OUTPUT_BYTES = 500 * 1024 * 1024
@@ -34,6 +34,15 @@ class _FileStatus(NamedTuple):
     mtime: int
 
 
+class OutputBody(RecordBody, frozen=True):
+    """The body of an output's record. `file` is the id of its latest content."""
+
+    path: str
+    file: str
+    size: int
+    mtime: int
+
+
 class Outputs:
     """The files that agents wrote for people."""
 
@@ -42,14 +51,14 @@ class Outputs:
         self._files = files
 
     async def for_session(self, session: Session) -> list[Record]:
-        """Return a record for each path, oldest first. `file` is the id of its latest content."""
+        """Return a record for each path, oldest first."""
         records = self._records.all(session.workspace, _record_kind(session))
         return [record async for record in records][::-1]
 
     async def collect(self, session: Session, root: Path) -> list[str]:
         """Store the outputs that are new or changed. Return why others were not stored."""
         scan = await asyncio.to_thread(_scan, root)
-        records = {record.body["path"]: record for record in await self.for_session(session)}
+        records = {OutputBody.of(record).path: record for record in await self.for_session(session)}
         problems: list[str] = []
         too_many = f"/{OUTPUTS_PATH}: at most {MAX_OUTPUTS} files are stored"
         for path, status in sorted(scan.items()):
@@ -88,7 +97,8 @@ class Outputs:
         }
         with await asyncio.to_thread(_open, root, path) as content:
             file = await self._files.store(session.workspace, _chunks(content), fields)
-        body = {"path": path, "file": file.id, "size": status.size, "mtime": status.mtime}
+        output = OutputBody(path=path, file=file.id, size=status.size, mtime=status.mtime)
+        body = output.encode()
         if record is None:
             id = ids.derived_id("output", session.id, path)
             return await self._records.create(session.workspace, _record_kind(session), body, id)
@@ -97,7 +107,7 @@ class Outputs:
         return updated
 
     async def _delete_file(self, session: Session, output: Record) -> None:
-        file = await self._records.find(session.workspace, "file", output.body["file"])
+        file = await self._records.find(session.workspace, "file", OutputBody.of(output).file)
         if file is not None:
             await self._files.delete(file)
 
@@ -119,7 +129,8 @@ def _record_kind(session: Session) -> str:
 
 
 def _recorded_status(record: Record) -> _FileStatus:
-    return _FileStatus(record.body["size"], record.body["mtime"])
+    output = OutputBody.of(record)
+    return _FileStatus(output.size, output.mtime)
 
 
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:

@@ -12,7 +12,7 @@ from typing import Any
 from segue.agents.tools.path_guard import ToolError
 from segue.hub.resources.records import Records
 from segue.hub.resources.skills import KIND as SKILL
-from segue.hub.resources.skills import MAIN, Skills
+from segue.hub.resources.skills import MAIN, Skills, SkillVersionBody
 from segue.model import ids
 from segue.model.errors import NotFound
 from segue.model.record import Record
@@ -43,7 +43,7 @@ class SkillInstaller:
         used_names: set[str] = set()
         for ref in refs:
             if version := await self._version(workspace, ref):
-                name = _unused_name(version.body["name"], used_names)
+                name = _unused_name(SkillVersionBody.of(version).name, used_names)
                 used_names.add(name)
                 try:
                     path = await self._install_version(version, name, root, state_file)
@@ -78,7 +78,8 @@ class SkillInstaller:
         text = None
         if path is None:
             text = (await self._skills.files(version))[MAIN].decode("utf-8", "replace")
-        fields = {name: version.body[name] for name in ("name", "description")}
+        body = SkillVersionBody.of(version)
+        fields = {"name": body.name, "description": body.description}
         return {**ref, **fields, "path": path, "text": text}
 
     async def _install_version(
