@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     from segue.agents.base import Agent, Answer, Turn
     from segue.agents.registry import AgentRegistry
-    from segue.factory import data_dir, open_hub
+    from segue.factory import open_hub
     from segue.hub import Hub, Page, SearchMatch, SearchPage
+    from segue.hub.location import data_dir
     from segue.hub.sessions.retention import RetentionPolicy
     from segue.interfaces.acp.serve import serve_acp
     from segue.interfaces.python import (
@@ -86,8 +87,9 @@ _HOMES = {
         "unstable_v2_prompt",
         "unstable_v2_resume_session",
     ),
-    "factory": ("data_dir", "open_hub"),
+    "factory": ("open_hub",),
     "hub": ("Hub", "Page", "SearchMatch", "SearchPage"),
+    "hub.location": ("data_dir",),
     "hub.sessions.retention": ("RetentionPolicy",),
     "model": ("content", "errors", "event"),
     "model.content": ("Block", "Text"),

@@ -1,9 +1,8 @@
-"""Where segue keeps its data, and opening the hub over it."""
+"""Open the hub over a store and the sources."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,21 +14,6 @@ if TYPE_CHECKING:
 
 SOURCES = "SEGUE_SOURCES"
 GITHUB = "https://github.com/"
-
-
-def data_dir(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
-    """`SEGUE_DATA_DIR`, or the platform's place for a program's data."""
-    if given := environ.get("SEGUE_DATA_DIR"):
-        return Path(given).expanduser().absolute()
-    home = Path.home()
-    if platform == "darwin":
-        return home / "Library" / "Application Support" / "segue"
-    if platform == "win32":
-        local = environ.get("LOCALAPPDATA")
-        return (Path(local) if local else home / "AppData" / "Local") / "segue"
-    share = environ.get("XDG_DATA_HOME", "")
-    # The specification says to ignore a relative one.
-    return (Path(share) if os.path.isabs(share) else home / ".local" / "share") / "segue"
 
 
 async def open_hub(
@@ -54,6 +38,7 @@ async def open_hub(
     `Hub`: `agent_registry`, `clone` … `SEGUE_CLONE` has URL prefixes with spaces between.
     """
     from segue.hub import Hub
+    from segue.hub.location import data_dir
     from segue.store import open_store
 
     where = data_dir() if directory is None else Path(directory).expanduser().absolute()

@@ -121,7 +121,8 @@ class SegueSessionStore(SessionStore):
         return TranscriptMirror(hub.store, self._principal.workspace, agent)
 
     async def _open_hub(self) -> Hub:
-        from segue.factory import data_dir, open_hub
+        from segue.factory import open_hub
+        from segue.hub.location import data_dir
 
         if self._open_store is not None:
             return Hub(self._open_store, data_dir())

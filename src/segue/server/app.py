@@ -7,10 +7,10 @@ import os
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from segue.factory import data_dir
 from segue.http.hosts import HostCheck
 from segue.http.metrics import SharedMetrics
 from segue.hub import Hub
+from segue.hub.location import data_dir
 from segue.interfaces.rest import RestApp
 from segue.interfaces.rest.routes import PUBLIC_ROUTES
 from segue.interfaces.web import WebApp

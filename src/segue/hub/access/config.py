@@ -134,8 +134,35 @@ class Config:
         _get_setting(name)
         await self._store.set_setting(workspace, name, None)
 
+    async def model_problem(self, workspace: str) -> str | None:
+        """Return why the configured model cannot be used; None if it can, or if none is set."""
+        from segue.agents.model.models import ModelUnavailable, make_model
+
+        values = await self.all(workspace)
+        if "model" not in values:
+            return None
+        try:
+            make_model(values["model"], values.get("model.base_url"))
+        except ModelUnavailable as error:
+            return str(error)
+        return None
+
 
 def _get_setting(name: str) -> Setting:
     if name not in SETTINGS:
         raise InvalidInput(f"there is no setting {name!r}; the settings are {', '.join(SETTINGS)}")
     return SETTINGS[name]
+
+
+def check_model(text: str) -> None:
+    """Raise InvalidInput if a model is not `provider:name` with a provider that exists."""
+    from segue.agents.base.spec import has_provider
+    from segue.agents.model.models import ModelUnavailable, check_provider
+
+    model = text.strip()
+    if not has_provider(model):
+        raise InvalidInput(f"invalid model {model!r}; use provider:name, such as openai:gpt-5")
+    try:
+        check_provider(model.partition(":")[0])
+    except ModelUnavailable as error:
+        raise InvalidInput(str(error)) from None

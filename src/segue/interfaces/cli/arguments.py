@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from segue.hub import Hub
     from segue.model.principal import Principal
     from segue.model.session import Session
@@ -47,7 +48,7 @@ def cwd_option(help: str, default: str | None = None) -> Callable[[F], F]:
         default=default,
         metavar="DIRECTORY",
         help=help,
-        shell_complete=lambda context, parameter, prefix: [CompletionItem(prefix, type="dir")],
+        shell_complete=_complete_directory,
     )
 
 
@@ -58,9 +59,19 @@ async def open_session(hub: Hub, principal: Principal, name: str) -> Session:
     return await hub.sessions.get(principal, session.id)
 
 
+def _complete_directory(
+    context: click.Context, parameter: click.Parameter, prefix: str
+) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(prefix, type="dir")]
+
+
 def _complete_file_or_session(
     context: click.Context, parameter: click.Parameter, prefix: str
 ) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
     sessions = _complete_session(context, parameter, prefix) if prefix else []
     # bash discards the completions that precede a file completion.
     return [CompletionItem(prefix, type="file"), *sessions]
@@ -70,6 +81,8 @@ def _complete_session(
     context: click.Context, parameter: click.Parameter, prefix: str
 ) -> list[CompletionItem]:
     """Return the session ids that start with `prefix`, or the latest ones if it is empty."""
+    from click.shell_completion import CompletionItem
+
     from segue.model import clock
     from segue.model.errors import SegueError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from segue.hub.sync import tools
+from segue.hub import tools
 
 _SECTIONS = {
     "Find and read": {

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from segue.hub.sync.tools import find_tool
+from segue.hub.tools import find_tool
 
 if TYPE_CHECKING:
     from segue.model.session import Session

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from segue import __version__
-from segue.hub.sync import tools
+from segue.hub import tools
 from segue.model.errors import SegueError, StoreError, StoreLocked
 
 from .command_list import API_COMMANDS, MODULES, SYNONYMS, sections

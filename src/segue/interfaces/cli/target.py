@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from segue.event_loop import NeedsEventLoop, run_without_loop
-from segue.factory import data_dir, open_hub
-from segue.hub.sync import tools
+from segue.factory import open_hub
+from segue.hub import tools
+from segue.hub.location import data_dir
+from segue.hub.read_runner import ReadRunner
 from segue.model.principal import Principal, check_workspace
 
 if TYPE_CHECKING:
-    import asyncio
-
     from segue.hub import Hub
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -93,63 +92,16 @@ class Target:
     @contextmanager
     def reader(self) -> Iterator[HubReader]:
         """Keep one hub open for several reads, none of which may write or print."""
-        reader = _HubReader(self)
+        in_database = bool(self.database_url or os.environ.get("SEGUE_DATABASE_URL"))
+        runner = ReadRunner(self.open, use_loop=in_database)
         try:
-            yield reader
+            yield lambda read: runner.run(lambda hub: read(hub, self.principal))
         finally:
-            reader.close()
+            runner.close()
 
     async def _open_and_do(self, work: Work[T]) -> T:
         async with await self.open() as hub:
             return await work(hub, self.principal)
-
-
-class _HubReader:
-    """Runs reads on one hub without an event loop, until a read needs one.
-
-    The embedded store's reads never wait, and importing asyncio takes longer than `segue list`.
-    """
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._hub: Hub | None = None
-        self._runner: asyncio.Runner | None = None
-        if target.database_url or os.environ.get("SEGUE_DATABASE_URL"):
-            self._use_loop()
-
-    def __call__(self, read: Work[T]) -> T:
-        if self._runner is None:
-            try:
-                return run_without_loop(self._read(read))
-            except NeedsEventLoop:
-                self.close()
-                self._use_loop()
-        assert self._runner is not None
-        return self._runner.run(self._read(read))
-
-    def close(self) -> None:
-        hub, self._hub = self._hub, None
-        if self._runner is not None:
-            if hub is not None:
-                self._runner.run(hub.close())
-            self._runner.close()
-        elif hub is not None:
-            try:
-                run_without_loop(hub.close())
-            except NeedsEventLoop:
-                import asyncio
-
-                asyncio.run(hub.close())
-
-    def _use_loop(self) -> None:
-        import asyncio
-
-        self._runner = asyncio.Runner()
-
-    async def _read(self, read: Work[T]) -> T:
-        if self._hub is None:
-            self._hub = await self._target.open()
-        return await read(self._hub, self._target.principal)
 
 
 def target_options(command: F) -> F:

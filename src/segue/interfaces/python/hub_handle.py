@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from segue.factory import data_dir, open_hub
-from segue.hub import Hub
+from segue.factory import open_hub
+from segue.hub import Hub, Store
+from segue.hub.location import data_dir
 from segue.model.principal import LOCAL
 from segue.model.session import Session
-from segue.store.base import Store
 
 if TYPE_CHECKING:
     from segue.acp.wire import McpServer

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from segue.hub import Hub
-from segue.hub.access.config import SETTINGS
+from segue.hub.access.config import SETTINGS, check_model
 from segue.interfaces.cli.group import Group
 from segue.interfaces.cli.output.formats import format_option, write_rows
 from segue.interfaces.cli.output.pager import pager_option, show_text
@@ -56,15 +56,16 @@ def set_(target: Target, name: str, value: str) -> None:
         segue config set model.base_url http://127.0.0.1:11434/v1
     """
 
-    async def set_setting(hub: Hub, principal: Principal) -> dict[str, Any]:
+    async def set_setting(hub: Hub, principal: Principal) -> str | None:
         if name == "model":
-            _check_model_name(value)
+            check_model(value)
         await hub.config.set(principal.workspace, name, value)
-        return dict(await hub.config.all(principal.workspace))
+        if not name.startswith("model"):
+            return None
+        return await hub.config.model_problem(principal.workspace)
 
-    config = target.run(set_setting)
-    if name.startswith("model") and "model" in config:
-        _warn_if_unusable(config)
+    if (problem := target.run(set_setting)) is not None:
+        click.echo(f"segue: saved, but the model cannot be used yet: {problem}", err=True)
 
 
 @config_command.command("get")
@@ -128,27 +129,3 @@ def list_(target: Target, every: bool, format: str | None) -> None:
 
 def _format_value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _check_model_name(model: str) -> None:
-    """Raise InvalidInput if a name is not `provider:name` with a known provider."""
-    from segue.agents.base.spec import has_provider
-    from segue.agents.model.models import ModelUnavailable, check_provider
-
-    model = model.strip()
-    if not has_provider(model):
-        raise InvalidInput(f"invalid model {model!r}; use provider:name, such as openai:gpt-5")
-    try:
-        check_provider(model.partition(":")[0])
-    except ModelUnavailable as error:
-        raise InvalidInput(str(error)) from None
-
-
-def _warn_if_unusable(config: dict[str, Any]) -> None:
-    """Print a warning if the first prompt would fail with this model."""
-    from segue.agents.model.models import ModelUnavailable, make_model
-
-    try:
-        make_model(config["model"], config.get("model.base_url"))
-    except ModelUnavailable as error:
-        click.echo(f"segue: saved, but the model cannot be used yet: {error}", err=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from segue.factory import data_dir
 from segue.hub import Hub
+from segue.hub.location import data_dir
 from segue.interfaces.cli.target import Target, target_options
 from segue.model.content import Text
 from segue.model.principal import Principal

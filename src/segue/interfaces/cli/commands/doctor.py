@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from segue import __version__
-from segue.hub.sync.tools import all_tools
+from segue.hub.tools import all_tools
 from segue.interfaces.cli.output.formats import format_option, write_rows
 from segue.interfaces.cli.target import Target, target_options
 from segue.model.errors import StoreError

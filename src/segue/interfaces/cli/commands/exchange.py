@@ -9,8 +9,7 @@ from itertools import chain
 
 import click
 
-from segue.hub import Hub
-from segue.hub.sync import tools
+from segue.hub import Hub, tools
 from segue.hub.sync.export_file import is_export
 from segue.hub.sync.importer import ImportResult
 from segue.interfaces.cli.arguments import file_or_session_argument, open_session, session_argument

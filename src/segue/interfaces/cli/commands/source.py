@@ -25,7 +25,7 @@ from segue.model.source_command import (
 
 if TYPE_CHECKING:
     from segue.hub import Hub
-    from segue.hub.sync.tools import Tool
+    from segue.hub.tools import Tool
     from segue.model.principal import Principal
     from segue.model.session import Session
 

@@ -18,7 +18,7 @@ def index_progress() -> Callable[[int, int], None] | None:
     """Return a function that draws how much of a source is indexed; None without a terminal."""
     if not _is_terminal():
         return None
-    from segue.hub.sync.tools import all_tools
+    from segue.hub.tools import all_tools
 
     labels = " and ".join(tool.label for tool in all_tools())
     drawn_at = 0.0
