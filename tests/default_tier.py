@@ -17,9 +17,9 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     "tests/interfaces/acp/test_client_requests.py": {"version": {2}, "child": {1}},
     "tests/interfaces/acp/test_process.py": {"version": {1}},
     "tests/interfaces/acp/test_serve.py": {"version": {2}},
-    "tests/interfaces/web/test_keeping.py": {"width": {"desktop"}},
+    "tests/interfaces/web/test_session_actions.py": {"width": {"desktop"}},
     "tests/interfaces/web/test_live.py": {"width": {"desktop"}},
-    "tests/interfaces/web/test_long.py": {"width": {"phone"}},
+    "tests/interfaces/web/test_long_sessions.py": {"width": {"phone"}},
 }
 
 
