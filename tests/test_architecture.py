@@ -21,7 +21,8 @@ ALLOWED = {
     "sqlite_wal": set(),
     "event_loop": set(),
     "gc_pause": set(),
-    "store": {"model", "sqlite_wal"},
+    "redact": set(),
+    "store": {"model", "redact", "sqlite_wal"},
     "sources": {"model", "event_loop", "gc_pause", "sqlite_wal"},
     "agents": {"model", "acp"},
     "encryption": {"model"},
@@ -52,7 +53,16 @@ MAX_MODULES = 16  # in a package, besides __init__.py
 KNOWN_LARGE_PACKAGES: set[str] = set()
 
 # What every interface may import, apart from its own modules. The CLI may import `server` too.
-INTERFACES_MAY_IMPORT = ("hub", "model", "render", "acp", "http", "agents.base", "factory.open_hub")
+INTERFACES_MAY_IMPORT = (
+    "hub",
+    "model",
+    "render",
+    "acp",
+    "http",
+    "redact",
+    "agents.base",
+    "factory.open_hub",
+)
 KNOWN_INTERFACE_IMPORTS = {
     "acp": set(),
     "cli": {

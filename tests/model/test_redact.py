@@ -2,7 +2,7 @@
 
 import pytest
 
-from segue.http.redact import redact_url
+from segue.redact import redact_url
 
 
 @pytest.mark.parametrize(

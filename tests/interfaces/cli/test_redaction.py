@@ -1,5 +1,6 @@
 """Database passwords in what the command prints."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,28 @@ def test_errors_contain_no_password(run: Run, url: str, words: tuple[str, ...]) 
     assert "s3cret" not in done.stdout + done.stderr
 
 
-def test_serve_prints_no_password(fresh_database_url: str, tmp_path: Path) -> None:
-    separator = "&" if "?" in fresh_database_url else "?"
-    url = f"{fresh_database_url}{separator}password=s3cret"
+def add_to_query(url: str, parameter: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{parameter}"
+
+
+def add_password(url: str, password: str) -> str:
+    return url.replace("//postgres@", f"//postgres:{password}@")
+
+
+@pytest.mark.parametrize(
+    "add_secret",
+    [
+        pytest.param(lambda url: add_password(url, "s3cret"), id="user"),
+        pytest.param(lambda url: add_password(url, "pa%40s3cret"), id="user-with-at"),
+        pytest.param(lambda url: add_to_query(url, "password=s3cret"), id="query"),
+        pytest.param(lambda url: add_to_query(url, "password=pa%40s3cret"), id="query-with-at"),
+    ],
+)
+def test_serve_prints_no_password(
+    fresh_database_url: str, tmp_path: Path, add_secret: Callable[[str], str]
+) -> None:
+    url = add_secret(fresh_database_url)
+    assert "s3cret" in url
     options = ("--database-url", url, "--log-level", "debug")
     with serving(tmp_path / "data", *options) as server:
         assert "--database-url" in server.startup_output

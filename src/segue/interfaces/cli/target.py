@@ -51,7 +51,7 @@ class Target:
         """Return the options that select the same store in any terminal, without a password."""
         import shlex
 
-        from segue.http.redact import redact_url
+        from segue.redact import redact_url
 
         words = []
         if self.directory.absolute() != data_dir({**os.environ, "SEGUE_DATA_DIR": ""}):

@@ -15,12 +15,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from segue.http.body import MAX_BODY_BYTES, read_body
 from segue.http.errors import BodyTooLarge
-from segue.http.redact import redact_url
 from segue.hub import Hub
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.principal import LOCAL, Principal
 from segue.model.session import Session
+from segue.redact import redact_url
 
 from . import templates
 from .auth import csrf

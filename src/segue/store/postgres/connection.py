@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
 from segue.model import errors
+from segue.redact import redact_url
 from segue.store import migrations
 
 from .migrate import prepare
@@ -194,15 +195,16 @@ async def _skip_reset(_: Connection) -> None:
 
 
 def describe(url: str) -> str:
-    """Where a URL points, for people to read: nothing of its user and password."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
+    """Return the server and database of a URL, without its user and password."""
+    redacted = redact_url(url)
+    if redacted is None:
         return "PostgreSQL"
-    if "@" in parts.path + parts.query + parts.fragment:
-        return "PostgreSQL"  # an unquoted character in the password may have led us astray
-    host = parse_qs(parts.query).get("host", [host or "localhost"])[0]
+    parts = urlsplit(redacted)
+    try:
+        port = parts.port
+    except ValueError:  # several hosts, or a port out of range
+        return "PostgreSQL"
+    host = parse_qs(parts.query).get("host", [parts.hostname or "localhost"])[0]
     address = f"{host}:{port}" if port else host
     return f"PostgreSQL at {address}, database {unquote(parts.path[1:]) or 'unnamed'}"
 
