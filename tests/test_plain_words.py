@@ -36,8 +36,12 @@ WORDS = (
 )
 PHRASES = ("go on", "goes on", "caught up", "take in", "comes along")
 
-# Words that a standard, a library or an operating system prescribes: (path, word) and the reason.
+# Words that must stay, such as those of an operating system: (path, word) and the reason.
 EXCEPTIONS = {
+    **{
+        ("CHANGELOG.md", name): "an old name in a table of renames"
+        for name in ("keeper", "rooms", "shelf", "shelves", "take in", "told")
+    },
     ("tests/test_plain_words.py", "*"): "the list of the words",
     ("tests/store/old_stores/postgres.sql", "*"): "the names in a store of an earlier format",
     ("tests/store/old_stores/sqlite.sql", "*"): "the names in a store of an earlier format",
@@ -47,11 +51,8 @@ EXCEPTIONS = {
 # Directories that still have such words. This list only shrinks: when the last word is gone from
 # a path, remove its line here. A line covers the files of one directory, not its subdirectories.
 NOT_YET_CLEAN = (
-    "CHANGELOG.md",
-    "README.md",
     "bench/*",
     "bootstrap.py",
-    "docs/*",
     "src/segue/interfaces/*",
     "src/segue/testing/store_contract/*",
     "tests/claude/*",
