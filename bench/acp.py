@@ -1,7 +1,7 @@
-"""The ACP door over real pipes: starting, listing, loading a long session, many at once.
+"""Measure `segue acp` over pipes: start, lists, loading a long session, concurrent turns.
 
-Every agent is a process of its own with a client at its pipes that does as little as it can: it
-counts lines, and parses those that it waits for.
+Every agent is a process of its own. The client does little work itself: it counts lines, and
+parses only the messages that it waits for.
 """
 
 from __future__ import annotations
@@ -20,31 +20,41 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from _common import Bench, Case, Made, Times, Words, built, interleaved, listed, scratch
+from _common import (
+    Bench,
+    Case,
+    CorpusSession,
+    Times,
+    Vocabulary,
+    build_database,
+    list_corpus,
+    temporary_directory,
+    time_cases,
+)
 
 from segue.model import ids
 from segue.model.content import Text
 from segue.model.event import AgentMessage, Created, Draft, UserMessage
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))  # the official SDKs come from the tests' toolbox
+sys.path.insert(0, str(ROOT))  # tests.clients.toolbox installs the official SDKs
 
 from tests.clients import toolbox  # noqa: E402
 
 PYTHON_SDK = "agent-client-protocol==0.12.1"
-PYTHON_SHARE = 0.3
-TYPESCRIPT_SHARE = 1.0
-LIST_GROWTH = 1.5
-UPDATES = 30_000  # a second
-FIRST_MS = 30.0
-FLAT = 1.1  # memory after a replay three times as long
-LONG = 33_000  # messages
-CROWD = 200  # sessions
+MAX_RATIO_TO_PYTHON_SDK = 0.3
+MAX_RATIO_TO_TYPESCRIPT_SDK = 1.0
+MAX_LIST_GROWTH = 1.5
+MIN_UPDATES_PER_SECOND = 30_000
+MAX_FIRST_UPDATE_MS = 30.0
+MAX_MEMORY_GROWTH = 1.1  # of memory, after loading a session three times as long
+LONG_SESSION_MESSAGES = 33_000
+CONCURRENT_SESSIONS = 200
 PEERS = Path(__file__).parent / "peers"
 
 
-class Agent:
-    """A process that speaks ACP."""
+class AgentProcess:
+    """An ACP agent that runs as a child process."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -56,42 +66,42 @@ class Agent:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
-        self._rest = b""
+        self._incomplete_line = b""
         self._ids = iter(range(10**9))
-        self.ask("initialize", protocolVersion=1, clientCapabilities={})
+        self.request("initialize", protocolVersion=1, clientCapabilities={})
 
-    def post(self, method: str, **params: Any) -> int:
+    def send(self, method: str, **params: Any) -> int:
         id = next(self._ids)
         message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
         self._in.write(json.dumps(message).encode() + b"\n")
         return id
 
     def lines(self) -> list[bytes]:
-        """What has come, whole lines of it; waits for the first."""
+        """Wait for output and return its complete lines."""
         while True:
-            piece = os.read(self._out.fileno(), 1 << 20)
-            if not piece:
-                raise EOFError("the agent went away")
-            *found, self._rest = (self._rest + piece).split(b"\n")
-            if found:
-                return found
+            data = os.read(self._out.fileno(), 1 << 20)
+            if not data:
+                raise EOFError("the agent process ended")
+            *lines, self._incomplete_line = (self._incomplete_line + data).split(b"\n")
+            if lines:
+                return lines
 
     def answer(self, id: int) -> Any:
-        """The answer to a request, whatever comes before it."""
-        mark = b'"id":%d' % id
+        """Wait for the response to a request and return its result."""
+        id_field = b'"id":%d' % id
         while True:
             for line in self.lines():
-                if mark in line and (message := json.loads(line)).get("id") == id:
+                if id_field in line and (message := json.loads(line)).get("id") == id:
                     if "error" in message:
                         raise RuntimeError(message["error"])
                     return message["result"]
 
-    def ask(self, method: str, **params: Any) -> Any:
-        return self.answer(self.post(method, **params))
+    def request(self, method: str, **params: Any) -> Any:
+        return self.answer(self.send(method, **params))
 
     @property
     def memory(self) -> float:
-        """In MB."""
+        """The memory of the process in MB."""
         return float(psutil.Process(self._process.pid).memory_info().rss / 1e6)
 
     def close(self) -> None:
@@ -100,202 +110,216 @@ class Agent:
         self._out.close()
 
 
-def segue(data: Path) -> list[str]:
+def segue_command(data: Path) -> list[str]:
+    """Return the command that starts segue for a data directory."""
     command = [str(Path(sys.executable).with_name("segue")), "acp", "--data-dir", str(data)]
     return [*command, "--sources", "none"]
 
 
 @contextmanager
-def running(data: Path) -> Iterator[Agent]:
-    agent = Agent(segue(data))
+def running(data: Path) -> Iterator[AgentProcess]:
+    """Run segue for a data directory until the block ends."""
+    agent = AgentProcess(segue_command(data))
     try:
         yield agent
     finally:
         agent.close()
 
 
-# Starting.
-
-
-async def start(bench: Bench, directory: Path) -> None:
-    bench.say("fetching the official SDKs, unless they are there")
+async def measure_start(bench: Bench, directory: Path) -> None:
+    """Compare the time until `initialize` is answered with minimal agents."""
+    bench.progress("installing the official SDKs, if they are missing")
     packages = str(toolbox.node_packages())
     commands = {
-        "segue": segue(directory / "fresh"),
+        "segue": segue_command(directory / "fresh"),
         "Python SDK": [toolbox.python_with(PYTHON_SDK), str(PEERS / "acp_agent.py")],
         "TypeScript SDK": [toolbox.node(), str(PEERS / "acp_agent.mjs"), packages],
     }
-    found: dict[str, list[float]] = {name: [] for name in commands}
-    chance = random.Random(0)
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    rng = random.Random(0)
     order = list(commands.items())
     rounds = 3 if bench.quick else 30
     for number in range(-2, rounds):
-        chance.shuffle(order)
+        rng.shuffle(order)
         for name, command in order:
-            begun = time.perf_counter()
-            agent = Agent(command)
-            took = time.perf_counter() - begun
+            began_at = time.perf_counter()
+            agent = AgentProcess(command)
+            elapsed = time.perf_counter() - began_at
             agent.close()
             if number >= 0:
-                found[name].append(took)
-    times = {name: Times(took) for name, took in found.items()}
-    own = times["segue"].median
-    for name, share in (("Python SDK", PYTHON_SHARE), ("TypeScript SDK", TYPESCRIPT_SHARE)):
-        peer = times[name].median
+                seconds[name].append(elapsed)
+    times = {name: Times(elapsed) for name, elapsed in seconds.items()}
+    own_median = times["segue"].median
+    for name, max_ratio in (
+        ("Python SDK", MAX_RATIO_TO_PYTHON_SDK),
+        ("TypeScript SDK", MAX_RATIO_TO_TYPESCRIPT_SDK),
+    ):
+        other_median = times[name].median
         bench.row(
-            f"spawn to initialize's answer, of a minimal agent on the {name}",
-            f"≤ {share:g}x",
-            own / peer <= share,
-            segue=f"{own * 1e3:.0f} ms",
-            against=f"{peer * 1e3:.0f} ms",
-            ratio=own / peer,
+            f"start to the response to initialize, compared with the {name}",
+            target=f"≤ {max_ratio:g}x",
+            ok=own_median / other_median <= max_ratio,
+            segue=f"{own_median * 1e3:.0f} ms",
+            other=f"{other_median * 1e3:.0f} ms",
+            ratio=own_median / other_median,
         )
 
 
-# Listing.
-
-
-async def placed(
-    bench: Bench, directory: Path, name: str, sessions: Iterator[Made], count: int
+async def make_data_dir(
+    bench: Bench, directory: Path, name: str, sessions: Iterator[CorpusSession], count: int
 ) -> Path:
-    """A data directory with these sessions."""
-    path = await built(bench, name, directory, sessions, count)
+    """Return a data directory with these sessions."""
+    path = await build_database(bench, name, directory, sessions, count)
     data = directory / f"data-{name}"
     data.mkdir()
     shutil.copy(path, data / "segue.db")
     return data
 
 
-async def listing(bench: Bench, directory: Path) -> None:
-    few, many = 1_000, 10_000 if bench.quick else 100_000
+async def measure_lists(bench: Bench, directory: Path) -> None:
+    """Compare lists among many sessions with lists among few."""
+    small_count, large_count = 1_000, 10_000 if bench.quick else 100_000
     small, large = [
-        Agent(segue(await placed(bench, directory, f"listed-{count}", listed(count), count)))
-        for count in (few, many)
+        AgentProcess(
+            segue_command(
+                await make_data_dir(bench, directory, f"listed-{count}", list_corpus(count), count)
+            )
+        )
+        for count in (small_count, large_count)
     ]
 
-    def page(agent: Agent, **params: Any) -> Case:
+    def page(agent: AgentProcess, **params: Any) -> Case:
         async def case() -> None:
-            assert len(agent.ask("session/list", **params)["sessions"]) == 50
+            assert len(agent.request("session/list", **params)["sessions"]) == 50
 
         return case
 
-    for what, params in (("", {}), (" of one directory", {"cwd": "/home/ada/src/project-1"})):
-        cases = {"few": page(small, **params), "many": page(large, **params)}
-        times = await interleaved(cases, 20 if bench.quick else 300)
-        least, most = times["few"].median, times["many"].median
+    for filter_label, params in (
+        ("", {}),
+        (" of one directory", {"cwd": "/home/ada/src/project-1"}),
+    ):
+        cases = {"small": page(small, **params), "large": page(large, **params)}
+        times = await time_cases(cases, 20 if bench.quick else 300)
+        small_median, large_median = times["small"].median, times["large"].median
         bench.row(
-            f"session/list{what} among {many:,}, of the same among {few:,}",
-            f"≤ {LIST_GROWTH:g}x",
-            most / least <= LIST_GROWTH,
-            segue=f"{most * 1e3:.2f} ms",
-            against=f"{least * 1e3:.2f} ms",
-            ratio=most / least,
+            f"session/list{filter_label} among {large_count:,}, compared with {small_count:,}",
+            target=f"≤ {MAX_LIST_GROWTH:g}x",
+            ok=large_median / small_median <= MAX_LIST_GROWTH,
+            segue=f"{large_median * 1e3:.2f} ms",
+            other=f"{small_median * 1e3:.2f} ms",
+            ratio=large_median / small_median,
         )
     small.close()
     large.close()
 
 
-# Loading.
-
-
-def long_session(count: int) -> Made:
-    chance = random.Random(5)
-    words = Words()
+def long_session(count: int) -> CorpusSession:
+    """Return a session of so many messages."""
+    rng = random.Random(5)
+    words = Vocabulary()
     drafts = [Draft(body=Created(cwd="/"))]
     for number in range(count):
         kind = AgentMessage if number % 2 else UserMessage
-        drafts.append(Draft(body=kind(content=(Text(text=words.text(chance)),))))
-    return Made(ids.derived_id("bench", "long", str(count)), drafts)
+        drafts.append(Draft(body=kind(content=(Text(text=words.text(rng)),))))
+    return CorpusSession(ids.derived_id("bench", "long", str(count)), drafts)
 
 
-def loaded(agent: Agent, id: str) -> tuple[float, float, int]:
-    """Seconds until the first update and until the answer, and how many updates came."""
-    begun = time.perf_counter()
-    request = agent.post("session/load", sessionId=id, cwd="/", mcpServers=[])
-    mark = b'"id":%d' % request
+def load_session(agent: AgentProcess, id: str) -> tuple[float, float, int]:
+    """Return the seconds until the first update and until the response, and the update count."""
+    began_at = time.perf_counter()
+    request_id = agent.send("session/load", sessionId=id, cwd="/", mcpServers=[])
+    id_field = b'"id":%d' % request_id
     first, count = 0.0, 0
     while True:
         lines = agent.lines()
-        first = first or time.perf_counter() - begun
+        first = first or time.perf_counter() - began_at
         count += len(lines)
-        if mark in lines[-1] and b'"method"' not in lines[-1]:
-            return first, time.perf_counter() - begun, count - 1
+        if id_field in lines[-1] and b'"method"' not in lines[-1]:
+            return first, time.perf_counter() - began_at, count - 1
 
 
-async def loading(bench: Bench, directory: Path) -> None:
-    long = 3_300 if bench.quick else LONG
-    made = [long_session(long), long_session(long * 3)]
-    data = await placed(bench, directory, f"long-{long}", iter(made), len(made))
+async def measure_load(bench: Bench, directory: Path) -> None:
+    """Measure the updates and the memory of loading a long session."""
+    messages = 3_300 if bench.quick else LONG_SESSION_MESSAGES
+    sessions = [long_session(messages), long_session(messages * 3)]
+    data = await make_data_dir(bench, directory, f"long-{messages}", iter(sessions), len(sessions))
     rates, firsts = [], []
     with running(data) as agent:
         for number in range(-1, 5):
-            first, took, updates = loaded(agent, made[0].id)
-            assert updates >= long
+            first, elapsed, updates = load_session(agent, sessions[0].id)
+            assert updates >= messages
             if number >= 0:
-                rates.append(updates / took)
+                rates.append(updates / elapsed)
                 firsts.append(first)
         before = agent.memory
-        loaded(agent, made[1].id)
+        load_session(agent, sessions[1].id)
         after = agent.memory
     rate, first = Times(rates).median, Times(firsts).median * 1e3
     bench.row(
-        f"load of {long:,} messages, updates a second",
-        f"≥ {UPDATES:,}",
-        rate >= UPDATES,
+        f"updates a second, loading {messages:,} messages",
+        target=f"≥ {MIN_UPDATES_PER_SECOND:,}",
+        ok=rate >= MIN_UPDATES_PER_SECOND,
         segue=f"{rate:,.0f}",
     )
-    bench.row("its first update", f"≤ {FIRST_MS:g} ms", first <= FIRST_MS, segue=f"{first:.1f} ms")
     bench.row(
-        "memory after a load three times as long, of after it",
-        f"≤ {FLAT:g}x",
-        after / before <= FLAT,
+        "time to the first update",
+        target=f"≤ {MAX_FIRST_UPDATE_MS:g} ms",
+        ok=first <= MAX_FIRST_UPDATE_MS,
+        segue=f"{first:.1f} ms",
+    )
+    bench.row(
+        "memory after a load three times as long, compared with before",
+        target=f"≤ {MAX_MEMORY_GROWTH:g}x",
+        ok=after / before <= MAX_MEMORY_GROWTH,
         segue=f"{after:.0f} MB",
-        against=f"{before:.0f} MB",
+        other=f"{before:.0f} MB",
         ratio=after / before,
     )
 
 
-# Many at once.
-
-
-async def crowd(bench: Bench, directory: Path) -> None:
-    with running(directory / "crowd") as agent:
-        alone = agent.memory
-        made = [agent.ask("session/new", cwd="/", mcpServers=[])["sessionId"] for _ in range(CROWD)]
-        begun = time.perf_counter()
-        for id in made:
-            prompt = [{"type": "text", "text": "/say begun\n/wait 3\n/say done"}]
-            agent.post("session/prompt", sessionId=id, prompt=prompt)
-        began: set[str] = set()
+async def measure_concurrent_turns(bench: Bench, directory: Path) -> None:
+    """Run turns of many sessions at the same time in one process."""
+    with running(directory / "concurrent") as agent:
+        idle_memory = agent.memory
+        sessions = [
+            agent.request("session/new", cwd="/", mcpServers=[])["sessionId"]
+            for _ in range(CONCURRENT_SESSIONS)
+        ]
+        began_at = time.perf_counter()
+        for id in sessions:
+            prompt = [{"type": "text", "text": "/say started\n/wait 3\n/say done"}]
+            agent.send("session/prompt", sessionId=id, prompt=prompt)
+        started: set[str] = set()
         ended: set[str] = set()
-        at_once = 0
-        while len(ended) < CROWD:
+        max_concurrent = 0
+        while len(ended) < CONCURRENT_SESSIONS:
             for line in agent.lines():
                 update = json.loads(line).get("params", {})
                 text = update.get("update", {}).get("content", {})
-                if isinstance(text, dict) and text.get("text") in ("begun", "done"):
-                    (began if text["text"] == "begun" else ended).add(update["sessionId"])
-                    at_once = max(at_once, len(began - ended))
-        took = time.perf_counter() - begun
+                if isinstance(text, dict) and text.get("text") in ("started", "done"):
+                    (started if text["text"] == "started" else ended).add(update["sessionId"])
+                    max_concurrent = max(max_concurrent, len(started - ended))
+        elapsed = time.perf_counter() - began_at
         bench.row(
-            f"turns that ran at once, of {CROWD} sessions in one process",
-            f"{CROWD}",
-            at_once == CROWD,
-            segue=at_once,
+            f"turns that run at the same time in one process, of {CONCURRENT_SESSIONS}",
+            target=f"{CONCURRENT_SESSIONS}",
+            ok=max_concurrent == CONCURRENT_SESSIONS,
+            segue=max_concurrent,
         )
-        share = (agent.memory - alone) / CROWD * 1e3
+        memory_per_session = (agent.memory - idle_memory) / CONCURRENT_SESSIONS * 1e3
         bench.note(
-            f"{CROWD} turns of 3 s were over after {took:.1f} s; a session took {share:.0f} kB."
+            f"{CONCURRENT_SESSIONS} turns of 3 s ended after {elapsed:.1f} s;"
+            f" memory per session: {memory_per_session:.0f} kB."
         )
 
 
 async def main() -> int:
-    bench = Bench("The ACP door, over pipes", ("segue", "against", "ratio"))
-    with scratch() as directory:
-        await start(bench, directory)
-        await listing(bench, directory)
-        await loading(bench, directory)
-        await crowd(bench, directory)
+    bench = Bench("segue acp, over pipes", ("segue", "other", "ratio"))
+    with temporary_directory() as directory:
+        await measure_start(bench, directory)
+        await measure_lists(bench, directory)
+        await measure_load(bench, directory)
+        await measure_concurrent_turns(bench, directory)
     return bench.finish()
 
 

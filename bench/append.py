@@ -1,11 +1,12 @@
-"""An append: what one costs over bare SQLite, and how many a second 32 writers get done.
+"""Measure one append against plain SQLite, and the throughput of 32 concurrent writers.
 
-The floor for one append does the same writes in one transaction with sqlite3 alone: the event, its
-words in the full-text index, the session's row with the indexes that its activity moves, and the
-change counter; WAL, synchronous=FULL. Its bytes are made beforehand, and it reads nothing.
+The lower bound for one append does the same writes in one transaction with sqlite3 alone: the
+event, its words in the full-text index, the session row with the indexes that its activity
+changes, and the change counter; WAL, synchronous=FULL. Its bytes are encoded in advance, and it
+reads nothing.
 
-The peers are used as their documentation shows, with the settings that they choose themselves: one
-file, one process, 32 tasks that each add messages to a session of their own.
+The other libraries are used as their documentation shows, with their default settings: one file,
+one process, 32 tasks that each add messages to their own session.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from _common import WORKSPACE, Bench, Words, built, interleaved, listed, scratch
+from _common import (
+    WORKSPACE,
+    Bench,
+    Vocabulary,
+    build_database,
+    list_corpus,
+    temporary_directory,
+    time_cases,
+)
 from msgspec.structs import replace
 
 from segue.hub import Hub
@@ -36,17 +45,17 @@ from segue.model.session import Session
 from segue.store.sqlite import SQLiteStore
 from segue.store.sqlite.writer import CHECKPOINT_PAGES
 
-OVER_FLOOR = 2.0
-OVER_OPENAI = 3.0
-OVER_ADK = 10.0
+MAX_RATIO_TO_SQLITE = 2.0
+MIN_RATIO_TO_OPENAI = 3.0
+MIN_RATIO_TO_ADK = 10.0
 WRITERS = 32
-LOCKED: list[int] = []  # appends that google-adk refused and that were tried again
+LOCKED_APPENDS: list[int] = []  # appends that google-adk refused and that were repeated
 
 Append = Callable[[int, str], Awaitable[object]]  # writer number, text
 
 
-class Prepared(NamedTuple):
-    """What an append writes: bytes that are made before the clock starts."""
+class PreparedAppend(NamedTuple):
+    """The bytes that an append writes, encoded before the measurement."""
 
     seq: int
     body: bytes
@@ -54,8 +63,8 @@ class Prepared(NamedTuple):
     row: bytes
 
 
-class Floor:
-    """The same writes, by hand."""
+class PlainSqlite:
+    """The writes of an append in one transaction, without segue."""
 
     def __init__(self, path: Path, session: Session) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None, cached_statements=512)
@@ -66,7 +75,7 @@ class Floor:
         self._pk, self._change = self._connection.execute(sql, (WORKSPACE, session.id)).fetchone()
         self._session = session
 
-    def prepared(self, message: str) -> Prepared:
+    def prepare(self, message: str) -> PreparedAppend:
         now = clock.now()
         self._session = replace(
             self._session,
@@ -76,64 +85,65 @@ class Floor:
             updated_at=now,
         )
         body = codec.encode(UserMessage(content=(Text(text=message),)))
-        return Prepared(self._session.last_seq, body, message, codec.encode(self._session))
+        return PreparedAppend(self._session.last_seq, body, message, codec.encode(self._session))
 
-    def append(self, made: Prepared) -> None:
+    def append(self, prepared: PreparedAppend) -> None:
         execute = self._connection.execute
         now = clock.now()
-        key = self._pk << 24 | made.seq
+        key = self._pk << 24 | prepared.seq
         self._change += 1
         execute("BEGIN IMMEDIATE")
         execute(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
-            (key, ids.new_id(), now, "user_message", event.BODY_VERSION, made.body),
+            (key, ids.new_id(), now, "user_message", event.BODY_VERSION, prepared.body),
         )
-        execute("INSERT INTO search (rowid, tokens) VALUES (?, ?)", (key, made.words))
+        execute("INSERT INTO search (rowid, tokens) VALUES (?, ?)", (key, prepared.words))
         sql = "UPDATE sessions SET active_at = ?, change = ?, row = ? WHERE pk = ?"
-        execute(sql, (now, self._change, made.row, self._pk))
+        execute(sql, (now, self._change, prepared.row, self._pk))
         execute("UPDATE meta SET value = ? WHERE name = 'change'", (self._change,))
         execute("COMMIT")
 
 
-async def single(bench: Bench, directory: Path) -> None:
+async def measure_single_appends(bench: Bench, directory: Path) -> None:
+    """Compare an append through the store and the hub with plain SQLite."""
     count = 1_000 if bench.quick else 20_000
-    original = await built(bench, f"listed-{count}", directory, listed(count), count)
-    paths = [directory / f"{name}.db" for name in ("floor", "store", "hub")]
+    original = await build_database(bench, f"listed-{count}", directory, list_corpus(count), count)
+    paths = [directory / f"{name}.db" for name in ("sqlite", "store", "hub")]
     for path in paths:
         shutil.copy(original, path)
-    store, beneath = SQLiteStore.open(paths[1]), SQLiteStore.open(paths[2])
-    hub = Hub(beneath, directory)
-    listed_first = await store.page(WORKSPACE, Query(limit=50))
-    session = next(each for each in listed_first if not each.memory_store_ids)
-    floor = Floor(paths[0], session)
-    chance, words = random.Random(5), Words()
+    store, hub_store = SQLiteStore.open(paths[1]), SQLiteStore.open(paths[2])
+    hub = Hub(hub_store, directory)
+    page = await store.page(WORKSPACE, Query(limit=50))
+    session = next(session for session in page if not session.memory_store_ids)
+    plain = PlainSqlite(paths[0], session)
+    rng, words = random.Random(5), Vocabulary()
 
-    async def bare() -> None:
-        floor.append(next(prepared))
+    async def plain_append() -> None:
+        plain.append(next(prepared))
 
     async def change() -> None:
-        body = UserMessage(content=(Text(text=next(mine)),))
+        body = UserMessage(content=(Text(text=next(store_texts)),))
         await store.change(WORKSPACE, session.id, lambda _: [body])
 
     async def append() -> None:
-        body = UserMessage(content=(Text(text=next(others)),))
+        body = UserMessage(content=(Text(text=next(hub_texts)),))
         await hub.editor.append(LOCAL, session.id, body)
 
     rounds, warm = 100 if bench.quick else 1_500, 50
-    messages = [words.text(chance) for _ in range(rounds + warm)]
-    mine, others = iter(messages), iter(messages)
-    prepared = iter([floor.prepared(message) for message in messages])
-    cases = {"floor": bare, "store": change, "hub": append}
-    times = await interleaved(cases, rounds, warm)
-    least = times["floor"].median
+    messages = [words.text(rng) for _ in range(rounds + warm)]
+    store_texts, hub_texts = iter(messages), iter(messages)
+    prepared = iter([plain.prepare(message) for message in messages])
+    cases = {"sqlite": plain_append, "store": change, "hub": append}
+    times = await time_cases(cases, rounds, warm)
+    lower_bound = times["sqlite"].median
     for name, label in (("store", "store.change"), ("hub", "hub.editor.append")):
-        ratio = times[name].median / least
+        ratio = times[name].median / lower_bound
         bench.row(
-            f"one append of 20 to 200 words, {label}",
-            target=f"≤ {OVER_FLOOR:g}x",
-            ok=ratio <= OVER_FLOOR,
-            ours=times[name].median * 1e3,
-            theirs=least * 1e3,
+            f"one append of 20 to 200 words, {label}, compared with plain SQLite",
+            target=f"≤ {MAX_RATIO_TO_SQLITE:g}x",
+            ok=ratio <= MAX_RATIO_TO_SQLITE,
+            segue=times[name].median * 1e3,
+            other=lower_bound * 1e3,
             unit="ms",
             ratio=ratio,
         )
@@ -145,28 +155,33 @@ async def single(bench: Bench, directory: Path) -> None:
     await store.close()
 
 
-async def ours(directory: Path) -> Append:
+async def segue_append(directory: Path) -> Append:
+    """Return a function that appends through a hub."""
     hub = Hub(SQLiteStore.open(directory / "segue.db"), directory)
-    made = [await hub.editor.create(LOCAL, cwd="/home/ada/src/project") for _ in range(WRITERS)]
+    sessions = [await hub.editor.create(LOCAL, cwd="/home/ada/src/project") for _ in range(WRITERS)]
 
     async def append(writer: int, message: str) -> None:
-        await hub.editor.append(LOCAL, made[writer].id, UserMessage(content=(Text(text=message),)))
+        await hub.editor.append(
+            LOCAL, sessions[writer].id, UserMessage(content=(Text(text=message),))
+        )
 
     return append
 
 
-async def openai(directory: Path) -> Append:
+async def openai_append(directory: Path) -> Append:
+    """Return a function that appends with openai-agents."""
     from agents import SQLiteSession
 
-    made = [SQLiteSession(f"session-{n}", directory / "openai.db") for n in range(WRITERS)]
+    sessions = [SQLiteSession(f"session-{n}", directory / "openai.db") for n in range(WRITERS)]
 
     async def append(writer: int, message: str) -> None:
-        await made[writer].add_items([{"role": "user", "content": message}])
+        await sessions[writer].add_items([{"role": "user", "content": message}])
 
     return append
 
 
-async def adk(directory: Path) -> Append:
+async def adk_append(directory: Path) -> Append:
+    """Return a function that appends with google-adk."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from google.adk.events.event import Event
@@ -174,84 +189,88 @@ async def adk(directory: Path) -> Append:
         from google.genai import types
 
     service = SqliteSessionService(str(directory / "adk.db"))
-    made = [await service.create_session(app_name="bench", user_id="ada") for _ in range(WRITERS)]
+    sessions = [
+        await service.create_session(app_name="bench", user_id="ada") for _ in range(WRITERS)
+    ]
 
     async def append(writer: int, message: str) -> None:
         content = types.Content(role="user", parts=[types.Part(text=message)])
         added = Event(author="user", invocation_id=ids.new_id(), content=content)
         while True:
             try:
-                await service.append_event(made[writer], added)
+                await service.append_event(sessions[writer], added)
                 return
-            except sqlite3.OperationalError:  # "database is locked": it waits five seconds, no more
-                LOCKED.append(writer)
+            except sqlite3.OperationalError:  # "database is locked", after five seconds
+                LOCKED_APPENDS.append(writer)
 
     return append
 
 
-async def concurrent(bench: Bench, directory: Path) -> None:
-    peers = {"segue": ours, "openai": openai, "adk": adk}
-    appends = {name: await make(directory) for name, make in peers.items()}
-    await compete(bench, appends, "a sentence", 8, 30)
-    # For information: here the cost is that of the full-text index, which the peers do not have.
-    await compete(bench, appends, "20 to 200 words", 20, 200, judged=False)
+async def measure_concurrent_writers(bench: Bench, directory: Path) -> None:
+    """Compare concurrent writers of segue and the other libraries."""
+    libraries = {"segue": segue_append, "openai": openai_append, "adk": adk_append}
+    appends = {name: await open_store(directory) for name, open_store in libraries.items()}
+    await compare_writers(bench, appends, "one sentence", 8, 30)
+    # Without a target: most of this cost is the full-text index, which the others do not have.
+    await compare_writers(bench, appends, "20 to 200 words", 20, 200, has_target=False)
     for name in appends:
-        journal, sync = _durability(directory / f"{name}.db")
-        again = f", {len(LOCKED)} appends refused as locked and tried again" if LOCKED else ""
+        journal, sync = _read_durability(directory / f"{name}.db")
+        locked = f", {len(LOCKED_APPENDS)} locked appends repeated" if LOCKED_APPENDS else ""
         bench.note(
-            f"{name}: journal_mode={journal}, synchronous={sync}{again if name == 'adk' else ''}"
+            f"{name}: journal_mode={journal}, synchronous={sync}{locked if name == 'adk' else ''}"
         )
 
 
-async def compete(
+async def compare_writers(
     bench: Bench,
     appends: dict[str, Append],
     size: str,
-    low: int,
-    high: int,
+    min_words: int,
+    max_words: int,
     *,
-    judged: bool = True,
+    has_target: bool = True,
 ) -> None:
-    each = {"segue": 60, "openai": 30, "adk": 10}  # so that each takes a while and none too long
+    messages_per_writer = {"segue": 60, "openai": 30, "adk": 10}  # similar durations
     rounds = 2 if bench.quick else 7
-    chance, words = random.Random(6), Words()
+    rng, words = random.Random(6), Vocabulary()
     rates: dict[str, list[float]] = {name: [] for name in appends}
     for number in range(-1, rounds):
         for name, append in appends.items():
-            count = each[name]
+            count = messages_per_writer[name]
             messages = [
-                [words.text(chance, low, high) for _ in range(count)] for _ in range(WRITERS)
+                [words.text(rng, min_words, max_words) for _ in range(count)]
+                for _ in range(WRITERS)
             ]
 
             async def write(writer: int, append: Append, texts: list[str]) -> None:
                 for message in texts:
                     await append(writer, message)
 
-            os.sync()  # what the one before left to be written is not this one's to wait for
+            os.sync()  # writes of the library before must not slow this one down
             start = time.perf_counter()
             await asyncio.gather(*(write(n, append, messages[n]) for n in range(WRITERS)))
-            took = time.perf_counter() - start
+            elapsed = time.perf_counter() - start
             if number >= 0:
-                rates[name].append(WRITERS * count / took)
-    mine = median(rates["segue"])
-    for name, label, least in (
-        ("openai", "openai-agents SQLiteSession", OVER_OPENAI),
-        ("adk", "google-adk SqliteSessionService", OVER_ADK),
+                rates[name].append(WRITERS * count / elapsed)
+    own_rate = median(rates["segue"])
+    for name, label, min_ratio in (
+        ("openai", "openai-agents SQLiteSession", MIN_RATIO_TO_OPENAI),
+        ("adk", "google-adk SqliteSessionService", MIN_RATIO_TO_ADK),
     ):
-        other = median(rates[name])
+        other_rate = median(rates[name])
         bench.row(
-            f"{WRITERS} writers of {size}, to {label}",
-            target=f"≥ {least:g}x" if judged else "",
-            ok=mine / other >= least if judged else None,
-            ours=mine,
-            theirs=other,
+            f"{WRITERS} writers, {size} per message, compared with {label}",
+            target=f"≥ {min_ratio:g}x" if has_target else "",
+            ok=own_rate / other_rate >= min_ratio if has_target else None,
+            segue=own_rate,
+            other=other_rate,
             unit="per s",
-            ratio=mine / other,
+            ratio=own_rate / other_rate,
         )
 
 
-def _durability(path: Path) -> tuple[str, str]:
-    """How a file is written by whoever connects and changes nothing, as both peers do."""
+def _read_durability(path: Path) -> tuple[str, str]:
+    """Return the journal mode and the synchronous level of a connection with default settings."""
     connection = sqlite3.connect(path)
     (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
     (level,) = connection.execute("PRAGMA synchronous").fetchone()
@@ -260,10 +279,10 @@ def _durability(path: Path) -> tuple[str, str]:
 
 
 async def main() -> int:
-    bench = Bench("Appending messages", ("ours", "theirs", "unit", "ratio"))
-    with scratch() as directory:
-        await single(bench, directory)
-        await concurrent(bench, directory)
+    bench = Bench("Appending messages", ("segue", "other", "unit", "ratio"))
+    with temporary_directory() as directory:
+        await measure_single_appends(bench, directory)
+        await measure_concurrent_writers(bench, directory)
     return bench.finish()
 
 

@@ -25,7 +25,16 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from _common import NOW, Bench, Case, Words, built, interleaved, scratch, searched
+from _common import (
+    NOW,
+    Bench,
+    Case,
+    Vocabulary,
+    build_database,
+    search_corpus,
+    temporary_directory,
+    time_cases,
+)
 
 from segue.sources.claude.format.paths import project_key
 
@@ -103,7 +112,7 @@ class PickerProcess:
 
 def write_transcripts(root: Path, count: int) -> None:
     """Write short Claude Code sessions, the best case for a reader of whole files."""
-    words, dice = Words(), random.Random(7)
+    words, rng = Vocabulary(), random.Random(7)
     for number in range(count):
         cwd = f"/home/me/src/project-{number % 40}"
         directory = root / "projects" / project_key(cwd)
@@ -113,7 +122,7 @@ def write_transcripts(root: Path, count: int) -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(at))
         lines = []
         for index, kind in enumerate(("user", "assistant")):
-            text = words.text(dice, 20, 60)
+            text = words.text(rng, 20, 60)
             lines.append(
                 {
                     "type": kind,
@@ -160,27 +169,29 @@ async def main() -> int:
     count = 2_000 if bench.quick else 100_000
     files = 500 if bench.quick else 10_000
     rounds = 5 if bench.quick else 15
-    with scratch() as directory:
-        sessions = searched(count, Words())
-        path = await built(bench, f"searched-{count}", directory, sessions, count)
+    with temporary_directory() as directory:
+        sessions = search_corpus(count, Vocabulary())
+        path = await build_database(bench, f"searched-{count}", directory, sessions, count)
         data = directory / "data"
         data.mkdir()
         (data / "segue.db").symlink_to(path)
-        env = make_environment(data, directory / "nothing")
-        list_seconds = await measure_starts(bench, env, count, rounds)
-        measure_keystrokes(bench, env, path, count)
+        environment = make_environment(data, directory / "nothing")
+        list_seconds = await measure_starts(bench, environment, count, rounds)
+        measure_keystrokes(bench, environment, path, count)
         await compare_peer(bench, directory, files, rounds, list_seconds)
     return bench.finish()
 
 
-async def measure_starts(bench: Bench, env: dict[str, str], count: int, rounds: int) -> float:
+async def measure_starts(
+    bench: Bench, environment: dict[str, str], count: int, rounds: int
+) -> float:
     """Measure cold starts; return the seconds of `segue list`."""
     cases = {
-        "baseline": run_case(BASELINE, env),
-        "list": run_case([COMMAND, "list", "--format", "json"], env),
-        "version": run_case([COMMAND, "--version"], env),
+        "baseline": run_case(BASELINE, environment),
+        "list": run_case([COMMAND, "list", "--format", "json"], environment),
+        "version": run_case([COMMAND, "--version"], environment),
     }
-    times = await interleaved(cases, rounds, warm=2)
+    times = await time_cases(cases, rounds, warm=2)
     baseline = times["baseline"].median
     bench.row("the baseline: import click, msgspec, sqlite3", median=baseline * 1e3, ratio=1.0)
     version = times["version"].median
@@ -189,24 +200,28 @@ async def measure_starts(bench: Bench, env: dict[str, str], count: int, rounds: 
     ok = list_seconds <= 2 * baseline
     label = f"segue list --format json, {count:,} sessions"
     bench.row(
-        label, "2x the baseline", ok, median=list_seconds * 1e3, ratio=list_seconds / baseline
+        label,
+        target="2x the baseline",
+        ok=ok,
+        median=list_seconds * 1e3,
+        ratio=list_seconds / baseline,
     )
 
     first_screens, baselines = [], []
     for _ in range(rounds):
         start = time.perf_counter()
-        subprocess.run_case(BASELINE, env=env, check=True)
+        subprocess.run(BASELINE, env=environment, check=True)
         baselines.append(time.perf_counter() - start)
         start = time.perf_counter()
-        picker = PickerProcess(env)
+        picker = PickerProcess(environment)
         picker.wait_for_screen()
         first_screens.append(time.perf_counter() - start)
         picker.close()
-    over = statistics.median(first_screens) - statistics.median(baselines)
+    overhead = statistics.median(first_screens) - statistics.median(baselines)
     median = statistics.median(first_screens) * 1e3
     label = f"the picker's first screen, {count:,} sessions"
-    bench.row(label, "200 ms over the baseline", over <= 0.2, median=median)
-    bench.note(f"the first screen appears {over * 1e3:.0f} ms later than the baseline ends")
+    bench.row(label, target="200 ms over the baseline", ok=overhead <= 0.2, median=median)
+    bench.note(f"the first screen appears {overhead * 1e3:.0f} ms later than the baseline ends")
     return list_seconds
 
 
@@ -218,8 +233,8 @@ def typed_texts(path: Path) -> list[str]:
     return [body["content"][0]["text"][:TYPED_CHARACTERS] for body in bodies]
 
 
-def measure_keystrokes(bench: Bench, env: dict[str, str], path: Path, count: int) -> None:
-    picker = PickerProcess(env)
+def measure_keystrokes(bench: Bench, environment: dict[str, str], path: Path, count: int) -> None:
+    picker = PickerProcess(environment)
     picker.wait_for_screen()
     presses: list[tuple[float, float]] = []
     for words in typed_texts(path):
@@ -229,7 +244,7 @@ def measure_keystrokes(bench: Bench, env: dict[str, str], path: Path, count: int
     picker.close()
     first_times = spread([first for first, _ in presses])
     label = f"first matches after a keystroke, {count:,} sessions"
-    bench.row(label, "30 ms", first_times["95%"] <= 30, **first_times)
+    bench.row(label, target="30 ms", ok=first_times["95%"] <= 30, **first_times)
     bench.row(
         "the complete screen after a keystroke, with the preview",
         **spread([last for _, last in presses]),
@@ -258,16 +273,17 @@ async def compare_peer(
     write_transcripts(home, files)
     data = directory / "indexed"
     data.mkdir()
-    env = make_environment(data, home)
-    ours = [COMMAND, "list", "--format", "json"]
-    subprocess.run(ours, env=env, check=True, stdout=subprocess.DEVNULL)  # creates the index
-    peer = {**env, "PYTHONPATH": str(source)}
+    environment = make_environment(data, home)
+    own_command = [COMMAND, "list", "--format", "json"]
+    # The first list creates the index.
+    subprocess.run(own_command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    peer = {**environment, "PYTHONPATH": str(source)}
     cases = {
         "peer": run_case([sys.executable, "-c", PEER], peer),
-        "ours": run_case(ours, env),
+        "segue": run_case(own_command, environment),
     }
-    times = await interleaved(cases, max(3, rounds // 3), warm=1)
-    peer_seconds, own_seconds = times["peer"].median, times["ours"].median
+    times = await time_cases(cases, max(3, rounds // 3), warm=1)
+    peer_seconds, own_seconds = times["peer"].median, times["segue"].median
     ratio = peer_seconds / list_seconds
     bench.note(f"the script takes {ratio:.1f}x as long as `segue list` on the store above")
     bench.row(
@@ -275,8 +291,8 @@ async def compare_peer(
     )
     bench.row(
         "segue list --format json, the same files",
-        "a tenth of that",
-        peer_seconds >= 10 * own_seconds,
+        target="a tenth of that",
+        ok=peer_seconds >= 10 * own_seconds,
         median=own_seconds * 1e3,
         ratio=own_seconds / peer_seconds,
     )

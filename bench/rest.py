@@ -1,9 +1,9 @@
-"""The sessions API over HTTP: a list of 50 among 1k to 100k sessions, and events on open streams.
+"""Measure the REST API: lists of 50 among 1k to 100k sessions, and events on open streams.
 
-Three servers, each a process of its own with one event loop, are asked over kept-open connections:
-`segue serve`; a bare Starlette application on the same uvicorn, which fetches the same rows from
-the same file with sqlite3, and dumps them as JSON; and google-adk's `adk api_server` over 10,000
-sessions in its SQLite service, which lists all of them, since it knows no pages.
+Three servers, each a process with one event loop, are measured over persistent connections:
+`segue serve`; a plain Starlette application on the same uvicorn, which reads the same rows from the
+same file with sqlite3 and returns them as JSON; and google-adk's `adk api_server` with 10,000
+sessions in its SQLite service, which lists all of them because it has no pages.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from _common import (
     WORKSPACE,
     Bench,
     Times,
-    built,
-    listed,
-    scratch,
+    build_database,
+    list_corpus,
+    temporary_directory,
 )
 
 from segue.hub import Hub
@@ -46,8 +46,13 @@ from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
 from segue.store.sqlite import SQLiteStore
 
-RATE, OF_FLOOR, OVER_FLOOR, GROWTH, OVER_ADK, SEEN_MS = 2000.0, 0.5, 3.0, 1.5, 100.0, 50.0
-LINES = 8  # connections that keep a server busy
+MIN_RATE = 2000.0  # requests a second
+MIN_RATE_RATIO = 0.5  # to the plain application
+MAX_LATENCY_RATIO = 3.0  # to the plain application
+MAX_GROWTH = 1.5
+MIN_RATIO_TO_ADK = 100.0
+MAX_DELAY_MS = 50.0
+CONNECTIONS = 8  # that keep a server busy
 DEPTHS = (0.0, 0.5, 0.9)
 BETA = "managed-agents-2026-04-01"
 
@@ -55,52 +60,52 @@ BETA = "managed-agents-2026-04-01"
 # The servers.
 
 
-def floor(path: str, port: str) -> None:
-    """The floor, in a process of its own."""
+def serve_plain_app(path: str, port: str) -> None:
+    """Serve the plain application (in a child process)."""
     import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    bare = sqlite3.connect(path, isolation_level=None)
-    bare.execute("PRAGMA cache_size = -16000")  # as ours
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA cache_size = -16000")  # as the store does
     sql = "SELECT row FROM sessions WHERE workspace = ? AND state = 0"
     sql += " ORDER BY created_at DESC, id DESC LIMIT 51"
 
-    async def dumped(request: Request) -> Response:
-        rows = [json.loads(row) for (row,) in bare.execute(sql, (WORKSPACE,)).fetchall()]
+    async def decoded(request: Request) -> Response:
+        rows = [json.loads(row) for (row,) in connection.execute(sql, (WORKSPACE,)).fetchall()]
         return JSONResponse({"data": rows[:50], "next_page": rows[49]["id"]})
 
-    async def unread(request: Request) -> Response:
-        rows = [row for (row,) in bare.execute(sql, (WORKSPACE,)).fetchall()]
+    async def raw(request: Request) -> Response:
+        rows = [row for (row,) in connection.execute(sql, (WORKSPACE,)).fetchall()]
         body = b'{"data":[' + b",".join(rows[:50]) + b"]}"
         return Response(body, media_type="application/json")
 
-    app = Starlette(routes=[Route("/dumped", dumped), Route("/unread", unread)])
+    app = Starlette(routes=[Route("/decoded", decoded), Route("/raw", raw)])
     uvicorn.run(app, port=int(port), log_level="error", access_log=False, lifespan="off")
 
 
-async def furnish_adk(directory: Path, count: int) -> Path:
-    """As many sessions for google-adk: one made through its service, the others copies of it."""
+async def write_adk_sessions(directory: Path, count: int) -> Path:
+    """Write sessions for google-adk: one through its service, the others as copies of it."""
     from google.adk.sessions.sqlite_session_service import SqliteSessionService
 
     path = directory / "adk.db"
     service = SqliteSessionService(str(path))
     await service.create_session(app_name="bench", user_id="ada")
-    with sqlite3.connect(path) as bare:
-        columns = [name for _, name, *_ in bare.execute("PRAGMA table_info(sessions)")]
-        (row,) = bare.execute("SELECT * FROM sessions").fetchall()
-        at = columns.index("id")
-        rows = ((*row[:at], ids.new_id(), *row[at + 1 :]) for _ in range(count - 1))
-        bare.executemany(f"INSERT INTO sessions VALUES ({', '.join('?' * len(row))})", rows)
-    bare.close()
+    with sqlite3.connect(path) as connection:
+        columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(sessions)")]
+        (row,) = connection.execute("SELECT * FROM sessions").fetchall()
+        id_column = columns.index("id")
+        rows = ((*row[:id_column], ids.new_id(), *row[id_column + 1 :]) for _ in range(count - 1))
+        connection.executemany(f"INSERT INTO sessions VALUES ({', '.join('?' * len(row))})", rows)
+    connection.close()
     return path
 
 
 @contextmanager
 def running(*command: str, port: int) -> Iterator[int]:
-    """A server, until it answers, and then for as long as it is needed; its process's id."""
+    """Start a server and wait until it answers; yield its process id, then stop it."""
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(600):
@@ -118,6 +123,7 @@ def running(*command: str, port: int) -> Iterator[int]:
 
 
 def free_port() -> int:
+    """Return a port that is not in use."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return int(sock.getsockname()[1])
 
@@ -125,8 +131,8 @@ def free_port() -> int:
 # The load.
 
 
-class Line:
-    """A connection that stays open. It looks for the length of each answer, and at nothing else."""
+class Connection:
+    """A persistent connection. It reads only the length of each response, to save time."""
 
     def __init__(self, port: int) -> None:
         self._sock = socket.create_connection(("127.0.0.1", port), 60)
@@ -137,93 +143,97 @@ class Line:
         self._sock.sendall(request)
 
     def receive(self) -> tuple[int, bytes]:
-        """The length of the body, and the answer's head and what of the body came with it."""
+        """Read a response; return the length of its body, and the first bytes with its head."""
         view = memoryview(self._buffer)
-        have = 0
-        while (end := self._buffer.find(b"\r\n\r\n", 0, have)) < 0:
-            have += self._read(view[have:])
+        received = 0
+        while (end := self._buffer.find(b"\r\n\r\n", 0, received)) < 0:
+            received += self._read(view[received:])
         head = bytes(view[:end]).lower()
         if not head.startswith(b"http/1.1 200"):
-            raise RuntimeError(bytes(view[:have]).decode())
+            raise RuntimeError(bytes(view[:received]).decode())
         start = head.index(b"content-length:") + 15
         size = int(head[start:].split(b"\r", 1)[0])
-        got = have - end - 4
-        while got < size:
-            got += self._read(view[have:] if have < 1 << 19 else view[1 << 19 :])
-        return size, bytes(view[:have])
+        body_bytes = received - end - 4
+        while body_bytes < size:
+            body_bytes += self._read(view[received:] if received < 1 << 19 else view[1 << 19 :])
+        return size, bytes(view[:received])
 
-    def whole(self, request: bytes) -> Any:
-        """The decoded body of an answer that fits the buffer."""
+    def fetch_json(self, request: bytes) -> Any:
+        """Return the decoded body of a response that fits into the buffer."""
         self.send(request)
-        view, have = memoryview(self._buffer), 0
+        view, received = memoryview(self._buffer), 0
         while True:
-            have += self._read(view[have:])
-            end = self._buffer.find(b"\r\n\r\n", 0, have)
-            if end >= 0 and b"content-length: %d" % (have - end - 4) in bytes(view[:end]).lower():
-                return json.loads(bytes(view[end + 4 : have]))
+            received += self._read(view[received:])
+            end = self._buffer.find(b"\r\n\r\n", 0, received)
+            if (
+                end >= 0
+                and b"content-length: %d" % (received - end - 4) in bytes(view[:end]).lower()
+            ):
+                return json.loads(bytes(view[end + 4 : received]))
 
-    def _read(self, into: memoryview) -> int:
-        count = self._sock.recv_into(into)
+    def _read(self, buffer: memoryview) -> int:
+        count = self._sock.recv_into(buffer)
         if not count:
             raise RuntimeError("the server closed the connection")
         return count
 
 
-class Target(NamedTuple):
-    """A request to a server."""
+class TimedRequest(NamedTuple):
+    """An encoded request and the port of its server."""
 
     port: int
     request: bytes
 
 
-def get(port: int, path: str, key: str = "") -> Target:
+def get(port: int, path: str, key: str = "") -> TimedRequest:
+    """Return a GET request to a server."""
     lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Accept: application/json"]
     if key:
         lines += [f"X-Api-Key: {key}", "anthropic-version: 2023-06-01", f"anthropic-beta: {BETA}"]
-    return Target(port, "\r\n".join([*lines, "", ""]).encode())
+    return TimedRequest(port, "\r\n".join([*lines, "", ""]).encode())
 
 
-def rate(target: Target, seconds: float) -> float:
-    """Requests a second, with several connections that always have one under way."""
-    lines = [Line(target.port) for _ in range(LINES)]
-    for line in lines:
-        line.send(target.request)
+def measure_rate(target: TimedRequest, seconds: float) -> float:
+    """Return requests a second over several connections, each of which always waits for one."""
+    connections = [Connection(target.port) for _ in range(CONNECTIONS)]
+    for connection in connections:
+        connection.send(target.request)
     done, start = 0, time.perf_counter()
-    while (took := time.perf_counter() - start) < seconds:
-        for line in lines:
-            line.receive()
-            line.send(target.request)
+    while (elapsed := time.perf_counter() - start) < seconds:
+        for connection in connections:
+            connection.receive()
+            connection.send(target.request)
             done += 1
-    return done / took
+    return done / elapsed
 
 
-def latencies(targets: dict[str, Target], rounds: int) -> dict[str, Times]:
-    """Seconds a request, one at a time, each server in turn."""
-    lines = {name: Line(target.port) for name, target in targets.items()}
-    found: dict[str, list[float]] = {name: [] for name in targets}
-    chance, order = random.Random(0), list(targets)
+def measure_latencies(targets: dict[str, TimedRequest], rounds: int) -> dict[str, Times]:
+    """Return the seconds of single requests, alternating between the servers."""
+    connections = {name: Connection(target.port) for name, target in targets.items()}
+    seconds_by_name: dict[str, list[float]] = {name: [] for name in targets}
+    rng, order = random.Random(0), list(targets)
     for number in range(-5, rounds):
-        chance.shuffle(order)
+        rng.shuffle(order)
         for name in order:
             start = time.perf_counter()
-            lines[name].send(targets[name].request)
-            lines[name].receive()
+            connections[name].send(targets[name].request)
+            connections[name].receive()
             if number >= 0:
-                found[name].append(time.perf_counter() - start)
-    return {name: Times(took) for name, took in found.items()}
+                seconds_by_name[name].append(time.perf_counter() - start)
+    return {name: Times(elapsed) for name, elapsed in seconds_by_name.items()}
 
 
-# What is asked of segue.
+# Requests to segue.
 
 
-def filters(middle: int) -> dict[str, str]:
-    """Each parameter of a list by itself; `middle` is a time that half the sessions lie before."""
+def filters(median_time: int) -> dict[str, str]:
+    """Return each list parameter alone. Half of the sessions are older than `median_time`."""
     agent = ids.format_id("agent", AGENTS[0])
     return {
         "none": "",
         "agent_id": f"&agent_id={agent}",
         "agent_version": f"&agent_id={agent}&agent_version=1",
-        "created_at[lt]": f"&created_at%5Blt%5D={quote(clock.to_rfc3339(middle))}",
+        "created_at[lt]": f"&created_at%5Blt%5D={quote(clock.to_rfc3339(median_time))}",
         "deployment_id": f"&deployment_id={ids.format_id('depl', DEPLOYMENT)}",
         "include_archived": "&include_archived=true",
         "memory_store_id": f"&memory_store_id={ids.format_id('memstore', MEMORY)}",
@@ -235,159 +245,175 @@ def filters(middle: int) -> dict[str, str]:
     }
 
 
-class Opened(NamedTuple):
-    """segue over one size of store."""
+class SegueServer(NamedTuple):
+    """A running segue over a store of one size."""
 
     path: Path
     port: int
     key: str
-    middle: int
+    median_time: int
 
-    def list(self, query: str) -> Target:
+    def list_request(self, query: str) -> TimedRequest:
         return get(self.port, f"/v1/sessions?limit=50{query}", self.key)
 
-    def places(self, query: str) -> list[Target]:
-        """The first page, and full pages after some share of the list."""
-        line, cursors = Line(self.port), [""]
+    def list_requests(self, query: str) -> list[TimedRequest]:
+        """Return requests for the first page and for full pages at each of DEPTHS."""
+        connection, cursors = Connection(self.port), [""]
         while True:
             path = f"/v1/sessions?limit=50{query}{cursors[-1]}"
-            page = line.whole(get(self.port, path, self.key).request)
+            page = connection.fetch_json(get(self.port, path, self.key).request)
             if page["next_page"] is None or len(cursors) > 400:
                 break
-            # From here on quicker: only the places are of interest.
+            # Large pages: only the cursors matter.
             cursors.append(f"&page={page['next_page']}")
             path = f"/v1/sessions?limit=500{query}{cursors[-1]}"
-            page = line.whole(get(self.port, path, self.key).request)
+            page = connection.fetch_json(get(self.port, path, self.key).request)
             if page["next_page"] is None or len(page["data"]) < 500:
                 break
             cursors.append(f"&page={page['next_page']}")
         full = cursors[: max(1, len(cursors) - 1)]
-        return [self.list(query + full[int(depth * (len(full) - 1))]) for depth in DEPTHS]
+        return [self.list_request(query + full[int(depth * (len(full) - 1))]) for depth in DEPTHS]
 
 
-async def opened(bench: Bench, directory: Path, size: int, stack: ExitStack) -> Opened:
-    corpus = await built(bench, f"listed-{size}", directory, listed(size), size)
+async def start_segue(bench: Bench, directory: Path, size: int, stack: ExitStack) -> SegueServer:
+    """Start segue over a store of this size."""
+    corpus = await build_database(bench, f"listed-{size}", directory, list_corpus(size), size)
     home = directory / str(size)
     home.mkdir()
     path = home / "segue.db"
     shutil.copyfile(corpus, path)
     async with Hub(SQLiteStore.open(path), home) as hub:
         _, key = await hub.keys.create(WORKSPACE)
-    with sqlite3.connect(path) as bare:
+    with sqlite3.connect(path) as connection:
         sql = "SELECT CAST(avg(created_at) AS INTEGER) FROM sessions"
-        (middle,) = bare.execute(sql).fetchone()
-    bare.close()
+        (median_time,) = connection.execute(sql).fetchone()
+    connection.close()
     port = free_port()
     command = [sys.executable, "-m", "segue", "serve", "--port", str(port)]
     command += ["--data-dir", str(home), "--sources", "none"]
     stack.enter_context(running(*command, port=port))
-    return Opened(path, port, key, middle)
+    return SegueServer(path, port, key, median_time)
 
 
-def started_floor(path: Path, stack: ExitStack) -> int:
+def start_plain_app(path: Path, stack: ExitStack) -> int:
+    """Start the plain application; return its port."""
     port = free_port()
-    command = [sys.executable, __file__, "--floor", str(path), str(port)]
+    command = [sys.executable, __file__, "--plain-app", str(path), str(port)]
     stack.enter_context(running(*command, port=port))
     return port
 
 
-async def throughput(bench: Bench, servers: dict[int, Opened], stack: ExitStack) -> None:
+async def compare_throughput(
+    bench: Bench, servers: dict[int, SegueServer], stack: ExitStack
+) -> None:
+    """Compare requests a second and latencies with the plain application."""
     large = max(servers)
-    ours = servers[large]
-    port = started_floor(ours.path, stack)
+    server = servers[large]
+    port = start_plain_app(server.path, stack)
     targets = {
-        "segue": ours.list(""),
-        "floor": get(port, "/dumped"),
-        "rows unread": get(port, "/unread"),
+        "segue": server.list_request(""),
+        "plain": get(port, "/decoded"),
+        "raw rows": get(port, "/raw"),
     }
     rounds, seconds = (3, 0.3) if bench.quick else (7, 1.0)
     rates: dict[str, list[float]] = {name: [] for name in targets}
     for number in range(-1, rounds):
         for name, target in targets.items():
-            took = rate(target, seconds)
+            rate = measure_rate(target, seconds)
             if number >= 0:
-                rates[name].append(took)
-    best = {name: statistics.median(all) for name, all in rates.items()}
-    share = best["segue"] / best["floor"]
+                rates[name].append(rate)
+    median_rates = {name: statistics.median(values) for name, values in rates.items()}
+    share = median_rates["segue"] / median_rates["plain"]
     bench.row(
         f"list 50 of {large:,}, requests a second",
-        target=f"≥ {RATE:,.0f}, ≥ {OF_FLOOR:g}x",
-        ok=best["segue"] >= RATE and share >= OF_FLOOR,
-        segue=best["segue"],
-        against=best["floor"],
+        target=f"≥ {MIN_RATE:,.0f}, ≥ {MIN_RATE_RATIO:g}x",
+        ok=median_rates["segue"] >= MIN_RATE and share >= MIN_RATE_RATIO,
+        segue=median_rates["segue"],
+        other=median_rates["plain"],
         ratio=share,
     )
     bench.row(
-        "  beside rows sent as they are stored",
-        segue=best["segue"],
-        against=best["rows unread"],
-        ratio=best["segue"] / best["rows unread"],
+        "  compared with stored rows sent undecoded",
+        segue=median_rates["segue"],
+        other=median_rates["raw rows"],
+        ratio=median_rates["segue"] / median_rates["raw rows"],
     )
-    times = latencies(targets, 60 if bench.quick else 400)
-    over = times["segue"].median / times["floor"].median
+    times = measure_latencies(targets, 60 if bench.quick else 400)
+    ratio = times["segue"].median / times["plain"].median
     bench.row(
         f"list 50 of {large:,}, median ms",
-        target=f"≤ {OVER_FLOOR:g}x",
-        ok=over <= OVER_FLOOR,
+        target=f"≤ {MAX_LATENCY_RATIO:g}x",
+        ok=ratio <= MAX_LATENCY_RATIO,
         segue=times["segue"].median * 1e3,
-        against=times["floor"].median * 1e3,
-        ratio=over,
+        other=times["plain"].median * 1e3,
+        ratio=ratio,
     )
-    cold(bench, ours)
+    measure_uncached_pages(bench, server)
 
 
-def cold(bench: Bench, ours: Opened) -> None:
-    """Pages that the server has nothing of in memory, against the first page, which it has."""
-    line, targets, token = Line(ours.port), [], ""
-    for _ in range(60 if bench.quick else 300):  # more than it keeps: the first are forgotten
-        target = ours.list(token)
+def measure_uncached_pages(bench: Bench, server: SegueServer) -> None:
+    """Compare pages whose sessions the server has not cached with the first page, which it has."""
+    connection, targets, token = Connection(server.port), [], ""
+    # More pages than the cache holds, so that the first ones are evicted.
+    for _ in range(60 if bench.quick else 300):
+        target = server.list_request(token)
         targets.append(target)
-        token = f"&page={line.whole(target.request)['next_page']}"
-    took: dict[str, list[float]] = {"cold": [], "warm": []}
+        token = f"&page={connection.fetch_json(target.request)['next_page']}"
+    seconds: dict[str, list[float]] = {"uncached": [], "cached": []}
     for target in targets[: len(targets) // 5]:
-        for name, asked in (("cold", target), ("warm", targets[0])):
+        for name, request in (("uncached", target), ("cached", targets[0])):
             start = time.perf_counter()
-            line.send(asked.request)
-            line.receive()
-            took[name].append(time.perf_counter() - start)
-    medians = {name: statistics.median(all) * 1e3 for name, all in took.items()}
+            connection.send(request.request)
+            connection.receive()
+            seconds[name].append(time.perf_counter() - start)
+    medians = {name: statistics.median(values) * 1e3 for name, values in seconds.items()}
     bench.row(
-        "  a page that is not in memory, beside the first, ms",
-        segue=medians["cold"],
-        against=medians["warm"],
-        ratio=medians["cold"] / medians["warm"],
+        "  an uncached page, compared with the first page, ms",
+        segue=medians["uncached"],
+        other=medians["cached"],
+        ratio=medians["uncached"] / medians["cached"],
     )
 
 
-def flatness(bench: Bench, servers: dict[int, Opened]) -> None:
+def measure_growth(bench: Bench, servers: dict[int, SegueServer]) -> None:
+    """Compare lists among many sessions with lists among few, for each filter."""
     small, large = servers[min(servers)], servers[max(servers)]
     for name in filters(0):
-        growth, shown = 0.0, (0.0, 0.0)
-        spots = [each.places(filters(each.middle)[name]) for each in (large, small)]
-        for depth, (far, near) in enumerate(zip(*spots, strict=True)):
-            times = latencies({"large": far, "small": near}, 40 if bench.quick else 200)
+        growth, first_page_medians = 0.0, (0.0, 0.0)
+        requests_by_server = [
+            server.list_requests(filters(server.median_time)[name]) for server in (large, small)
+        ]
+        for depth, (large_request, small_request) in enumerate(
+            zip(*requests_by_server, strict=True)
+        ):
+            times = measure_latencies(
+                {"large": large_request, "small": small_request}, 40 if bench.quick else 200
+            )
             medians = times["large"].median * 1e3, times["small"].median * 1e3
             growth = max(growth, medians[0] / medians[1])
-            shown = shown if depth else medians
+            first_page_medians = first_page_medians if depth else medians
         bench.row(
-            f"{max(servers):,} against {min(servers):,}, worst of three depths: {name}",
-            target=f"≤ {GROWTH:g}x",
-            ok=growth <= GROWTH,
-            segue=shown[0],
-            against=shown[1],
+            f"{max(servers):,} compared with {min(servers):,}, worst depth, filter: {name}",
+            target=f"≤ {MAX_GROWTH:g}x",
+            ok=growth <= MAX_GROWTH,
+            segue=first_page_medians[0],
+            other=first_page_medians[1],
             ratio=growth,
         )
 
 
-async def adk(bench: Bench, directory: Path, ours: Opened, size: int, stack: ExitStack) -> None:
+async def compare_adk(
+    bench: Bench, directory: Path, server: SegueServer, size: int, stack: ExitStack
+) -> None:
+    """Compare requests a second with google-adk's server."""
     try:
-        known = importlib.util.find_spec("google.adk")
-    except ModuleNotFoundError:  # of `google` itself
-        known = None
-    if known is None:
-        bench.note("google-adk is not installed; it is in the extra `bench`")
+        installed = importlib.util.find_spec("google.adk")
+    except ModuleNotFoundError:  # not even `google` is installed
+        installed = None
+    if installed is None:
+        bench.note("google-adk is not installed: install the extra `bench`")
         return
-    path = await furnish_adk(directory, size)
+    path = await write_adk_sessions(directory, size)
     agents = directory / "agents" / "bench"
     agents.mkdir(parents=True)
     (agents / "__init__.py").touch()
@@ -395,80 +421,82 @@ async def adk(bench: Bench, directory: Path, ours: Opened, size: int, stack: Exi
     command = [str(Path(sys.executable).with_name("adk")), "api_server", "--port", str(port)]
     command += ["--session_service_uri", f"sqlite:///{path}", str(agents.parent)]
     stack.enter_context(running(*command, port=port))
-    theirs = get(port, "/apps/bench/users/ada/sessions")
+    adk_request = get(port, "/apps/bench/users/ada/sessions")
     seconds = 1.0 if bench.quick else 4.0
     rates: dict[str, list[float]] = {"segue": [], "adk": []}
     for _ in range(1 if bench.quick else 3):
-        rates["adk"].append(rate(theirs, seconds))
-        rates["segue"].append(rate(ours.list(""), seconds / 4))
-    mine, other = (statistics.median(rates[name]) for name in ("segue", "adk"))
+        rates["adk"].append(measure_rate(adk_request, seconds))
+        rates["segue"].append(measure_rate(server.list_request(""), seconds / 4))
+    own_rate, other_rate = (statistics.median(rates[name]) for name in ("segue", "adk"))
     bench.row(
-        f"requests a second among {size:,}, beside google-adk",
-        target=f"≥ {OVER_ADK:g}x",
-        ok=mine / other >= OVER_ADK,
-        segue=mine,
-        against=other,
-        ratio=mine / other,
+        f"requests a second among {size:,}, compared with google-adk",
+        target=f"≥ {MIN_RATIO_TO_ADK:g}x",
+        ok=own_rate / other_rate >= MIN_RATIO_TO_ADK,
+        segue=own_rate,
+        other=other_rate,
+        ratio=own_rate / other_rate,
     )
 
 
-async def streamed(bench: Bench, ours: Opened) -> None:
-    """From another process's commit to the frame on an open stream."""
-    async with Hub(SQLiteStore.open(ours.path), ours.path.parent) as hub:
+async def measure_stream_delay(bench: Bench, server: SegueServer) -> None:
+    """Measure the delay from a commit in another process until an open stream delivers it."""
+    async with Hub(SQLiteStore.open(server.path), server.path.parent) as hub:
         session = await hub.editor.create(LOCAL, cwd="/home/ada/src/project")
         path = f"/v1/sessions/{ids.format_id('sesn', session.id)}/events/stream"
-        reader, writer = await asyncio.open_connection("127.0.0.1", ours.port)
-        writer.write(get(ours.port, path, ours.key).request)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(get(server.port, path, server.key).request)
         await reader.readuntil(b"event: ping")
-        seen: dict[bytes, float] = {}
+        received_at: dict[bytes, float] = {}
 
         async def read() -> None:
             while line := await reader.readline():
                 if b"user.message" in line and line.startswith(b"data:"):
-                    seen[line[line.index(b'"text":"') + 8 :].split(b'"')[0]] = time.monotonic()
+                    received_at[line[line.index(b'"text":"') + 8 :].split(b'"')[0]] = (
+                        time.monotonic()
+                    )
 
         reading = asyncio.create_task(read())
-        chance, took = random.Random(7), []
+        rng, elapsed = random.Random(7), []
         for number in range(20 if bench.quick else 200):
-            # Irregular, so that nothing falls in step with a timer of the server.
-            await asyncio.sleep(chance.uniform(0.01, 0.15))
+            # Irregular, so that the appends do not follow the rhythm of a timer.
+            await asyncio.sleep(rng.uniform(0.01, 0.15))
             await hub.editor.append(
                 LOCAL, session.id, UserMessage(content=(Text(text=f"m{number}"),))
             )
             committed = time.monotonic()
-            while b"m%d" % number not in seen:
+            while b"m%d" % number not in received_at:
                 await asyncio.sleep(0.001)
-            took.append(max(0.0, seen[b"m%d" % number] - committed))
+            elapsed.append(max(0.0, received_at[b"m%d" % number] - committed))
         reading.cancel()
         writer.close()
-    times = Times(took)
+    times = Times(elapsed)
     bench.row(
-        "commit in another process to open stream, median ms",
-        target=f"95% ≤ {SEEN_MS:g} ms",
-        ok=times.quantile(0.95) * 1e3 <= SEEN_MS,
+        "delay from a commit in another process to an open stream, median ms",
+        target=f"95% ≤ {MAX_DELAY_MS:g} ms",
+        ok=times.quantile(0.95) * 1e3 <= MAX_DELAY_MS,
         segue=times.median * 1e3,
     )
     bench.note(
-        f"95% of events are seen within {times.quantile(0.95) * 1e3:.0f} ms, all within"
+        f"95% of events arrive within {times.quantile(0.95) * 1e3:.0f} ms, all within"
         f" {times.worst * 1e3:.0f} ms"
     )
 
 
 async def main() -> int:
-    bench = Bench("The sessions API over HTTP, one process", ("segue", "against", "ratio"))
+    bench = Bench("The sessions API over HTTP, one process", ("segue", "other", "ratio"))
     sizes: Sequence[int] = (1_000, 10_000) if bench.quick else (1_000, 10_000, 100_000)
-    with scratch() as directory, ExitStack() as stack:
-        servers = {size: await opened(bench, directory, size, stack) for size in sizes}
-        await throughput(bench, servers, stack)
-        flatness(bench, servers)
-        await adk(bench, directory, servers[10_000], 10_000, stack)
-        await streamed(bench, servers[max(sizes)])
+    with temporary_directory() as directory, ExitStack() as stack:
+        servers = {size: await start_segue(bench, directory, size, stack) for size in sizes}
+        await compare_throughput(bench, servers, stack)
+        measure_growth(bench, servers)
+        await compare_adk(bench, directory, servers[10_000], 10_000, stack)
+        await measure_stream_delay(bench, servers[max(sizes)])
     return bench.finish()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--floor"]:
-        floor(*sys.argv[2:])
+    if sys.argv[1:2] == ["--plain-app"]:
+        serve_plain_app(*sys.argv[2:])
     else:
         os.environ.pop("SEGUE_DATABASE_URL", None)
         sys.exit(asyncio.run(main()))

@@ -1,11 +1,11 @@
-"""The session browser: first page and search beside agentsview, and long things in a real browser.
+"""Measure the session browser: first page and search, long sessions and long lists.
 
-`segue serve` and `agentsview serve`, each a process of its own, hold the same 10,000 sessions, each
-in its own database: agentsview takes them from Claude Code transcripts, segue has the same words in
-its store. Both are asked over kept-open connections, in turn, for what their pages ask for: of a
-search, segue's for 12 results, and for more when they are scrolled to; agentsview's for 30. The
-system's file cache has both databases by then, so that no disk is measured. Then Chromium opens a
-session of 30,000 messages, and scrolls a list of 100,000 sessions to its end.
+`segue serve` and `agentsview serve`, each a process of its own, have the same 10,000 sessions.
+agentsview imports them from Claude Code transcripts; segue has them in its store. Both are measured
+in turn over persistent connections, with the requests that their pages send: a search returns 12
+results of segue (more when the user scrolls) and 30 of agentsview. The system's file cache has both
+databases, so the disk is not measured. Then Chromium opens a session of 30,000 messages and
+scrolls a list of 100,000 sessions to its end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,17 @@ from pathlib import Path
 from typing import Any
 
 import httptools
-from _common import NOW, WORKSPACE, Bench, Times, Words, built, listed, rested, scratch
+from _common import (
+    NOW,
+    WORKSPACE,
+    Bench,
+    Times,
+    Vocabulary,
+    build_database,
+    list_corpus,
+    temporary_directory,
+    wait_until_idle,
+)
 
 from segue.factory import open_hub
 from segue.model import clock, ids
@@ -41,37 +51,39 @@ from segue.store.sqlite import SQLiteStore
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.interfaces.web.chromium import ARGUMENTS, NoBrowser, chromium
 
-TIMES_FASTER, OPEN_MS, SHOWN_MS, PAGE_MB = 10.0, 50.0, 300.0, 100.0
-# What agentsview's page asks for before it can show its list, and what its search sends.
+MIN_RATIO, MAX_OPEN_MS, MAX_VISIBLE_MS, MAX_PAGE_MB = 10.0, 50.0, 300.0, 100.0
+# The requests that agentsview's page needs before it shows its list, and its search request.
 PEER_PAGE = ("/", "/api/v1/sessions/sidebar-index?timezone=UTC&include_one_shot=true&limit=500")
 PEER_SEARCH = "/api/v1/search?q={}&limit=30&sort=relevance"
-ROW = 20  # searches that follow each other: the first few only wake a processor up
+CALLS_IN_A_ROW = 20  # consecutive searches: the first few run on a processor that was idle
 
 
 # The sessions.
 
 
-class Talk:
-    """One session's words: a title is its first prompt, as both programs have it."""
+class Conversation:
+    """The texts of one session; its title is its first prompt, in both programs."""
 
-    def __init__(self, number: int, count: int, words: Words, chance: random.Random) -> None:
-        self.id = str(uuid.UUID(int=chance.getrandbits(128), version=4))
+    def __init__(self, number: int, count: int, words: Vocabulary, rng: random.Random) -> None:
+        self.id = str(uuid.UUID(int=rng.getrandbits(128), version=4))
         self.cwd = f"/home/ada/src/project-{number % 20}"
         self.at = NOW - (count - number) * 100 * clock.SECOND
-        self.said = [words.text(chance) for _ in range(6)]
+        self.texts = [words.text(rng) for _ in range(6)]
 
     def drafts(self) -> Iterator[Draft]:
+        """Yield the events that create the session in segue's store."""
         yield Draft(body=Created(cwd=self.cwd, origin="cli"), at=self.at)
-        for number, text in enumerate(self.said):
+        for number, text in enumerate(self.texts):
             kind = AgentMessage if number % 2 else UserMessage
             at = self.at + number * clock.SECOND
             yield Draft(body=kind(content=(Text(text=text),)), at=at)
-        title = InfoChanged(title=self.said[0][:80], by="auto")
-        yield Draft(body=title, at=self.at + len(self.said) * clock.SECOND)
+        title = InfoChanged(title=self.texts[0][:80], by="auto")
+        yield Draft(body=title, at=self.at + len(self.texts) * clock.SECOND)
 
     def lines(self) -> Iterator[dict[str, Any]]:
+        """Yield the entries of the session's Claude Code transcript."""
         parent = None
-        for number, text in enumerate(self.said):
+        for number, text in enumerate(self.texts):
             own = ids.derived_id(self.id, str(number))
             moment = datetime.fromtimestamp(self.at / clock.SECOND + number, UTC)
             role = "assistant" if number % 2 else "user"
@@ -96,57 +108,59 @@ class Talk:
             parent = own
 
 
-async def furnish(bench: Bench, data: Path, home: Path, count: int) -> tuple[Path, list[str]]:
-    """The same sessions as segue's database and as Claude Code's files; some words to look for."""
-    chance, words = random.Random(7), Words()
-    talks = [Talk(number, count, words, chance) for number in range(count)]
+async def write_sessions(
+    bench: Bench, data: Path, home: Path, count: int
+) -> tuple[Path, list[str]]:
+    """Write the same sessions to a segue store and to transcripts; return the store and words."""
+    rng, words = random.Random(7), Vocabulary()
+    conversations = [Conversation(number, count, words, rng) for number in range(count)]
     data.mkdir()
     store = SQLiteStore.open(data / "segue.db")
     for start in range(0, count, 2000):
-        batch = talks[start : start + 2000]
+        batch = conversations[start : start + 2000]
         await asyncio.gather(*(store.create(WORKSPACE, t.id, list(t.drafts())) for t in batch))
-    await rested(data / "segue.db")
+    await wait_until_idle(data / "segue.db")
     await store.close()
-    for talk in talks:
-        directory = home / ".claude" / "projects" / talk.cwd.replace("/", "-")
+    for conversation in conversations:
+        directory = home / ".claude" / "projects" / conversation.cwd.replace("/", "-")
         directory.mkdir(parents=True, exist_ok=True)
-        made = "".join(json.dumps(line) + "\n" for line in talk.lines())
-        (directory / f"{talk.id}.jsonl").write_text(made)
-    bench.say(f"made {count:,} sessions for both")
-    return data, words.all
+        lines = "".join(json.dumps(line) + "\n" for line in conversation.lines())
+        (directory / f"{conversation.id}.jsonl").write_text(lines)
+    bench.progress(f"wrote {count:,} sessions for both programs")
+    return data, words.words
 
 
 async def long_session(data: Path, messages: int) -> str:
-    """A session of so many messages, with tool calls among them; its id."""
-    words, chance = Words(), random.Random(3)
+    """Create a session of so many messages and some tool calls; return its id."""
+    words, rng = Vocabulary(), random.Random(3)
     async with await open_hub(data, sources="none") as hub:
         id = ids.new_id()
         created = [Created(cwd="/home/ada/src/long"), InfoChanged(title="A long one")]
         await hub.store.create(WORKSPACE, id, created)
         bodies: list[Any] = []
         for number in range(messages // 2):
-            bodies.append(UserMessage(content=(Text(text=words.text(chance, 5, 40)),)))
+            bodies.append(UserMessage(content=(Text(text=words.text(rng, 5, 40)),)))
             if number % 2:
                 name = f"call-{number}"
                 bodies.append(ToolCall(call_id=name, name="Bash", input={"command": "make test"}))
-                bodies.append(Result(call_id=name, content=(Text(text=words.text(chance)),)))
-            said = words.text(chance, 30, 300)
-            bodies.append(AgentMessage(content=(Text(text=f"**{number}** {said}\n\n- {said}"),)))
+                bodies.append(Result(call_id=name, content=(Text(text=words.text(rng)),)))
+            text = words.text(rng, 30, 300)
+            bodies.append(AgentMessage(content=(Text(text=f"**{number}** {text}\n\n- {text}"),)))
         for start in range(0, len(bodies), 2000):
             await hub.editor.append(LOCAL, id, *bodies[start : start + 2000])
     return id
 
 
-async def untrash(data: Path) -> None:
-    """Take what is in the trash out of it: a list that is scrolled has all sessions."""
-    bare = sqlite3.connect(data / "segue.db")
-    gone = [id for (id,) in bare.execute("SELECT id FROM sessions WHERE state = 2")]
-    bare.close()
+async def restore_trashed(data: Path) -> None:
+    """Restore all sessions from the trash, so that the list has all sessions."""
+    connection = sqlite3.connect(data / "segue.db")
+    trashed_ids = [id for (id,) in connection.execute("SELECT id FROM sessions WHERE state = 2")]
+    connection.close()
     async with await open_hub(data, sources="none") as hub:
-        back = InfoChanged(deleted=False)
-        for start in range(0, len(gone), 2000):
-            batch = gone[start : start + 2000]
-            await asyncio.gather(*(hub.editor.append(LOCAL, id, back) for id in batch))
+        restored = InfoChanged(deleted=False)
+        for start in range(0, len(trashed_ids), 2000):
+            batch = trashed_ids[start : start + 2000]
+            await asyncio.gather(*(hub.editor.append(LOCAL, id, restored) for id in batch))
 
 
 # The servers.
@@ -154,6 +168,7 @@ async def untrash(data: Path) -> None:
 
 @contextmanager
 def running(port: int, *command: str, **environment: str) -> Iterator[None]:
+    """Start a server and wait until it answers; stop it when the block ends."""
     child = subprocess.Popen(
         command,
         env={**os.environ, **environment},
@@ -177,163 +192,177 @@ def running(port: int, *command: str, **environment: str) -> Iterator[None]:
 
 @contextmanager
 def segue_at(data: Path, port: int) -> Iterator[None]:
+    """Run segue until the block ends."""
     command = (sys.executable, "-m", "segue", "serve", "--port", str(port), "--sources", "none")
     with running(port, *command, SEGUE_DATA_DIR=str(data)):
         yield
 
 
 def free_port() -> int:
+    """Return a port that is not in use."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return int(sock.getsockname()[1])
 
 
-class Line:
-    """A kept-open connection. It costs little beside what a server takes to answer."""
+class HttpConnection:
+    """A persistent connection whose own cost is small compared with a server's."""
 
     def __init__(self, port: int, cookie: str = "") -> None:
         self._port = port
         self._lines = [f"Host: 127.0.0.1:{port}", "Accept: */*"]
         self._lines += [f"Cookie: {cookie}"] if cookie else []
-        self._sock = self._connected()
+        self._sock = self._connect()
 
     def search(self, word: str) -> bytes:
-        """As segue's page sends it while one types."""
+        """Send the request that segue's page sends while the user types."""
         return self.get(f"/rows?q={word}", "X-Segue: list")
 
     def get(self, path: str, *lines: str) -> bytes:
         head = [f"GET {path} HTTP/1.1", *self._lines, *lines, "", ""]
         request = "\r\n".join(head).encode()
-        answer = self._asked(request)
-        if answer is None:  # a server may close what was idle
+        response = self._send(request)
+        if response is None:  # a server may close an idle connection
             self._sock.close()
-            self._sock = self._connected()
-            answer = self._asked(request)
-        if answer is None or answer.status != 200:
-            raise RuntimeError(f"{path}: {answer and answer.status}")
-        return b"".join(answer.body)
+            self._sock = self._connect()
+            response = self._send(request)
+        if response is None or response.status != 200:
+            raise RuntimeError(f"{path}: {response and response.status}")
+        return b"".join(response.body)
 
-    def _asked(self, request: bytes) -> Answer | None:
-        answer = Answer()
+    def _send(self, request: bytes) -> HttpResponse | None:
+        response = HttpResponse()
         try:
             self._sock.sendall(request)
-            while not answer.whole:
+            while not response.complete:
                 data = self._sock.recv(1 << 18)
                 if not data:
                     return None
-                answer.take(data)
+                response.feed(data)
         except (ConnectionError, TimeoutError):
             return None
-        return answer
+        return response
 
-    def _connected(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         sock = socket.create_connection(("127.0.0.1", self._port), 600)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 
 
-class Answer:
+class HttpResponse:
     """A response, as it arrives."""
 
     def __init__(self) -> None:
         self.body: list[bytes] = []
         self.on_body = self.body.append
         self.status = 0
-        self.whole = False
-        self._parser = httptools.HttpResponseParser(self)  # it asks for the `on_` methods here
-        self.take = self._parser.feed_data
+        self.complete = False
+        self._parser = httptools.HttpResponseParser(self)  # looks up the `on_` methods now
+        self.feed = self._parser.feed_data
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
 
     def on_message_complete(self) -> None:
-        self.whole = True
+        self.complete = True
 
 
 async def sign_in(data: Path, port: int) -> str:
-    """A browser's cookie."""
+    """Sign in and return the cookie."""
     async with await open_hub(data, sources="none") as hub:
         token = await hub.logins.use_link(await hub.logins.create_link(LOCAL))
     return f"segue-{port}={token}"
 
 
-def timed(cases: dict[str, Any], rounds: int, row: int = 1) -> dict[str, Times]:
-    """Each case some times in a row each round, in another order every round."""
-    found: dict[str, list[float]] = {name: [] for name in cases}
-    chance, order = random.Random(0), list(cases.items())
+def time_calls(cases: dict[str, Any], rounds: int, row: int = 1) -> dict[str, Times]:
+    """Time `row` consecutive calls of each case per round; each round has another order."""
+    seconds_by_name: dict[str, list[float]] = {name: [] for name in cases}
+    rng, order = random.Random(0), list(cases.items())
     for number in range(rounds):
-        chance.shuffle(order)
+        rng.shuffle(order)
         for name, case in order:
-            for each in range(row):
+            for index in range(row):
                 start = time.perf_counter()
-                case(number * row + each)
-                found[name].append(time.perf_counter() - start)
-    return {name: Times(took) for name, took in found.items()}
+                case(number * row + index)
+                seconds_by_name[name].append(time.perf_counter() - start)
+    return {name: Times(elapsed) for name, elapsed in seconds_by_name.items()}
 
 
-async def beside(bench: Bench, place: Path, count: int, rounds: int) -> None:
-    """First page and search, of both."""
-    home = place / "home"
-    data, words = await furnish(bench, place / "data", home, count)
-    mine, theirs = free_port(), free_port()
+async def compare_agentsview(bench: Bench, directory: Path, count: int, rounds: int) -> None:
+    """Compare the first page and searches with agentsview."""
+    home = directory / "home"
+    data, words = await write_sessions(bench, directory / "data", home, count)
+    own_port, other_port = free_port(), free_port()
     program = shutil.which("agentsview", path=str(Path(sys.executable).parent))
     if program is None:
         raise SystemExit("bench/web.py needs agentsview: pip install 'segue[bench]'")
-    peer = (program, "serve", "--no-browser", "--no-update-check", "--port", str(theirs))
-    peer += ("--write-timeout", "0")  # its list of 10,000 can take longer than it waits by default
-    cookie = await sign_in(data, mine)
+    peer = [program, "serve", "--no-browser", "--no-update-check", "--port", str(other_port)]
+    peer += ["--write-timeout", "0"]  # its list of 10,000 takes longer than the default timeout
+    cookie = await sign_in(data, own_port)
     own = {"HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / ".claude")}
-    with segue_at(data, mine), running(theirs, *peer, **own):
-        us, them = Line(mine, cookie), Line(theirs)
-        settle(bench, them, count)
-        frequent = {"a common word": 60, "a middling word": 1500, "a rare word": 20_000}
+    with segue_at(data, own_port), running(other_port, *peer, **own):
+        segue_connection = HttpConnection(own_port, cookie)
+        agentsview_connection = HttpConnection(other_port)
+        wait_for_import(bench, agentsview_connection, count)
+        first_rank_by_frequency = {"common word": 60, "medium word": 1500, "rare word": 20_000}
         pages = {
-            "us first page": lambda _: us.get("/"),
-            "them first page": lambda _: [them.get(path) for path in PEER_PAGE],
+            "segue first page": lambda _: segue_connection.get("/"),
+            "agentsview first page": lambda _: [
+                agentsview_connection.get(path) for path in PEER_PAGE
+            ],
         }
         searches: dict[str, Any] = {}
-        for name, rank in frequent.items():
-            some = words[rank : rank + rounds * ROW]
-            searches[f"us {name}"] = lambda at, some=some: us.search(some[at])
-            searches[f"them {name}"] = lambda at, some=some: them.get(PEER_SEARCH.format(some[at]))
-        cached(data, home / ".agentsview")
-        # Its first page can take a minute: a few rounds say enough.
-        times = timed(searches, rounds, ROW) | timed(pages, 3)
-    for name in ("first page", *frequent):
-        ours, peers = times[f"us {name}"].median, times[f"them {name}"].median
-        what = name if name == "first page" else f"search, {name}"
+        for name, rank in first_rank_by_frequency.items():
+            group = words[rank : rank + rounds * CALLS_IN_A_ROW]
+            searches[f"segue {name}"] = lambda at, group=group: segue_connection.search(group[at])
+            searches[f"agentsview {name}"] = lambda at, group=group: agentsview_connection.get(
+                PEER_SEARCH.format(group[at])
+            )
+        fill_file_cache(data, home / ".agentsview")
+        # agentsview's first page can take a minute, so it is measured a few times only.
+        times = time_calls(searches, rounds, CALLS_IN_A_ROW) | time_calls(pages, 3)
+    for name in ("first page", *first_rank_by_frequency):
+        own_median, other_median = times[f"segue {name}"].median, times[f"agentsview {name}"].median
+        label = name if name == "first page" else f"search, {name}"
         bench.row(
-            what,
-            f">= {TIMES_FASTER:g}x",
-            peers / ours >= TIMES_FASTER,
-            **{"segue ms": ours * 1e3, "agentsview ms": peers * 1e3, "x": peers / ours},
+            label,
+            target=f">= {MIN_RATIO:g}x",
+            ok=other_median / own_median >= MIN_RATIO,
+            **{
+                "segue ms": own_median * 1e3,
+                "agentsview ms": other_median * 1e3,
+                "ratio": other_median / own_median,
+            },
         )
 
 
-def cached(*places: Path) -> None:
-    """Put databases into the system's file cache, which may have dropped what was idle."""
-    for place in places:
-        for path in place.glob("*.db*"):
+def fill_file_cache(*directories: Path) -> None:
+    """Read databases into the system's file cache."""
+    for directory in directories:
+        for path in directory.glob("*.db*"):
             with path.open("rb") as file:
                 while file.read(1 << 20):
                     pass
 
 
-def settle(bench: Bench, them: Line, count: int) -> None:
-    """Wait until agentsview has taken in all sessions."""
+def wait_for_import(bench: Bench, agentsview_connection: HttpConnection, count: int) -> None:
+    """Wait until agentsview has imported all sessions."""
     start = time.perf_counter()
     while time.perf_counter() - start < 1200:
-        stats = json.loads(them.get("/api/v1/stats?include_one_shot=true"))
+        stats = json.loads(agentsview_connection.get("/api/v1/stats?include_one_shot=true"))
         if stats.get("session_count", 0) >= count:
-            bench.say(f"agentsview has them after {time.perf_counter() - start:.0f} s")
+            bench.progress(f"agentsview imported them in {time.perf_counter() - start:.0f} s")
             return
         time.sleep(1)
-    raise RuntimeError(f"agentsview has not taken in all sessions: {stats}")
+    raise RuntimeError(f"agentsview has not imported all sessions: {stats}")
 
 
-# In a browser.
+# The web browser.
 
 
-async def in_browser(bench: Bench, place: Path, messages: int, rows: int, rounds: int) -> None:
+async def measure_in_browser(
+    bench: Bench, directory: Path, messages: int, rows: int, rounds: int
+) -> None:
+    """Measure a long session and a long list in Chromium."""
     try:
         path = chromium()
     except NoBrowser as error:
@@ -341,21 +370,24 @@ async def in_browser(bench: Bench, place: Path, messages: int, rows: int, rounds
         return
     from playwright.async_api import async_playwright
 
-    data = place / "long"
+    data = directory / "long"
     data.mkdir()
-    shutil.copy(await built(bench, f"listed-{rows}", place, listed(rows), rows), data / "segue.db")
-    await untrash(data)
+    shutil.copy(
+        await build_database(bench, f"listed-{rows}", directory, list_corpus(rows), rows),
+        data / "segue.db",
+    )
+    await restore_trashed(data)
     id = await long_session(data, messages)
     port = free_port()
     cookie = await sign_in(data, port)
     with segue_at(data, port):
-        line = Line(port, cookie)
-        served = timed({"open": lambda _: line.get(f"/s/{id}")}, rounds)["open"]
+        connection = HttpConnection(port, cookie)
+        server_times = time_calls({"open": lambda _: connection.get(f"/s/{id}")}, rounds)["open"]
         bench.row(
-            f"open {messages:,} messages, server",
-            f"< {OPEN_MS:g} ms",
-            served.median * 1e3 < OPEN_MS,
-            **{"segue ms": served.median * 1e3},
+            f"open a session of {messages:,} messages, server time",
+            target=f"< {MAX_OPEN_MS:g} ms",
+            ok=server_times.median * 1e3 < MAX_OPEN_MS,
+            **{"segue ms": server_times.median * 1e3},
         )
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
@@ -363,54 +395,56 @@ async def in_browser(bench: Bench, place: Path, messages: int, rows: int, rounds
             name, _, value = cookie.partition("=")
             base = f"http://127.0.0.1:{port}"
             await context.add_cookies([{"name": name, "value": value, "url": base}])
-            await opened(bench, context, f"{base}/s/{id}", messages, rounds)
-            await scrolled(bench, context, base, rows + 1)  # and the long one
+            await measure_long_session(bench, context, f"{base}/s/{id}", messages, rounds)
+            await measure_scrolling(bench, context, base, rows + 1)  # including the long session
             await browser.close()
 
 
-SHOWN = """() => {
+LAST_ITEM_VISIBLE = """() => {
     const items = document.querySelectorAll('#chunks .item');
     const last = items[items.length - 1]?.getBoundingClientRect();
     return last && last.top < innerHeight && last.bottom > 0 ? performance.now() : 0;
 }"""
 
 
-async def opened(bench: Bench, context: Any, address: str, messages: int, rounds: int) -> None:
-    """How soon the end of a long session is in view, and what the page weighs after a long read."""
-    took = []
+async def measure_long_session(
+    bench: Bench, context: Any, address: str, messages: int, rounds: int
+) -> None:
+    """Measure when the end of a long session is visible, and the page's memory while scrolling."""
+    elapsed = []
     page = await context.new_page()
     for _ in range(rounds):
         await page.goto("about:blank")
         await page.goto(address, wait_until="commit")
-        found = await page.wait_for_function(SHOWN, polling="raf")
-        took.append(await found.json_value() / 1e3)
-    shown = Times(took[1:])
+        visible_at = await page.wait_for_function(LAST_ITEM_VISIBLE, polling="raf")
+        elapsed.append(await visible_at.json_value() / 1e3)
+    times_to_end = Times(elapsed[1:])
     bench.row(
-        f"its end in view, from the click, {messages:,} messages",
-        f"< {SHOWN_MS:g} ms",
-        shown.median * 1e3 < SHOWN_MS,
-        **{"segue ms": shown.median * 1e3},
+        f"the end of {messages:,} messages is visible after the click",
+        target=f"< {MAX_VISIBLE_MS:g} ms",
+        ok=times_to_end.median * 1e3 < MAX_VISIBLE_MS,
+        **{"segue ms": times_to_end.median * 1e3},
     )
-    worst, most = 0.0, 0
+    worst, max_items = 0.0, 0
     session = await context.new_cdp_session(page)
     for number in range(150):
         await page.evaluate("document.querySelector('#main').scrollBy(0, -1500)")
         await page.wait_for_timeout(20)
         if number % 15 == 14:
-            await session.send("HeapProfiler.collectGarbage")  # what is kept, not what is left over
-            worst = max(worst, weight())
-            most = max(most, await page.locator("#chunks .item").count())
+            await session.send("HeapProfiler.collectGarbage")  # garbage must not count
+            worst = max(worst, page_megabytes())
+            max_items = max(max_items, await page.locator("#chunks .item").count())
     bench.row(
-        f"the page's weight while it is read ({most} items in it at most)",
-        f"< {PAGE_MB:g} MB",
-        worst < PAGE_MB,
+        f"memory of the page while scrolling (at most {max_items} items)",
+        target=f"< {MAX_PAGE_MB:g} MB",
+        ok=worst < MAX_PAGE_MB,
         MB=worst,
     )
     await page.close()
 
 
-def weight() -> float:
-    """Megabytes that the page's process has to itself."""
+def page_megabytes() -> float:
+    """Return the private memory of the page's process in MB."""
     import psutil
 
     sizes = []
@@ -423,22 +457,22 @@ def weight() -> float:
     return max(sizes, default=0.0)
 
 
-async def scrolled(bench: Bench, context: Any, base: str, there: int) -> None:
-    """Scroll the list to its end: every session seen, no request dropped or failed."""
+async def measure_scrolling(bench: Bench, context: Any, base: str, total: int) -> None:
+    """Scroll the list to its end; check that all sessions appear and no request fails."""
     page = await context.new_page()
-    trouble: list[str] = []
-    asked = 0
+    failed_urls: list[str] = []
+    requests = 0
 
-    def finished(answer: Any) -> None:
-        nonlocal asked
-        asked += "/rows" in answer.url
-        if answer.status >= 400:
-            trouble.append(answer.url)
+    def check_response(response: Any) -> None:
+        nonlocal requests
+        requests += "/rows" in response.url
+        if response.status >= 400:
+            failed_urls.append(response.url)
 
-    page.on("response", finished)
+    page.on("response", check_response)
     page.on(
         "requestfailed",
-        lambda request: trouble.append(request.url) if "/live" not in request.url else None,
+        lambda request: failed_urls.append(request.url) if "/live" not in request.url else None,
     )
     await page.goto(f"{base}/?state=include")
     start = time.perf_counter()
@@ -457,29 +491,29 @@ async def scrolled(bench: Bench, context: Any, base: str, there: int) -> None:
             }
         }"""
     )
-    took = time.perf_counter() - start
+    elapsed = time.perf_counter() - start
     seen = await page.evaluate("seen.size")
-    left = await page.locator(".row").count()
+    row_count = await page.locator(".row").count()
     bench.row(
-        f"scroll {there:,} sessions: requests dropped",
-        "0",
-        not trouble and seen == there,
-        dropped=len(trouble),
+        f"failed requests while scrolling {total:,} sessions",
+        target="0",
+        ok=not failed_urls and seen == total,
+        failed=len(failed_urls),
     )
     bench.note(
-        f"the scroll saw {seen:,} of {there:,} sessions in {took:.0f} s by {asked:,} requests;"
-        f" {left:,} rows were in the page at its end"
+        f"{seen:,} of {total:,} sessions appeared in {elapsed:.0f} s with {requests:,} requests;"
+        f" the page had {row_count:,} rows at the end"
     )
     await page.close()
 
 
 async def main() -> int:
-    bench = Bench("The session browser", ("segue ms", "agentsview ms", "x", "MB", "dropped"))
+    bench = Bench("The session browser", ("segue ms", "agentsview ms", "ratio", "MB", "failed"))
     count, rows, messages = (500, 2000, 3000) if bench.quick else (10_000, 100_000, 30_000)
     rounds = 1 if bench.quick else 2
-    with scratch() as place:
-        await beside(bench, place, count, rounds)
-        await in_browser(bench, place, messages, rows, 5 if bench.quick else 15)
+    with temporary_directory() as directory:
+        await compare_agentsview(bench, directory, count, rounds)
+        await measure_in_browser(bench, directory, messages, rows, 5 if bench.quick else 15)
     return bench.finish()
 
 

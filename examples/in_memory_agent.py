@@ -14,8 +14,8 @@ class Counter:
     async def run(self, turn: segue.Turn) -> segue.StopReason:
         words = len(turn.text.split())
         for event in await turn.history():
-            if event.type == "user_message":
-                words += sum(len(block.text.split()) for block in event.body.content)
+            if isinstance(event.body, segue.event.UserMessage):
+                words += len(segue.content.plain_text(event.body.content).split())
         await turn.delta("So far ")
         await turn.delta(f"you have said {words} words.")
         return "end_turn"

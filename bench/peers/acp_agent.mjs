@@ -1,4 +1,4 @@
-// A minimal agent on the official TypeScript SDK: it can be initialized, and no more.
+// A minimal agent with the official TypeScript SDK: it only answers `initialize`.
 import { createRequire } from "node:module";
 import { Readable, Writable } from "node:stream";
 import { pathToFileURL } from "node:url";

@@ -1,4 +1,4 @@
-"""A minimal agent on the official Python SDK: it can be initialized, and no more."""
+"""A minimal agent with the official Python SDK: it only answers `initialize`."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ import acp
 
 
 class Minimal(acp.Agent):
-    async def initialize(self, protocol_version: int, **more: Any) -> acp.InitializeResponse:
+    async def initialize(self, protocol_version: int, **options: Any) -> acp.InitializeResponse:
         return acp.InitializeResponse(protocol_version=protocol_version)
 
 

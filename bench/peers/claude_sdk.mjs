@@ -1,5 +1,5 @@
-// Lists sessions with the TypeScript SDK: a limit a line on standard input (0 for none), and the
-// milliseconds and the number of sessions on standard output.
+// List sessions with the TypeScript SDK: read one limit per line from standard input (0 for none),
+// and print the milliseconds and the number of sessions.
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 import { join } from "node:path";
@@ -9,6 +9,6 @@ const { listSessions } = await import(pathToFileURL(sdk));
 for await (const line of createInterface({ input: process.stdin })) {
   const limit = Number(line);
   const start = performance.now();
-  const found = await listSessions(limit ? { limit } : {});
-  console.log(`${performance.now() - start} ${found.length}`);
+  const sessions = await listSessions(limit ? { limit } : {});
+  console.log(`${performance.now() - start} ${sessions.length}`);
 }
