@@ -45,7 +45,7 @@ def delete_session(session_id: str, directory: str | None = None) -> None:
     Raise SessionIsLive while a process has the session open: the process would write it again.
     Use `trash_session` for a deletion that can be undone.
     """
-    transcript = _find_transcript(session_id, directory, where="")
+    transcript = require_transcript(session_id, directory)
     remove.remove_session(ClaudeHome.current(), transcript)
 
 
@@ -57,11 +57,11 @@ def fork_session(
 ) -> ForkSessionResult:
     """Copy a conversation, complete or up to a message, into a new session."""
     check_fork(session_id, up_to_message_id)
-    transcript = _find_transcript(session_id, directory, where="")
+    transcript = require_transcript(session_id, directory)
     try:
         return ForkSessionResult(fork.fork(transcript, title, up_to_message_id))
     except safe_io.UnreadableFile:
-        raise _not_found(session_id, directory, "") from None
+        raise _not_found(session_id, directory) from None
 
 
 def check_session_id(session_id: str) -> None:
@@ -93,19 +93,21 @@ def check_fork(session_id: str, up_to_message_id: str | None) -> None:
 
 
 def _append_entry(session_id: str, directory: str | None, **fields: str) -> None:
-    transcript = _find_transcript(session_id, directory)
+    transcript = require_transcript(session_id, directory, _ANYWHERE)
     if not append.append_lines(transcript.path, append.encode_line(**fields)):
-        raise _not_found(session_id, directory)
+        raise _not_found(session_id, directory, _ANYWHERE)
 
 
 def _mark_archived(session_id: str, directory: str | None, *, archived: bool) -> None:
-    transcript = _find_transcript(session_id, directory)
+    transcript = require_transcript(session_id, directory, _ANYWHERE)
     sidecar.write_archive_mark(transcript.path, clock.now(), archived=archived)
 
 
-def _find_transcript(
-    session_id: str, directory: str | None, where: str = _ANYWHERE
-) -> TranscriptFile:
+def require_transcript(session_id: str, directory: str | None, where: str = "") -> TranscriptFile:
+    """Return a session's transcript. Raise ValueError or FileNotFoundError.
+
+    `where` ends the message of the error if the caller names no directory.
+    """
     check_session_id(session_id)
     transcript = locate.find_transcript(ClaudeHome.current(), session_id, directory)
     if transcript is None:
@@ -113,7 +115,7 @@ def _find_transcript(
     return transcript
 
 
-def _not_found(session_id: str, directory: str | None, where: str = _ANYWHERE) -> FileNotFoundError:
+def _not_found(session_id: str, directory: str | None, where: str = "") -> FileNotFoundError:
     """Return the error that the SDK raises. `where` is its text without a directory."""
     if directory is not None:
         where = f" in project directory for {directory}"

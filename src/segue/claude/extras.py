@@ -11,10 +11,10 @@ from segue.sources.claude.edit import pin, relocate, trash
 from segue.sources.claude.edit.doctor import Diagnosis
 from segue.sources.claude.edit.trash import TrashedSession
 from segue.sources.claude.format import safe_io
-from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.sdk import locate
 
-from .changes import check_session_id
+from .changes import require_transcript
 
 
 def get_session_tree(session_id: str, directory: str | None = None) -> SessionTree | None:
@@ -39,7 +39,7 @@ def relocate_session(session_id: str, new_directory: str, directory: str | None 
     """
     if not os.path.isdir(new_directory):
         raise NotADirectoryError(f"there is no directory {new_directory}")
-    transcript = _find_transcript(session_id, directory)
+    transcript = require_transcript(session_id, directory)
     relocate.relocate_session(ClaudeHome.current(), transcript, new_directory)
 
 
@@ -49,12 +49,12 @@ def pin_session(session_id: str, directory: str | None = None, *, days: int = 36
     The cleanup goes by the age of the file, so a pin sets its time to the future, and a pinned
     session is first in lists. The next prompt resets that time: pin the session again.
     """
-    return pin.pin_session(ClaudeHome.current(), _find_transcript(session_id, directory), days)
+    return pin.pin_session(ClaudeHome.current(), require_transcript(session_id, directory), days)
 
 
 def unpin_session(session_id: str, directory: str | None = None) -> None:
     """Remove a pin: the session gets the time of its last entry."""
-    pin.unpin_session(_find_transcript(session_id, directory))
+    pin.unpin_session(require_transcript(session_id, directory))
 
 
 def doctor(session_id: str, directory: str | None = None, *, repair: bool = False) -> Diagnosis:
@@ -63,7 +63,7 @@ def doctor(session_id: str, directory: str | None = None, *, repair: bool = Fals
     With `repair`, a repaired transcript replaces the old one, which stays in the same directory
     as `Diagnosis.backup`. Raise SessionIsLive while a process has the session open.
     """
-    transcript = _find_transcript(session_id, directory)
+    transcript = require_transcript(session_id, directory)
     if repair:
         return transcript_doctor.repair_transcript(ClaudeHome.current(), transcript)
     return transcript_doctor.diagnose_transcript(transcript)
@@ -73,14 +73,14 @@ def export_markdown(session_id: str, directory: str | None = None) -> str:
     """Return a session's conversation as a Markdown document."""
     from . import export  # late: rendering loads libraries that other functions do not need
 
-    return export.export_markdown(_find_transcript(session_id, directory))
+    return export.export_markdown(require_transcript(session_id, directory))
 
 
 def export_html(session_id: str, directory: str | None = None) -> str:
     """Return a session's conversation as one HTML page that needs no other file or script."""
     from . import export  # late: rendering loads libraries that other functions do not need
 
-    return export.export_html(_find_transcript(session_id, directory))
+    return export.export_html(require_transcript(session_id, directory))
 
 
 def trash_session(session_id: str, directory: str | None = None) -> TrashedSession:
@@ -88,7 +88,7 @@ def trash_session(session_id: str, directory: str | None = None) -> TrashedSessi
 
     Raise SessionIsLive while a process has the session open: the process would write it again.
     """
-    return trash.move_to_trash(ClaudeHome.current(), _find_transcript(session_id, directory))
+    return trash.move_to_trash(ClaudeHome.current(), require_transcript(session_id, directory))
 
 
 def restore_session(session_id: str) -> None:
@@ -104,11 +104,3 @@ def list_trash() -> list[TrashedSession]:
 def empty_trash(older_than_days: float = 0) -> int:
     """Delete the sessions that were trashed longer ago than that. Return how many."""
     return trash.empty_trash(ClaudeHome.current(), older_than_days)
-
-
-def _find_transcript(session_id: str, directory: str | None) -> TranscriptFile:
-    check_session_id(session_id)
-    transcript = locate.find_transcript(ClaudeHome.current(), session_id, directory)
-    if transcript is None:
-        raise FileNotFoundError(f"Session {session_id} not found")
-    return transcript

@@ -8,10 +8,8 @@ from typing import cast
 
 from segue.sources.claude.exchange import bundle, transcript_line
 from segue.sources.claude.format import jsonl, safe_io, sidecar, subagents
-from segue.sources.claude.format.paths import ClaudeHome
-from segue.sources.claude.sdk.locate import find_transcript
 
-from .changes import check_session_id
+from .changes import require_transcript
 from .protocol import SessionKey, SessionStore, SessionStoreEntry
 
 DEFAULT_BATCH_ENTRIES = 500
@@ -31,10 +29,7 @@ async def import_session_to_store(
     The readable entries of damaged lines are imported. The key is the one under which the SDK
     mirrors the session while it runs. Raise ValueError or FileNotFoundError.
     """
-    check_session_id(session_id)
-    transcript = find_transcript(ClaudeHome.current(), session_id, directory)
-    if transcript is None:
-        raise FileNotFoundError(f"Session {session_id} not found")
+    transcript = require_transcript(session_id, directory)
     key = key_of(transcript.path)
     max_entries = batch_size if batch_size > 0 else DEFAULT_BATCH_ENTRIES
     try:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, cast
 
 from segue.model import clock
 from segue.sources.claude.edit import fork
 from segue.sources.claude.format import append, subagents
 from segue.sources.claude.format.paths import is_uuid, resolve_directory
-from segue.sources.claude.sdk import messages
-from segue.sources.claude.sdk.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
+from segue.sources.claude.sdk import messages, sdk_summary
+from segue.sources.claude.sdk.sdk_types import (
+    ForkSessionResult,
+    SDKSessionInfo,
+    SessionMessage,
+    page_slice,
+)
 
 from .changes import check_fork, check_session_id, check_tag, check_title
 from .protocol import SessionKey, SessionStore, SessionStoreEntry, SessionSummaryEntry, implements
@@ -53,7 +58,7 @@ async def list_sessions_from_store(
         # Sessions that lists leave out must not count, so all are read before the page is cut.
         infos = await _load_infos(session_store, project, cwd, mtimes)
     newest = sorted(mtimes, key=lambda id: (mtimes[id], id), reverse=True)
-    page = _page([id for id in newest if id not in infos or infos[id]], limit, offset)
+    page = [id for id in newest if id not in infos or infos[id]][page_slice(limit, offset)]
     missing = {id: mtimes[id] for id in page if id not in infos}
     infos |= await _load_infos(session_store, project, cwd, missing)
     return [info for id in page if (info := infos[id])]
@@ -173,9 +178,8 @@ async def fork_session_via_store(
         raise FileNotFoundError(f"Session {session_id} not found")
     new_title = append.clean_title(title or "")
     if not new_title:
-        data = fold_session_summary(None, key, loaded)["data"]
-        facts = ("custom_title", "ai_title", "first_prompt", "command_fallback")
-        new_title = fork.fork_title(next(filter(None, map(data.get, facts)), None))
+        summary = fold_session_summary(None, key, loaded)
+        new_title = fork.fork_title(sdk_summary.facts_from_summary(summary["data"]))
     id, forked = fork.fork_entries(_objects(loaded), session_id, new_title, up_to_message_id)
     await session_store.append({**key, "session_id": id}, cast("list[SessionStoreEntry]", forked))
     return ForkSessionResult(id)
@@ -195,11 +199,6 @@ def _agent_id(subpath: str) -> str | None:
 def _objects(entries: Iterable[Any] | None) -> list[dict[str, Any]]:
     """Return the entries that are JSON objects, as all should be."""
     return [entry for entry in entries or () if isinstance(entry, dict)]
-
-
-def _page(ids: Sequence[str], limit: int | None, offset: int) -> Sequence[str]:
-    start = max(0, offset)
-    return ids[start : start + limit] if limit is not None and limit > 0 else ids[start:]
 
 
 async def _append_entry(

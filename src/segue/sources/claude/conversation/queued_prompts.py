@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 
-from segue.sources.claude.format.jsonl import Entry
+from segue.sources.claude.format.jsonl import Entry, message_content
+from segue.sources.claude.format.prompt import INTERRUPTION_PREFIX
 
 from .ancestry import (
     SIDE_CONVERSATION,
@@ -45,11 +46,10 @@ def drop_resent_prompts(table: EntryTable, path: array[int], entry: EntryLookup)
 
 
 def _is_typed(entry: Entry) -> bool:
-    message = entry.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
+    content = message_content(entry)
     if isinstance(content, list) and content and isinstance(content[0], dict):
         content = content[0].get("text")
-    interrupted = isinstance(content, str) and content.startswith("[Request interrupted by user")
+    interrupted = isinstance(content, str) and content.startswith(INTERRUPTION_PREFIX)
     return not interrupted and not entry.get("isCompactSummary")
 
 

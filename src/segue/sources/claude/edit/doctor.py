@@ -94,12 +94,8 @@ def repair_transcript(home: ClaudeHome, transcript: TranscriptFile) -> Diagnosis
         return diagnosis  # there is nothing to repair, or nothing would remain
     repaired = os.path.join(os.path.dirname(transcript.path), f".{transcript.id}.healed")
     with safe_io.open_file(transcript.path) as (descriptor, status):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | safe_io.SAFE_OPEN_FLAGS
-        with os.fdopen(os.open(repaired, flags, status.st_mode & 0o777), "wb") as out:
-            for _, _, _, line in _check_lines(descriptor, status.st_size):
-                out.write(line.data)
-            out.flush()
-            os.fsync(out.fileno())
+        lines = (line.data for *_, line in _check_lines(descriptor, status.st_size))
+        safe_io.write_file(repaired, lines, status.st_mode & 0o777, replace=True)
     # Lists and the cleanup go by this time.
     os.utime(repaired, ns=(status.st_atime_ns, status.st_mtime_ns))
     current = os.lstat(transcript.path)

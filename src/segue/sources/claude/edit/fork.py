@@ -58,7 +58,7 @@ def fork(
 
     The fork is written under a temporary name first, so it appears complete.
     """
-    title = clean_title(title or "") or default_title(transcript)
+    title = clean_title(title or "") or _default_title(transcript)
     id = id or str(uuid.uuid4())
     directory = os.path.dirname(transcript.path)
     temporary = os.path.join(directory, f".{id}.part")
@@ -68,13 +68,8 @@ def fork(
         entries = plan.entries(
             entry_table.EntryReader(descriptor, table), _entries_outside_conversation(descriptor)
         )
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | safe_io.SAFE_OPEN_FLAGS
         try:
-            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as out:
-                for entry in entries:
-                    out.write(codec.encode(entry) + b"\n")
-                out.flush()
-                os.fsync(out.fileno())
+            safe_io.write_file(temporary, (codec.encode(entry) + b"\n" for entry in entries))
             os.rename(temporary, os.path.join(directory, f"{id}.jsonl"))
         except BaseException:
             if os.path.lexists(temporary):
@@ -93,16 +88,16 @@ def fork_entries(
     return id, list(plan.entries(lambda number: entries[table.starts[number]], entries))
 
 
-def default_title(transcript: TranscriptFile) -> str:
-    """Return the title of a fork for which the caller names none."""
+def _default_title(transcript: TranscriptFile) -> str:
     facts = quick_info.read_facts(transcript.path) or SessionFacts()
-    title = facts.custom_title or sidecar.read_title(transcript.path) or facts.ai_title
-    return fork_title(title or facts.prompt)
+    facts.custom_title = facts.custom_title or sidecar.read_title(transcript.path)
+    return fork_title(facts)
 
 
-def fork_title(source_title: str | None) -> str:
-    """Return the title for the fork of a session with this title."""
-    return f"{clean_title(source_title or 'Forked session')} (fork)"
+def fork_title(facts: SessionFacts) -> str:
+    """Return the title of a fork for which the caller names none."""
+    title = facts.custom_title or facts.ai_title or facts.prompt
+    return f"{clean_title(title or 'Forked session')} (fork)"
 
 
 class _ForkPlan:
@@ -120,7 +115,7 @@ class _ForkPlan:
 
     def entries(self, read_entry: EntryLookup, source: Iterable[Entry]) -> Iterator[Entry]:
         """Yield the entries of the fork. `source` has the source's entries outside of the tree."""
-        now = clock.to_rfc3339(clock.now())[:-4] + "Z"
+        now = jsonl.format_timestamp(clock.now())
         ids = _ForkIds(self._table, self._copied)
         for number in self._copied:
             is_last = number == self._copied[-1]

@@ -42,8 +42,7 @@ def unpin_session(transcript: TranscriptFile) -> None:
 
 def cleanup_days(home: ClaudeHome) -> int:
     """Return after how many days Claude Code deletes a transcript, by this home's settings."""
-    data = safe_io.read_small_file(os.path.join(home.root, "settings.json")) or b""
-    settings = next(iter(jsonl.parse_entries(data)), {})
+    settings = jsonl.read_object(os.path.join(home.root, "settings.json"))
     days: Any = settings.get("cleanupPeriodDays")
     is_valid = isinstance(days, int) and 0 <= days < _MAX_CLEANUP_DAYS
     return days if is_valid else DEFAULT_CLEANUP_DAYS

@@ -14,10 +14,8 @@ from typing import Any
 from segue.model import clock, codec
 from segue.sources.claude.format import jsonl, processes, related_files, safe_io
 from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory, TranscriptFile
-from segue.sources.claude.format.sidecar import TRASH_MANIFEST
+from segue.sources.claude.format.sidecar import MAX_MANIFEST_BYTES, TRASH_MANIFEST
 from segue.sources.claude.sdk import locate
-
-_MAX_MANIFEST_BYTES = 1 << 30
 
 
 @dataclass
@@ -53,7 +51,7 @@ def move_to_trash(home: ClaudeHome, transcript: TranscriptFile) -> TrashedSessio
         "history": [line.decode("utf-8", "surrogateescape") for line in history],
         "indexed": related_files.read_index_rows(transcript),
     }
-    _write_file(os.path.join(directory, TRASH_MANIFEST), codec.encode(manifest))
+    safe_io.write_file(os.path.join(directory, TRASH_MANIFEST), [codec.encode(manifest)])
     for number, path in enumerate(moved):
         os.rename(os.path.join(home.root, path), os.path.join(directory, str(number)))
     related_files.remove_prompt_history(home, transcript.id)
@@ -131,9 +129,9 @@ def _read_all(home: ClaudeHome) -> list[tuple[str, dict[str, Any]]]:
     for name in names:
         directory = os.path.join(home.trash, name)
         path = os.path.join(directory, TRASH_MANIFEST)
-        data = safe_io.read_small_file(path, _MAX_MANIFEST_BYTES) or b""
-        manifests = jsonl.parse_entries(data)
-        trashed += [(directory, manifest) for manifest in manifests if _is_valid(manifest)]
+        manifest = jsonl.read_object(path, MAX_MANIFEST_BYTES)
+        if _is_valid(manifest):
+            trashed.append((directory, manifest))
     trashed.sort(key=lambda pair: pair[1]["trashedAt"], reverse=True)
     return trashed
 
@@ -165,10 +163,3 @@ def _trashed_session(home: ClaudeHome, directory: str, manifest: dict[str, Any])
         path=directory,
         original_path=os.path.join(home.root, manifest["transcript"]),
     )
-
-
-def _write_file(path: str, data: bytes) -> None:
-    with open(path, "xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

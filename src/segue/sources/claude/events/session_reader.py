@@ -18,7 +18,7 @@ from segue.sources.index.database import Index
 from segue.sources.index.query import TextPosition
 
 from . import subagent_threads
-from .transcript_reader import TranscriptReader, read_standalone_event
+from .transcript_reader import TranscriptReader
 from .translator import CREATED_SEQ
 
 T = TypeVar("T")
@@ -56,9 +56,6 @@ class SessionReader:
                 subagent_seq = subagent_threads.SubagentSeq.decode(position.seq)
                 return self._read_subagent_event(session.id, subagent_seq)
             with safe_io.open_for_reading(position.path) as (descriptor, _):
-                event = read_standalone_event(descriptor, session.id, position.seq)
-                if event is not None:
-                    return event
                 created = transcript_summary.creation_event(session)
                 return TranscriptReader(descriptor, session.id, created).read_event(position.seq)
         except (NotFound, safe_io.UnreadableFile):

@@ -147,7 +147,7 @@ class TranscriptReader:
 
     def read_event(self, seq: int) -> Event | None:
         """Return the event of a seq."""
-        event = read_standalone_event(self._descriptor, self._session, seq)
+        event = _read_standalone_event(self._descriptor, self._session, seq)
         return event or next(iter(self.page(after=seq - 1, before=seq + 1, limit=1)), None)
 
     def _last_events(
@@ -200,7 +200,7 @@ class TranscriptReader:
             yield line.offset, translator.translate_line(line.offset, data)
 
 
-def read_standalone_event(descriptor: int, session: str, seq: int) -> Event | None:
+def _read_standalone_event(descriptor: int, session: str, seq: int) -> Event | None:
     """Return the event of a seq, if its line is short and does not depend on earlier lines."""
     offset = max(0, seq - CREATED_SEQ - 1)
     low = max(0, offset - _BEFORE_BYTES)

@@ -43,7 +43,7 @@ from segue.model.event import (
 )
 from segue.sources.claude.format import jsonl
 from segue.sources.claude.format.jsonl import Entry
-from segue.sources.claude.format.prompt import replace_lone_surrogates
+from segue.sources.claude.format.prompt import INTERRUPTION_PREFIX, replace_lone_surrogates
 from segue.sources.claude.format.user_markup import find_inserted
 
 from . import blocks
@@ -52,7 +52,6 @@ from .blocks import DIALECT, beyond, extra
 CONTEXT_BYTES = 1 << 16
 CREATED_SEQ = 1
 _MAX_RESPONSES = 4096  # that are remembered
-INTERRUPTED = "[Request interrupted by user"
 # Fields that an event has itself, so that its `extra` need not repeat them.
 _EVENT_FIELDS = frozenset({"type", "message", "timestamp", "sessionId"})
 _PERMISSIVE_MODES = frozenset({"acceptEdits", "bypassPermissions"})  # not taken from a file
@@ -130,8 +129,7 @@ class Translator:
         return bodies or [Foreign(dialect=DIALECT, raw=entry)]
 
     def _user_bodies(self, offset: int, entry: Entry) -> list[AnyBody]:
-        message = entry.get("message")
-        content = message.get("content") if isinstance(message, dict) else None
+        content = jsonl.message_content(entry)
         if entry.get("isCompactSummary"):
             return [self._compacted(offset, blocks.content(content))]
         return list(_user_bodies(content, is_meta=bool(entry.get("isMeta"))))
@@ -218,7 +216,7 @@ def thread(entry: Entry) -> str | None:
 def _user_bodies(content: Any, *, is_meta: bool) -> Iterator[AnyBody]:
     kind: type[UserMessage | SystemMessage] = SystemMessage if is_meta else UserMessage
     if isinstance(content, str):
-        if content.startswith(INTERRUPTED) and not is_meta:
+        if content.startswith(INTERRUPTION_PREFIX) and not is_meta:
             yield Interrupted(extra=extra(text=content))
         else:
             yield kind(content=blocks.content(content))
@@ -227,7 +225,7 @@ def _user_bodies(content: Any, *, is_meta: bool) -> Iterator[AnyBody]:
     for value in content if isinstance(content, list) else []:
         name = value.get("type") if isinstance(value, dict) else None
         text = value.get("text") if isinstance(value, dict) else None
-        if isinstance(text, str) and text.startswith(INTERRUPTED) and not is_meta:
+        if isinstance(text, str) and text.startswith(INTERRUPTION_PREFIX) and not is_meta:
             body: AnyBody = Interrupted(extra=extra(text=text))
         elif isinstance(name, str) and name.endswith("tool_result"):
             body = _tool_result(value)

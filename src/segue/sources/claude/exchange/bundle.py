@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from segue.model import codec
 from segue.sources.claude.events import subagent_threads
 from segue.sources.claude.events.transcript_reader import active_offsets
 from segue.sources.claude.format import safe_io, sidecar, subagents
@@ -192,8 +193,7 @@ def _write_subagent(path: str, lines: Iterable[TranscriptLine]) -> None:
     _write(path, (line.data() + b"\n" for line in lines if not is_subagent_metadata(line)))
     for line in [line for line in lines if is_subagent_metadata(line)][-1:]:
         metadata = {key: value for key, value in line.entries[0].items() if key != "type"}
-        metadata_path = path.removesuffix(".jsonl") + ".meta.json"
-        _write(metadata_path, [TranscriptLine((metadata,)).data()])
+        _write(subagents.metadata_path(path), [codec.encode(metadata)])
 
 
 def _is_plain_name(name: object) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from segue.model import clock, codec, ids
+from segue.model import codec, ids
 from segue.model.content import (
     Block,
     Content,
@@ -44,10 +44,11 @@ from segue.model.event import (
 )
 from segue.sources.claude.conversation.entry_table import KINDS
 from segue.sources.claude.events.blocks import DIALECT
-from segue.sources.claude.format.jsonl import Entry
+from segue.sources.claude.format.jsonl import Entry, format_timestamp, message_content
+from segue.sources.claude.format.prompt import INTERRUPTION_PREFIX
 
 UNANSWERED = "The session ended before this call did."
-INTERRUPTED = "[Request interrupted by user]"
+INTERRUPTED = f"{INTERRUPTION_PREFIX}]"
 _INVALID_NAME_CHARACTER = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_TOOL_NAME_LENGTH = 128
 _SYNTHETIC_MODEL = "<synthetic>"  # the model of messages that no model wrote
@@ -76,11 +77,10 @@ class EntryComposer:
 
     def continue_after(self, entry: Entry) -> None:
         """Make the next entry a child of this existing one."""
-        uuid, message = entry.get("uuid"), entry.get("message")
+        uuid, content = entry.get("uuid"), message_content(entry)
         if entry.get("type") not in KINDS or entry.get("isSidechain") or not isinstance(uuid, str):
             return
         self.last_uuid = uuid
-        content = message.get("content") if isinstance(message, dict) else None
         for block in content if isinstance(content, list) else ():
             match block:
                 case {"type": "tool_use", "id": str(id)}:
@@ -212,7 +212,7 @@ class EntryComposer:
             "type": kind,
             **fields,
             "uuid": uuid,
-            "timestamp": clock.to_rfc3339(event.at)[:-4] + "Z",
+            "timestamp": format_timestamp(event.at),
             "userType": "external",
             "cwd": self._cwd,
             "sessionId": self._native_id,

@@ -46,6 +46,11 @@ def parse_entries(line: bytes) -> list[Entry]:
     return [value] if isinstance(value, dict) else []
 
 
+def read_object(path: str, limit: int = safe_io.BLOCK_BYTES) -> Entry:
+    """Return the JSON object in a small file; empty if there is none or it cannot be read."""
+    return next(iter(parse_entries(safe_io.read_small_file(path, limit) or b"")), {})
+
+
 class FieldDecoder(Generic[T]):
     """Decode only the fields that a struct declares, all optional and of any type.
 
@@ -105,6 +110,17 @@ def parse_timestamp(value: Any) -> int | None:
         return clock.from_rfc3339(value) if isinstance(value, str) else None
     except (ValueError, OverflowError):
         return None
+
+
+def format_timestamp(at: int) -> str:
+    """Return a timestamp as Claude Code writes it, with milliseconds."""
+    return clock.to_rfc3339(at)[:-4] + "Z"
+
+
+def message_content(entry: Entry) -> Any:
+    """Return the content of an entry's message: a string, a list of blocks, or None."""
+    message = entry.get("message")
+    return message.get("content") if isinstance(message, dict) else None
 
 
 def parse_text(value: Any) -> str | None:

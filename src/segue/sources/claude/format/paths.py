@@ -127,7 +127,7 @@ def list_projects(home: ClaudeHome) -> list[ProjectDirectory]:
     projects = (
         ProjectDirectory(entry.path)
         for entry in safe_io.list_directory(home.projects)
-        if _is_dir(entry)
+        if safe_io.is_directory(entry)
     )
     return sorted(projects, key=lambda project: project.path)
 
@@ -174,13 +174,6 @@ def belongs_to_project(project: ProjectDirectory, cwd: str | None) -> bool:
         return project.is_exact or (cwd is not None and resolve_directory(cwd) == project.cwd)
     same_name = hyphenate(cwd) == hyphenate(project.cwd)
     return not (same_name and os.path.isdir(cwd) and resolve_directory(cwd) != project.cwd)
-
-
-def _is_dir(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
 
 
 def _worktrees(directory: str) -> list[str]:

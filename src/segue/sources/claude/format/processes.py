@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from segue.model import clock
 from segue.model.errors import Busy
 
-from . import jsonl, safe_io
+from . import jsonl
 from .jsonl import Entry
 from .paths import ClaudeHome
 
@@ -47,16 +47,10 @@ def _open_entries(home: ClaudeHome) -> Iterator[tuple[str, int, Entry]]:
     except OSError:
         return
     for name in names:
-        for entry in jsonl.parse_entries(
-            safe_io.read_small_file(os.path.join(process_files_directory(home), name)) or b""
-        ):
-            id, process_id = entry.get("sessionId"), entry.get("pid")
-            if (
-                isinstance(id, str)
-                and isinstance(process_id, int)
-                and _is_running(process_id, entry)
-            ):
-                yield id.lower(), process_id, entry
+        entry = jsonl.read_object(os.path.join(process_files_directory(home), name))
+        id, process_id = entry.get("sessionId"), entry.get("pid")
+        if isinstance(id, str) and isinstance(process_id, int) and _is_running(process_id, entry):
+            yield id.lower(), process_id, entry
 
 
 def _status_time(entry: Entry) -> int:

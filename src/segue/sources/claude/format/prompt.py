@@ -6,8 +6,9 @@ import re
 from typing import Any, NamedTuple
 
 MAX_PROMPT_UNITS = 200  # UTF-16 units, as other readers of these files count
+INTERRUPTION_PREFIX = "[Request interrupted by user"  # of the message that Claude Code inserts
 # Text that a program, not a person, put into a user message.
-_PROGRAM_TEXT = re.compile(r"\s*<[a-z][\w-]*[\s>]|\[Request interrupted by user[^\]]*\]", re.A)
+_PROGRAM_TEXT = re.compile(rf"\s*<[a-z][\w-]*[\s>]|{re.escape(INTERRUPTION_PREFIX)}[^\]]*\]", re.A)
 _COMMAND = re.compile(r"<command-name>(.*?)</command-name>", re.S)
 _SHELL_INPUT = re.compile(r"<bash-input>(.*?)</bash-input>", re.S)
 

@@ -117,11 +117,7 @@ def _rewrite_lines(path: str, change: Callable[[list[bytes]], list[bytes]]) -> N
 
 def _write_temporary(path: str, data: bytes, mode: int) -> str:
     temporary = f"{path}.segue"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | safe_io.SAFE_OPEN_FLAGS
-    with os.fdopen(os.open(temporary, flags, mode & 0o777), "wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
+    safe_io.write_file(temporary, [data], mode & 0o777, replace=True)
     return temporary
 
 
@@ -152,8 +148,7 @@ def _is_row_of(row: Any, id: str) -> bool:
 
 
 def _read_index(path: str) -> tuple[dict[str, Any], list[Any]]:
-    data = safe_io.read_small_file(path, _MAX_INDEX_BYTES) or b""
-    index = next(iter(jsonl.parse_entries(data)), {})
+    index = jsonl.read_object(path, _MAX_INDEX_BYTES)
     rows = index.get("entries")
     return index, rows if isinstance(rows, list) else []
 

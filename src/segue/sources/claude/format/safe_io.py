@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 # Do not follow a link out of the directory; do not block on a pipe without a writer.
@@ -88,6 +88,23 @@ def is_regular_file(entry: os.DirEntry[str]) -> bool:
         return False
 
 
+def is_directory(entry: os.DirEntry[str], *, follow_symlinks: bool = True) -> bool:
+    """Return whether this is a directory, or a link to one unless links are not followed."""
+    try:
+        return entry.is_dir(follow_symlinks=follow_symlinks)
+    except OSError:
+        return False
+
+
+def nonempty_file_status(path: str) -> os.stat_result | None:
+    """Return the status of a regular file that is not empty, or None."""
+    try:
+        status = os.lstat(path)
+    except (OSError, ValueError):
+        return None
+    return status if stat.S_ISREG(status.st_mode) and status.st_size else None
+
+
 @contextmanager
 def open_directory(path: str) -> Iterator[tuple[int, list[str]]]:
     """Open a directory and list the names in it; no names if it cannot be read."""
@@ -111,6 +128,17 @@ def read_small_file(path: str, limit: int = BLOCK_BYTES) -> bytes | None:
             return os.read(descriptor, limit) if status.st_size <= limit else None
     except UnreadableFile:
         return None
+
+
+def write_file(
+    path: str, chunks: Iterable[bytes], mode: int = 0o600, *, replace: bool = False
+) -> None:
+    """Write a file and flush it to the disk. Raise FileExistsError unless `replace` is set."""
+    flags = os.O_WRONLY | os.O_CREAT | SAFE_OPEN_FLAGS | (os.O_TRUNC if replace else os.O_EXCL)
+    with os.fdopen(os.open(path, flags, mode), "wb") as file:
+        file.writelines(chunks)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_at(descriptor: int, start: int, size: int) -> bytes:

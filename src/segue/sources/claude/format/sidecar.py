@@ -7,14 +7,13 @@ session, so the time of the mark is compared with the conversation.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from typing import Any, NamedTuple
 
 import msgspec
 
-from segue.model import clock
+from segue.model import codec
 
 from . import jsonl, safe_io
 from .prompt import parse_prompt
@@ -22,7 +21,7 @@ from .prompt import parse_prompt
 TITLE_FILE = "custom-title.json"
 ARCHIVE_FILE = "archived.json"
 TRASH_MANIFEST = "manifest.json"  # lists what was moved to a directory of the trash, and from where
-_MAX_MANIFEST_BYTES = 1 << 30
+MAX_MANIFEST_BYTES = 1 << 30
 
 
 def sidecar_directory(transcript: str) -> str:
@@ -44,7 +43,7 @@ def _path_in_trash(transcript: str, name: str | None) -> str | None:
     Without a name, return where its sidecar directory is. None if it was not moved to the trash.
     """
     directory = os.path.dirname(transcript)
-    manifest = _read_object(os.path.join(directory, TRASH_MANIFEST), _MAX_MANIFEST_BYTES)
+    manifest = jsonl.read_object(os.path.join(directory, TRASH_MANIFEST), MAX_MANIFEST_BYTES)
     original, moved = manifest.get("transcript"), manifest.get("moved")
     if not isinstance(original, str) or not isinstance(moved, list):
         return None
@@ -57,7 +56,7 @@ def _path_in_trash(transcript: str, name: str | None) -> str | None:
 def read_title(transcript: str) -> str | None:
     """Return the title in the copy, or None."""
     path = os.path.join(sidecar_directory(transcript), TITLE_FILE)
-    return jsonl.parse_text(_read_object(path).get("customTitle"))
+    return jsonl.parse_text(jsonl.read_object(path).get("customTitle"))
 
 
 class ArchiveMark(NamedTuple):
@@ -69,7 +68,7 @@ class ArchiveMark(NamedTuple):
 
 def read_archive_mark(transcript: str) -> ArchiveMark | None:
     """Return the last mark, or None if the session was never archived."""
-    mark = _read_object(os.path.join(sidecar_directory(transcript), ARCHIVE_FILE))
+    mark = jsonl.read_object(os.path.join(sidecar_directory(transcript), ARCHIVE_FILE))
     archived, at = mark.get("archived"), jsonl.parse_timestamp(mark.get("at"))
     return ArchiveMark(archived, at) if isinstance(archived, bool) and at is not None else None
 
@@ -84,12 +83,11 @@ def write_archive_mark(transcript: str, now: int, *, archived: bool) -> None:
     """Write the mark atomically."""
     directory = sidecar_directory(transcript)
     os.makedirs(directory, 0o700, exist_ok=True)
-    at = clock.to_rfc3339(now)[:-4] + "Z"  # milliseconds, as Claude Code writes them
-    body = json.dumps({"archived": archived, "at": at, "by": "sdk"}, separators=(",", ":"))
+    mark = {"archived": archived, "at": jsonl.format_timestamp(now), "by": "sdk"}
     descriptor, temporary = tempfile.mkstemp(prefix=".archived-", dir=directory)  # mode 0600
     try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(body)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(codec.encode(mark))
         os.replace(temporary, os.path.join(directory, ARCHIVE_FILE))
     except BaseException:
         os.unlink(temporary)
@@ -144,8 +142,3 @@ def _is_human_prompt(fields: _PromptFields) -> bool:
         return bool(prompt.text or prompt.pasted)
     attachment = jsonl.decode_raw(fields.attachment) if fields.type == "attachment" else None
     return isinstance(attachment, dict) and attachment.get("type") == "queued_command"
-
-
-def _read_object(path: str, limit: int = safe_io.BLOCK_BYTES) -> dict[str, Any]:
-    entries = jsonl.parse_entries(safe_io.read_small_file(path, limit) or b"")
-    return entries[0] if entries else {}

@@ -31,15 +31,8 @@ def _list_transcripts(directory: str, depth: int) -> Iterator[tuple[str, str]]:
         if match and safe_io.is_regular_file(entry):
             yield match[1], entry.path
     for entry in entries:
-        if depth and _is_directory(entry):
+        if depth and safe_io.is_directory(entry, follow_symlinks=False):
             yield from _list_transcripts(entry.path, depth - 1)
-
-
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir(follow_symlinks=False)
-    except OSError:
-        return False
 
 
 def list_agent_ids(session: str) -> list[str]:
@@ -49,9 +42,12 @@ def list_agent_ids(session: str) -> list[str]:
 
 def read_metadata(path: str) -> Entry:
     """Return the metadata next to a subagent's transcript; empty if it cannot be read."""
-    metadata_path = path.removesuffix(".jsonl") + ".meta.json"
-    entries = jsonl.parse_entries(safe_io.read_small_file(metadata_path) or b"")
-    return entries[0] if entries else {}
+    return jsonl.read_object(metadata_path(path))
+
+
+def metadata_path(path: str) -> str:
+    """Return the path of the metadata of a subagent's transcript."""
+    return path.removesuffix(".jsonl") + ".meta.json"
 
 
 def agent_id_from_path(path: str) -> str:

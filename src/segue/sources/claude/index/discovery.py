@@ -156,11 +156,8 @@ def _sidecar_mtime_ns(id: str, descriptor: int) -> int:
 
 def file_key(path: str) -> FileKey | None:
     """Return the key of a transcript; None if there is no regular file with content."""
-    try:
-        status = os.lstat(path)
-    except (OSError, ValueError):
-        return None
-    if not stat.S_ISREG(status.st_mode) or not status.st_size:
+    status = safe_io.nonempty_file_status(path)
+    if status is None:
         return None
     sidecar_mtime_ns = 0
     if path.endswith(".jsonl"):

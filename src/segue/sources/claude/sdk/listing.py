@@ -23,7 +23,7 @@ from segue.sources.claude.format.paths import (
 
 from . import quick_info
 from .sdk_summary import info_from_facts
-from .sdk_types import SDKSessionInfo
+from .sdk_types import SDKSessionInfo, page_slice
 
 
 class TranscriptCandidate(NamedTuple):
@@ -49,12 +49,11 @@ def list_sessions(
     projects = list_projects(home)
     if directory is not None:
         projects = projects_for_directory(home, directory, include_worktrees=include_worktrees)
-    start = max(0, offset)
+    page = page_slice(limit, offset)
     with gc_paused():
-        if limit is None or limit <= 0:
-            return _list_all(projects, include_programmatic=include_programmatic)[start:]
-        end = start + limit
-        return _list_first(projects, end, include_programmatic=include_programmatic)[start:]
+        if page.stop is None:
+            return _list_all(projects, include_programmatic=include_programmatic)[page]
+        return _list_first(projects, page.stop, include_programmatic=include_programmatic)[page]
 
 
 def _list_first(

@@ -8,8 +8,8 @@ that can be listed.
 from __future__ import annotations
 
 import os
-import stat
 
+from segue.sources.claude.format import safe_io
 from segue.sources.claude.format.paths import (
     ClaudeHome,
     TranscriptFile,
@@ -30,11 +30,7 @@ def find_copies(home: ClaudeHome, id: str, directory: str | None = None) -> list
     copies: list[tuple[int, TranscriptFile]] = []
     for project in projects:
         path = os.path.join(project.path, f"{id}.jsonl")
-        try:
-            status = os.lstat(path)
-        except (OSError, ValueError):
-            continue
-        if stat.S_ISREG(status.st_mode) and status.st_size:
+        if status := safe_io.nonempty_file_status(path):
             copies.append((status.st_mtime_ns, TranscriptFile(id, path, project)))
     copies.sort(key=lambda copy: copy[0], reverse=True)
     return [transcript for _, transcript in copies]

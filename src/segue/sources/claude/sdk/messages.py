@@ -15,7 +15,7 @@ from segue.sources.claude.conversation.entry_table import (
 from segue.sources.claude.format import safe_io, subagents
 from segue.sources.claude.format.jsonl import Entry, parse_text
 
-from .sdk_types import SessionMessage
+from .sdk_types import SessionMessage, page_slice
 
 
 def read_messages(
@@ -26,7 +26,7 @@ def read_messages(
         table = entry_table.table_from_file(descriptor)
         read_entry = entry_table.EntryReader(descriptor, table)
         numbers = _visible_numbers(table, read_entry, include_system=include_system)
-        return load_messages(table, slice_page(numbers, limit, offset), read_entry)
+        return load_messages(table, numbers[page_slice(limit, offset)], read_entry)
 
 
 def read_agent_messages(
@@ -40,7 +40,7 @@ def read_agent_messages(
     with safe_io.open_for_reading(path) as (descriptor, _):
         table = entry_table.table_from_file(descriptor)
         read_entry = entry_table.EntryReader(descriptor, table)
-        numbers = slice_page(_agent_numbers(table, read_entry), limit, offset)
+        numbers = _agent_numbers(table, read_entry)[page_slice(limit, offset)]
         messages = load_messages(table, numbers, read_entry)
     tool_use_id, parent_agent_id = subagents.parse_started_by(subagents.read_metadata(path))
     for message in messages:
@@ -66,7 +66,7 @@ def messages_from_entries(
         numbers = _agent_numbers(table, read_entry)
     else:
         numbers = _visible_numbers(table, read_entry, include_system=include_system)
-    return load_messages(table, slice_page(numbers, limit, offset), read_entry)
+    return load_messages(table, numbers[page_slice(limit, offset)], read_entry)
 
 
 def _visible_numbers(
@@ -90,12 +90,6 @@ def load_messages(
     """Return the messages of some entries, without those that can no longer be read."""
     entries = ((number, read_entry(number)) for number in numbers)
     return [message_from_entry(entry, table.kinds[number]) for number, entry in entries if entry]
-
-
-def slice_page(items: array[int], limit: int | None, offset: int) -> array[int]:
-    """Return a slice as the SDK defines it: a limit below 1 is no limit, a negative offset is 0."""
-    start = max(0, offset)
-    return items[start : start + limit] if limit is not None and limit > 0 else items[start:]
 
 
 def message_from_entry(entry: Entry, kind: int) -> SessionMessage:

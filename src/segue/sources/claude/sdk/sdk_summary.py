@@ -29,7 +29,7 @@ _SUMMARY_FACTS = (
 
 def fold_entries(summary: dict[str, Any], entries: Iterable[Entry]) -> None:
     """Add the facts of more entries to a summary."""
-    facts = _facts_from_summary(summary)
+    facts = facts_from_summary(summary)
     for entry in entries:
         facts.learn_entry(entry)
         for field, fact in _LATEST_FIELDS:
@@ -37,7 +37,8 @@ def fold_entries(summary: dict[str, Any], entries: Iterable[Entry]) -> None:
     _update_summary(summary, facts)
 
 
-def _facts_from_summary(summary: dict[str, Any]) -> SessionFacts:
+def facts_from_summary(summary: dict[str, Any]) -> SessionFacts:
+    """Return the facts that a summary holds."""
     facts = SessionFacts(tag=summary.get("tag"))
     for name in _SUMMARY_FACTS:
         setattr(facts, name, summary.get(name))
@@ -65,7 +66,7 @@ def info_from_summary(
     id: str, last_modified: int, summary: dict[str, Any], directory: str | None
 ) -> SDKSessionInfo | None:
     """Return a summary as session info; None for a session that lists leave out."""
-    return info_from_facts(_facts_from_summary(summary), id, last_modified, directory=directory)
+    return info_from_facts(facts_from_summary(summary), id, last_modified, directory=directory)
 
 
 def info_from_facts(

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 
+def page_slice(limit: int | None, offset: int) -> slice:
+    """Return a page as the SDK defines it: a limit below 1 is no limit, a negative offset is 0."""
+    start = max(0, offset)
+    return slice(start, None if limit is None or limit < 1 else start + limit)
+
+
 @dataclass
 class SDKSessionInfo:
     """One session in a list. Times are milliseconds since the epoch."""
