@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from segue import fts5
 from segue.model import ids, search_text
 from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
@@ -198,9 +199,7 @@ async def test_a_page_costs_a_part_of_the_texts_however_common_the_word_is(
         page = await hub.sessions.search(LOCAL, Query(text="needle", limit=5))
         assert len(page.matches) == min(5, 400 // every + (400 % every > 0))
         assert len(texts_read) <= most
-        whole = [
-            sql for sql in statements if sql.startswith(terms._HITS_SQL[:40]) and "LIMIT" not in sql
-        ]
+        whole = [sql for sql in statements if sql.startswith(fts5.HITS[:40]) and "LIMIT" not in sql]
         assert len(whole) <= 1  # and the snippets know what the list found
         assert bool(whole) == (every > 1)
         before = len(texts_read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -130,6 +131,15 @@ class Thread(NamedTuple):
 
 
 decode_session: codec.Decoder[Session] = codec.Decoder(Session)
+_decode_session_list = msgspec.json.Decoder(list[Session]).decode
+
+
+def decode_sessions(rows: Sequence[bytes]) -> list[Session]:
+    """Return the sessions of rows, decoded together because that is faster."""
+    try:
+        return _decode_session_list(b"[" + b",".join(rows) + b"]")
+    except msgspec.DecodeError:  # a row has text that is not valid UTF-8
+        return [decode_session(row) for row in rows]
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

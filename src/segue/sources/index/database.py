@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from segue.model import clock, codec, errors
+from segue.model import clock, errors
 from segue.model.cursor import ChangePoint
-from segue.model.session import Session, SessionState
+from segue.model.session import Session, SessionState, decode_session
 from segue.sqlite_wal import enable_wal
 
 FORMAT = 11  # of the file; a file of another format is replaced
@@ -243,7 +243,7 @@ class Index:
         columns = "path, inode, size, mtime_ns, sidecar_mtime_ns, row"
         sql = f"SELECT {columns} FROM files WHERE id = ? AND shown"
         row = self.execute(sql, (id,)).fetchone()
-        return row and (os.fsdecode(row[0]), FileKey._make(row[1:5]), decode(row[5]))
+        return row and (os.fsdecode(row[0]), FileKey._make(row[1:5]), decode_session(row[5]))
 
     def parser_state(self, path: str) -> bytes | None:
         """Return what parsing needs to continue at the end of a file."""
@@ -376,6 +376,3 @@ def _directory_bounds(directory: bytes) -> tuple[bytes, bytes]:
     """Return the bounds of the paths in a directory."""
     prefix = directory + os.sep.encode()
     return prefix, prefix[:-1] + bytes([prefix[-1] + 1])
-
-
-decode: codec.Decoder[Session] = codec.Decoder(Session)

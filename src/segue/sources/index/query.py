@@ -10,17 +10,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from segue import fts5
 from segue.gc_pause import gc_paused
 from segue.model import codec, search_text
 from segue.model.cursor import ChangePoint
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
-from segue.model.session import Session, SessionState
+from segue.model.session import Session, SessionState, decode_sessions
 
-from .database import STATES, Index, decode
-from .terms import TermSearch, fts_expression, term_search
-
-_decode_all = msgspec.json.Decoder(list[Session]).decode
+from .database import STATES, Index
+from .terms import TermSearch, term_search
 
 
 class SourceInfo(NamedTuple):
@@ -188,7 +187,7 @@ def occurrences(
         JOIN texts t ON t.key = s.rowid
         WHERE f.id = ? AND f.shown AND t.seq > 0 AND t.seq < ? ORDER BY t.seq DESC LIMIT ?
     """
-    all_terms = " AND ".join(map(fts_expression, terms))
+    all_terms = " AND ".join(map(fts5.expression, terms))
     last = (1 << 62) if before is None else before
     return [seq for (seq,) in index.execute(sql, (all_terms, id, last, limit))]
 
@@ -247,8 +246,5 @@ def _conditions(
 
 
 def _sessions(source: SourceInfo, rows: Sequence[bytes]) -> list[Session]:
-    try:
-        sessions = _decode_all(b"[" + b",".join(rows) + b"]")
-    except msgspec.DecodeError:  # lone surrogates need the slow decoder
-        sessions = [decode(row) for row in rows]
+    sessions = decode_sessions(rows)
     return [source.with_status(session) for session in sessions] if source.running else sessions

@@ -11,14 +11,15 @@ from itertools import islice
 from math import log
 from typing import NamedTuple
 
+from segue import fts5
 from segue.model import search_text
 from segue.model.query import Query
 from segue.model.search_text import Term
-from segue.model.session import Session
+from segue.model.session import Session, decode_session
 
-from .database import Index, decode
+from .database import Index
 from .query import ListWalk, SourceInfo, TextPosition, first_matches, text_position
-from .terms import TermSearch, decode_texts, fts_expression, term_search
+from .terms import TermSearch, decode_texts, term_search
 
 MAX_RANKED_SESSIONS = 100  # newest sessions that are compared if the terms are common
 MAX_TEXTS_READ = 2500  # of those sessions
@@ -51,28 +52,25 @@ def rank_sessions(index: Index, source: SourceInfo, query: Query) -> list[Ranked
         search = term_search(index, terms)
         newest = first_matches(search, walk, MAX_RANKED_SESSIONS)
         if search.is_complete:
-            hits, candidates = _rank_by_index(index, terms), search.candidates
+            hits = _rank_by_index(index, terms, search.candidates or set())
         else:
-            hits, candidates = _rank_by_texts(search, newest, terms), None
+            hits = _rank_by_texts(search, newest, terms)
         seen: set[int] = set()
         matches: list[RankedMatch] = []
         while len(matches) < query.limit and (batch := list(islice(hits, HITS_PER_BATCH))):
-            best: dict[int, tuple[int, float]] = {}
-            for key, score in batch:
-                if key >> 24 not in seen and (candidates is None or key >> 24 in candidates):
-                    seen.add(key >> 24)
-                    best[key >> 24] = (key, score)
+            best = fts5.best_by_session(batch, seen)
             rows = dict(walk("pk, row", set(best)))
             for pk, (key, score) in best.items():
                 if pk in rows and len(matches) < query.limit:
-                    session = source.with_status(decode(rows[pk]))
+                    session = source.with_status(decode_session(rows[pk]))
                     matches.append(RankedMatch(session, text_position(index, key), score))
     return matches
 
 
-def _rank_by_index(index: Index, terms: list[Term]) -> Iterator[tuple[int, float]]:
-    sql = "SELECT rowid, -rank FROM search WHERE search MATCH ? ORDER BY rank"
-    return index.execute(sql, (" OR ".join(map(fts_expression, terms)),))
+def _rank_by_index(index: Index, terms: list[Term], files: set[int]) -> Iterator[tuple[int, float]]:
+    """Return the hits in some files with their scores, best first."""
+    hits = index.execute(fts5.RANKED_HITS, (fts5.any_term(terms),))
+    return ((key, score) for key, score in hits if key >> 24 in files)
 
 
 def _rank_by_texts(

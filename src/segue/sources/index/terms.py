@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
+from segue import fts5
 from segue.model import search_text
 from segue.model.search_text import Term
 
@@ -23,13 +24,6 @@ MAX_TEXTS_READ = 2000  # at the end of a session, before a term is looked up
 FIRST_CHUNK_TEXTS = 4  # that are read at first; then more at a time
 HITS_PER_TEXT = 3  # that are looked up in the time that one text takes to read
 MAX_SPARSE_FILES = 500  # that are looked up one by one instead of walking along the list
-
-_HITS_SQL = "SELECT rowid FROM search WHERE search MATCH ?"
-
-
-def fts_expression(term: Term) -> str:
-    """Return a term in FTS5's syntax. Tokens hold no quotes, so nothing needs escaping."""
-    return f'"{" ".join(term.tokens)}"' + (" *" if term.prefix else "")
 
 
 def term_search(index: Index, terms: Sequence[Term]) -> TermSearch:
@@ -65,8 +59,8 @@ class TermSearch:
                 self._look_up(term)
 
     def _look_up(self, term: Term) -> None:
-        hits = self._execute(_HITS_SQL, (fts_expression(term),)).fetchall()
-        newest = {key >> 24: key for (key,) in hits}  # hits are in order, so the last one stays
+        hits = self._execute(fts5.HITS, (fts5.expression(term),)).fetchall()
+        newest = fts5.newest_by_session(hits)
         self._newest_texts.append(newest)
         files = newest.keys()
         self.candidates = set(files) if self.candidates is None else self.candidates & files
@@ -76,8 +70,8 @@ class TermSearch:
         if term.prefix and len(term.tokens[-1]) < MIN_SELECTIVE_PREFIX:
             return False
         # A prefix query is slow to begin: FTS5 merges all hits first. So count the whole word.
-        word = fts_expression(term._replace(prefix=False))
-        sql = f"{_HITS_SQL} LIMIT 1 OFFSET ?"
+        word = fts5.expression(term._replace(prefix=False))
+        sql = f"{fts5.HITS} LIMIT 1 OFFSET ?"
         return self._execute(sql, (word, MAX_EAGER_HITS)).fetchone() is None
 
     @property

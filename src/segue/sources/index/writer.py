@@ -10,13 +10,11 @@ from typing import Any
 
 import msgspec
 
-from segue.model import codec, search_text
-from segue.model.session import Session
+from segue import fts5
+from segue.model import codec
+from segue.model.session import Session, decode_session
 
-from .database import MAX_TEXTS, STATES, FileKey, Index, IndexedFile, IndexedText, decode
-
-_LETTERS = bytes(ord("a") if chr(code).isalnum() else 0 for code in range(256))
-_LONG_WORD = b"a" * (search_text.MAX_TOKEN_CHARS + 1)
+from .database import MAX_TEXTS, STATES, FileKey, Index, IndexedFile, IndexedText
 
 TEXTS_PER_BATCH = 256
 MAX_REMOVED_CHANGES = 10_000  # for which removed sessions are remembered
@@ -144,7 +142,7 @@ class IndexWriter:
         rows = [(first_key + number, text.seq, text.data) for number, text in enumerate(batch)]
         self._executemany("INSERT INTO texts VALUES (?, ?, ?)", rows)
         tokens = [(first_key + number, text.tokens) for number, text in enumerate(batch)]
-        self._executemany("INSERT INTO search (rowid, tokens) VALUES (?, ?)", tokens)
+        self._executemany(fts5.INSERT, tokens)
         return first_key + len(batch)
 
     def remove(self, path: str) -> None:
@@ -160,11 +158,10 @@ class IndexWriter:
         sql = "SELECT key, text FROM texts WHERE key BETWEEN ? AND ?"
         bounds = (pk << 24, pk << 24 | count)
         rows = [
-            (key, index_tokens(bytes(data).decode("utf-8", "surrogatepass")))
+            (key, fts5.index_tokens(bytes(data).decode("utf-8", "surrogatepass")))
             for key, data in self._execute(sql, bounds)
         ]
-        sql = "INSERT INTO search (search, rowid, tokens) VALUES ('delete', ?, ?)"
-        self._executemany(sql, rows)
+        self._executemany(fts5.DELETE, rows)
         self._execute("DELETE FROM texts WHERE key BETWEEN ? AND ?", bounds)
 
     def set_overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
@@ -220,7 +217,7 @@ class IndexWriter:
             return
         patch = self._execute("SELECT patch FROM overlay WHERE id = ?", (id,)).fetchone()
         listed = [
-            (pk, decode(base))
+            (pk, decode_session(base))
             for pk, path, base in rows
             if base is not None and not self._is_continued(path)
         ]
@@ -273,15 +270,6 @@ def _columns(file: IndexedFile) -> tuple[Any, ...]:
     row = None if file.session is None else codec.encode(file.session)
     next_path = None if file.next is None else os.fsencode(file.next)
     return (*file.key, next_path, file.state, row)
-
-
-def index_tokens(text: str) -> str:
-    """Return a text in which FTS5 finds the tokens that Python finds."""
-    # FTS5 splits ASCII as Python does, but does not cut long words.
-    is_ascii = text.isascii() and "\0" not in text
-    if is_ascii and _LONG_WORD not in text.encode().translate(_LETTERS):
-        return text
-    return " ".join(search_text.tokens(text))
 
 
 def _apply_patch(session: Session, patch: Mapping[str, Any]) -> Session:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from segue import fts5
 from segue.model import search_text
 from segue.model.event import AnyBody
 
@@ -16,19 +17,11 @@ Execute = Callable[..., Any]
 
 def add(execute: Execute, key: int, body: AnyBody) -> None:
     """Index an event under its key."""
-    if words := _index_words(body):
-        execute("INSERT INTO search (rowid, tokens) VALUES (?, ?)", (key, words))
+    if tokens := fts5.index_tokens(search_text.searchable_text(body)):
+        execute(fts5.INSERT, (key, tokens))
 
 
 def remove(execute: Execute, key: int, body: AnyBody) -> None:
     """Remove an event from the index."""
-    if words := _index_words(body):
-        sql = "INSERT INTO search (search, rowid, tokens) VALUES ('delete', ?, ?)"
-        execute(sql, (key, words))
-
-
-def _index_words(body: AnyBody) -> str:
-    text = search_text.searchable_text(body)
-    if text.isascii() and max(map(len, text.split()), default=0) <= search_text.MAX_TOKEN_CHARS:
-        return text  # FTS5 splits ASCII into the same words as Python, but faster
-    return " ".join(search_text.tokens(text))
+    if tokens := fts5.index_tokens(search_text.searchable_text(body)):
+        execute(fts5.DELETE, (key, tokens))

@@ -17,6 +17,8 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import closing
 
+from segue import fts5
+from segue.fts5 import expression
 from segue.model import event, search_text
 from segue.model.search_text import Term
 from segue.store.base import MAX_SEQ
@@ -29,13 +31,7 @@ RARE_SHARE = 0.1  # of the tried sessions: if fewer have a long prefix, it is lo
 MIN_SAMPLE_SESSIONS = 10  # tried before RARE_SHARE counts
 RECENT_EVENTS = 250  # at a session's end, in which its newest hit is looked for first
 
-_RANGE = "SELECT rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ?"
-_EVERYWHERE = "SELECT rowid FROM search WHERE search MATCH ?"
-
-
-def expression(term: Term) -> str:
-    """Return a term as an FTS5 query. Tokens contain no quotes, so nothing needs escaping."""
-    return f'"{" ".join(term.tokens)}"' + (" *" if term.prefix else "")
+_RANGE = f"{fts5.HITS} AND rowid BETWEEN ? AND ?"
 
 
 def _words_with_prefix(connection: sqlite3.Connection, prefix: str) -> list[str]:
@@ -93,8 +89,8 @@ class TermOccurrences:
     def everywhere(self) -> Set[int]:
         """Return all sessions in which the term occurs."""
         if self._complete is None:
-            rows = self._connection.execute(_EVERYWHERE, (self._exact,))
-            self._complete = {key >> 24: key for (key,) in rows}
+            hits = self._connection.execute(fts5.HITS, (self._exact,))
+            self._complete = fts5.newest_by_session(hits)
         return self._complete.keys()
 
     def known(self) -> int:
@@ -108,12 +104,12 @@ class TermOccurrences:
                 return None
             self.everywhere()
         if self._complete is None and self._more_than < most:
-            sql = f"{_EVERYWHERE} LIMIT ?"
+            sql = f"{fts5.HITS} LIMIT ?"
             hits = self._connection.execute(sql, (self._exact, most + 1)).fetchall()
             if len(hits) > most:
                 self._more_than = most
             else:
-                self._complete = {key >> 24: key for (key,) in hits}
+                self._complete = fts5.newest_by_session(hits)
         return None if self._complete is None or self.known() > most else self._complete.keys()
 
     def hits(self, session: int, last: int) -> set[int]:

@@ -17,13 +17,13 @@ from segue.model.principal import ApiKey
 from segue.model.query import Position, Query, SearchHit
 from segue.model.record import Record
 from segue.model.search_text import Term
-from segue.model.session import Checkpoint, Session, SessionState, decode_session
+from segue.model.session import Checkpoint, Session, SessionState, decode_session, decode_sessions
 from segue.store import query_sql
 from segue.store.base import MAX_SEQ, InboxItem, Lease
 from segue.store.query_sql import Condition, PageSpec
 
 from .connection import connect, translated
-from .text_search import TextSearch, as_event, build, decode_sessions
+from .text_search import TextSearch, as_event, build
 
 _last = itemgetter(-1)
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)

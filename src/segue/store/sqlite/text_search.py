@@ -7,18 +7,17 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
-
+from segue import fts5
 from segue.model import codec, event
 from segue.model.event import Event
 from segue.model.query import Position, Query, SearchHit
 from segue.model.search_text import Term
-from segue.model.session import Session, decode_session
+from segue.model.session import Session, decode_session, decode_sessions
 from segue.store import query_sql
 from segue.store.base import MAX_SEQ
 from segue.store.query_sql import Condition, IndexRange, PageSpec
 
-from .fts_query import TermOccurrences, expression
+from .fts_query import TermOccurrences
 
 VERY_RARE_EVENTS = 500  # a term with no more hits is looked up completely at once
 RARE_EVENTS = 2_000  # ... and with no more than these, if the newest sessions do not fill a page
@@ -29,7 +28,6 @@ _AMONG = "IN (SELECT value FROM json_each(?))"
 _EVENTS = "SELECT key, id, at, version, body FROM events"
 
 build = query_sql.Builder(numbered=False, indexed_by=True)
-_decode_session_list = msgspec.json.Decoder(list[Session]).decode
 
 
 class TextSearch:
@@ -62,17 +60,12 @@ class TextSearch:
         """Return the sessions that match best, with the event that matches best in each."""
         checks = query_sql.row_checks(query)
         occurrences = [TermOccurrences(self._connection, term) for term in terms]
-        sql = "SELECT rowid, rank FROM search WHERE search MATCH ? ORDER BY rank"
-        ranking = self._execute(sql, (" OR ".join(map(expression, terms)),))
+        ranking = self._execute(fts5.RANKED_HITS, (fts5.any_term(terms),))
         seen: set[int] = set()
         hits: list[SearchHit] = []
         # Batch by batch until the page is full: the best may all be another workspace's.
         while batch := ranking.fetchmany(RANK_BATCH_EVENTS):
-            best: dict[int, tuple[int, float]] = {}
-            for key, rank in batch:
-                if key >> 24 not in seen:
-                    seen.add(key >> 24)
-                    best[key >> 24] = (key, -rank)
+            best = fts5.best_by_session(batch, seen)
             candidates = Condition(f"s.pk {_AMONG}", [str(list(best))])
             spec = PageSpec(workspace, query, select="s.row, s.pk", candidates=candidates)
             rows = {pk: row for _, _, row, pk in self._execute(*build.page(checks, spec))}
@@ -252,11 +245,3 @@ def as_event(row: tuple[Any, ...]) -> Event:
     """Return the event of a row (key, id, at, version, body)."""
     key, id, at, version, body = row
     return Event(seq=key & MAX_SEQ, id=id, at=at, body=event.decode_body(body, version))
-
-
-def decode_sessions(rows: Sequence[bytes]) -> list[Session]:
-    """Return the sessions of rows, decoded together because that is faster."""
-    try:
-        return _decode_session_list(b"[" + b",".join(rows) + b"]")
-    except msgspec.DecodeError:  # a row has text that is not valid UTF-8
-        return [decode_session(row) for row in rows]

@@ -8,10 +8,10 @@ from itertools import chain
 
 import msgspec
 
+from segue.fts5 import index_tokens
 from segue.model import codec, search_text
 from segue.sources.claude.events import subagent_threads
 from segue.sources.index.database import FileKey, IndexedFile, IndexedText
-from segue.sources.index.writer import index_tokens
 
 from . import discovery, transcript_summary
 from .summary import TranscriptSummary

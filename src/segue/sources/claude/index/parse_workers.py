@@ -17,7 +17,7 @@ from typing import IO, Any
 import msgspec
 
 from segue.model import codec
-from segue.model.session import Session
+from segue.model.session import decode_session
 from segue.sources.claude.format import safe_io
 from segue.sources.index.database import FileKey, IndexedFile, IndexedText
 
@@ -84,7 +84,7 @@ class ParseWorkers:
             parsed.row = IndexedFile(
                 key=row.key,
                 state=row.state,
-                session=None if row.session is None else _decode_session(row.session),
+                session=None if row.session is None else decode_session(row.session),
                 next=None if row.next is None else os.fsdecode(row.next),
             )
 
@@ -157,7 +157,6 @@ def _send(file: IO[bytes], value: Any) -> None:
 
 
 _decode_frame = msgspec.msgpack.Decoder(_Frame).decode
-_decode_session: codec.Decoder[Session] = codec.Decoder(Session)
 
 
 def main(workspace: str) -> None:

@@ -1,0 +1,56 @@
+"""Index and look up words with SQLite's FTS5, in the store and in the indexes of sources.
+
+Both have a table `search` without text of its own. The key of a row is `session << 24 | number`,
+where `session` is the primary key of the session or file, and `number` that of the event or text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from segue.model import search_text
+from segue.model.search_text import Term
+
+INSERT = "INSERT INTO search (rowid, tokens) VALUES (?, ?)"
+DELETE = "INSERT INTO search (search, rowid, tokens) VALUES ('delete', ?, ?)"  # the same tokens
+HITS = "SELECT rowid FROM search WHERE search MATCH ?"
+RANKED_HITS = "SELECT rowid, -rank FROM search WHERE search MATCH ? ORDER BY rank"
+
+_LETTERS = bytes(ord("a") if chr(code).isalnum() else 0 for code in range(256))
+_LONG_WORD = b"a" * (search_text.MAX_TOKEN_CHARS + 1)
+
+
+def index_tokens(text: str) -> str:
+    """Return a text in which FTS5 finds the tokens that `search_text.tokens` finds."""
+    # FTS5 splits ASCII into the same words as Python, and faster, but does not cut long words.
+    is_ascii = text.isascii() and "\0" not in text
+    if is_ascii and _LONG_WORD not in text.encode().translate(_LETTERS):
+        return text
+    return " ".join(search_text.tokens(text))
+
+
+def expression(term: Term) -> str:
+    """Return a term as an FTS5 query. Tokens contain no quotes, so nothing needs escaping."""
+    return f'"{" ".join(term.tokens)}"' + (" *" if term.prefix else "")
+
+
+def any_term(terms: Iterable[Term]) -> str:
+    """Return an FTS5 query for rows in which one of the terms occurs."""
+    return " OR ".join(map(expression, terms))
+
+
+def newest_by_session(rows: Iterable[tuple[int]]) -> dict[int, int]:
+    """Return the newest hit of each session. Hits come in ascending order."""
+    return {key >> 24: key for (key,) in rows}
+
+
+def best_by_session(
+    hits: Iterable[tuple[int, float]], seen: set[int]
+) -> dict[int, tuple[int, float]]:
+    """Return the first hit of each session that is not in `seen`, and add these sessions to it."""
+    best: dict[int, tuple[int, float]] = {}
+    for key, score in hits:
+        if key >> 24 not in seen:
+            seen.add(key >> 24)
+            best[key >> 24] = (key, score)
+    return best
