@@ -67,26 +67,21 @@ INTERFACES_MAY_IMPORT = (
 KNOWN_INTERFACE_IMPORTS = {
     "acp": set(),
     "cli": {
-        "agents.registry",
-        "interfaces.acp",
+        "agents.registry",  # `segue acp --agent` is checked before a hub is open
+        "interfaces.acp",  # `segue acp` serves this interface
     },
-    "python": {
-        "claude",
-        "sources.claude.sdk.messages",
-        "sources.claude.exchange.jsonl_writer",
-        "sources.claude.exchange.transcript_writer",
-        "sources.claude.format.prompt",
-        "sources.claude.sdk.sdk_types",
-    },
+    # Its functions are those of the Agent SDK, which `segue.claude` implements for Claude Code.
+    "python": {"claude", "claude.event_messages"},
     "rest": set(),
     "web": set(),
 }
 
 # Modules of the core and of interfaces that know Claude Code by name.
 KNOWN_TO_NAME_CLAUDE = {
+    # Claude Code's own sessions have the messages and message ids of its files.
     "interfaces/python/functions.py",
-    "interfaces/python/hooks.py",
-    "interfaces/python/messages.py",
+    # Events name the dialect of blocks that only Anthropic's API has.
+    "model/anthropic/content_blocks.py",
 }
 
 

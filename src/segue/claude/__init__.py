@@ -12,11 +12,11 @@ The module also has functions that the SDK lacks: trash, export, repair, relocat
 
 from typing import TYPE_CHECKING, Any
 
+from segue.model.anthropic.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
 from segue.sources.claude.conversation.tree import SessionTree, TreeEntry
 from segue.sources.claude.edit.doctor import Diagnosis, Finding
 from segue.sources.claude.edit.trash import TrashedSession
 from segue.sources.claude.format.processes import SessionIsLive
-from segue.sources.claude.sdk.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
 
 from .changes import (
     archive_session,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 from segue.model import clock
+from segue.model.anthropic.sdk_types import ForkSessionResult
 from segue.sources.claude.edit import fork, remove
 from segue.sources.claude.format import append, safe_io, sidecar
 from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile, is_uuid
 from segue.sources.claude.sdk import locate
-from segue.sources.claude.sdk.sdk_types import ForkSessionResult
 
 _ANYWHERE = " in any project directory"
 

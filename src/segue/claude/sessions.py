@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
+from segue.model.anthropic.sdk_types import SDKSessionInfo, SessionMessage
 from segue.sources.claude.format import safe_io, subagents
 from segue.sources.claude.format.paths import ClaudeHome, project_key, resolve_directory
 from segue.sources.claude.sdk import listing, locate, messages
-from segue.sources.claude.sdk.sdk_types import SDKSessionInfo, SessionMessage
 
 
 def list_sessions(

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from segue.model import clock
-from segue.sources.claude.edit import fork
-from segue.sources.claude.format import append, subagents
-from segue.sources.claude.format.paths import is_uuid, resolve_directory
-from segue.sources.claude.sdk import messages, sdk_summary
-from segue.sources.claude.sdk.sdk_types import (
+from segue.model.anthropic.sdk_types import (
     ForkSessionResult,
     SDKSessionInfo,
     SessionMessage,
     page_slice,
 )
+from segue.sources.claude.edit import fork
+from segue.sources.claude.format import append, subagents
+from segue.sources.claude.format.paths import is_uuid, resolve_directory
+from segue.sources.claude.sdk import messages, sdk_summary
 
 from .changes import check_fork, check_session_id, check_tag, check_title
 from .protocol import SessionKey, SessionStore, SessionStoreEntry, SessionSummaryEntry, implements

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from segue.model.anthropic.sdk_types import SDKSessionInfo
 from segue.sources.claude.sdk import sdk_summary
-from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
 
 from .protocol import SessionKey, SessionStoreEntry, SessionSummaryEntry
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+MAX_PROMPT_UNITS = 200  # of a prompt in lists: UTF-16 units, as the Agent SDK counts
+
 
 class _Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     # Fields that only one protocol has, by protocol; returned to it unchanged.
@@ -107,3 +109,15 @@ def plain_text(content: Sequence[Block], separator: str = "\n\n") -> str:
         if isinstance(block, Text | Resource) and block.text is not None:
             parts.append(block.text)
     return separator.join(parts)
+
+
+def truncate_prompt(text: str) -> str:
+    """Return the beginning of a prompt as lists show it, cut between characters."""
+    if len(text) <= MAX_PROMPT_UNITS // 2:
+        return text
+    if text.isascii():
+        return text if len(text) <= MAX_PROMPT_UNITS else text[:MAX_PROMPT_UNITS].rstrip() + "…"
+    units = text.encode("utf-16-le", "surrogatepass")
+    if len(units) <= 2 * MAX_PROMPT_UNITS:
+        return text
+    return units[: 2 * MAX_PROMPT_UNITS].decode("utf-16-le", "ignore").rstrip() + "…"

@@ -7,18 +7,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from segue import claude
+from segue.claude.event_messages import messages_from_events
 from segue.hub import Hub
 from segue.model import ids
-from segue.model.content import plain_text
+from segue.model.anthropic.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
+from segue.model.content import plain_text, truncate_prompt
 from segue.model.errors import NotFound
 from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.model.session import Session
-from segue.sources.claude.exchange import transcript_writer
-from segue.sources.claude.format.prompt import truncate
-from segue.sources.claude.sdk import messages
-from segue.sources.claude.sdk.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
 
 from .hub_handle import StoreLocation, open_for_call
 
@@ -87,10 +85,8 @@ async def get_session_messages(
                 session.id, None, limit, offset, include_system_messages=include_system_messages
             )
         events = [event async for event in hub.history.read(LOCAL, session.id)]
-    lines = transcript_writer.transcript_lines(session, events, resumable=False)
-    entries = [entry for line in lines for entry in line.entries]
-    return messages.messages_from_entries(
-        entries, limit, offset, include_system=include_system_messages
+    return messages_from_events(
+        session, events, limit, offset, include_system_messages=include_system_messages
     )
 
 
@@ -158,7 +154,7 @@ async def _find(hub: Hub, session_id: str) -> Session:
 async def _session_info(hub: Hub, session: Session) -> SessionInfo:
     first = await hub.history.events(LOCAL, session.id, types=("user_message",), limit=1)
     body = first[0].body if first else None
-    prompt = truncate(plain_text(body.content)) if isinstance(body, UserMessage) else None
+    prompt = truncate_prompt(plain_text(body.content)) if isinstance(body, UserMessage) else None
     return SessionInfo(
         session_id=session.id,
         summary=session.title or prompt or "",

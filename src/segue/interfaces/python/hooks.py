@@ -18,11 +18,11 @@ import msgspec
 from segue.agents.base import Turn
 from segue.agents.base.spec import PermissionOverride
 from segue.agents.base.turn_hooks import HookedCall, PostToolDecision, PreToolDecision
+from segue.model.anthropic.content_blocks import result_block
 from segue.model.content import Text, plain_text
 from segue.model.errors import AgentFailed, InvalidInput
 from segue.model.event import ToolResult
 from segue.model.session import Session
-from segue.sources.claude.exchange.jsonl_writer import result_block
 
 from .options import sdk_tool_name
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from segue.model.anthropic.content_blocks import agent_blocks, result_block, usage
 from segue.model.content import plain_text
 from segue.model.event import (
     AgentMessage,
@@ -21,7 +22,6 @@ from segue.model.event import (
     Usage,
 )
 from segue.model.lifecycle import StopReason
-from segue.sources.claude.exchange.jsonl_writer import agent_blocks, result_block, usage
 
 ResultKind = Literal["success", "error_max_turns", "error_max_budget_usd", "error_during_execution"]
 

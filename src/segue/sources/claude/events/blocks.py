@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from segue.model.anthropic.content_blocks import DIALECT
 from segue.model.content import Block, Content, Diff, Image, Other, Resource, Text
 from segue.model.event import Location, PlanEntry, ToolCall, ToolKind
 
-DIALECT = "claude"
 _TOOL_KINDS: dict[str, ToolKind] = {
     "Read": "read",
     "NotebookRead": "read",

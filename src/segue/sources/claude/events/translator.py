@@ -22,6 +22,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from segue.model import ids
+from segue.model.anthropic.content_blocks import DIALECT
 from segue.model.content import Content, Other, plain_text
 from segue.model.event import (
     AgentMessage,
@@ -47,7 +48,7 @@ from segue.sources.claude.format.prompt import INTERRUPTION_PREFIX, replace_lone
 from segue.sources.claude.format.user_markup import find_inserted
 
 from . import blocks
-from .blocks import DIALECT, beyond, extra
+from .blocks import beyond, extra
 
 CONTEXT_BYTES = 1 << 16
 CREATED_SEQ = 1

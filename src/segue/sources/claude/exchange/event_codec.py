@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from segue.model import ids
+from segue.model.anthropic.content_blocks import DIALECT
 from segue.model.event import (
     OFF_BRANCH,
     STARTS_TURN,
@@ -31,7 +32,6 @@ from segue.model.event import (
 )
 from segue.model.search_text import searchable_text
 from segue.model.session import Session
-from segue.sources.claude.events.blocks import DIALECT
 from segue.sources.claude.events.translator import Translator
 from segue.sources.claude.format import jsonl, sidecar
 from segue.sources.claude.format.facts import SessionFacts, facts_of_entries, fork_parent

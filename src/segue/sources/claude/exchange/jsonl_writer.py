@@ -8,22 +8,20 @@ and a call without a result gets one that says so.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import UNSET
 
-from segue.model import codec, ids
+from segue.model import ids
+from segue.model.anthropic.content_blocks import (
+    DIALECT,
+    agent_blocks,
+    content_blocks,
+    result_block,
+    usage,
+)
 from segue.model.content import (
-    Block,
-    Content,
-    Diff,
-    Image,
-    Other,
-    Resource,
-    ResourceLink,
-    Text,
     plain_text,
 )
 from segue.model.event import (
@@ -43,14 +41,11 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.sources.claude.conversation.entry_table import KINDS
-from segue.sources.claude.events.blocks import DIALECT
 from segue.sources.claude.format.jsonl import Entry, format_timestamp, message_content
 from segue.sources.claude.format.prompt import INTERRUPTION_PREFIX
 
 UNANSWERED = "The session ended before this call did."
 INTERRUPTED = f"{INTERRUPTION_PREFIX}]"
-_INVALID_NAME_CHARACTER = re.compile(r"[^a-zA-Z0-9_-]")
-_MAX_TOOL_NAME_LENGTH = 128
 _SYNTHETIC_MODEL = "<synthetic>"  # the model of messages that no model wrote
 
 
@@ -147,7 +142,7 @@ class EntryComposer:
         return self._entry(event, "user", number, message=message, sourceToolAssistantUUID=source)
 
     def _compose_user(self, event: Event, body: UserMessage | SystemMessage) -> Iterator[Entry]:
-        blocks = _blocks(body.content)
+        blocks = content_blocks(body.content)
         if blocks:
             is_plain_text = len(blocks) == 1 and set(blocks[0]) == {"type", "text"}
             content = blocks[0]["text"] if is_plain_text else blocks
@@ -249,94 +244,3 @@ def _message(event: Event, model: str) -> Entry:
 
 def _message_id(event: Event) -> str:
     return f"msg_{event.id.replace('-', '')}"
-
-
-def agent_blocks(body: Body, *, resumable: bool = True) -> list[Entry]:
-    """Return the content blocks of an agent's message, thought or tool call."""
-    match body:
-        case AgentMessage():
-            return _blocks(body.content)
-        case AgentThought():
-            return _thought_blocks(body, resumable=resumable)
-        case ToolCall():
-            arguments = body.input if isinstance(body.input, dict) else {"input": body.input}
-            name = body.name if body.server is None else f"mcp__{body.server}__{body.name}"
-            return [
-                {
-                    "type": "tool_use",
-                    "id": _valid_name(body.call_id),
-                    "name": _valid_name(name)[:_MAX_TOOL_NAME_LENGTH],
-                    "input": {} if body.input is None else arguments,
-                }
-            ]
-    return []
-
-
-def result_block(body: ToolResult) -> Entry:
-    """Return the content block of a tool's result."""
-    return {
-        "tool_use_id": _valid_name(body.call_id),
-        "type": "tool_result",
-        "content": _blocks(body.content) or _output_text(body.output),
-        "is_error": body.status != "completed",
-    }
-
-
-def _thought_blocks(body: AgentThought, *, resumable: bool) -> list[Entry]:
-    # The API refuses a thought without the signature of the model's vendor.
-    signature = (body.extra.get(DIALECT) or {}).get("signature")
-    is_signed = isinstance(signature, str) and signature
-    if is_signed or not resumable:
-        block = {"type": "thinking", "thinking": plain_text(body.content)}
-        return [{**block, "signature": signature} if is_signed else block]
-    return [{"type": "text", "text": f"<thinking>\n{plain_text(body.content)}\n</thinking>"}]
-
-
-def _valid_name(text: str) -> str:
-    """Return an id or a tool's name with only the characters that the API accepts."""
-    return _INVALID_NAME_CHARACTER.sub("_", text) or "_"
-
-
-def _blocks(content: Content) -> list[Entry]:
-    return [encoded for block in content if (encoded := _block(block))]
-
-
-def _block(block: Block) -> Entry | None:
-    match block:
-        case Text(text=text):
-            return {"type": "text", "text": text} if text.strip() else None
-        case Image(data=str(data), mime=mime):
-            source = {"type": "base64", "media_type": mime, "data": data}
-            return {"type": "image", "source": source}
-        case Image(uri=str(uri)) if uri.startswith(("http://", "https://")):
-            return {"type": "image", "source": {"type": "url", "url": uri}}
-        case Resource(data=str(data), mime="application/pdf"):
-            source = {"type": "base64", "media_type": "application/pdf", "data": data}
-            return {"type": "document", "source": source}
-        case Resource(text=str(text), uri=uri):
-            return {"type": "text", "text": f"{uri}\n\n{text}"}
-        case ResourceLink(uri=uri) | Resource(uri=uri) | Image(uri=str(uri)):
-            return {"type": "text", "text": f"[{uri}]"}
-        case Diff(path=path, old=old, new=new):
-            removed = "".join(f"-{line}\n" for line in (old or "").splitlines())
-            added = "".join(f"+{line}\n" for line in new.splitlines())
-            return {"type": "text", "text": f"{path}\n{removed}{added}"}
-        case Other(dialect="claude", raw=dict(raw)):
-            return raw
-    return {"type": "text", "text": f"[{type(block).__name__.lower()}]"}
-
-
-def _output_text(output: Any) -> str:
-    if output is None:
-        return ""
-    return output if isinstance(output, str) else codec.encode(output).decode()
-
-
-def usage(tokens: Usage) -> Entry:
-    """Return token counts as the API reports them."""
-    return {
-        "input_tokens": tokens.input_tokens,
-        "cache_creation_input_tokens": tokens.cache_5m_tokens + tokens.cache_1h_tokens,
-        "cache_read_input_tokens": tokens.cache_read_tokens,
-        "output_tokens": tokens.output_tokens,
-    }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from segue.model.anthropic.content_blocks import DIALECT
 from segue.model.event import Event
 from segue.model.session import Session
-from segue.sources.claude.events.blocks import DIALECT
 from segue.sources.claude.format.facts import SessionFacts
 from segue.sources.claude.format.jsonl import parse_text
 from segue.sources.claude.format.paths import resolve_directory

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-MAX_PROMPT_UNITS = 200  # UTF-16 units, as other readers of these files count
+from segue.model.content import truncate_prompt
+
 INTERRUPTION_PREFIX = "[Request interrupted by user"  # of the message that Claude Code inserts
 # Text that a program, not a person, put into a user message.
 _PROGRAM_TEXT = re.compile(rf"\s*<[a-z][\w-]*[\s>]|{re.escape(INTERRUPTION_PREFIX)}[^\]]*\]", re.A)
@@ -41,29 +42,17 @@ def parse_prompt(message: Any) -> Prompt:
             continue
         has_markup = "<" in line
         if has_markup and (shell := _SHELL_INPUT.search(line)):
-            return Prompt(truncate(f"! {shell[1].strip()}"))
+            return Prompt(truncate_prompt(f"! {shell[1].strip()}"))
         if has_markup and (slash_command := _COMMAND.search(line)):
             command = command or slash_command[1].strip()
         elif not _PROGRAM_TEXT.match(line):
-            return Prompt(truncate(line))
+            return Prompt(truncate_prompt(line))
     return Prompt("", command, pasted_label(kinds))
 
 
 def pasted_label(kinds: set[str]) -> str:
     """Return a label for a message that has no text."""
     return "Image" if "image" in kinds else "Document" if "document" in kinds else ""
-
-
-def truncate(text: str) -> str:
-    """Return the beginning of a text, cut between characters."""
-    if len(text) <= MAX_PROMPT_UNITS // 2:
-        return text
-    if text.isascii():
-        return text if len(text) <= MAX_PROMPT_UNITS else text[:MAX_PROMPT_UNITS].rstrip() + "…"
-    units = text.encode("utf-16-le", "surrogatepass")
-    if len(units) <= 2 * MAX_PROMPT_UNITS:
-        return text
-    return units[: 2 * MAX_PROMPT_UNITS].decode("utf-16-le", "ignore").rstrip() + "…"
 
 
 def replace_lone_surrogates(text: str) -> str:

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from segue.gc_pause import gc_paused
+from segue.model.anthropic.sdk_types import SDKSessionInfo, page_slice
 from segue.sources.claude.format import safe_io, sidecar
 from segue.sources.claude.format.facts import SessionFacts
 from segue.sources.claude.format.paths import (
@@ -23,7 +24,6 @@ from segue.sources.claude.format.paths import (
 
 from . import quick_info
 from .sdk_summary import info_from_facts
-from .sdk_types import SDKSessionInfo, page_slice
 
 
 class TranscriptCandidate(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from segue.model.anthropic.sdk_types import SDKSessionInfo
 from segue.sources.claude.format import safe_io
 from segue.sources.claude.format.paths import (
     ClaudeHome,
@@ -19,7 +20,6 @@ from segue.sources.claude.format.paths import (
 )
 
 from . import listing, quick_info
-from .sdk_types import SDKSessionInfo
 
 
 def find_copies(home: ClaudeHome, id: str, directory: str | None = None) -> list[TranscriptFile]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
+from segue.model.anthropic.sdk_types import SessionMessage, page_slice
 from segue.sources.claude.conversation import active_branch, ancestry, entry_table
 from segue.sources.claude.conversation.entry_table import (
     ATTACHMENT,
@@ -14,8 +15,6 @@ from segue.sources.claude.conversation.entry_table import (
 )
 from segue.sources.claude.format import safe_io, subagents
 from segue.sources.claude.format.jsonl import Entry, parse_text
-
-from .sdk_types import SessionMessage, page_slice
 
 
 def read_messages(

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from segue.model.anthropic.sdk_types import SDKSessionInfo
 from segue.sources.claude.format.facts import LATEST_VALUES, SessionFacts
 from segue.sources.claude.format.jsonl import Entry
-
-from .sdk_types import SDKSessionInfo
 
 # Unlike a transcript's reader, the SDK accepts these fields on an entry of any type.
 _LATEST_FIELDS = [
