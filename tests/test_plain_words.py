@@ -53,7 +53,6 @@ EXCEPTIONS = {
 NOT_YET_CLEAN = (
     "bootstrap.py",
     "src/segue/interfaces/*",
-    "src/segue/testing/store_contract/*",
     "tests/claude/*",
     "tests/clients/*",
     "tests/conftest.py",

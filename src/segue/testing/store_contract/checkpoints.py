@@ -10,7 +10,16 @@ from segue.model.event import Created, Draft, ForkPoint
 from segue.model.session import Checkpoint
 from segue.store.base import Store
 
-from .harness import HERE, THERE, Contract, OpenStore, add, anyway, make, user
+from .harness import (
+    OTHER_WORKSPACE,
+    WORKSPACE,
+    Contract,
+    OpenStore,
+    allow_purge,
+    append_events,
+    create_session,
+    user_message,
+)
 
 FIRST = Checkpoint(
     source="codex",
@@ -28,89 +37,94 @@ class CheckpointContract(Contract):
     """How far a source's transcript has been imported into a session."""
 
     async def test_a_session_that_was_not_imported_has_no_checkpoint(self, store: Store) -> None:
-        session = await make(store)
-        assert await store.checkpoint(HERE, session.id) is None
-        assert await store.checkpoint(HERE, ids.new_id()) is None
+        session = await create_session(store)
+        assert await store.checkpoint(WORKSPACE, session.id) is None
+        assert await store.checkpoint(WORKSPACE, ids.new_id()) is None
 
     async def test_create_stores_a_checkpoint(self, store: Store, open_store: OpenStore) -> None:
         id = ids.new_id()
-        await store.create(HERE, id, [Created(cwd="/work")], checkpoint=FIRST)
-        assert await store.checkpoint(HERE, id) == FIRST
-        assert await store.checkpoint(THERE, id) is None
+        await store.create(WORKSPACE, id, [Created(cwd="/work")], checkpoint=FIRST)
+        assert await store.checkpoint(WORKSPACE, id) == FIRST
+        assert await store.checkpoint(OTHER_WORKSPACE, id) is None
         other = await open_store()
         try:
-            assert await other.checkpoint(HERE, id) == FIRST
+            assert await other.checkpoint(WORKSPACE, id) == FIRST
         finally:
             await other.close()
 
     async def test_a_session_that_cannot_be_created_stores_no_checkpoint(
         self, store: Store
     ) -> None:
-        session = await make(store)
+        session = await create_session(store)
         with pytest.raises(errors.Conflict):
-            await store.create(HERE, session.id, [Created(cwd="/work")], checkpoint=FIRST)
-        assert await store.checkpoint(HERE, session.id) is None
+            await store.create(WORKSPACE, session.id, [Created(cwd="/work")], checkpoint=FIRST)
+        assert await store.checkpoint(WORKSPACE, session.id) is None
 
     async def test_load_stores_a_checkpoint(self, store: Store) -> None:
-        session = await make(store, user("one"))
-        events = await store.events(HERE, session.id)
-        await store.load(THERE, session.id, events, checkpoint=FIRST)
-        assert await store.checkpoint(THERE, session.id) == FIRST
-        assert await store.checkpoint(HERE, session.id) is None
+        session = await create_session(store, user_message("one"))
+        events = await store.events(WORKSPACE, session.id)
+        await store.load(OTHER_WORKSPACE, session.id, events, checkpoint=FIRST)
+        assert await store.checkpoint(OTHER_WORKSPACE, session.id) == FIRST
+        assert await store.checkpoint(WORKSPACE, session.id) is None
 
     async def test_change_replaces_the_checkpoint(self, store: Store) -> None:
         id = ids.new_id()
-        await store.create(HERE, id, [Created(cwd="/work")], checkpoint=FIRST)
-        await store.change(HERE, id, lambda _: [user("one")], checkpoint=SECOND)
-        assert await store.checkpoint(HERE, id) == SECOND
-        await store.change(HERE, id, lambda _: [user("two")])
-        assert await store.checkpoint(HERE, id) == SECOND
+        await store.create(WORKSPACE, id, [Created(cwd="/work")], checkpoint=FIRST)
+        await store.change(WORKSPACE, id, lambda _: [user_message("one")], checkpoint=SECOND)
+        assert await store.checkpoint(WORKSPACE, id) == SECOND
+        await store.change(WORKSPACE, id, lambda _: [user_message("two")])
+        assert await store.checkpoint(WORKSPACE, id) == SECOND
 
     async def test_change_without_events_stores_the_checkpoint_alone(self, store: Store) -> None:
-        session = await make(store)
-        point = await store.change_point(HERE)
-        assert await store.change(HERE, session.id, lambda _: [], checkpoint=FIRST) == (session, [])
-        assert await store.checkpoint(HERE, session.id) == FIRST
-        assert await store.get(HERE, session.id) == session
-        assert (await store.change_point(HERE)).low >= point.low
+        session = await create_session(store)
+        point = await store.change_point(WORKSPACE)
+        assert await store.change(WORKSPACE, session.id, lambda _: [], checkpoint=FIRST) == (
+            session,
+            [],
+        )
+        assert await store.checkpoint(WORKSPACE, session.id) == FIRST
+        assert await store.get(WORKSPACE, session.id) == session
+        assert (await store.change_point(WORKSPACE)).low >= point.low
 
     async def test_a_checkpoint_without_seq_gets_that_of_the_last_event(self, store: Store) -> None:
-        session = await make(store)
-        again = Draft(id=ids.new_id(), body=user("once"))
+        session = await create_session(store)
+        again = Draft(id=ids.new_id(), body=user_message("once"))
         for _ in range(2):
             await store.change(
-                HERE,
+                WORKSPACE,
                 session.id,
                 lambda _: [again],
                 checkpoint=Checkpoint(source="x", path="/x", inode=1, offset=1, tail_hash=""),
             )
-            checkpoint = await store.checkpoint(HERE, session.id)
+            checkpoint = await store.checkpoint(WORKSPACE, session.id)
             assert checkpoint is not None and checkpoint.seq == 2
 
     async def test_a_change_that_fails_keeps_the_old_checkpoint(self, store: Store) -> None:
         id = ids.new_id()
-        await store.create(HERE, id, [Created(cwd="/work")], checkpoint=FIRST)
+        await store.create(WORKSPACE, id, [Created(cwd="/work")], checkpoint=FIRST)
         with pytest.raises(errors.InvalidInput):
-            await store.change(HERE, id, lambda _: [Created(cwd="/again")], checkpoint=SECOND)
-        assert await store.checkpoint(HERE, id) == FIRST
+            await store.change(WORKSPACE, id, lambda _: [Created(cwd="/again")], checkpoint=SECOND)
+        assert await store.checkpoint(WORKSPACE, id) == FIRST
 
     async def test_purge_removes_the_checkpoint(self, store: Store) -> None:
         id = ids.new_id()
-        await store.create(HERE, id, [Created(cwd="/work")], checkpoint=FIRST)
-        await store.purge(HERE, id, anyway)
-        assert await store.checkpoint(HERE, id) is None
-        await store.create(HERE, id, [Created(cwd="/work")])
-        assert await store.checkpoint(HERE, id) is None
+        await store.create(WORKSPACE, id, [Created(cwd="/work")], checkpoint=FIRST)
+        await store.purge(WORKSPACE, id, allow_purge)
+        assert await store.checkpoint(WORKSPACE, id) is None
+        await store.create(WORKSPACE, id, [Created(cwd="/work")])
+        assert await store.checkpoint(WORKSPACE, id) is None
 
     async def test_a_fork_has_no_checkpoint(self, store: Store) -> None:
         parent = ids.new_id()
-        await store.create(HERE, parent, [Created(cwd="/work"), user("one")], checkpoint=FIRST)
+        await store.create(
+            WORKSPACE, parent, [Created(cwd="/work"), user_message("one")], checkpoint=FIRST
+        )
         created = Draft(body=Created(cwd="/work", fork=ForkPoint(session=parent, seq=2)))
-        fork = await store.fork(HERE, parent, ids.new_id(), 2, created, fork_tail_events)
-        assert await store.checkpoint(HERE, fork.id) is None
-        assert await store.checkpoint(HERE, parent) == FIRST
+        fork = await store.fork(WORKSPACE, parent, ids.new_id(), 2, created, fork_tail_events)
+        assert await store.checkpoint(WORKSPACE, fork.id) is None
+        assert await store.checkpoint(WORKSPACE, parent) == FIRST
 
     async def test_a_store_that_can_be_written_is_not_read_only(self, store: Store) -> None:
-        session = await make(store)
-        await add(store, session, user("one"))
+        session = await create_session(store)
+        await append_events(store, session, user_message("one"))
         assert store.read_only is False

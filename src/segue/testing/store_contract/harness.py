@@ -1,14 +1,14 @@
-"""How the tests are run, and the few words that they are written in.
+"""How the tests of a store run, and the helpers that they use.
 
-A test is a coroutine that is given a store. No pytest plugin is needed: each coroutine is wrapped
-in a plain function that opens the store, runs it in an event loop of its own and closes the store.
+A test is a coroutine that gets a store. No pytest plugin is needed: each coroutine is wrapped in a
+function that opens the store, runs the coroutine in its own event loop and closes the store.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -31,18 +31,19 @@ from segue.model.lifecycle import Status
 from segue.model.query import Query
 from segue.model.session import Session
 from segue.store.base import Store
+from segue.testing.helpers import CoroutineTest, ids_of, wrap_coroutine_tests
 
 OpenStore = Callable[[], Awaitable[Store]]
 
-HERE = "here"  # the workspace of most tests
-THERE = "there"  # another one
-NOON = 1_700_000_000 * SECOND  # times are given as seconds from here
-MINUTE = 60 * SECOND  # how long a lease lasts that must not expire
-FAR = LATEST  # a time that does not come during a test
+WORKSPACE = "here"  # of most tests
+OTHER_WORKSPACE = "there"
+NOON = 1_700_000_000 * SECOND
+MINUTE = 60 * SECOND  # the lifetime of a lease that must not expire during a test
+FAR_FUTURE = LATEST
 
 
 class Contract:
-    """Turns the async tests of its subclasses into ones that pytest can run."""
+    """Runs the coroutine tests of its subclasses with a store."""
 
     @pytest.fixture
     def open_store(self) -> OpenStore:
@@ -50,125 +51,112 @@ class Contract:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for name, test in list(vars(cls).items()):
-            if name.startswith("test_") and inspect.iscoroutinefunction(test):
-                setattr(cls, name, _plain(test))
+        wrap_coroutine_tests(cls, _run_with_store)
 
 
-def _plain(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    reopens = "open_store" in inspect.signature(test).parameters
+def _run_with_store(test: CoroutineTest) -> Callable[..., None]:
+    opens_again = "open_store" in inspect.signature(test).parameters
 
-    async def main(self: Contract, open_store: OpenStore) -> None:
+    async def run_with_store(contract: Contract, open_store: OpenStore) -> None:
         store = await open_store()
         try:
-            await (test(self, store, open_store) if reopens else test(self, store))
+            await (test(contract, store, open_store) if opens_again else test(contract, store))
         finally:
             await store.close()
 
     def run(self: Contract, open_store: OpenStore) -> None:
-        asyncio.run(main(self, open_store))
+        asyncio.run(run_with_store(self, open_store))
 
     run.__doc__ = test.__doc__
     return run
 
 
 def at(seconds: float) -> int:
+    """Return the time so many seconds after NOON."""
     return NOON + int(seconds * SECOND)
 
 
-def user(text: str) -> UserMessage:
+def user_message(text: str) -> UserMessage:
     return UserMessage(content=as_content(text))
 
 
-def agent(text: str) -> AgentMessage:
+def agent_message(text: str) -> AgentMessage:
     return AgentMessage(content=as_content(text))
 
 
-def titled(title: str | None) -> InfoChanged:
+def title_change(title: str | None) -> InfoChanged:
     return InfoChanged(title=title)
 
 
-def tagged(tag: str | None) -> InfoChanged:
+def tag_change(tag: str | None) -> InfoChanged:
     return InfoChanged(tag=tag)
 
 
-def status(name: Status, turn: str | None = None) -> StatusChanged:
+def status_change(name: Status, turn: str | None = None) -> StatusChanged:
     return StatusChanged(status=name, turn=turn)
 
 
 def draft(body: AnyBody, seconds: float | None = None, id: str | None = None) -> Draft:
+    """Return a draft of an event at a time after NOON, by default the current time."""
     return Draft(body=body, id=id, at=None if seconds is None else at(seconds))
 
 
-async def make(
+async def create_session(
     store: Store,
-    *more: AnyBody | Draft,
+    *events: AnyBody | Draft,
     seconds: float = 0,
     id: str | None = None,
-    workspace: str = HERE,
+    workspace: str = WORKSPACE,
     cwd: str = "/work",
     **fields: Any,
 ) -> Session:
-    """A session created at a time, with these fields and further events."""
+    """Create a session at a time after NOON, with fields of Created and further events."""
     created = draft(Created(cwd=cwd, **fields), seconds)
-    return await store.create(workspace, id or ids.new_id(), [created, *more])
+    return await store.create(workspace, id or ids.new_id(), [created, *events])
 
 
-async def add(store: Store, session: Session, *drafts: AnyBody | Draft) -> Session:
-    """The session after some more events."""
+async def append_events(store: Store, session: Session, *drafts: AnyBody | Draft) -> Session:
+    """Append events to a session and return its new row."""
     after, _ = await store.change(session.workspace, session.id, lambda _: drafts)
     return after
 
 
-async def history(store: Store, session: Session) -> list[Event]:
-    """All its events, of which a test has few."""
+async def read_history(store: Store, session: Session) -> list[Event]:
+    """Return all events of a session."""
     return await store.events(session.workspace, session.id)
 
 
-async def found(store: Store, text: str, **filters: Any) -> set[str]:
-    """The ids of the sessions that a search finds."""
-    return set(ids_of(await store.page(HERE, Query(text=text, limit=1000, **filters))))
+async def search_ids(store: Store, text: str, **filters: Any) -> set[str]:
+    """Return the ids of the sessions that match a search."""
+    return set(ids_of(await store.page(WORKSPACE, Query(text=text, limit=1000, **filters))))
 
 
-async def listed(store: Store, **query: Any) -> list[str]:
-    """The ids of a first page."""
-    return ids_of(await store.page(HERE, Query(**query)))
+async def list_ids(store: Store, **query: Any) -> list[str]:
+    """Return the ids of the first page of a list."""
+    return ids_of(await store.page(WORKSPACE, Query(**query)))
 
 
-async def check_fold(store: Store, session: Session) -> None:
-    """The row that is stored is what the stored events come to."""
-    events = await history(store, session)
+async def check_projection(store: Store, session: Session) -> None:
+    """Check that the stored row is the projection of the stored events."""
+    events = await read_history(store, session)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     row = projection.project(session.workspace, session.id, events)
     assert await store.get(session.workspace, session.id) == row
 
 
-def ids_of(things: Iterable[Session | Event]) -> list[str]:
-    return [thing.id for thing in things]
-
-
-def texts(events: Sequence[Event]) -> list[str]:
-    """What the messages among some events say."""
-    bodies = [event.body for event in events]
-    return [
-        getattr(block, "text", "")
-        for body in bodies
-        if isinstance(body, UserMessage | AgentMessage)
-        for block in body.content
-    ]
-
-
-def nothing(_: Session) -> Drafts:
+def no_events(_: Session) -> Drafts:
+    """Decide to append nothing."""
     return []
 
 
-def anyway(_: Session) -> None:
-    """A guard that lets everything be purged."""
+def allow_purge(_: Session) -> None:
+    """Allow the purge of any session."""
 
 
 def refuse(_: Session) -> Any:
+    """Raise Refused."""
     raise Refused
 
 
 class Refused(Exception):
-    """What a test's own callback raises."""
+    """Raised by the callback of a test."""

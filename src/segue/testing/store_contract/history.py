@@ -1,4 +1,4 @@
-"""Events: read by place, kind and time, and kept to the last odd character."""
+"""Contract: events are filtered by seq, type and time, and stored unchanged."""
 
 from __future__ import annotations
 
@@ -22,112 +22,143 @@ from segue.model.event import (
 )
 from segue.model.query import Query, position
 from segue.store.base import Store
+from segue.testing.helpers import ids_of, message_texts
 
 from .harness import (
-    HERE,
     MINUTE,
+    WORKSPACE,
     Contract,
-    add,
-    agent,
+    agent_message,
+    append_events,
     at,
-    check_fold,
+    check_projection,
+    create_session,
     draft,
-    history,
-    ids_of,
-    listed,
-    make,
-    tagged,
-    texts,
-    titled,
-    user,
+    list_ids,
+    read_history,
+    tag_change,
+    title_change,
+    user_message,
 )
 
 ODD = "nul \0, half an emoji \ud83d, the other half \ude00, \u2028, é"
 
 
 class HistoryContract(Contract):
-    # read
+    # reading
 
-    async def test_events_come_in_order(self, store: Store) -> None:
-        made = await make(store, *(user(str(i)) for i in range(5)))
-        assert texts(await store.events(HERE, made.id)) == list("01234")
+    async def test_events_are_returned_in_order(self, store: Store) -> None:
+        session = await create_session(store, *(user_message(str(i)) for i in range(5)))
+        assert message_texts(await store.events(WORKSPACE, session.id)) == list("01234")
 
-    async def test_events_of_a_range_lie_between_its_ends(self, store: Store) -> None:
-        made = await make(store, *(user(str(i)) for i in range(5)))  # seq 2 to 6
-        assert texts(await store.events(HERE, made.id, after=3)) == list("234")
-        assert texts(await store.events(HERE, made.id, before=4)) == list("01")
-        assert texts(await store.events(HERE, made.id, after=2, before=5)) == list("12")
-        assert await store.events(HERE, made.id, after=3, before=4) == []
-        assert await store.events(HERE, made.id, after=6) == []
-        assert await store.events(HERE, made.id, before=0) == []
-        assert len(await store.events(HERE, made.id, after=-1, before=1 << 40)) == 6
+    async def test_range_of_events_excludes_both_its_ends(self, store: Store) -> None:
+        session = await create_session(
+            store, *(user_message(str(i)) for i in range(5))
+        )  # seq 2 to 6
+        assert message_texts(await store.events(WORKSPACE, session.id, after=3)) == list("234")
+        assert message_texts(await store.events(WORKSPACE, session.id, before=4)) == list("01")
+        assert message_texts(await store.events(WORKSPACE, session.id, after=2, before=5)) == list(
+            "12"
+        )
+        assert await store.events(WORKSPACE, session.id, after=3, before=4) == []
+        assert await store.events(WORKSPACE, session.id, after=6) == []
+        assert await store.events(WORKSPACE, session.id, before=0) == []
+        assert len(await store.events(WORKSPACE, session.id, after=-1, before=1 << 40)) == 6
 
-    async def test_a_limit_takes_from_the_start(self, store: Store) -> None:
-        made = await make(store, *(user(str(i)) for i in range(5)))
-        assert texts(await store.events(HERE, made.id, after=1, limit=2)) == list("01")
+    async def test_limit_returns_the_first_events(self, store: Store) -> None:
+        session = await create_session(store, *(user_message(str(i)) for i in range(5)))
+        assert message_texts(await store.events(WORKSPACE, session.id, after=1, limit=2)) == list(
+            "01"
+        )
 
-    async def test_backward_takes_from_the_end_in_the_same_order(self, store: Store) -> None:
-        made = await make(store, *(user(str(i)) for i in range(5)))
-        assert texts(await store.events(HERE, made.id, limit=2, backward=True)) == list("34")
-        before = await store.events(HERE, made.id, before=5, limit=2, backward=True)
-        assert texts(before) == list("12")
+    async def test_backward_returns_the_last_events_in_the_same_order(self, store: Store) -> None:
+        session = await create_session(store, *(user_message(str(i)) for i in range(5)))
+        assert message_texts(
+            await store.events(WORKSPACE, session.id, limit=2, backward=True)
+        ) == list("34")
+        before = await store.events(WORKSPACE, session.id, before=5, limit=2, backward=True)
+        assert message_texts(before) == list("12")
 
-    async def test_events_can_be_of_some_types_only(self, store: Store) -> None:
-        made = await make(store, user("a"), agent("b"), titled("c"), user("d"))
-        assert texts(await store.events(HERE, made.id, types=["user_message"])) == ["a", "d"]
+    async def test_events_are_filtered_by_type(self, store: Store) -> None:
+        session = await create_session(
+            store, user_message("a"), agent_message("b"), title_change("c"), user_message("d")
+        )
+        assert message_texts(await store.events(WORKSPACE, session.id, types=["user_message"])) == [
+            "a",
+            "d",
+        ]
         both = ["user_message", "agent_message"]
-        assert texts(await store.events(HERE, made.id, types=both, limit=2)) == ["a", "b"]
-        assert texts(await store.events(HERE, made.id, types=both, limit=1, backward=True)) == ["d"]
-        assert await store.events(HERE, made.id, types=["tool_call"]) == []
+        assert message_texts(await store.events(WORKSPACE, session.id, types=both, limit=2)) == [
+            "a",
+            "b",
+        ]
+        assert message_texts(
+            await store.events(WORKSPACE, session.id, types=both, limit=1, backward=True)
+        ) == ["d"]
+        assert await store.events(WORKSPACE, session.id, types=["tool_call"]) == []
 
-    async def test_events_can_be_of_some_time_both_ends_included(self, store: Store) -> None:
-        made = await make(store, *(draft(user(str(i)), seconds=i) for i in range(5)))
-        assert texts(await store.events(HERE, made.id, since=at(3))) == list("34")
-        assert texts(await store.events(HERE, made.id, until=at(1))) == list("01")
-        assert texts(await store.events(HERE, made.id, since=at(1), until=at(2))) == list("12")
+    async def test_events_are_filtered_by_time_with_both_ends_included(self, store: Store) -> None:
+        session = await create_session(
+            store, *(draft(user_message(str(i)), seconds=i) for i in range(5))
+        )
+        assert message_texts(await store.events(WORKSPACE, session.id, since=at(3))) == list("34")
+        assert message_texts(await store.events(WORKSPACE, session.id, until=at(1))) == list("01")
+        assert message_texts(
+            await store.events(WORKSPACE, session.id, since=at(1), until=at(2))
+        ) == list("12")
 
-    async def test_all_that_events_are_asked_by_goes_together(self, store: Store) -> None:
-        drafts = [draft(user(str(i)) if i % 2 else agent(str(i)), seconds=i) for i in range(9)]
-        made = await make(store, *drafts)
+    async def test_filters_of_events_can_be_combined(self, store: Store) -> None:
+        drafts = [
+            draft(user_message(str(i)) if i % 2 else agent_message(str(i)), seconds=i)
+            for i in range(9)
+        ]
+        session = await create_session(store, *drafts)
         some = await store.events(
-            HERE, made.id, after=2, before=10, types=["user_message"], since=at(2), until=at(7),
-            limit=2, backward=True,
-        )  # fmt: skip
-        assert texts(some) == ["5", "7"]
+            WORKSPACE,
+            session.id,
+            after=2,
+            before=10,
+            types=["user_message"],
+            since=at(2),
+            until=at(7),
+            limit=2,
+            backward=True,
+        )
+        assert message_texts(some) == ["5", "7"]
 
     async def test_an_event_is_located_by_its_id(self, store: Store) -> None:
         id = ids.new_id()
-        made = await make(store, user("a"), draft(user("b"), id=id))
-        assert await store.locate(HERE, made.id, id) == 3
-        assert await store.locate(HERE, made.id, ids.new_id()) is None
-        other = await make(store)
-        assert await store.locate(HERE, other.id, id) is None
+        session = await create_session(store, user_message("a"), draft(user_message("b"), id=id))
+        assert await store.locate(WORKSPACE, session.id, id) == 3
+        assert await store.locate(WORKSPACE, session.id, ids.new_id()) is None
+        other = await create_session(store)
+        assert await store.locate(WORKSPACE, other.id, id) is None
 
-    async def test_two_sessions_may_hold_an_event_of_the_same_id(self, store: Store) -> None:
+    async def test_two_sessions_may_have_events_with_the_same_id(self, store: Store) -> None:
         id = ids.new_id()
-        one = await make(store, draft(user("one"), id=id))
-        two = await make(store, user("two"), draft(user("three"), id=id))
-        assert await store.locate(HERE, one.id, id) == 2
-        assert await store.locate(HERE, two.id, id) == 3
+        one = await create_session(store, draft(user_message("one"), id=id))
+        two = await create_session(store, user_message("two"), draft(user_message("three"), id=id))
+        assert await store.locate(WORKSPACE, one.id, id) == 2
+        assert await store.locate(WORKSPACE, two.id, id) == 3
 
     async def test_a_long_session_is_read_page_by_page(self, store: Store) -> None:
-        made = await make(store, *(user(f"line {i}") for i in range(9_999)))
-        assert made.last_seq == 10_000
+        session = await create_session(store, *(user_message(f"line {i}") for i in range(9_999)))
+        assert session.last_seq == 10_000
         places: list[int] = []
-        while page := await store.events(HERE, made.id, after=len(places), limit=1000):
+        while page := await store.events(WORKSPACE, session.id, after=len(places), limit=1000):
             places += [event.seq for event in page]
         assert places == list(range(1, 10_001))
         back: list[int] = []
         while page := await store.events(
-            HERE, made.id, before=back[0] if back else None, limit=1000, backward=True
+            WORKSPACE, session.id, before=back[0] if back else None, limit=1000, backward=True
         ):
             back = [event.seq for event in page] + back
         assert back == places
-        assert (await add(store, made, user("one more"))).last_seq == 10_001
+        assert (await append_events(store, session, user_message("one more"))).last_seq == 10_001
 
-    # kept whole
+    # unchanged content
 
-    async def test_every_kind_of_content_comes_back_as_it_was(self, store: Store) -> None:
+    async def test_every_kind_of_content_is_read_back_unchanged(self, store: Store) -> None:
         content = (
             Text(text="plain", extra={"acp": {"annotations": [1, 2.5, None]}}),
             Image(data="aGk=", mime="image/png"),
@@ -147,68 +178,75 @@ class HistoryContract(Contract):
             ModelCalled(usage=Usage(input_tokens=3, cost=12), model="m"),
             Foreign(dialect="x", raw={"any": ["thing"]}),
         ]
-        made = await make(store, *bodies)
-        assert [event.body for event in await history(store, made)][1:] == bodies
-        await check_fold(store, made)
+        session = await create_session(store, *bodies)
+        assert [event.body for event in await read_history(store, session)][1:] == bodies
+        await check_projection(store, session)
 
     async def test_odd_characters_survive_in_events(self, store: Store) -> None:
-        made = await make(store, user(ODD), ToolResult(call_id=ODD, output={ODD: ODD}))
-        message, result = [event.body for event in await history(store, made)][1:]
-        assert message == user(ODD)
+        session = await create_session(
+            store, user_message(ODD), ToolResult(call_id=ODD, output={ODD: ODD})
+        )
+        message, result = [event.body for event in await read_history(store, session)][1:]
+        assert message == user_message(ODD)
         assert result == ToolResult(call_id=ODD, output={ODD: ODD})
 
     async def test_odd_characters_survive_in_rows(self, store: Store) -> None:
-        made = await make(
-            store, titled(ODD), tagged(ODD), cwd=ODD, metadata={ODD: ODD}, git_branch=ODD
+        session = await create_session(
+            store, title_change(ODD), tag_change(ODD), cwd=ODD, metadata={ODD: ODD}, git_branch=ODD
         )
-        assert (made.title, made.tag, made.cwd, made.metadata) == (ODD, ODD, ODD, {ODD: ODD})
-        assert await store.get(HERE, made.id) == made
-        assert await store.page(HERE, Query()) == [made]
-        await check_fold(store, made)
+        assert (session.title, session.tag, session.cwd, session.metadata) == (
+            ODD,
+            ODD,
+            ODD,
+            {ODD: ODD},
+        )
+        assert await store.get(WORKSPACE, session.id) == session
+        assert await store.page(WORKSPACE, Query()) == [session]
+        await check_projection(store, session)
 
     async def test_lists_can_be_filtered_by_odd_characters(self, store: Store) -> None:
-        made = await make(store, tagged(ODD), cwd=ODD)
-        await make(store, tagged("nul "), cwd="nul ")
-        assert await listed(store, tag=ODD) == [made.id]
-        assert await listed(store, directories=(ODD,)) == [made.id]
+        session = await create_session(store, tag_change(ODD), cwd=ODD)
+        await create_session(store, tag_change("nul "), cwd="nul ")
+        assert await list_ids(store, tag=ODD) == [session.id]
+        assert await list_ids(store, directories=(ODD,)) == [session.id]
 
-    async def test_long_names_are_told_apart(self, store: Store) -> None:
+    async def test_long_names_are_distinguished(self, store: Store) -> None:
         long = "/deep" * 4000
-        one = await make(store, tagged(long + "1"), cwd=long + "1")
-        await make(store, tagged(long + "2"), cwd=long + "2")
-        assert await listed(store, tag=long + "1") == [one.id]
-        assert await listed(store, directories=(long + "1",)) == [one.id]
+        one = await create_session(store, tag_change(long + "1"), cwd=long + "1")
+        await create_session(store, tag_change(long + "2"), cwd=long + "2")
+        assert await list_ids(store, tag=long + "1") == [one.id]
+        assert await list_ids(store, directories=(long + "1",)) == [one.id]
 
     async def test_odd_characters_survive_in_text_and_deltas(self, store: Store) -> None:
-        made = await make(store, user(f"before {ODD} behind"))
-        assert await listed(store, text="behind") == [made.id]
-        assert await listed(store, text=f"before {ODD}") == [made.id]
-        lease = await store.acquire(HERE, made.id, "holder", MINUTE)
+        session = await create_session(store, user_message(f"before {ODD} behind"))
+        assert await list_ids(store, text="behind") == [session.id]
+        assert await list_ids(store, text=f"before {ODD}") == [session.id]
+        lease = await store.acquire(WORKSPACE, session.id, "holder", MINUTE)
         assert lease is not None
-        piece = Delta(session=made.id, message="m", kind="message", offset=0, text=ODD)
+        piece = Delta(session=session.id, message="m", kind="message", offset=0, text=ODD)
         await store.put_deltas(lease, [piece])
-        assert await store.deltas(HERE, made.id) == [piece]
+        assert await store.deltas(WORKSPACE, session.id) == [piece]
 
-    async def test_odd_characters_survive_beside_the_sessions(self, store: Store) -> None:
-        made = await make(store)
-        item = await store.put_inbox(HERE, made.id, "prompt", "p", {ODD: [ODD]})
-        assert await store.inbox(HERE, made.id) == [item]
+    async def test_odd_characters_survive_in_records_and_settings(self, store: Store) -> None:
+        session = await create_session(store)
+        item = await store.put_inbox(WORKSPACE, session.id, "prompt", "p", {ODD: [ODD]})
+        assert await store.inbox(WORKSPACE, session.id) == [item]
         assert item.body == {ODD: [ODD]}
-        await store.set_setting(HERE, "name", ODD)
-        assert await store.settings(HERE) == {"name": ODD}
-        await store.set_overlay(HERE, "source", made.id, {"title": ODD})
-        assert await store.overlays(HERE, "source") == {made.id: {"title": ODD}}
+        await store.set_setting(WORKSPACE, "name", ODD)
+        assert await store.settings(WORKSPACE) == {"name": ODD}
+        await store.set_overlay(WORKSPACE, "source", session.id, {"title": ODD})
+        assert await store.overlays(WORKSPACE, "source") == {session.id: {"title": ODD}}
 
-    async def test_times_of_any_age_are_kept(self, store: Store) -> None:
-        old = await make(store, seconds=-1_800_000_000)
+    async def test_times_of_any_age_are_stored(self, store: Store) -> None:
+        old = await create_session(store, seconds=-1_800_000_000)
         assert old.created_at < 0
-        new = await make(store, seconds=200_000_000_000)
-        assert ids_of(await store.page(HERE, Query(order="created"))) == [new.id, old.id]
-        after = await store.page(HERE, Query(order="created"), position(new, "created"))
+        new = await create_session(store, seconds=200_000_000_000)
+        assert ids_of(await store.page(WORKSPACE, Query(order="created"))) == [new.id, old.id]
+        after = await store.page(WORKSPACE, Query(order="created"), position(new, "created"))
         assert ids_of(after) == [old.id]
 
-    async def test_a_creation_can_be_as_long_as_anything(self, store: Store) -> None:
+    async def test_creation_event_can_be_long(self, store: Store) -> None:
         resources = tuple({"number": i, "text": "x" * 1000} for i in range(200))
-        made = await make(store, user("word " * 100_000), resources=resources)
-        assert await store.get(HERE, made.id) == made
-        assert isinstance((await history(store, made))[0].body, Created)
+        session = await create_session(store, user_message("word " * 100_000), resources=resources)
+        assert await store.get(WORKSPACE, session.id) == session
+        assert isinstance((await read_history(store, session))[0].body, Created)

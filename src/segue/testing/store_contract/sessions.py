@@ -1,4 +1,4 @@
-"""Sessions: made, read, changed, loaded and purged, each workspace for itself."""
+"""Contract: sessions are created, read, changed, loaded and purged in their workspace."""
 
 from __future__ import annotations
 
@@ -13,100 +13,99 @@ from segue.model.event import Created, Draft, Drafts, Event, InfoChanged
 from segue.model.query import Query
 from segue.model.session import Session
 from segue.store.base import Store
+from segue.testing.helpers import ids_of, message_texts
 
 from .harness import (
-    FAR,
-    HERE,
+    FAR_FUTURE,
     MINUTE,
-    THERE,
+    OTHER_WORKSPACE,
+    WORKSPACE,
     Contract,
     OpenStore,
     Refused,
-    add,
-    agent,
-    anyway,
+    agent_message,
+    allow_purge,
+    append_events,
     at,
-    check_fold,
+    check_projection,
+    create_session,
     draft,
-    found,
-    history,
-    ids_of,
-    listed,
-    make,
-    nothing,
+    list_ids,
+    no_events,
+    read_history,
     refuse,
-    status,
-    tagged,
-    texts,
-    titled,
-    user,
+    search_ids,
+    status_change,
+    tag_change,
+    title_change,
+    user_message,
 )
 
 
 class SessionContract(Contract):
-    # created and read
+    # creation and reading
 
     async def test_a_new_session_can_be_read(self, store: Store) -> None:
-        made = await make(store, user("hello"), cwd="/work/here", metadata={"a": "b"})
-        assert await store.get(HERE, made.id) == made
-        assert (made.cwd, made.metadata, made.messages) == ("/work/here", {"a": "b"}, 1)
-        await check_fold(store, made)
+        session = await create_session(
+            store, user_message("hello"), cwd="/work/here", metadata={"a": "b"}
+        )
+        assert await store.get(WORKSPACE, session.id) == session
+        assert (session.cwd, session.metadata, session.messages) == ("/work/here", {"a": "b"}, 1)
+        await check_projection(store, session)
 
-    async def test_a_session_that_nobody_made_is_none(self, store: Store) -> None:
-        assert await store.get(HERE, ids.new_id()) is None
+    async def test_unknown_session_is_none(self, store: Store) -> None:
+        assert await store.get(WORKSPACE, ids.new_id()) is None
 
-    async def test_an_id_is_taken_once(self, store: Store) -> None:
-        made = await make(store, user("first"))
+    async def test_id_of_an_existing_session_conflicts(self, store: Store) -> None:
+        session = await create_session(store, user_message("first"))
         with pytest.raises(Conflict):
-            await make(store, user("second"), id=made.id)
-        assert await store.get(HERE, made.id) == made
-        assert texts(await history(store, made)) == ["first"]
-        assert await found(store, "second") == set()
+            await create_session(store, user_message("second"), id=session.id)
+        assert await store.get(WORKSPACE, session.id) == session
+        assert message_texts(await read_history(store, session)) == ["first"]
+        assert await search_ids(store, "second") == set()
 
     async def test_the_first_event_must_be_the_creation(self, store: Store) -> None:
         id = ids.new_id()
-        for drafts in ([], [user("hello")], [Created(cwd="/"), Created(cwd="/")]):
+        for drafts in ([], [user_message("hello")], [Created(cwd="/"), Created(cwd="/")]):
             with pytest.raises(InvalidInput):
-                await store.create(HERE, id, drafts)
-        assert await store.get(HERE, id) is None
+                await store.create(WORKSPACE, id, drafts)
+        assert await store.get(WORKSPACE, id) is None
 
-    async def test_held_says_which_ids_there_are_on_any_shelf(self, store: Store) -> None:
-        live = await make(store)
-        archived = await make(store, InfoChanged(archived=True))
-        trashed = await make(store, InfoChanged(deleted=True))
+    async def test_existing_ids_includes_sessions_in_every_state(self, store: Store) -> None:
+        live = await create_session(store)
+        archived = await create_session(store, InfoChanged(archived=True))
+        trashed = await create_session(store, InfoChanged(deleted=True))
         known = ids_of([live, archived, trashed])
-        assert await store.existing_ids(HERE, [*known, ids.new_id()]) == set(known)
-        assert await store.existing_ids(HERE, []) == set()
+        assert await store.existing_ids(WORKSPACE, [*known, ids.new_id()]) == set(known)
+        assert await store.existing_ids(WORKSPACE, []) == set()
 
-    async def test_between_gives_the_sessions_of_a_range_of_ids_on_any_shelf(
-        self, store: Store
-    ) -> None:
+    async def test_id_range_includes_sessions_in_every_state(self, store: Store) -> None:
         ids = [f"{digit}0000000-0000-7000-8000-000000000000" for digit in "12345"]
-        await make(store, id=ids[3], workspace=THERE)
-        shelved = [InfoChanged(archived=True), InfoChanged(deleted=True), titled("live")]
-        made = [
-            await make(store, body, id=id)
-            for id, body in zip(reversed(ids[:3]), shelved, strict=True)
+        await create_session(store, id=ids[3], workspace=OTHER_WORKSPACE)
+        changes = [InfoChanged(archived=True), InfoChanged(deleted=True), title_change("live")]
+        sessions = [
+            await create_session(store, body, id=id)
+            for id, body in zip(reversed(ids[:3]), changes, strict=True)
         ]
-        await make(store, id=ids[4])
-        assert await store.in_id_range(HERE, ids[0], ids[3], 10) == made[::-1]
-        assert ids_of(await store.in_id_range(HERE, ids[0], ids[4], 2)) == ids[:2]
-        assert await store.in_id_range(HERE, ids[1], ids[0], 10) == []
+        await create_session(store, id=ids[4])
+        assert await store.in_id_range(WORKSPACE, ids[0], ids[3], 10) == sessions[::-1]
+        assert ids_of(await store.in_id_range(WORKSPACE, ids[0], ids[4], 2)) == ids[:2]
+        assert await store.in_id_range(WORKSPACE, ids[1], ids[0], 10) == []
 
-    async def test_a_store_in_order_has_nothing_wrong(self, store: Store) -> None:
-        await make(store, user("hello"))
+    async def test_check_of_an_intact_store_returns_no_problems(self, store: Store) -> None:
+        await create_session(store, user_message("hello"))
         assert await store.check() == []
 
-    async def test_what_was_kept_is_there_when_the_store_is_opened_again(
+    async def test_reopened_store_has_the_same_sessions(
         self, store: Store, open_store: OpenStore
     ) -> None:
-        made = await make(store, user("kept"))
+        session = await create_session(store, user_message("kept"))
         key = await store.cursor_key()
         again = await open_store()
         try:
-            assert await again.get(HERE, made.id) == made
-            assert await history(again, made) == await history(store, made)
-            assert await found(again, "kept") == {made.id}
+            assert await again.get(WORKSPACE, session.id) == session
+            assert await read_history(again, session) == await read_history(store, session)
+            assert await search_ids(again, "kept") == {session.id}
             assert await again.cursor_key() == key
         finally:
             await again.close()
@@ -114,214 +113,242 @@ class SessionContract(Contract):
     # workspaces
 
     async def test_a_session_of_another_workspace_does_not_exist(self, store: Store) -> None:
-        made = await make(store, user("secret"), workspace=THERE)
-        lease = await store.acquire(THERE, made.id, "holder", MINUTE)
+        session = await create_session(store, user_message("secret"), workspace=OTHER_WORKSPACE)
+        lease = await store.acquire(OTHER_WORKSPACE, session.id, "holder", MINUTE)
         assert lease is not None
-        item = await store.put_inbox(THERE, made.id, "prompt", "p", {})
-        assert await store.get(HERE, made.id) is None
-        assert await store.existing_ids(HERE, [made.id]) == set()
-        assert await listed(store) == []
-        assert await found(store, "secret") == set()
-        assert await store.ranked(HERE, Query(text="secret")) == []
-        assert await store.newest_matches(HERE, [made], search_text.terms("secret")) == [None]
-        assert await store.stale(HERE, "active", FAR, 10) == []
-        assert await store.lease_of(HERE, made.id) is None
+        item = await store.put_inbox(OTHER_WORKSPACE, session.id, "prompt", "p", {})
+        assert await store.get(WORKSPACE, session.id) is None
+        assert await store.existing_ids(WORKSPACE, [session.id]) == set()
+        assert await list_ids(store) == []
+        assert await search_ids(store, "secret") == set()
+        assert await store.ranked(WORKSPACE, Query(text="secret")) == []
+        assert await store.newest_matches(WORKSPACE, [session], search_text.terms("secret")) == [
+            None
+        ]
+        assert await store.stale(WORKSPACE, "active", FAR_FUTURE, 10) == []
+        assert await store.lease_of(WORKSPACE, session.id) is None
         for call in (
-            store.events(HERE, made.id),
-            store.locate(HERE, made.id, ids.new_id()),
-            store.change(HERE, made.id, nothing),
-            store.fork(HERE, made.id, ids.new_id(), 1, Draft(body=Created(cwd="/")), nothing),
-            store.purge(HERE, made.id, anyway),
-            store.acquire(HERE, made.id, "holder", MINUTE),
-            store.put_deltas(replace(lease, workspace=HERE), []),
-            store.put_inbox(HERE, made.id, "prompt", "p", {}),
-            store.inbox(HERE, made.id),
-            store.drop_inbox(HERE, made.id, [item.number]),
-            store.deltas(HERE, made.id),
+            store.events(WORKSPACE, session.id),
+            store.locate(WORKSPACE, session.id, ids.new_id()),
+            store.change(WORKSPACE, session.id, no_events),
+            store.fork(
+                WORKSPACE, session.id, ids.new_id(), 1, Draft(body=Created(cwd="/")), no_events
+            ),
+            store.purge(WORKSPACE, session.id, allow_purge),
+            store.acquire(WORKSPACE, session.id, "holder", MINUTE),
+            store.put_deltas(replace(lease, workspace=WORKSPACE), []),
+            store.put_inbox(WORKSPACE, session.id, "prompt", "p", {}),
+            store.inbox(WORKSPACE, session.id),
+            store.drop_inbox(WORKSPACE, session.id, [item.number]),
+            store.deltas(WORKSPACE, session.id),
         ):
             with pytest.raises(NotFound):
                 await call
-        await store.release(replace(lease, workspace=HERE))
-        assert await store.lease_of(THERE, made.id) == lease
-        assert await store.inbox(THERE, made.id) == [item]
-        assert await store.get(THERE, made.id) == made
+        await store.release(replace(lease, workspace=WORKSPACE))
+        assert await store.lease_of(OTHER_WORKSPACE, session.id) == lease
+        assert await store.inbox(OTHER_WORKSPACE, session.id) == [item]
+        assert await store.get(OTHER_WORKSPACE, session.id) == session
 
-    async def test_changes_elsewhere_are_not_swept_here(self, store: Store) -> None:
-        made = await make(store, workspace=THERE)
-        mark = await store.change_point(HERE)
-        await add(store, made, user("more"))
-        assert await store.sweep(HERE, Query(), mark, "") == []
+    async def test_sweep_ignores_changes_in_another_workspace(self, store: Store) -> None:
+        session = await create_session(store, workspace=OTHER_WORKSPACE)
+        point = await store.change_point(WORKSPACE)
+        await append_events(store, session, user_message("more"))
+        assert await store.sweep(WORKSPACE, Query(), point, "") == []
 
     async def test_two_workspaces_may_have_the_same_id(self, store: Store) -> None:
-        here = await make(store, user("one"))
-        there = await make(store, user("two"), id=here.id, workspace=THERE)
-        there = await add(store, there, user("three"))
-        assert texts(await history(store, here)) == ["one"]
-        assert texts(await history(store, there)) == ["two", "three"]
-        await store.purge(THERE, there.id, anyway)
-        assert await store.get(HERE, here.id) == here
-        assert await found(store, "one") == {here.id}
+        here = await create_session(store, user_message("one"))
+        there = await create_session(
+            store, user_message("two"), id=here.id, workspace=OTHER_WORKSPACE
+        )
+        there = await append_events(store, there, user_message("three"))
+        assert message_texts(await read_history(store, here)) == ["one"]
+        assert message_texts(await read_history(store, there)) == ["two", "three"]
+        await store.purge(OTHER_WORKSPACE, there.id, allow_purge)
+        assert await store.get(WORKSPACE, here.id) == here
+        assert await search_ids(store, "one") == {here.id}
 
-    # changed
+    # changes
 
-    async def test_a_change_gives_the_new_row_and_the_new_events(self, store: Store) -> None:
-        made = await make(store, user("one"))
-        row, events = await store.change(HERE, made.id, lambda _: [agent("two"), titled("A")])
+    async def test_change_returns_the_new_row_and_the_new_events(self, store: Store) -> None:
+        session = await create_session(store, user_message("one"))
+        row, events = await store.change(
+            WORKSPACE, session.id, lambda _: [agent_message("two"), title_change("A")]
+        )
         assert [event.seq for event in events] == [3, 4]
-        assert await store.events(HERE, made.id, after=2) == events
-        assert await store.get(HERE, made.id) == row
+        assert await store.events(WORKSPACE, session.id, after=2) == events
+        assert await store.get(WORKSPACE, session.id) == row
         assert (row.title, row.messages, row.last_seq) == ("A", 2, 4)
-        await check_fold(store, made)
+        await check_projection(store, session)
 
-    async def test_a_change_decides_on_the_row_as_it_is(self, store: Store) -> None:
-        made = await make(store)
-        await add(store, made, titled("A"))
+    async def test_change_function_gets_the_current_row(self, store: Store) -> None:
+        session = await create_session(store)
+        await append_events(store, session, title_change("A"))
 
         def decide(session: Session) -> Drafts:
-            return [titled(f"{session.title}{session.last_seq}")]
+            return [title_change(f"{session.title}{session.last_seq}")]
 
-        assert (await store.change(HERE, made.id, decide))[0].title == "A2"
+        assert (await store.change(WORKSPACE, session.id, decide))[0].title == "A2"
 
-    async def test_an_event_has_the_time_it_was_given_or_the_present(self, store: Store) -> None:
-        made = await make(store)
+    async def test_event_has_the_time_of_its_draft_or_the_current_time(self, store: Store) -> None:
+        session = await create_session(store)
         before = clock.now()
         _, (now, then) = await store.change(
-            HERE, made.id, lambda _: [user("now"), draft(user("then"), seconds=-5)]
+            WORKSPACE,
+            session.id,
+            lambda _: [user_message("now"), draft(user_message("then"), seconds=-5)],
         )
         assert before <= now.at <= clock.now()
         assert then.at == at(-5)
 
-    async def test_a_change_of_nothing_changes_nothing(self, store: Store) -> None:
-        made = await make(store)
-        mark = await store.change_point(HERE)
-        assert await store.change(HERE, made.id, nothing) == (made, [])
-        assert await store.sweep(HERE, Query(), mark, "") == []
+    async def test_change_without_events_changes_nothing(self, store: Store) -> None:
+        session = await create_session(store)
+        point = await store.change_point(WORKSPACE)
+        assert await store.change(WORKSPACE, session.id, no_events) == (session, [])
+        assert await store.sweep(WORKSPACE, Query(), point, "") == []
 
-    async def test_a_decision_that_fails_leaves_nothing(self, store: Store) -> None:
-        made = await make(store)
-        item = await store.put_inbox(HERE, made.id, "prompt", "p", {})
-        mark = await store.change_point(HERE)
+    async def test_change_function_that_raises_stores_nothing(self, store: Store) -> None:
+        session = await create_session(store)
+        item = await store.put_inbox(WORKSPACE, session.id, "prompt", "p", {})
+        point = await store.change_point(WORKSPACE)
         with pytest.raises(Refused):
-            await store.change(HERE, made.id, refuse, consume=[item.number])
-        assert await store.get(HERE, made.id) == made
-        assert await store.inbox(HERE, made.id) == [item]
-        assert await store.sweep(HERE, Query(), mark, "") == []
+            await store.change(WORKSPACE, session.id, refuse, consume=[item.number])
+        assert await store.get(WORKSPACE, session.id) == session
+        assert await store.inbox(WORKSPACE, session.id) == [item]
+        assert await store.sweep(WORKSPACE, Query(), point, "") == []
 
-    async def test_a_step_that_the_lifecycle_forbids_leaves_nothing(self, store: Store) -> None:
-        made = await make(store, status("terminated"))
+    async def test_illegal_transition_stores_nothing(self, store: Store) -> None:
+        session = await create_session(store, status_change("terminated"))
         with pytest.raises(IllegalTransition):
-            await add(store, made, user("unheard"), status("running"))
-        assert await store.get(HERE, made.id) == made
-        assert len(await history(store, made)) == 2
-        assert await found(store, "unheard") == set()
+            await append_events(store, session, user_message("unheard"), status_change("running"))
+        assert await store.get(WORKSPACE, session.id) == session
+        assert len(await read_history(store, session)) == 2
+        assert await search_ids(store, "unheard") == set()
 
-    async def test_an_id_that_the_session_holds_is_not_added_twice(self, store: Store) -> None:
-        made = await make(store)
+    async def test_event_with_a_stored_id_is_not_added_again(self, store: Store) -> None:
+        session = await create_session(store)
         id = ids.new_id()
-        first = await add(store, made, draft(user("once"), id=id))
+        first = await append_events(store, session, draft(user_message("once"), id=id))
         again, events = await store.change(
-            HERE, made.id, lambda _: [draft(user("twice"), id=id), user("more")]
+            WORKSPACE,
+            session.id,
+            lambda _: [draft(user_message("twice"), id=id), user_message("more")],
         )
         assert [event.seq for event in events] == [first.last_seq + 1]
-        assert texts(await history(store, made)) == ["once", "more"]
+        assert message_texts(await read_history(store, session)) == ["once", "more"]
         assert again.messages == 2
-        await check_fold(store, made)
+        await check_projection(store, session)
 
-    async def test_an_id_that_is_given_twice_is_added_once(self, store: Store) -> None:
+    async def test_event_id_that_occurs_twice_in_a_change_is_added_once(self, store: Store) -> None:
         id = ids.new_id()
-        same = [draft(user("once"), id=id), draft(user("twice"), id=id)]
-        made = await make(store, *same)
-        other = await add(store, await make(store), *same)
-        assert texts(await history(store, made)) == ["once"]
-        assert texts(await history(store, other)) == ["once"]
-        await check_fold(store, made)
-        await check_fold(store, other)
+        same = [draft(user_message("once"), id=id), draft(user_message("twice"), id=id)]
+        session = await create_session(store, *same)
+        other = await append_events(store, await create_session(store), *same)
+        assert message_texts(await read_history(store, session)) == ["once"]
+        assert message_texts(await read_history(store, other)) == ["once"]
+        await check_projection(store, session)
+        await check_projection(store, other)
 
-    async def test_changes_at_the_same_time_lose_nothing(self, store: Store) -> None:
-        made = await make(store)
-        await asyncio.gather(*(add(store, made, user(str(i))) for i in range(40)))
-        assert sorted(texts(await history(store, made))) == sorted(map(str, range(40)))
-        await check_fold(store, made)
+    async def test_concurrent_changes_lose_no_events(self, store: Store) -> None:
+        session = await create_session(store)
+        await asyncio.gather(
+            *(append_events(store, session, user_message(str(i))) for i in range(40))
+        )
+        assert sorted(message_texts(await read_history(store, session))) == sorted(
+            map(str, range(40))
+        )
+        await check_projection(store, session)
 
-    async def test_one_of_many_changes_at_once_fails_alone(self, store: Store) -> None:
-        made = await make(store)
-        calls = [store.change(HERE, made.id, refuse)]
-        calls += [store.change(HERE, made.id, lambda _: [user("fine")]) for _ in range(3)]
+    async def test_failed_change_does_not_affect_concurrent_changes(self, store: Store) -> None:
+        session = await create_session(store)
+        calls = [store.change(WORKSPACE, session.id, refuse)]
+        calls += [
+            store.change(WORKSPACE, session.id, lambda _: [user_message("fine")]) for _ in range(3)
+        ]
         failed, *fine = await asyncio.gather(*calls, return_exceptions=True)
         assert isinstance(failed, Refused)
         assert not any(isinstance(result, BaseException) for result in fine)
-        assert texts(await history(store, made)) == ["fine"] * 3
+        assert message_texts(await read_history(store, session)) == ["fine"] * 3
 
-    # loaded
+    # loading
 
-    async def test_a_loaded_history_keeps_places_ids_and_times(self, store: Store) -> None:
-        made = await make(store, user("one"), draft(agent("two"), seconds=7), titled("A"))
-        events = await history(store, made)
-        copy = await store.load(THERE, made.id, events)
-        assert await history(store, copy) == events
-        assert copy == projection.project(THERE, made.id, events) == replace(made, workspace=THERE)
-        assert await store.get(THERE, made.id) == copy
-        assert ids_of(await store.page(THERE, Query(text="two"))) == [made.id]
+    async def test_loaded_history_has_its_original_seqs_ids_and_times(self, store: Store) -> None:
+        session = await create_session(
+            store, user_message("one"), draft(agent_message("two"), seconds=7), title_change("A")
+        )
+        events = await read_history(store, session)
+        copy = await store.load(OTHER_WORKSPACE, session.id, events)
+        assert await read_history(store, copy) == events
+        assert (
+            copy
+            == projection.project(OTHER_WORKSPACE, session.id, events)
+            == replace(session, workspace=OTHER_WORKSPACE)
+        )
+        assert await store.get(OTHER_WORKSPACE, session.id) == copy
+        assert ids_of(await store.page(OTHER_WORKSPACE, Query(text="two"))) == [session.id]
 
-    async def test_a_history_is_not_loaded_over_another(self, store: Store) -> None:
-        made = await make(store)
+    async def test_load_does_not_overwrite_a_session(self, store: Store) -> None:
+        session = await create_session(store)
         with pytest.raises(Conflict):
-            await store.load(HERE, made.id, await history(store, made))
+            await store.load(WORKSPACE, session.id, await read_history(store, session))
         with pytest.raises(InvalidInput):
-            await store.load(HERE, ids.new_id(), [])
+            await store.load(WORKSPACE, ids.new_id(), [])
 
-    async def test_a_loaded_session_goes_on_where_it_was(self, store: Store) -> None:
+    async def test_loaded_session_continues_after_its_last_event(self, store: Store) -> None:
         created = Event(seq=1, id=ids.new_id(), at=at(0), body=Created(cwd="/"))
-        loaded = await store.load(HERE, ids.new_id(), [created])
-        assert (await add(store, loaded, user("on"))).last_seq == 2
-        await check_fold(store, loaded)
+        loaded = await store.load(WORKSPACE, ids.new_id(), [created])
+        assert (await append_events(store, loaded, user_message("on"))).last_seq == 2
+        await check_projection(store, loaded)
 
-    # purged
+    # purging
 
-    async def test_a_purged_session_is_gone_from_everywhere(self, store: Store) -> None:
-        made = await make(store, user("word"), tagged("t"), memory_store_ids=("m",))
-        await store.acquire(HERE, made.id, "holder", 0)
-        await store.put_inbox(HERE, made.id, "prompt", "p", {})
-        mark = await store.change_point(HERE)
-        await store.purge(HERE, made.id, anyway)
-        assert await store.get(HERE, made.id) is None
-        assert await store.existing_ids(HERE, [made.id]) == set()
+    async def test_purge_removes_a_session_completely(self, store: Store) -> None:
+        session = await create_session(
+            store, user_message("word"), tag_change("t"), memory_store_ids=("m",)
+        )
+        await store.acquire(WORKSPACE, session.id, "holder", 0)
+        await store.put_inbox(WORKSPACE, session.id, "prompt", "p", {})
+        point = await store.change_point(WORKSPACE)
+        await store.purge(WORKSPACE, session.id, allow_purge)
+        assert await store.get(WORKSPACE, session.id) is None
+        assert await store.existing_ids(WORKSPACE, [session.id]) == set()
         with pytest.raises(NotFound):
-            await store.events(HERE, made.id)
+            await store.events(WORKSPACE, session.id)
         for query in ({}, {"tag": "t"}, {"memory_store_id": "m"}, {"text": "word"}):
-            assert await listed(store, **query) == []
-        assert await store.ranked(HERE, Query(text="word")) == []
-        assert await store.newest_matches(HERE, [made], search_text.terms("word")) == [None]
-        assert await store.sweep(HERE, Query(), mark, "") == []
-        assert await store.stale(HERE, "active", FAR, 10) == []
-        assert await store.lease_of(HERE, made.id) is None
-        assert (await store.expired_leases(), await store.waiting_prompts(FAR)) == ([], [])
+            assert await list_ids(store, **query) == []
+        assert await store.ranked(WORKSPACE, Query(text="word")) == []
+        assert await store.newest_matches(WORKSPACE, [session], search_text.terms("word")) == [None]
+        assert await store.sweep(WORKSPACE, Query(), point, "") == []
+        assert await store.stale(WORKSPACE, "active", FAR_FUTURE, 10) == []
+        assert await store.lease_of(WORKSPACE, session.id) is None
+        assert (await store.expired_leases(), await store.waiting_prompts(FAR_FUTURE)) == ([], [])
 
-    async def test_a_guard_can_keep_a_session_from_being_purged(self, store: Store) -> None:
-        made = await make(store, user("word"))
+    async def test_guard_can_prevent_a_purge(self, store: Store) -> None:
+        session = await create_session(store, user_message("word"))
         with pytest.raises(Refused):
-            await store.purge(HERE, made.id, refuse)
-        assert await store.get(HERE, made.id) == made
-        assert await found(store, "word") == {made.id}
+            await store.purge(WORKSPACE, session.id, refuse)
+        assert await store.get(WORKSPACE, session.id) == session
+        assert await search_ids(store, "word") == {session.id}
 
     async def test_an_id_can_be_used_again_after_a_purge(self, store: Store) -> None:
-        made = await make(store, user("old"), user("words"), memory_store_ids=("m",))
-        lease = await store.acquire(HERE, made.id, "holder", MINUTE)
+        session = await create_session(
+            store, user_message("old"), user_message("words"), memory_store_ids=("m",)
+        )
+        lease = await store.acquire(WORKSPACE, session.id, "holder", MINUTE)
         assert lease is not None
-        await store.put_inbox(HERE, made.id, "prompt", "p", {})
-        await store.purge(HERE, made.id, anyway)
-        again = await make(store, user("new"), id=made.id)
-        assert texts(await history(store, again)) == ["new"]
-        assert await found(store, "old") == set()
-        assert await found(store, "new") == {made.id}
-        assert await listed(store, memory_store_id="m") == []
-        assert await store.inbox(HERE, made.id) == []
-        assert await store.lease_of(HERE, made.id) is None
+        await store.put_inbox(WORKSPACE, session.id, "prompt", "p", {})
+        await store.purge(WORKSPACE, session.id, allow_purge)
+        again = await create_session(store, user_message("new"), id=session.id)
+        assert message_texts(await read_history(store, again)) == ["new"]
+        assert await search_ids(store, "old") == set()
+        assert await search_ids(store, "new") == {session.id}
+        assert await list_ids(store, memory_store_id="m") == []
+        assert await store.inbox(WORKSPACE, session.id) == []
+        assert await store.lease_of(WORKSPACE, session.id) is None
 
     async def test_a_lease_on_a_purged_session_can_still_be_released(self, store: Store) -> None:
-        made = await make(store)
-        lease = await store.acquire(HERE, made.id, "holder", MINUTE)
+        session = await create_session(store)
+        lease = await store.acquire(WORKSPACE, session.id, "holder", MINUTE)
         assert lease is not None
-        await store.purge(HERE, made.id, anyway)
+        await store.purge(WORKSPACE, session.id, allow_purge)
         await store.release(lease)
         assert await store.renew("holder", MINUTE) == set()

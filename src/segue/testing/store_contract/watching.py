@@ -1,4 +1,4 @@
-"""Signals: whoever watches hears of changes, made here or through another opening of the store."""
+"""Contract: watchers get signals of changes, also of changes through another connection."""
 
 from __future__ import annotations
 
@@ -14,151 +14,170 @@ from segue.model.event import Created, Delta, Draft
 from segue.store.base import InboxItem, Signal, Store
 
 from .harness import (
-    HERE,
     MINUTE,
-    THERE,
+    OTHER_WORKSPACE,
+    WORKSPACE,
     Contract,
     OpenStore,
     Refused,
-    add,
-    anyway,
-    history,
-    make,
-    nothing,
+    allow_purge,
+    append_events,
+    create_session,
+    no_events,
+    read_history,
     refuse,
-    user,
+    user_message,
 )
 
-PATIENCE = 10.0  # seconds until a signal that has not come counts as lost
+SIGNAL_TIMEOUT_SECONDS = 10.0
 
 
-class Ear:
-    """Collects signals, each of which may come more than once."""
+class SignalRecorder:
+    """Records signals, each of which may come more than once."""
 
     def __init__(self) -> None:
-        self.heard: set[Signal] = set()
-        self._news = asyncio.Event()
+        self.signals: set[Signal] = set()
+        self._received = asyncio.Event()
 
     def __call__(self, signal: Signal) -> None:
-        self.heard.add(signal)
-        self._news.set()
+        self.signals.add(signal)
+        self._received.set()
 
     async def wait_for(self, signal: Signal) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while signal not in self.heard:
-                self._news.clear()
-                await self._news.wait()
+        async with asyncio.timeout(SIGNAL_TIMEOUT_SECONDS):
+            while signal not in self.signals:
+                self._received.clear()
+                await self._received.wait()
 
 
 @asynccontextmanager
-async def listening(store: Store) -> AsyncIterator[Ear]:
-    ear = Ear()
-    stop = store.watch(ear)
+async def record_signals(store: Store) -> AsyncIterator[SignalRecorder]:
+    recorder = SignalRecorder()
+    stop = store.watch(recorder)
     try:
-        yield ear
+        yield recorder
     finally:
         stop()
 
 
-async def tells(store: Store, done: Awaitable[object], signal: Signal) -> None:
-    async with listening(store) as ear:
+async def expect_signal(store: Store, done: Awaitable[object], signal: Signal) -> None:
+    async with record_signals(store) as recorder:
         await done
-        await ear.wait_for(signal)
+        await recorder.wait_for(signal)
 
 
 class WatchContract(Contract):
-    async def test_a_watcher_hears_of_events(self, store: Store) -> None:
-        made = await make(store, user("one"), workspace=THERE)
+    async def test_watcher_gets_signals_of_events(self, store: Store) -> None:
+        session = await create_session(store, user_message("one"), workspace=OTHER_WORKSPACE)
         here, fork, loaded = ids.new_id(), ids.new_id(), ids.new_id()
         created = Draft(body=Created(cwd="/"))
-        await tells(store, store.create(HERE, here, [created]), Signal("events", HERE, here))
-        await tells(store, add(store, made, user("two")), Signal("events", THERE, made.id))
-        forking = store.fork(THERE, made.id, fork, 1, created, nothing)
-        await tells(store, forking, Signal("events", THERE, fork))
-        loading = store.load(HERE, loaded, await history(store, made))
-        await tells(store, loading, Signal("events", HERE, loaded))
+        await expect_signal(
+            store, store.create(WORKSPACE, here, [created]), Signal("events", WORKSPACE, here)
+        )
+        await expect_signal(
+            store,
+            append_events(store, session, user_message("two")),
+            Signal("events", OTHER_WORKSPACE, session.id),
+        )
+        forking = store.fork(OTHER_WORKSPACE, session.id, fork, 1, created, no_events)
+        await expect_signal(store, forking, Signal("events", OTHER_WORKSPACE, fork))
+        loading = store.load(WORKSPACE, loaded, await read_history(store, session))
+        await expect_signal(store, loading, Signal("events", WORKSPACE, loaded))
 
-    async def test_a_watcher_hears_of_purges(self, store: Store) -> None:
-        made = await make(store)
-        await tells(store, store.purge(HERE, made.id, anyway), Signal("purged", HERE, made.id))
+    async def test_watcher_gets_signals_of_purges(self, store: Store) -> None:
+        session = await create_session(store)
+        await expect_signal(
+            store,
+            store.purge(WORKSPACE, session.id, allow_purge),
+            Signal("purged", WORKSPACE, session.id),
+        )
 
-    async def test_a_watcher_hears_of_the_inbox(self, store: Store) -> None:
-        made = await make(store)
-        putting = store.put_inbox(HERE, made.id, "prompt", "p", {})
-        await tells(store, putting, Signal("inbox", HERE, made.id))
+    async def test_watcher_gets_signals_of_the_inbox(self, store: Store) -> None:
+        session = await create_session(store)
+        putting = store.put_inbox(WORKSPACE, session.id, "prompt", "p", {})
+        await expect_signal(store, putting, Signal("inbox", WORKSPACE, session.id))
 
-    async def test_a_watcher_hears_of_deltas(self, store: Store) -> None:
-        made = await make(store)
-        lease = await store.acquire(HERE, made.id, "one", MINUTE)
+    async def test_watcher_gets_signals_of_deltas(self, store: Store) -> None:
+        session = await create_session(store)
+        lease = await store.acquire(WORKSPACE, session.id, "one", MINUTE)
         assert lease is not None
-        piece = Delta(session=made.id, message="m", kind="thought", offset=0, text="a")
-        await tells(store, store.put_deltas(lease, [piece]), Signal("deltas", HERE, made.id))
+        delta = Delta(session=session.id, message="m", kind="thought", offset=0, text="a")
+        await expect_signal(
+            store, store.put_deltas(lease, [delta]), Signal("deltas", WORKSPACE, session.id)
+        )
 
-    async def test_a_release_asks_to_look_at_the_inbox(self, store: Store) -> None:
-        made = await make(store)
-        lease = await store.acquire(HERE, made.id, "one", MINUTE)
+    async def test_release_signals_the_inbox(self, store: Store) -> None:
+        session = await create_session(store)
+        lease = await store.acquire(WORKSPACE, session.id, "one", MINUTE)
         assert lease is not None
-        await tells(store, store.release(lease), Signal("inbox", HERE, made.id))
+        await expect_signal(store, store.release(lease), Signal("inbox", WORKSPACE, session.id))
 
-    async def test_what_a_signal_tells_of_can_be_read(self, store: Store) -> None:
-        made = await make(store)
-        looks: list[asyncio.Task[list[InboxItem]]] = []
+    async def test_signaled_change_is_readable(self, store: Store) -> None:
+        session = await create_session(store)
+        reads: list[asyncio.Task[list[InboxItem]]] = []
 
-        def look(signal: Signal) -> None:
+        def read_inbox(signal: Signal) -> None:
             if signal.kind == "inbox":
-                looks.append(asyncio.create_task(store.inbox(HERE, made.id)))
+                reads.append(asyncio.create_task(store.inbox(WORKSPACE, session.id)))
 
-        stop = store.watch(look)
-        putting = store.put_inbox(HERE, made.id, "prompt", "p", {})
-        await tells(store, putting, Signal("inbox", HERE, made.id))
+        stop = store.watch(read_inbox)
+        putting = store.put_inbox(WORKSPACE, session.id, "prompt", "p", {})
+        await expect_signal(store, putting, Signal("inbox", WORKSPACE, session.id))
         stop()
-        assert all(await asyncio.gather(*looks))
+        assert all(await asyncio.gather(*reads))
 
-    async def test_several_watchers_hear_the_same(self, store: Store) -> None:
-        made = await make(store)
-        async with listening(store) as one, listening(store) as two:
-            await add(store, made, user("more"))
-            await one.wait_for(Signal("events", HERE, made.id))
-            await two.wait_for(Signal("events", HERE, made.id))
+    async def test_several_watchers_get_the_same_signals(self, store: Store) -> None:
+        session = await create_session(store)
+        async with record_signals(store) as one, record_signals(store) as two:
+            await append_events(store, session, user_message("more"))
+            await one.wait_for(Signal("events", WORKSPACE, session.id))
+            await two.wait_for(Signal("events", WORKSPACE, session.id))
 
-    async def test_a_watcher_that_stopped_hears_nothing(self, store: Store) -> None:
-        made = await make(store)
-        gone = Ear()
-        stop = store.watch(gone)
+    async def test_stopped_watcher_gets_no_signals(self, store: Store) -> None:
+        session = await create_session(store)
+        stopped = SignalRecorder()
+        stop = store.watch(stopped)
         stop()
         stop()
-        await tells(store, add(store, made, user("more")), Signal("events", HERE, made.id))
-        assert gone.heard == set()
+        await expect_signal(
+            store,
+            append_events(store, session, user_message("more")),
+            Signal("events", WORKSPACE, session.id),
+        )
+        assert stopped.signals == set()
 
-    async def test_a_change_that_failed_is_not_told(self, store: Store) -> None:
-        made, other = await make(store), await make(store, workspace=THERE)
-        async with listening(store) as ear:
+    async def test_failed_change_is_not_signaled(self, store: Store) -> None:
+        session, other = (
+            await create_session(store),
+            await create_session(store, workspace=OTHER_WORKSPACE),
+        )
+        async with record_signals(store) as recorder:
             with pytest.raises(NotFound):
-                await store.put_inbox(THERE, made.id, "prompt", "p", {})
+                await store.put_inbox(OTHER_WORKSPACE, session.id, "prompt", "p", {})
             with pytest.raises(Refused):
-                await store.purge(HERE, made.id, refuse)
-            await store.put_inbox(THERE, other.id, "prompt", "p", {})
-            await ear.wait_for(Signal("inbox", THERE, other.id))
-            assert {signal.kind for signal in ear.heard} <= {"events", "inbox"}
-            assert Signal("inbox", THERE, made.id) not in ear.heard
+                await store.purge(WORKSPACE, session.id, refuse)
+            await store.put_inbox(OTHER_WORKSPACE, other.id, "prompt", "p", {})
+            await recorder.wait_for(Signal("inbox", OTHER_WORKSPACE, other.id))
+            assert {signal.kind for signal in recorder.signals} <= {"events", "inbox"}
+            assert Signal("inbox", OTHER_WORKSPACE, session.id) not in recorder.signals
 
-    async def test_a_watcher_hears_what_another_opening_of_the_store_did(
+    async def test_watcher_gets_signals_of_another_connection(
         self, store: Store, open_store: OpenStore
     ) -> None:
-        made, gone = await make(store), await make(store)
-        lease = await store.acquire(HERE, made.id, "one", MINUTE)
+        session, purged = await create_session(store), await create_session(store)
+        lease = await store.acquire(WORKSPACE, session.id, "one", MINUTE)
         assert lease is not None
-        piece = Delta(session=made.id, message="m", kind="message", offset=0, text="a")
+        delta = Delta(session=session.id, message="m", kind="message", offset=0, text="a")
         other = await open_store()
         try:
-            async with listening(other) as ear:
-                await add(store, made, user("more"))
-                await ear.wait_for(Signal("events", HERE, made.id))
-                await store.put_inbox(HERE, made.id, "prompt", "p", {})
-                await ear.wait_for(Signal("inbox", HERE, made.id))
-                await store.put_deltas(lease, [piece])
-                await ear.wait_for(Signal("deltas", HERE, made.id))
-                await store.purge(HERE, gone.id, anyway)
-                await ear.wait_for(Signal("purged", HERE, gone.id))
+            async with record_signals(other) as recorder:
+                await append_events(store, session, user_message("more"))
+                await recorder.wait_for(Signal("events", WORKSPACE, session.id))
+                await store.put_inbox(WORKSPACE, session.id, "prompt", "p", {})
+                await recorder.wait_for(Signal("inbox", WORKSPACE, session.id))
+                await store.put_deltas(lease, [delta])
+                await recorder.wait_for(Signal("deltas", WORKSPACE, session.id))
+                await store.purge(WORKSPACE, purged.id, allow_purge)
+                await recorder.wait_for(Signal("purged", WORKSPACE, purged.id))
         finally:
             await other.close()
