@@ -1,4 +1,4 @@
-"""Secrets at rest: sealed, bound to what they belong to, and lost without their key."""
+"""Secrets are encrypted, bound to their record, and unreadable without the key."""
 
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -12,19 +12,19 @@ from segue.model.errors import InvalidInput, StoreError
 KEY = "mx8vdYpQ0AwbGkDMyq0QeWxJnfFXpGwWkdr4ZJHRBm8"
 
 
-def test_what_is_sealed_opens_under_its_name_only(tmp_path: Path) -> None:
+def test_secret_is_decrypted_only_with_its_own_binding(tmp_path: Path) -> None:
     box = SecretBox(tmp_path, {})
     for secret in ("s3cret", "", "\0\ud800", "x" * 100_000):
         sealed = box.seal(secret, "w", "credential", "1")
         assert SecretBox(tmp_path, {}).open(sealed, "w", "credential", "1") == secret
         assert not secret.strip() or secret not in sealed
-        for other in (("v", "credential", "1"), ("w", "credential", "2"), ("w",)):
+        for other_binding in (("v", "credential", "1"), ("w", "credential", "2"), ("w",)):
             with pytest.raises(StoreError):
-                box.open(sealed, *other)
+                box.open(sealed, *other_binding)
     assert box.seal("a") != box.seal("a")
 
 
-def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+def test_key_file_is_created_once_and_readable_only_by_its_owner(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: SecretBox(tmp_path / "d", {}).seal("x"), range(32)))
     (path,) = (tmp_path / "d").iterdir()
@@ -32,16 +32,16 @@ def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_the_variable_comes_first_and_nothing_is_written(tmp_path: Path) -> None:
+def test_variable_takes_precedence_and_no_file_is_written(tmp_path: Path) -> None:
     sealed = SecretBox(tmp_path, {VARIABLE: KEY}).seal("x", "a")
     assert SecretBox(tmp_path / "elsewhere", {VARIABLE: KEY + "="}).open(sealed, "a") == "x"
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("given", ["short", "not base64!", KEY + KEY, "é" * 32])
-def test_an_invalid_key_in_the_variable_is_refused(tmp_path: Path, given: str) -> None:
+@pytest.mark.parametrize("invalid_key", ["short", "not base64!", KEY + KEY, "é" * 32])
+def test_invalid_key_in_the_variable_is_refused(tmp_path: Path, invalid_key: str) -> None:
     with pytest.raises(InvalidInput, match=VARIABLE):
-        SecretBox(tmp_path, {VARIABLE: given}).seal("x")
+        SecretBox(tmp_path, {VARIABLE: invalid_key}).seal("x")
 
 
 def test_errors_distinguish_another_key_from_damage(tmp_path: Path) -> None:

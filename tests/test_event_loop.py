@@ -1,4 +1,4 @@
-"""Reads without an event loop."""
+"""Run reads without an event loop."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""What is missing is said with a command that brings it, wherever segue was installed from."""
+"""An error about a missing optional package has the command that installs it."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from importlib.metadata import requires
 
 import pytest
 
-WITHOUT = """
+PROGRAM_WITHOUT_MODULE = """
 import sys
 sys.modules["{module}"] = None
 try:
@@ -27,14 +27,14 @@ except Exception as error:
         ("postgres", "asyncpg", "import segue.store.postgres"),
     ],
 )
-def test_a_package_that_is_missing_is_named_as_pip_takes_it(
+def test_error_names_the_pip_command_for_a_missing_package(
     extra: str, module: str, use: str
 ) -> None:
-    program = WITHOUT.format(module=module, use=use)
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout
-    (needed,) = [
+    program = PROGRAM_WITHOUT_MODULE.format(module=module, use=use)
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout
+    (requirement,) = [
         line.partition(";")[0].strip()
         for line in requires("segue") or ()
         if line.endswith(f'extra == "{extra}"') or line.endswith(f"extra == '{extra}'")
     ]
-    assert f"pip install '{needed}'" in said
+    assert f"pip install '{requirement}'" in output

@@ -1,4 +1,4 @@
-"""Pausing the garbage collector for a while."""
+"""Pause the garbage collector."""
 
 import gc
 
@@ -7,14 +7,14 @@ import pytest
 from segue.gc_pause import gc_paused
 
 
-@pytest.mark.parametrize("before", [True, False])
-def test_collecting_goes_on_as_it_was_before(before: bool) -> None:
-    was = gc.isenabled()
+@pytest.mark.parametrize("enabled", [True, False])
+def test_pause_restores_the_earlier_setting(enabled: bool) -> None:
+    originally_enabled = gc.isenabled()
     try:
-        (gc.enable if before else gc.disable)()
+        (gc.enable if enabled else gc.disable)()
         with pytest.raises(KeyError), gc_paused():
             assert not gc.isenabled()
             raise KeyError
-        assert gc.isenabled() is before
+        assert gc.isenabled() is enabled
     finally:
-        (gc.enable if was else gc.disable)()
+        (gc.enable if originally_enabled else gc.disable)()

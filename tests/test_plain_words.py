@@ -59,7 +59,6 @@ NOT_YET_CLEAN = (
     "tests/faults/*",
     "tests/faults/children/*",
     "tests/interfaces/rest/*",
-    "tests/model/*",
     "tests/postgres.py",
     "tests/store/*",
     "tests/test_bootstrap.py",

@@ -1,4 +1,4 @@
-"""Passwords in URLs."""
+"""Remove passwords from URLs."""
 
 import pytest
 

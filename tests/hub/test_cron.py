@@ -1,4 +1,4 @@
-"""Schedules: what five fields mean, in zones that leap and repeat hours."""
+"""Cron schedules in time zones with clock changes."""
 
 from datetime import UTC, datetime
 from itertools import islice
@@ -13,13 +13,13 @@ from segue.model import clock
 from segue.model.errors import InvalidInput
 
 
-def at(text: str) -> int:
+def parse_time(text: str) -> int:
     return clock.from_rfc3339(text)
 
 
-def following(expression: str, begin: str, count: int = 3, zone: str = "UTC") -> list[str]:
-    found = islice(cron.parse(expression, zone).after(at(begin)), count)
-    return [clock.to_rfc3339(each)[:16] for each in found]
+def next_times(expression: str, start_text: str, count: int = 3, zone: str = "UTC") -> list[str]:
+    times = islice(cron.parse(expression, zone).after(parse_time(start_text)), count)
+    return [clock.to_rfc3339(moment)[:16] for moment in times]
 
 
 @pytest.mark.parametrize(
@@ -33,24 +33,24 @@ def following(expression: str, begin: str, count: int = 3, zone: str = "UTC") ->
         ("0 0 * * 7", ["2026-11-22T00:00", "2026-11-29T00:00", "2026-12-06T00:00"]),
         ("5,10-11 3/12 1 * *", ["2026-12-01T03:05", "2026-12-01T03:10", "2026-12-01T03:11"]),
         ("0 0 29 2 *", ["2028-02-29T00:00", "2032-02-29T00:00", "2036-02-29T00:00"]),
-        # Where both days are said, either will do.
+        # If both day fields are set, either may match.
         ("0 0 20 * 2", ["2026-11-17T00:00", "2026-11-20T00:00", "2026-11-24T00:00"]),
     ],
 )
-def test_the_times_that_an_expression_means(expression: str, expected: list[str]) -> None:
-    assert following(expression, "2026-11-16T10:30:00Z") == expected
+def test_expression_gives_the_expected_times(expression: str, expected: list[str]) -> None:
+    assert next_times(expression, "2026-11-16T10:30:00Z") == expected
 
 
-def test_a_time_is_meant_in_its_zone_through_the_year() -> None:
+def test_times_follow_the_zone_through_clock_changes() -> None:
     zone = "America/New_York"
     # Clocks go from 2 to 3 on the 8th of March, and from 2 back to 1 on the 1st of November.
     expected = ["2026-03-07T07:30", "2026-03-08T07:30", "2026-03-09T06:30"]
-    assert following("30 2 * * *", "2026-03-06T12:00:00Z", zone=zone) == expected
+    assert next_times("30 2 * * *", "2026-03-06T12:00:00Z", zone=zone) == expected
     expected = ["2026-10-31T05:30", "2026-11-01T05:30", "2026-11-02T06:30"]
-    assert following("30 1 * * *", "2026-10-30T12:00:00Z", zone=zone) == expected
-    # What is meant for every hour comes every hour.
-    for begin in ("2026-11-01T03:59:00Z", "2026-03-08T04:59:00Z"):
-        hours = [text[11:] for text in following("0 * * * *", begin, 6, zone)]
+    assert next_times("30 1 * * *", "2026-10-30T12:00:00Z", zone=zone) == expected
+    # An hourly schedule runs every hour.
+    for start_text in ("2026-11-01T03:59:00Z", "2026-03-08T04:59:00Z"):
+        hours = [text[11:] for text in next_times("0 * * * *", start_text, 6, zone)]
         first = int(hours[0][:2])
         assert hours == [f"{first + number:02}:00" for number in range(6)]
 
@@ -63,13 +63,13 @@ def test_a_time_is_meant_in_its_zone_through_the_year() -> None:
         *("* * L * *", "* * ? * *", "* * * * 1#2", "-1 * * * *", ", * * * *", "0 0 31 2 *"),
     ],
 )
-def test_what_is_no_schedule_is_refused(expression: str) -> None:
+def test_invalid_schedule_is_refused(expression: str) -> None:
     with pytest.raises(InvalidInput):
         cron.parse(expression, "UTC")
 
 
 @pytest.mark.parametrize("zone", ["", "Nowhere", "../etc/passwd", "/etc/passwd", "a\0b"])
-def test_what_is_no_zone_is_refused(zone: str) -> None:
+def test_unknown_zone_is_refused(zone: str) -> None:
     with pytest.raises(InvalidInput):
         cron.parse("* * * * *", zone)
 
@@ -80,24 +80,24 @@ def test_what_is_no_zone_is_refused(zone: str) -> None:
     begin=st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1)),
     zone=st.sampled_from(["UTC", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]),
 )
-def test_times_only_go_up_and_are_whole_minutes(
+def test_times_increase_and_are_whole_minutes(
     minute: int, hour: int, begin: datetime, zone: str
 ) -> None:
     start = int(begin.replace(tzinfo=UTC).timestamp()) * clock.SECOND
     for expression in (f"{minute} {hour} * * *", f"{minute} * * * *"):
-        found = [start, *islice(cron.parse(expression, zone).after(start), 40)]
-        assert found == sorted(set(found))
-        assert all(each % (60 * clock.SECOND) == 0 for each in found[1:])
+        times = [start, *islice(cron.parse(expression, zone).after(start), 40)]
+        assert times == sorted(set(times))
+        assert all(moment % (60 * clock.SECOND) == 0 for moment in times[1:])
 
 
-def test_utc_needs_no_database_of_zones(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(name: str) -> ZoneInfo:
+def test_utc_needs_no_time_zone_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_no_zone(name: str) -> ZoneInfo:
         raise ZoneInfoNotFoundError(name)
 
-    monkeypatch.setattr(cron, "ZoneInfo", unknown)
+    monkeypatch.setattr(cron, "ZoneInfo", find_no_zone)
     start = clock.from_rfc3339("2026-11-16T10:00:00Z")
     for name in ("UTC", "Etc/UTC"):
-        found = next(cron.parse("30 9 * * *", name).after(start))
-        assert clock.to_rfc3339(found) == "2026-11-17T09:30:00.000000Z"
+        times = next(cron.parse("30 9 * * *", name).after(start))
+        assert clock.to_rfc3339(times) == "2026-11-17T09:30:00.000000Z"
     with pytest.raises(InvalidInput):
         cron.parse("* * * * *", "Asia/Kathmandu")

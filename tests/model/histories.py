@@ -1,4 +1,4 @@
-"""Random histories, as strategies for hypothesis."""
+"""Hypothesis strategies for random histories."""
 
 from typing import Any
 
@@ -58,22 +58,25 @@ bodies: st.SearchStrategy[AnyBody] = st.one_of(
 )
 
 
-def numbered(*given: tuple[int, AnyBody]) -> list[Event]:
+def number_events(*timed_bodies: tuple[int, AnyBody]) -> list[Event]:
+    """Return events with a seq; each body comes with its time in seconds."""
     return [
         Event(seq=seq, id=str(seq), at=seconds * SECOND, body=body)
-        for seq, (seconds, body) in enumerate(given, 1)
+        for seq, (seconds, body) in enumerate(timed_bodies, 1)
     ]
 
 
-def row(*given: tuple[int, AnyBody], created: Any = None) -> Session:
-    """The row of a session that was created at 0 and then saw this."""
-    return projection.project("w", "i", numbered((0, created or Created(cwd="/")), *given))
+def session_row(*timed_bodies: tuple[int, AnyBody], created: Any = None) -> Session:
+    """Return the row of a session that is created at 0 and then gets these events."""
+    return projection.project(
+        "w", "i", number_events((0, created or Created(cwd="/")), *timed_bodies)
+    )
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
-    """Histories that the lifecycle allows, times going back and forth."""
-    events = numbered((draw(st.integers(0, 9)), Created(cwd="/")))
+    """Generate valid histories whose times are not always in order."""
+    events = number_events((draw(st.integers(0, 9)), Created(cwd="/")))
     session = projection.project("w", "i", events)
     for body in draw(st.lists(bodies, max_size=25)):
         at = draw(st.integers(0, 9)) * SECOND

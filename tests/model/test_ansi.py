@@ -1,4 +1,4 @@
-"""Text without the codes that drive terminals."""
+"""Remove terminal control codes from text."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from segue.model.search_text import MAX_TOOL_RESULT_CHARS, searchable_text
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "stripped"),
     [
         ("plain [31m", "plain [31m"),
         ("\x1b[31mfailed\x1b[0m", "failed"),
@@ -32,18 +32,18 @@ from segue.model.search_text import MAX_TOOL_RESULT_CHARS, searchable_text
         ("\x1b[31é \x1b two", "31é  two"),
     ],
 )
-def test_codes_are_left_out_and_the_words_stay(text: str, shown: str) -> None:
-    assert strip_codes(text) == shown
+def test_strip_codes_removes_codes_and_keeps_words(text: str, stripped: str) -> None:
+    assert strip_codes(text) == stripped
 
 
 @given(st.text(st.sampled_from("\x1b[]0;m\x07\\PH (Bé\n")))
-def test_no_code_is_left(text: str) -> None:
-    shown = strip_codes(text)
-    assert "\x1b" not in shown
-    assert strip_codes(shown) == shown
+def test_strip_codes_leaves_no_code(text: str) -> None:
+    stripped = strip_codes(text)
+    assert "\x1b" not in stripped
+    assert strip_codes(stripped) == stripped
 
 
-def test_codes_count_nothing_towards_what_is_searched_of_an_output() -> None:
+def test_codes_do_not_count_against_the_search_limit() -> None:
     output = ToolResult(
         call_id="c", content=(Text(text="\x1b[31mab\x1b[0m" * MAX_TOOL_RESULT_CHARS),)
     )
@@ -51,23 +51,23 @@ def test_codes_count_nothing_towards_what_is_searched_of_an_output() -> None:
 
 
 @given(st.text(st.sampled_from("\x1b[]0;m\x07\\PH (Bé\n")), st.integers(0, 20))
-def test_the_beginning_is_that_of_the_whole(text: str, most: int) -> None:
-    assert strip_codes(text, most) == strip_codes(text)[:most]
+def test_limit_returns_a_prefix_of_the_stripped_text(text: str, max_chars: int) -> None:
+    assert strip_codes(text, max_chars) == strip_codes(text)[:max_chars]
 
 
-def test_of_a_long_output_no_more_is_looked_at_than_is_searched(
+def test_long_output_is_parsed_only_up_to_the_search_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     codes = ansi._code()
-    seen = []
+    parsed_codes = []
 
-    class Counted:
+    class CountingPattern:
         def finditer(self, text: str) -> Iterator[re.Match[str]]:
             for code in codes.finditer(text):
-                seen.append(code)
+                parsed_codes.append(code)
                 yield code
 
-    monkeypatch.setattr(ansi, "_code", Counted)
-    long = "\x1b[31mab\x1b[0m" * MAX_TOOL_RESULT_CHARS
-    assert searchable_text(ToolResult(call_id="c", content=(Text(text=long),)))
-    assert len(seen) <= MAX_TOOL_RESULT_CHARS + 2
+    monkeypatch.setattr(ansi, "_code", CountingPattern)
+    output = "\x1b[31mab\x1b[0m" * MAX_TOOL_RESULT_CHARS
+    assert searchable_text(ToolResult(call_id="c", content=(Text(text=output),)))
+    assert len(parsed_codes) <= MAX_TOOL_RESULT_CHARS + 2

@@ -1,3 +1,5 @@
+"""Encode and decode values without loss."""
+
 import json
 from typing import Any
 
@@ -11,46 +13,46 @@ from segue.model.content import Text, as_content
 from segue.model.event import ToolCall, UserMessage, decode_body
 from segue.model.session import Session, decode_session
 
-# Any characters at all, NULs and lone surrogates among them.
-odd_text = st.text(st.characters(codec=None) | st.sampled_from("\0\ud83d\ude00\u2028"))
+# Any characters, including NULs and lone surrogates.
+any_text = st.text(st.characters(codec=None) | st.sampled_from("\0\ud83d\ude00\u2028"))
 decode: codec.Decoder[Any] = codec.Decoder(Any)
 
 
-def joined(text: str) -> str:
-    """The text with halves of characters that stand side by side made whole, as JSON has it."""
+def join_surrogates(text: str) -> str:
+    """Return the text with adjacent surrogates joined into characters, as JSON does."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | odd_text.map(joined),
-    lambda inner: st.lists(inner) | st.dictionaries(odd_text.map(joined), inner),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | any_text.map(join_surrogates),
+    lambda inner: st.lists(inner) | st.dictionaries(any_text.map(join_surrogates), inner),
     max_leaves=10,
 )
 
 
 @given(values)
-def test_any_value_comes_back(value: Any) -> None:
+def test_any_value_is_decoded_unchanged(value: Any) -> None:
     assert decode(codec.encode(value)) == value
 
 
-@given(odd_text)
-def test_any_text_comes_back_in_a_struct(text: str) -> None:
+@given(any_text)
+def test_any_text_in_a_struct_is_decoded_unchanged(text: str) -> None:
     body = UserMessage(content=(Text(text=text, extra={"x": text}),))
     assert decode_body(codec.encode(body)) == UserMessage(
-        content=(Text(text=joined(text), extra={"x": joined(text)}),)
+        content=(Text(text=join_surrogates(text), extra={"x": join_surrogates(text)}),)
     )
 
 
-def test_two_halves_of_a_character_come_back_as_the_character() -> None:
+def test_surrogate_pair_is_decoded_as_one_character() -> None:
     assert decode(codec.encode("\ud83d" + "\ude00")) == "\U0001f600"
 
 
-@given(odd_text)
-def test_what_is_written_is_json_in_ascii_or_utf8(text: str) -> None:
-    assert json.loads(codec.encode([text])) == [joined(text)]
+@given(any_text)
+def test_encoded_text_is_valid_json(text: str) -> None:
+    assert json.loads(codec.encode([text])) == [join_surrogates(text)]
 
 
-def test_defaults_are_not_written() -> None:
+def test_default_values_are_not_encoded() -> None:
     row = Session(
         id="i", workspace="w", cwd="/", created_at=1, active_at=1, updated_at=1, last_seq=1
     )
@@ -66,30 +68,30 @@ def test_tool_input_may_be_any_json() -> None:
 @pytest.mark.parametrize(
     "data", [b'{"type":"user_message"}', b'{"type":"user_message","content":3}']
 )
-def test_what_does_not_fit_is_refused(data: bytes) -> None:
+def test_invalid_body_is_refused(data: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_body(data)
 
 
-def test_what_does_not_fit_is_refused_however_odd_its_text() -> None:
+def test_invalid_body_with_surrogates_is_refused() -> None:
     data = codec.encode({"type": "user_message", "content": "\ud800"})
     with pytest.raises(msgspec.ValidationError):
         decode_body(data)
 
 
-@given(odd_text, odd_text)
-def test_keys_are_equal_only_for_equal_texts(one: str, two: str) -> None:
-    assert (codec.key(one) == codec.key(two)) == (one == two)
+@given(any_text, any_text)
+def test_keys_are_equal_only_for_equal_texts(first: str, second: str) -> None:
+    assert (codec.key(first) == codec.key(second)) == (first == second)
 
 
 @given(st.text(max_size=20), st.integers(400, 3000))
 def test_keys_of_long_texts_are_short_and_different(end: str, length: int) -> None:
-    one, two = "é" * length + end, "é" * length + end + "x"
-    assert len(codec.key(one)) <= 512
-    assert codec.key(one) != codec.key(two)
-    assert codec.key(one) == codec.key(one)
+    first, second = "é" * length + end, "é" * length + end + "x"
+    assert len(codec.key(first)) <= 512
+    assert codec.key(first) != codec.key(second)
+    assert codec.key(first) == codec.key(first)
 
 
-def test_content_is_made_of_text_or_blocks() -> None:
+def test_content_accepts_text_a_block_or_blocks() -> None:
     block = Text(text="a")
     assert as_content("a") == as_content(block) == as_content([block]) == (block,)

@@ -1,3 +1,5 @@
+"""Encode, sign and check cursors."""
+
 import base64
 
 import pytest
@@ -28,7 +30,7 @@ CURSOR = Cursor(
 TOKEN = encode(CURSOR, KEY, "local")
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
-cursors_of_all_sorts = st.builds(
+all_cursors = st.builds(
     Cursor,
     order=st.sampled_from(("active", "created")),
     descending=st.booleans(),
@@ -42,38 +44,38 @@ cursors_of_all_sorts = st.builds(
 )
 
 
-@given(cursors_of_all_sorts, st.text(ALPHABET, max_size=20), st.binary(min_size=1, max_size=64))
-def test_a_cursor_is_read_back(cursor: Cursor, workspace: str, key: bytes) -> None:
+@given(all_cursors, st.text(ALPHABET, max_size=20), st.binary(min_size=1, max_size=64))
+def test_decode_returns_the_encoded_cursor(cursor: Cursor, workspace: str, key: bytes) -> None:
     token = encode(cursor, key, workspace)
     assert set(token) <= set(ALPHABET)
     assert decode(token, key, workspace) == cursor
 
 
-@pytest.mark.parametrize("place", range(len(TOKEN)))
-def test_a_cursor_changed_at_any_place_is_refused(place: int) -> None:
+@pytest.mark.parametrize("index", range(len(TOKEN)))
+def test_cursor_with_a_changed_character_is_refused(index: int) -> None:
     for char in ALPHABET + "=+/ é":
-        changed = TOKEN[:place] + char + TOKEN[place + 1 :]
+        changed = TOKEN[:index] + char + TOKEN[index + 1 :]
         if changed != TOKEN:
             with pytest.raises(InvalidCursor):
                 decode(changed, KEY, "local")
 
 
-def test_a_cursor_cut_or_drawn_out_anywhere_is_refused() -> None:
-    others = [TOKEN[:end] for end in range(len(TOKEN))]
-    others += [TOKEN[start:] for start in range(1, len(TOKEN))]
-    others += [TOKEN + "A", TOKEN + "=", TOKEN + "==", TOKEN + "\n", " " + TOKEN, TOKEN * 2]
-    for token in others:
+def test_shortened_or_extended_cursor_is_refused() -> None:
+    other_tokens = [TOKEN[:end] for end in range(len(TOKEN))]
+    other_tokens += [TOKEN[start:] for start in range(1, len(TOKEN))]
+    other_tokens += [TOKEN + "A", TOKEN + "=", TOKEN + "==", TOKEN + "\n", " " + TOKEN, TOKEN * 2]
+    for token in other_tokens:
         with pytest.raises(InvalidCursor):
             decode(token, KEY, "local")
 
 
-def test_a_cursor_of_another_workspace_or_store_is_refused() -> None:
+def test_cursor_of_another_workspace_or_store_is_refused() -> None:
     for key, workspace in ((KEY, "other"), (KEY, ""), (KEY, "loca"), (KEY[::-1], "local")):
         with pytest.raises(InvalidCursor):
             decode(TOKEN, key, workspace)
 
 
-def test_a_cursor_of_another_version_is_refused_and_told_so(
+def test_cursor_of_another_version_is_refused_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
@@ -84,15 +86,15 @@ def test_a_cursor_of_another_version_is_refused_and_told_so(
 
 
 @given(st.text() | st.binary().map(lambda data: base64.urlsafe_b64encode(data).decode()))
-def test_anything_else_is_refused(token: str) -> None:
+def test_invalid_tokens_are_refused(token: str) -> None:
     with pytest.raises(InvalidCursor):
         decode(token, KEY, "local")
 
 
-def test_filters_are_told_apart_and_paging_is_not() -> None:
+def test_fingerprint_depends_on_filters_but_not_on_paging() -> None:
     plain = fingerprint(Query())
     assert fingerprint(Query(limit=7, order="created", descending=False)) == plain
-    others = [
+    filtered_queries = [
         Query(tag="a"),
         Query(tag="\ud800"),
         Query(text="a"),
@@ -103,10 +105,10 @@ def test_filters_are_told_apart_and_paging_is_not() -> None:
         Query(created_gt=5),
         Query(created_gte=5),
     ]
-    assert len({plain, *map(fingerprint, others)}) == len(others) + 1
+    assert len({plain, *map(fingerprint, filtered_queries)}) == len(filtered_queries) + 1
 
 
-places = st.builds(
+list_positions = st.builds(
     ListPosition,
     of=st.text(max_size=40),
     descending=st.booleans(),
@@ -115,10 +117,10 @@ places = st.builds(
 )
 
 
-@given(places)
-def test_a_place_is_read_back_and_is_no_cursor(place: ListPosition) -> None:
-    token = encode(place, KEY, "local")
-    assert decode_list_position(token, KEY, "local") == place
+@given(list_positions)
+def test_list_position_is_decoded_but_is_not_a_cursor(list_position: ListPosition) -> None:
+    token = encode(list_position, KEY, "local")
+    assert decode_list_position(token, KEY, "local") == list_position
     with pytest.raises(InvalidCursor):
         decode(token, KEY, "local")
     with pytest.raises(InvalidCursor):

@@ -1,3 +1,5 @@
+"""Check the table of status transitions."""
+
 import itertools
 
 import pytest
@@ -7,7 +9,7 @@ from segue.model.lifecycle import STATUSES, TRANSITIONS, Status, check_transitio
 
 
 @pytest.mark.parametrize(("before", "after"), [*itertools.product(STATUSES, STATUSES)])
-def test_a_step_is_allowed_if_the_table_has_it(before: Status, after: Status) -> None:
+def test_transition_is_allowed_if_the_table_has_it(before: Status, after: Status) -> None:
     if after in TRANSITIONS[before]:
         check_transition(before, after)
     else:
@@ -15,15 +17,15 @@ def test_a_step_is_allowed_if_the_table_has_it(before: Status, after: Status) ->
             check_transition(before, after)
 
 
-def test_the_table_knows_every_status() -> None:
+def test_table_has_every_status() -> None:
     assert set(TRANSITIONS) == set(STATUSES) == set().union(*TRANSITIONS.values())
 
 
-def test_any_status_may_be_said_again() -> None:
+def test_any_status_may_be_repeated() -> None:
     assert all(status in TRANSITIONS[status] for status in STATUSES)
 
 
-def test_what_has_terminated_stays_so() -> None:
+def test_terminated_session_stays_terminated() -> None:
     assert TRANSITIONS["terminated"] == {"terminated"}
 
 
@@ -33,6 +35,6 @@ def test_only_a_running_session_is_rescheduled() -> None:
     ]
 
 
-def test_everything_else_can_rest_and_can_end() -> None:
+def test_every_other_status_can_become_idle_or_terminated() -> None:
     for status in ("idle", "running", "rescheduling"):
         assert {"idle", "terminated"} <= TRANSITIONS[status]

@@ -1,3 +1,5 @@
+"""Filter sessions by a query."""
+
 from typing import Any
 
 import pytest
@@ -40,24 +42,30 @@ ROW = Session(
         ({}, {"trash": True}),
     ],
 )
-def test_a_filter_tells_sessions_apart(passes: dict[str, Any], fails: dict[str, Any]) -> None:
+def test_filter_matches_only_sessions_with_its_value(
+    passes: dict[str, Any], fails: dict[str, Any]
+) -> None:
     assert matches(Query(**passes), ROW)
     assert not matches(Query(**fails), ROW)
 
 
-def test_what_a_session_lacks_matches_no_filter() -> None:
-    bare = replace(ROW, agent=None, tag=None, deployment_id=None, memory_store_ids=())
+def test_session_without_a_field_matches_no_filter_on_it() -> None:
+    session_without_fields = replace(
+        ROW, agent=None, tag=None, deployment_id=None, memory_store_ids=()
+    )
     queries = [
         Query(agent_id="a"),
         Query(tag="t"),
         Query(deployment_id="d"),
         Query(memory_store_id="m"),
     ]
-    assert all(matches(query, ROW) and not matches(query, bare) for query in queries)
+    assert all(
+        matches(query, ROW) and not matches(query, session_without_fields) for query in queries
+    )
 
 
 @pytest.mark.parametrize(
-    ("row", "seen"),
+    ("row", "expected_lists"),
     [
         (ROW, {"exclude", "include"}),
         (replace(ROW, archived_at=5), {"include", "only"}),
@@ -65,17 +73,17 @@ def test_what_a_session_lacks_matches_no_filter() -> None:
         (replace(ROW, archived_at=5, deleted_at=5), {"trash"}),
     ],
 )
-def test_a_session_is_on_one_shelf(row: Session, seen: set[str]) -> None:
+def test_state_decides_which_lists_show_a_session(row: Session, expected_lists: set[str]) -> None:
     lists: dict[str, Query] = {
         "exclude": Query(),
         "include": Query(archived="include"),
         "only": Query(archived="only"),
         "trash": Query(trash=True),
     }
-    assert {name for name, query in lists.items() if matches(query, row)} == seen
+    assert {name for name, query in lists.items() if matches(query, row)} == expected_lists
 
 
-def test_an_archived_session_can_count_as_another_status() -> None:
+def test_archived_session_can_count_as_another_status() -> None:
     archived = replace(ROW, archived_at=5)
     ended = Query(archived="include", statuses=("terminated",), archived_as="terminated")
     idle = Query(archived="include", statuses=("idle",), archived_as="terminated")
@@ -89,7 +97,7 @@ bounds = st.none() | st.integers(-3, 3)
 
 
 @given(bounds, bounds, bounds, bounds, st.integers(-5, 5))
-def test_the_created_window_is_what_its_four_ends_say(
+def test_created_bounds_combine_all_four_limits(
     gt: int | None, gte: int | None, lt: int | None, lte: int | None, at: int
 ) -> None:
     query = Query(created_gt=gt, created_gte=gte, created_lt=lt, created_lte=lte)
@@ -104,12 +112,12 @@ def test_the_created_window_is_what_its_four_ends_say(
     assert ((low is None or at >= low) and (high is None or at <= high)) == inside
 
 
-def test_a_position_is_the_time_of_its_order_and_the_id() -> None:
+def test_position_has_the_time_of_its_order_and_the_id() -> None:
     assert position(ROW, "active") == Position(200, "i")
     assert position(ROW, "created") == Position(100, "i")
 
 
-@pytest.mark.parametrize("asked", [{"limit": 0}, {"limit": -1}, {"statuses": ("asleep",)}])
-def test_a_query_that_means_nothing_is_refused(asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("arguments", [{"limit": 0}, {"limit": -1}, {"statuses": ("sleeping",)}])
+def test_invalid_query_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
-        Query(**asked)
+        Query(**arguments)

@@ -1,3 +1,5 @@
+"""Split text into search tokens, match terms and cut snippets."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,12 +38,12 @@ from segue.model.search_text import (
         ("", []),
     ],
 )
-def test_words_are_folded_and_split(text: str, words: list[str]) -> None:
+def test_text_is_case_folded_and_split_into_tokens(text: str, words: list[str]) -> None:
     assert tokens(text) == words
 
 
 @given(st.text(st.characters(codec=None)))
-def test_words_can_be_kept_anywhere(text: str) -> None:
+def test_tokens_are_short_and_contain_no_special_characters(text: str) -> None:
     for word in tokens(text):
         assert 0 < len(word) <= MAX_TOKEN_CHARS
         word.encode()  # no surrogates
@@ -49,22 +51,22 @@ def test_words_can_be_kept_anywhere(text: str) -> None:
 
 
 @given(st.text())
-def test_folding_is_done_once(text: str) -> None:
+def test_case_folding_is_idempotent(text: str) -> None:
     assert tokens(text.upper()) == tokens(text.upper().casefold())
 
 
 @given(st.text("ab é_-東", max_size=30))
-def test_plain_letters_are_split_the_same_beside_others(text: str) -> None:
+def test_ascii_words_split_alike_with_and_without_other_letters(text: str) -> None:
     assert tokens(text) == [word for word in tokens(text + " é") if word][: len(tokens(text))]
 
 
-def test_the_quick_way_for_ascii_is_the_same_way() -> None:
+def test_ascii_fast_path_gives_the_same_tokens() -> None:
     text = "".join(map(chr, range(128)))
     assert tokens(text) == tokens(text + " é")[:-1]
 
 
 @pytest.mark.parametrize(
-    ("query", "asked"),
+    ("query", "expected_terms"),
     [
         ("one two", [Term(("one",)), Term(("two",), prefix=True)]),
         ("one two ", [Term(("one",)), Term(("two",))]),
@@ -79,12 +81,12 @@ def test_the_quick_way_for_ascii_is_the_same_way() -> None:
         ("", []),
     ],
 )
-def test_a_search_is_words_phrases_and_a_beginning(query: str, asked: list[Term]) -> None:
-    assert terms(query) == asked
+def test_query_has_words_phrases_and_a_last_prefix(query: str, expected_terms: list[Term]) -> None:
+    assert terms(query) == expected_terms
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "occurs"),
     [
         ("two", True),
         ("thr", True),
@@ -97,13 +99,13 @@ def test_a_search_is_words_phrases_and_a_beginning(query: str, asked: list[Term]
         ("one.two.three.four", False),
     ],
 )
-def test_a_term_occurs_where_its_words_stand_in_a_row(query: str, found: bool) -> None:
+def test_term_matches_consecutive_words(query: str, occurs: bool) -> None:
     (term,) = terms(query)
-    assert words_have_term(term, tokens("one two three")) is found
+    assert words_have_term(term, tokens("one two three")) is occurs
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=8), st.lists(st.sampled_from("abc"), min_size=1))
-def test_a_phrase_occurs_if_it_is_a_slice(words: list[str], phrase: list[str]) -> None:
+def test_phrase_matches_a_slice_of_the_words(words: list[str], phrase: list[str]) -> None:
     slices = [words[i : i + len(phrase)] for i in range(len(words))]
     assert words_have_term(Term(tuple(phrase)), words) == (phrase in slices)
 
@@ -112,16 +114,16 @@ WORDS = st.lists(st.sampled_from(["a", "ab", "aba", "b1", "A", "é", "東", "ﬁ
 
 
 @given(WORDS, st.sampled_from([" ", "-", "_", ", "]), WORDS, st.booleans(), st.booleans())
-def test_what_stands_in_a_text_is_what_occurs_in_its_words(
-    said: list[str], between: str, asked: list[str], prefix: bool, ascii_only: bool
+def test_text_and_its_words_match_the_same_terms(
+    text_words: list[str], separator: str, term_words: list[str], prefix: bool, ascii_only: bool
 ) -> None:
-    text = between.join(word for word in said if word.isascii() or not ascii_only)
-    if found := tuple(tokens(" ".join(asked[:3]))):
-        term = Term(found, prefix)
+    text = separator.join(word for word in text_words if word.isascii() or not ascii_only)
+    if term_tokens := tuple(tokens(" ".join(term_words[:3]))):
+        term = Term(term_tokens, prefix)
         assert text_has_term(term, text) == words_have_term(term, tokens(text))
 
 
-def test_events_are_searched_by_what_they_say() -> None:
+def test_searchable_text_of_each_kind_of_event() -> None:
     blocks = (
         Text(text="text"),
         Resource(uri="file:///r", text="resource"),
@@ -129,15 +131,15 @@ def test_events_are_searched_by_what_they_say() -> None:
         Diff(path="/path", old="before", new="after"),
         Image(data="aW1hZ2U="),
     )
-    found = tokens(searchable_text(UserMessage(content=blocks)))
-    assert found == ["text", "resource", "name", "file", "linked", "path"]
+    words = tokens(searchable_text(UserMessage(content=blocks)))
+    assert words == ["text", "resource", "name", "file", "linked", "path"]
     assert searchable_text(InfoChanged(title="A", tag="b")) == "A b"
     assert searchable_text(InfoChanged(title=None, archived=True)) == ""
     assert searchable_text(ToolCall(call_id="c", name="run", title="Run it")) == "Run it run"
     assert searchable_text(Created(cwd="/work")) == ""
 
 
-def test_the_output_of_a_tool_is_searched_to_a_limit() -> None:
+def test_tool_output_is_searchable_up_to_a_limit() -> None:
     body = ToolResult(call_id="c", content=as_content("x " * MAX_TOOL_RESULT_CHARS))
     assert len(searchable_text(body)) == MAX_TOOL_RESULT_CHARS
     message = AgentMessage(content=as_content("x " * MAX_TOOL_RESULT_CHARS))
@@ -151,32 +153,32 @@ texts = st.lists(vocabulary, max_size=120).map(" ".join)
 
 
 @given(texts, st.sampled_from(["alph", "beta", "東", "été alpha", '"alpha beta"', "absent"]))
-def test_marks_point_at_the_words(text: str, query: str) -> None:
-    wanted = terms(query)
-    piece, marks = snippet(text, wanted, width=60)
-    assert len(piece) <= 62
-    words = {(word, term.prefix) for term in wanted for word in term.tokens}
+def test_snippet_marks_the_searched_words(text: str, query: str) -> None:
+    query_terms = terms(query)
+    shown_text, marks = snippet(text, query_terms, width=60)
+    assert len(shown_text) <= 62
+    words = {(word, term.prefix) for term in query_terms for word in term.tokens}
     for mark in marks:
-        (word,) = tokens(piece[mark.start : mark.stop])
-        assert any(word == w or (begun and word.startswith(w)) for w, begun in words)
+        (word,) = tokens(shown_text[mark.start : mark.stop])
+        assert any(word == w or (is_prefix and word.startswith(w)) for w, is_prefix in words)
     starts = [mark.start for mark in marks]
     assert starts == sorted(set(starts))
 
 
 @given(texts, st.sampled_from(["alph", "beta", "東", "été"]))
-def test_a_snippet_shows_a_term_that_occurs(text: str, query: str) -> None:
+def test_snippet_contains_a_matching_term(text: str, query: str) -> None:
     (term,) = terms(query)
-    piece, marks = snippet(text, [term])
+    shown_text, marks = snippet(text, [term])
     assert bool(marks) == words_have_term(term, tokens(text))
-    assert "\n" not in piece
-    assert "\t" not in piece
+    assert "\n" not in shown_text
+    assert "\t" not in shown_text
 
 
-def test_a_snippet_says_where_it_was_cut() -> None:
+def test_snippet_has_an_ellipsis_where_it_was_cut() -> None:
     text = "start " * 40 + "needle " + "end " * 60
-    piece, (mark,) = snippet(text, terms("needle"))
-    assert piece.startswith("…start ")
-    assert piece.endswith("…")
-    assert piece[mark.start : mark.stop] == "needle"
+    shown_text, (mark,) = snippet(text, terms("needle"))
+    assert shown_text.startswith("…start ")
+    assert shown_text.endswith("…")
+    assert shown_text[mark.start : mark.stop] == "needle"
     assert snippet("the needle", terms("needle")) == ("the needle", [range(4, 10)])
     assert snippet("nothing", terms("needle")) == ("nothing", [])
