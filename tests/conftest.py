@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.command_server import CommandServer
 from tests.default_tier import mark_long_combinations
 from tests.postgres import Databases, memory_directory, running_server
 
@@ -62,6 +63,13 @@ def ctrl_c() -> None:
     """Children can be interrupted, even if the tests run in a shell's background and cannot be."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def command_server() -> Iterator[CommandServer]:
+    """A process that runs `segue` commands without importing segue for each."""
+    with CommandServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

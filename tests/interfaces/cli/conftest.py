@@ -1,4 +1,4 @@
-"""Fixtures that run the installed command as a child process."""
+"""Fixtures that run `segue` as a process of its own."""
 
 import os
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.claude.entries import Home, user
+from tests.command_server import CommandServer
 from tests.interfaces.cli.child import COMMAND, Run
 
 
@@ -34,20 +35,14 @@ def home(tmp_path: Path, environment: dict[str, str]) -> Home:
 
 
 @pytest.fixture
-def run(tmp_path: Path, environment: dict[str, str]) -> Run:
+def run(tmp_path: Path, environment: dict[str, str], command_server: CommandServer) -> Run:
     """Run `segue` in an empty directory, without a terminal."""
     here = tmp_path / "here"
     here.mkdir()
 
     def run(*words: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [COMMAND, *words],
-            env={**environment, **variables},
-            cwd=here,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            input=stdin,
+        return command_server.run(
+            [COMMAND, *words], env={**environment, **variables}, cwd=here, stdin=stdin
         )
 
     return run

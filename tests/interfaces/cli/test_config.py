@@ -2,24 +2,30 @@
 
 import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.command_server import CommandServer
+from tests.interfaces.cli.child import COMMAND
 
-def segue(directory: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
-    return subprocess.run(
-        [sys.executable, "-m", "segue", *args],
-        env={**clean, "SEGUE_DATA_DIR": str(directory), **env},
-        capture_output=True,
-        text=True,
-        cwd=directory,
-    )
+Segue = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_setting_is_set_printed_listed_and_removed(tmp_path: Path) -> None:
+@pytest.fixture
+def segue(command_server: CommandServer) -> Segue:
+    """Run `segue` with a data directory, which is its working directory too."""
+
+    def segue(directory: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        clean = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+        env = {**clean, "SEGUE_DATA_DIR": str(directory), **env}
+        return command_server.run([COMMAND, *args], env=env, cwd=directory)
+
+    return segue
+
+
+def test_setting_is_set_printed_listed_and_removed(tmp_path: Path, segue: Segue) -> None:
     assert segue(tmp_path, "config", "get", "web.private").returncode == 1
     assert segue(tmp_path, "config", "set", "web.private", "yes").returncode == 0
     assert segue(tmp_path, "config", "get", "web.private").stdout == "true\n"
@@ -43,14 +49,16 @@ def test_setting_is_set_printed_listed_and_removed(tmp_path: Path) -> None:
         ("bash.confine", "loose", "not one of write, strict, off"),
     ],
 )
-def test_invalid_settings_are_rejected(tmp_path: Path, name: str, value: str, message: str) -> None:
+def test_invalid_settings_are_rejected(
+    tmp_path: Path, segue: Segue, name: str, value: str, message: str
+) -> None:
     done = segue(tmp_path, "config", "set", name, value)
     assert done.returncode == 2 and message in done.stderr
     assert segue(tmp_path, "config", "list").stdout == ""
 
 
 def test_model_without_its_key_gets_a_warning_and_a_clear_error(
-    tmp_path: Path,
+    tmp_path: Path, segue: Segue
 ) -> None:
     done = segue(tmp_path, "config", "set", "model", "anthropic:claude-sonnet-4-6")
     assert done.returncode == 0
