@@ -75,7 +75,7 @@ Makes an environment in .venv/test with all that the tests need, a PostgreSQL se
 among it, then runs pytest there and ends with pytest's exit code. Paths are relative to the
 checkout, wherever you call this from.
 
-  --full     run the long tests too (1,000 killed writers where the default tier has 50)
+  --full     run the long tests too (1,000 killed writers where the default tier has 20)
   --jobs N   spread the tests over N processes (as many as there are CPUs, at most four)
 
 examples:

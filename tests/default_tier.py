@@ -8,16 +8,28 @@ from typing import Any
 
 import pytest
 
-# The values of parameters that the default tier keeps, by module. A module's other tests, and
-# parameters that are not listed, are not affected.
+# The values of parameters that the default tier keeps, by module or by test. A module's other
+# tests, and parameters that are not listed, are not affected.
 SAMPLES: dict[str, dict[str, set[Any]]] = {
     "tests/clients/test_official.py": {"name": {"TypeScript 2.4.0, version 2", "Python 0.12.1"}},
-    "tests/clients/test_rest.py": {"version": {"0.94.1", "2.8.0", "1.8.0"}},
+    "tests/clients/test_rest.py": {
+        "version": {"0.94.1", "2.8.0", "1.8.0"},
+        "name": {"agents_comprehensive.py", "managed-agents-streaming-deltas-manual.py"},
+    },
+    "tests/faults/test_crowd.py": {"sessions": {1}},
+    "tests/faults/test_recovery.py::test_a_turn_killed_at_every_step_leaves_a_session_at_rest": {
+        "rooms": {"sqlite"}
+    },
+    "tests/faults/test_workers.py": {"database": {"sqlite"}},
     "tests/interfaces/acp/test_external_agent.py": {"version": {2}, "child": {1, "echo"}},
     "tests/interfaces/acp/test_client_requests.py": {"version": {2}, "child": {1}},
     "tests/interfaces/acp/test_process.py": {"version": {1}},
     "tests/interfaces/acp/test_serve.py": {"version": {2}},
+    "tests/interfaces/web/test_browser.py": {"width": {"desktop"}, "scheme": {"light"}},
+    "tests/interfaces/web/test_hostile_text.py": {"width": {"phone"}},
+    "tests/interfaces/web/test_inserted_text.py": {"width": {"phone"}},
     "tests/interfaces/web/test_session_actions.py": {"width": {"desktop"}},
+    "tests/interfaces/web/test_workers.py": {"options": {"postgres"}},
     "tests/interfaces/web/test_live.py": {"width": {"desktop"}},
     "tests/interfaces/web/test_long_sessions.py": {"width": {"phone"}},
 }
@@ -26,8 +38,9 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
 def mark_long_combinations(items: list[pytest.Item]) -> None:
     """Mark the combinations that SAMPLES leaves out as `full`."""
     for item in items:
-        kept = SAMPLES.get(item.nodeid.partition("::")[0], {})
-        if kept and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            module, test = item.nodeid.partition("::")[0], item.nodeid.partition("[")[0]
+            kept = SAMPLES.get(module, {}) | SAMPLES.get(test, {})
             values = item.callspec.params
             if any(values[name] not in kept[name] for name in kept.keys() & values.keys()):
                 item.add_marker(pytest.mark.full)

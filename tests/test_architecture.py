@@ -374,6 +374,8 @@ def test_architecture_md_names_every_package_and_no_other() -> None:
     assert named - packages == {"store/migrations"} - packages
 
 
-def test_modules_with_samples_in_the_default_tier_exist() -> None:
-    root = Path(__file__).parent.parent
-    assert [module for module in SAMPLES if not (root / module).exists()] == []
+@pytest.mark.parametrize("sampled", SAMPLES)
+def test_modules_and_tests_with_samples_in_the_default_tier_exist(sampled: str) -> None:
+    module, _, test = sampled.partition("::")
+    source = (Path(__file__).parent.parent / module).read_text()
+    assert f"def {test}(" in source if test else source

@@ -22,8 +22,8 @@ def durable_place(tmp_path, postgres_url: str) -> Iterator[Place]:
         yield Place(tmp_path, url)
 
 
-def test_50_killed_writers_lose_nothing_in_sqlite(sqlite_place: Place) -> None:
-    asyncio.run(kill_writers(sqlite_place, 50))
+def test_20_killed_writers_lose_nothing_in_sqlite(sqlite_place: Place) -> None:
+    asyncio.run(kill_writers(sqlite_place, 20))
 
 
 @pytest.mark.full
@@ -32,8 +32,8 @@ def test_1000_killed_writers_lose_nothing_in_sqlite(sqlite_place: Place, hundred
     asyncio.run(kill_writers(sqlite_place, 100))
 
 
-def test_10_killed_writers_lose_nothing_in_postgres(durable_place: Place) -> None:
-    asyncio.run(kill_writers(durable_place, 10))
+def test_5_killed_writers_lose_nothing_in_postgres(durable_place: Place) -> None:
+    asyncio.run(kill_writers(durable_place, 5))
 
 
 @pytest.mark.full

@@ -189,7 +189,7 @@ async def test_a_page_that_travels_has_the_days_of_where_it_is(
     nine = clock.now() // clock.DAY * clock.DAY + 9 * 60 * 60 * clock.SECOND
     monkeypatch.setattr(clock, "now", lambda: nine)
     session = await harness.session("Left open", "/say hi")
-    page = await harness.anonymous_page()
+    page = await harness.anonymous_page(own_context=True)
     there = await page.context.new_cdp_session(page)
     await there.send("Emulation.setTimezoneOverride", {"timezoneId": "UTC"})
     eleven = nine + 2 * 60 * 60 * clock.SECOND
