@@ -155,7 +155,7 @@ def comes_back(data: bytes) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
 def test_no_damage_crashes_a_reader_or_loses_a_whole_message(
     homes: Path, data: st.DataObject
 ) -> None:
@@ -174,7 +174,7 @@ def test_no_damage_in_thousands_of_tries_either(homes: Path, data: st.DataObject
 
 
 @given(st.binary(max_size=4000))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_bytes_at_all_are_read(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"{S}.jsonl"

@@ -271,10 +271,14 @@ def fail(record: logging.LogRecord) -> None:
     raise AssertionError(record.getMessage()) from record.exc_info[1]
 
 
-@given(st.lists(transcripts(), min_size=3, max_size=3))
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
-def test_whatever_a_transcript_is_everything_works_or_says_why(datas: list[bytes]) -> None:
-    run(*datas)
+@pytest.mark.parametrize("examples", [4, pytest.param(40, marks=pytest.mark.full)])
+def test_whatever_a_transcript_is_everything_works_or_says_why(examples: int) -> None:
+    @given(st.lists(transcripts(), min_size=3, max_size=3))
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    def check_transcripts(datas: list[bytes]) -> None:
+        run(*datas)
+
+    check_transcripts()
 
 
 @pytest.mark.full

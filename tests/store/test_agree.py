@@ -360,7 +360,7 @@ def agree(loop: asyncio.AbstractEventLoop, other: Store, runs: int, steps: int) 
 
 
 depths = pytest.mark.parametrize(
-    ("runs", "steps"), [pytest.param(1, 40), pytest.param(12, 60, marks=pytest.mark.full)]
+    ("runs", "steps"), [pytest.param(1, 25), pytest.param(12, 60, marks=pytest.mark.full)]
 )
 
 

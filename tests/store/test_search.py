@@ -87,7 +87,7 @@ def search(loop: asyncio.AbstractEventLoop, other: Store, examples: int) -> None
 
 
 depths = pytest.mark.parametrize(
-    "examples", [pytest.param(25), pytest.param(500, marks=pytest.mark.full)]
+    "examples", [pytest.param(12), pytest.param(500, marks=pytest.mark.full)]
 )
 
 
