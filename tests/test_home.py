@@ -113,5 +113,5 @@ async def test_a_hub_that_lasts_shows_what_a_tool_begins_that_was_never_used_bef
     assert await shown(tmp_path) == []
     async with await open_hub(tmp_path, lasting=True) as hub:
         assert (await hub.sessions.list(LOCAL)).sessions == []
-        home.talk()
+        home.write_conversation()
         assert [session.id for session in (await hub.sessions.list(LOCAL)).sessions] == [S]

@@ -163,7 +163,7 @@ async def test_a_model_named_by_a_program_overrides_claude_continue(transcript: 
 async def test_resume_session_refuses_a_session_that_claude_code_is_working_on(
     transcript: Path,
 ) -> None:
-    Home(transcript.parents[2]).busy(ID)
+    Home(transcript.parents[2]).write_process_file(ID)
     with pytest.raises(segue.errors.Busy):
         async with segue.resume_session(ID, model="demo"):
             pass

@@ -1,4 +1,4 @@
-"""Homes of Claude Code: nine real ones of different versions, and empty ones to fill."""
+"""Home directories of Claude Code: nine real ones of different versions, and an empty one."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import pytest
 
 from segue import Hub, open_hub
 from tests.claude.entries import Home
-from tests.claude.house import Within
+from tests.claude.helpers import Within
 
 
 @pytest.fixture(scope="session")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The nine homes, their times as they were, and what both SDKs say of them. Only read these."""
-    where = tmp_path_factory.mktemp("homes")
+    """Return the nine homes with their original times and the answers of both SDKs. Read only."""
+    directory = tmp_path_factory.mktemp("homes")
     with tarfile.open(Path(__file__).parent / "homes.tar.xz") as archive:
-        archive.extractall(where, filter="data")
-    return where
+        archive.extractall(directory, filter="data")
+    return directory
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """An empty home that the functions use."""
+    """Return an empty home, which the functions of segue.claude use."""
     root = tmp_path / "claude"
     (root / "projects").mkdir(parents=True)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(root))
@@ -36,13 +36,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 @pytest.fixture
 def within(tmp_path: Path) -> Within:
-    """Runs a function with a hub over the store of this test."""
+    """Return a function that runs a coroutine function with a hub over the store of this test."""
 
-    def do(work: Callable[[Hub], Awaitable[Any]]) -> Any:
+    def run_with_hub(work: Callable[[Hub], Awaitable[Any]]) -> Any:
         async def run() -> Any:
             async with await open_hub(tmp_path / "data") as hub:
                 return await work(hub)
 
         return asyncio.run(run())
 
-    return do
+    return run_with_hub

@@ -1,4 +1,4 @@
-"""Transcripts to write: a home to put them in, and the entries they are made of."""
+"""Write transcripts of Claude Code: a home directory for them, and the entries in them."""
 
 from __future__ import annotations
 
@@ -25,37 +25,40 @@ Lines = Iterable["dict[str, Any] | str | bytes"]
 
 
 class Home:
-    """A home to fill."""
+    """A home directory of Claude Code into which tests write transcripts."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.projects = root / "projects"
 
     def write(self, lines: Lines, id: str = S, project: str = "-w") -> Path:
-        """A session's transcript of these lines: entries, text, or bytes as they are."""
+        """Write a transcript with these lines: entries, text, or bytes."""
         path = self.projects / project / f"{id}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"".join(map(as_line, lines)))
         return path
 
-    def talk(self, id: str = S, project: str = "-w", say: str = "hi", **fields: Any) -> Path:
-        """A session of one question and its answer."""
-        return self.write([user("u1", None, say, **fields), assistant("a1", "u1")], id, project)
+    def write_conversation(
+        self, id: str = S, project: str = "-w", prompt: str = "hi", **fields: Any
+    ) -> Path:
+        """Write a transcript with one prompt and its answer."""
+        return self.write([user("u1", None, prompt, **fields), assistant("a1", "u1")], id, project)
 
-    def busy(self, id: str = S, status: str = "busy", **fields: Any) -> Path:
-        """What Claude Code says of a session that it has open: this process is Claude Code."""
+    def write_process_file(self, id: str = S, status: str = "busy", **fields: Any) -> Path:
+        """Write the file that says that Claude Code, here this process, has a session open."""
         path = self.root / "sessions" / f"{os.getpid()}.json"
         path.parent.mkdir(exist_ok=True)
-        told = {
+        default_fields = {
             "pid": os.getpid(),
             "sessionId": id,
             "status": status,
             "updatedAt": 1_700_000_000_000,
         }
-        path.write_text(json.dumps({**told, **fields}))
+        path.write_text(json.dumps({**default_fields, **fields}))
         return path
 
     def touch(self, id: str, seconds: float, project: str = "-w") -> None:
+        """Set the modification time of a transcript."""
         os.utime(self.projects / project / f"{id}.jsonl", (seconds, seconds))
 
 
@@ -68,20 +71,26 @@ def as_line(line: dict[str, Any] | str | bytes) -> bytes:
 
 
 def entry(kind: str, uuid: str, parent: str | None, **fields: Any) -> dict[str, Any]:
-    made: dict[str, Any] = {"parentUuid": parent, "isSidechain": False, "type": kind, "uuid": uuid}
-    return {**made, "timestamp": "2026-01-01T00:00:00.000Z", "sessionId": S, **fields}
+    header: dict[str, Any] = {"parentUuid": parent, "isSidechain": False, "type": kind}
+    return {
+        **header,
+        "uuid": uuid,
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "sessionId": S,
+        **fields,
+    }
 
 
 def user(uuid: str, parent: str | None, content: Any = None, **fields: Any) -> dict[str, Any]:
-    said = {"role": "user", "content": uuid if content is None else content}
-    return entry("user", uuid, parent, message=said, **fields)
+    message = {"role": "user", "content": uuid if content is None else content}
+    return entry("user", uuid, parent, message=message, **fields)
 
 
 def assistant(
     uuid: str, parent: str | None, content: Any = None, id: str | None = None, **fields: Any
 ) -> dict[str, Any]:
-    said = {"role": "assistant", "content": content or [{"type": "text", "text": uuid}]}
-    return entry("assistant", uuid, parent, message=said | ({"id": id} if id else {}), **fields)
+    message = {"role": "assistant", "content": content or [{"type": "text", "text": uuid}]}
+    return entry("assistant", uuid, parent, message=message | ({"id": id} if id else {}), **fields)
 
 
 def system(uuid: str, parent: str | None, subtype: str = "x", **fields: Any) -> dict[str, Any]:
@@ -93,18 +102,18 @@ def attachment(uuid: str, parent: str | None, **attached: Any) -> dict[str, Any]
 
 
 def boundary(
-    uuid: str, anchor: str = "", kept: Iterable[str] = (), **fields: Any
+    uuid: str, anchor: str = "", preserved: Iterable[str] = (), **fields: Any
 ) -> dict[str, Any]:
-    """The mark of a compaction that kept some messages behind its summary."""
-    told: dict[str, Any] = {"trigger": "manual"}
-    if uuids := list(kept):
-        told["preservedSegment"] = {
+    """Return the boundary of a compaction that preserved some messages after its summary."""
+    metadata: dict[str, Any] = {"trigger": "manual"}
+    if uuids := list(preserved):
+        metadata["preservedSegment"] = {
             "headUuid": uuids[0],
             "anchorUuid": anchor,
             "tailUuid": uuids[-1],
         }
-        told["preservedMessages"] = {"anchorUuid": anchor, "uuids": uuids, "allUuids": uuids}
-    return system(uuid, None, "compact_boundary", compactMetadata=told, **fields)
+        metadata["preservedMessages"] = {"anchorUuid": anchor, "uuids": uuids, "allUuids": uuids}
+    return system(uuid, None, "compact_boundary", compactMetadata=metadata, **fields)
 
 
 def call(id: str) -> list[dict[str, Any]]:

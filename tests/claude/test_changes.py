@@ -31,14 +31,14 @@ def last(path: Path) -> str:
 
 
 def test_rename_appends_the_line_that_claude_code_writes(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     claude.rename_session(S, "  Ünï 🎉 title ")
     line = f'{{"type":"custom-title","customTitle":"Ünï 🎉 title","sessionId":"{S}"}}'
     assert last(path) == line
 
 
 def test_tag_appends_the_line_that_claude_code_writes(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     claude.tag_session(S, " ex\u200bp\ufeff\uff21 ")
     assert last(path) == f'{{"type":"tag","tag":"expA","sessionId":"{S}"}}'
     claude.tag_session(S, None)
@@ -49,7 +49,7 @@ def test_tag_appends_the_line_that_claude_code_writes(home: Home) -> None:
 
 
 def test_rename_writes_only_the_new_line(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     held = path.read_bytes()
     claude.rename_session(S, "T")
     assert path.read_bytes().startswith(held)
@@ -57,7 +57,7 @@ def test_rename_writes_only_the_new_line(home: Home) -> None:
 
 
 def test_partial_line_on_a_full_disk_is_truncated(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     held = path.read_bytes()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(held) + 10, before[1]))
@@ -73,14 +73,14 @@ def test_partial_line_on_a_full_disk_is_truncated(home: Home) -> None:
 
 @pytest.mark.parametrize("empty", ["", "  ", "\n\t", "\x1b[0m"])
 def test_empty_title_is_rejected(home: Home, empty: str) -> None:
-    home.talk()
+    home.write_conversation()
     with pytest.raises(ValueError, match=r"^title must be non-empty$"):
         claude.rename_session(S, empty)
 
 
 @pytest.mark.parametrize("empty", ["", "  ", "\u200b\ufeff"])
 def test_empty_tag_is_rejected(home: Home, empty: str) -> None:
-    home.talk()
+    home.write_conversation()
     with pytest.raises(ValueError, match=r"^tag must be non-empty \(use None to clear\)$"):
         claude.tag_session(S, empty)
 
@@ -113,7 +113,7 @@ def test_empty_file_is_skipped_when_a_session_is_located(home: Home, change: str
 
 
 def test_archive_mark_has_the_sdk_format(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     held = path.read_bytes()
     claude.archive_session(S)
     mark = path.with_suffix("") / "archived.json"
@@ -130,8 +130,8 @@ def test_archive_mark_has_the_sdk_format(home: Home) -> None:
 
 
 def test_delete_removes_the_transcript_and_its_sidecar_directory(home: Home) -> None:
-    path = home.talk()
-    other = home.talk(S2)
+    path = home.write_conversation()
+    other = home.write_conversation(S2)
     (path.with_suffix("") / "subagents").mkdir(parents=True)
     (path.with_suffix("") / "subagents" / "agent-a.jsonl").write_text("{}\n")
     claude.delete_session(S)
@@ -139,7 +139,7 @@ def test_delete_removes_the_transcript_and_its_sidecar_directory(home: Home) -> 
 
 
 def test_delete_removes_only_the_link_of_a_linked_directory(home: Home, tmp_path: Path) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "file").write_text("x")
     path.with_suffix("").symlink_to(tmp_path / "kept")
@@ -155,7 +155,7 @@ def register(home: Home, id: str, **told: Any) -> None:
 
 
 def test_ended_process_does_not_keep_a_session_open(home: Home) -> None:
-    home.talk()
+    home.write_conversation()
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -165,13 +165,13 @@ def test_ended_process_does_not_keep_a_session_open(home: Home) -> None:
 
 
 def test_reused_process_id_does_not_keep_a_session_open(home: Home) -> None:
-    home.talk()
+    home.write_conversation()
     register(home, S, pid=os.getpid(), procStart="1")
     claude.delete_session(S)
 
 
 @pytest.mark.parametrize("pid", [0, -1, "7", None, 2**40])
 def test_file_without_a_process_id_does_not_keep_a_session_open(home: Home, pid: Any) -> None:
-    home.talk()
+    home.write_conversation()
     register(home, S, pid=pid)
     claude.delete_session(S)

@@ -21,7 +21,7 @@ from segue.model.event import (
 )
 from segue.sources.claude.exchange import bundle
 from tests.claude.entries import S2, Home, as_line, user
-from tests.claude.house import Within, text, transcripts
+from tests.claude.helpers import Within, list_transcripts, text
 
 CALL = ToolCall(call_id="call:1", name="read_file", input={"path": "a.txt"})
 
@@ -167,7 +167,7 @@ def test_interruptions_failures_and_instructions_are_marked_as_claude_code_does(
         Failed(message="overloaded", code="overloaded_error"),
         Interrupted(),
     )
-    (path,) = transcripts(home.root)
+    (path,) = list_transcripts(home.root)
     entries = [line.entries[0] for line in bundle.read_bundle(str(path)).lines]
     told = [entry for entry in entries if entry["type"] in ("user", "assistant")]
     assert told[0]["isMeta"] is True
@@ -185,7 +185,7 @@ def test_a_session_that_went_out_and_was_continued_comes_back_with_what_is_new(
         Compacted(summary=text("Gone.")),
         AgentMessage(content=text("a", "b")),
     )
-    (path,) = transcripts(home.root)
+    (path,) = list_transcripts(home.root)
     last = claude.get_session_messages(S2)[-1].uuid
     with path.open("ab") as file:
         file.write(as_line(user("u9", last, "On", sessionId=S2)))

@@ -17,7 +17,7 @@ from segue.model.principal import LOCAL
 from segue.sources.claude.exchange import bundle
 from segue.sources.claude.format import safe_io
 from tests.claude.entries import Home, S, as_line, user
-from tests.claude.house import listed, opened
+from tests.claude.helpers import claude_hub, list_ids
 
 # As Claude Code does it: the file is opened anew for every line, which is one write.
 WRITER = """
@@ -56,9 +56,9 @@ def uuids(path: Path) -> list[str]:
 
 
 async def test_what_claude_code_writes_meanwhile_is_in_no_change_s_way(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     count, rounds = 1500, 0
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         with writing(path, count) as writer:
             while writer.poll() is None or rounds < 3:
                 rounds += 1
@@ -73,7 +73,7 @@ async def test_what_claude_code_writes_meanwhile_is_in_no_change_s_way(home: Hom
                 events = [event async for event in hub.history.read(LOCAL, copy.id)]
                 assert events[-1].seq == copy.last_seq == len(events)
                 await hub.editor.purge(LOCAL, copy.id)
-                assert S in await listed(hub, text="written", archived="include")
+                assert S in await list_ids(hub, text="written", archived="include")
                 session = await hub.sessions.get(LOCAL, S)
                 assert (session.title, session.tag) == (f"title {rounds}", f"tag-{rounds}")
         assert [each for each in uuids(path) if each[0] == "w"] == [f"w{n}" for n in range(count)]
@@ -86,9 +86,9 @@ async def test_what_claude_code_writes_meanwhile_is_in_no_change_s_way(home: Hom
 
 
 async def test_imports_while_claude_code_writes_miss_and_repeat_nothing(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     count, taken = 1500, 0
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         with writing(path, count) as writer:
             while writer.poll() is None:
                 session, new = await hub.sync.import_session(LOCAL, S, "claude")
@@ -104,13 +104,13 @@ async def test_imports_while_claude_code_writes_miss_and_repeat_nothing(home: Ho
 async def test_a_session_that_comes_back_while_it_is_in_the_trash_costs_neither(
     home: Home,
 ) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     before = path.read_bytes()
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         await hub.editor.trash(LOCAL, S)
         with writing(path, 3):
             pass
-        assert await listed(hub) == [S]  # one that is there is there
+        assert await list_ids(hub) == [S]  # one that is there is there
         await hub.editor.restore(LOCAL, S)  # and needs no more
         assert uuids(path) == ["w0", "w1", "w2"]
         (kept,) = home.root.glob("segue-trash/*/0")
@@ -118,7 +118,7 @@ async def test_a_session_that_comes_back_while_it_is_in_the_trash_costs_neither(
 
 
 def test_lines_are_twice_the_same_or_not_at_all(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     lines = bundle.TranscriptLines(str(path))
     before = list(lines)
     with path.open("ab") as file:
@@ -185,10 +185,12 @@ def told(process: subprocess.Popen[str]) -> set[str]:
 
 async def test_processes_that_make_the_index_at_once_make_one(home: Home) -> None:
     for number in range(150):
-        home.talk(f"{number:08x}-0000-4000-8000-000000000000", say=f"needle {number}")
+        home.write_conversation(
+            f"{number:08x}-0000-4000-8000-000000000000", prompt=f"needle {number}"
+        )
     for each in readers(home, 4, 2):
         assert told(each) == {"150 150"}
-    async with opened(home) as (_, source):
+    async with claude_hub(home) as (_, source):
         await source.refresh()
         execute = source.index.execute
         (count,) = execute("SELECT count(*) FROM texts").fetchone()
@@ -199,7 +201,9 @@ async def test_processes_that_make_the_index_at_once_make_one(home: Home) -> Non
 
 def test_an_index_that_is_thrown_away_again_and_again_is_missed_by_nobody(home: Home) -> None:
     for number in range(40):
-        home.talk(f"{number:08x}-0000-4000-8000-000000000000", say=f"needle {number}")
+        home.write_conversation(
+            f"{number:08x}-0000-4000-8000-000000000000", prompt=f"needle {number}"
+        )
     index = home.root.parent / "data" / "index.db"
     ended = threading.Event()
 

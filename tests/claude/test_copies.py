@@ -22,7 +22,7 @@ from tests.claude.entries import (
     assistant,
     user,
 )
-from tests.claude.house import Within, append, opened, said, text
+from tests.claude.helpers import Within, append, claude_hub, text, timed_user
 
 
 async def opened_session(hub: Hub, id: str) -> Session:
@@ -35,7 +35,7 @@ def moved_session(home: Home, tmp_path: Path) -> str:
     """A session whose project moved; where it is."""
     old, new = tmp_path / "old", tmp_path / "new"
     new.mkdir()
-    home.talk(S, claude.project_key_for_directory(old), cwd=str(old))
+    home.write_conversation(S, claude.project_key_for_directory(old), cwd=str(old))
     claude.relocate_session(S, str(new))
     return str(new)
 
@@ -76,7 +76,7 @@ def test_a_copy_follows_files_that_move_later(home: Home, within: Within, tmp_pa
 
 
 async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None:
-    path = home.talk(say="at first")
+    path = home.write_conversation(prompt="at first")
 
     async def heard(hub: Hub) -> list[str]:
         await opened_session(hub, S)
@@ -85,10 +85,10 @@ async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None
 
     def more(number: int, parent: str) -> None:
         at = f"2026-02-0{number}T00:00:00Z"
-        asked = said(f"u{number}", parent, f"and {number}", at)
+        asked = timed_user(f"u{number}", parent, f"and {number}", at)
         append(path, asked, assistant(f"a{number}", f"u{number}", timestamp=at))
 
-    async with opened(home) as (hub, source):
+    async with claude_hub(home) as (hub, source):
         await hub.turns.run(LOCAL, S, "/say here")
         conversation = ["at first", "a1", "/say here", "here"]
         assert await heard(hub) == conversation
@@ -110,7 +110,7 @@ async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None
             async with asyncio.timeout(60):
                 assert (await waiting).body.content == text("and 4")  # type: ignore[union-attr]
         conversation += ["and 4", "a4"]
-        home.busy()
+        home.write_process_file()
         more(5, "a4")
         assert await heard(hub) == conversation  # what is half said waits
 
@@ -118,8 +118,8 @@ async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None
 async def test_opening_an_unchanged_copy_reads_no_events_and_no_bytes(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home.talk(say="at first")
-    async with opened(home) as (hub, _):
+    home.write_conversation(prompt="at first")
+    async with claude_hub(home) as (hub, _):
         await hub.sync.import_session(LOCAL, S, "claude")
         reads: list[Any] = []
         events, open_for_reading = hub.store.events, safe_io.open_for_reading
@@ -142,9 +142,9 @@ async def test_opening_an_unchanged_copy_reads_no_events_and_no_bytes(
 async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = home.talk(say="at first")
+    path = home.write_conversation(prompt="at first")
     read = pull.pull_appended
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         await hub.turns.run(LOCAL, S, "/say here")
         other = Hub(hub.store, hub.data_dir)  # which knows nothing of the file
         loop = asyncio.get_running_loop()
@@ -158,7 +158,7 @@ async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
             return read(path, position)
 
         at = "2026-02-02T00:00:00Z"
-        append(path, said("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
+        append(path, timed_user("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
         with monkeypatch.context() as meanwhile:
             meanwhile.setattr(pull, "pull_appended", slowly)
             async with asyncio.timeout(60):
@@ -176,7 +176,7 @@ async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
 async def test_what_is_being_read_for_another_comes_before_the_next_turn(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = home.talk(say="at first")
+    path = home.write_conversation(prompt="at first")
     reading, go = threading.Event(), threading.Event()
     read = pull.pull_appended
 
@@ -186,10 +186,10 @@ async def test_what_is_being_read_for_another_comes_before_the_next_turn(
         assert go.wait(60)
         return found
 
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         await hub.turns.run(LOCAL, S, "/say here")
         at = "2026-02-02T00:00:00Z"
-        append(path, said("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
+        append(path, timed_user("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
         monkeypatch.setattr(pull, "pull_appended", slowly)
         gone, other = (asyncio.ensure_future(opened_session(hub, S)) for _ in range(2))
         await asyncio.to_thread(reading.wait, 60)

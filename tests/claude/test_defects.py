@@ -121,7 +121,7 @@ def test_defect_06_directories_of_any_name_have_their_sessions(
     units = str(directory.resolve()).encode("utf-16-le")
     pairs = (units[at : at + 2].decode("utf-16-le", "replace") for at in range(0, len(units), 2))
     written = "".join(char if char.isascii() and char.isalnum() else "-" for char in pairs)
-    home.talk(project=written)
+    home.write_conversation(project=written)
     assert [info.session_id for info in claude.list_sessions(str(directory))] == [S]
     assert len(claude.get_session_messages(S, str(directory))) == 2
 
@@ -144,7 +144,7 @@ def opened_files(code: str, home: Path) -> list[str]:
 def test_defect_07_a_page_opens_its_own_sessions_and_no_others(home: Home) -> None:
     for number in range(50):
         id = f"{number:08d}-0000-4000-8000-000000000000"
-        home.talk(id)
+        home.write_conversation(id)
         home.touch(id, number)
     assert len(opened_files("list_sessions(limit=5)", home.root)) == 5
     assert len(opened_files("list_sessions(limit=5, offset=10)", home.root)) == 15
@@ -163,7 +163,7 @@ def open_files_limited(to: int) -> Iterator[None]:
 
 def test_defect_08_a_list_is_whole_whatever_the_limit_of_open_files(home: Home) -> None:
     for number in range(300):
-        home.talk(f"{number:08d}-0000-4000-8000-000000000000", f"-p{number % 7}")
+        home.write_conversation(f"{number:08d}-0000-4000-8000-000000000000", f"-p{number % 7}")
     free = os.dup(0)
     os.close(free)
     with open_files_limited(free + 3):
@@ -172,7 +172,7 @@ def test_defect_08_a_list_is_whole_whatever_the_limit_of_open_files(home: Home) 
 
 
 def test_defect_08_and_says_so_when_not_one_more_can_be_opened(home: Home) -> None:
-    home.talk()
+    home.write_conversation()
     free = os.dup(0)
     os.close(free)
     with open_files_limited(free), pytest.raises(OSError):
@@ -219,7 +219,7 @@ def test_defect_11_a_link_is_never_followed_out_of_the_tree(home: Home, tmp_path
 
 
 def test_defect_11_a_pipe_holds_nothing_up(home: Home) -> None:
-    home.talk(S2)
+    home.write_conversation(S2)
     os.mkfifo(home.projects / "-w" / f"{S}.jsonl")
     assert [info.session_id for info in claude.list_sessions()] == [S2]
     assert claude.get_session_info(S) is None
@@ -277,7 +277,7 @@ def test_defect_14_two_messages_that_name_each_other_as_parent_are_shown(home: H
 
 
 def test_defect_15_an_id_with_a_newline_behind_it_is_none(home: Home) -> None:
-    home.talk()
+    home.write_conversation()
     os.rename(home.projects / "-w" / f"{S}.jsonl", home.projects / "-w" / f"{S}\n.jsonl")
     assert claude.get_session_info(f"{S}\n") is None
     assert claude.list_sessions() == []
@@ -293,7 +293,7 @@ def test_defect_15_an_offset_below_zero_is_zero(home: Home) -> None:
 
 
 def test_defect_15_a_title_is_one_line_that_prints(home: Home) -> None:
-    home.talk()
+    home.write_conversation()
     claude.rename_session(S, "  \x1b[31mred\x1b[0m\nand \ud83d half\x07 \x1b]0;evil\x07 ")
     info = claude.get_session_info(S)
     assert info is not None
@@ -312,9 +312,9 @@ def test_defect_15_a_title_that_others_wrote_prints_too(home: Home) -> None:
 
 def test_defect_16_the_copy_that_a_list_shows_is_the_one_that_everything_means(home: Home) -> None:
     for number in range(8):  # the order of a directory is nobody's to choose
-        home.talk(S, f"-old{number}", "OLD")
+        home.write_conversation(S, f"-old{number}", "OLD")
         home.touch(S, 1000 + number, f"-old{number}")
-    home.talk(S, "-new", "NEW")
+    home.write_conversation(S, "-new", "NEW")
     new = home.projects / "-new" / f"{S}.jsonl"
     assert [info.summary for info in claude.list_sessions()] == ["NEW"]
     info = claude.get_session_info(S)
@@ -332,7 +332,7 @@ def test_defect_16_the_copy_that_a_list_shows_is_the_one_that_everything_means(h
 def test_defect_16_a_newer_copy_without_a_conversation_does_not_hide_the_good_one(
     home: Home,
 ) -> None:
-    home.talk(S, "-good", "GOOD")
+    home.write_conversation(S, "-good", "GOOD")
     home.touch(S, 1000, "-good")
     home.write([{"type": "mode", "mode": "normal", "sessionId": S}], S, "-headless")
     assert [info.summary for info in claude.list_sessions()] == ["GOOD"]
@@ -346,7 +346,7 @@ def live(home: Home, id: str, process: int) -> None:
 
 
 def test_defect_17_a_session_that_a_process_has_open_is_not_deleted(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     live(home, S, os.getpid())
     with pytest.raises(claude.SessionIsLive, match=str(os.getpid())):
         claude.delete_session(S)
@@ -356,7 +356,7 @@ def test_defect_17_a_session_that_a_process_has_open_is_not_deleted(home: Home) 
 def test_defect_17_nor_does_a_failing_delete_pass_in_silence(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     (path.with_suffix("") / "subagents").mkdir(parents=True)
 
     def refuse(*_: object) -> None:

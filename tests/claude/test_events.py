@@ -422,7 +422,7 @@ def test_the_conversation_goes_back_beyond_compactions(home: Home) -> None:
 
 
 def test_a_scan_goes_on_where_the_last_one_ended(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     known = TranscriptSummary()
 
     def scanned() -> list[str]:
@@ -448,7 +448,7 @@ def test_a_scan_goes_on_where_the_last_one_ended(home: Home) -> None:
 def test_entries_are_read_once_when_a_transcript_is_scanned(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, read = home.talk(), 0
+    path, read = home.write_conversation(), 0
 
     def counting(line: bytes) -> list[dict[str, Any]]:
         nonlocal read

@@ -39,7 +39,7 @@ from tests.claude.entries import (
     title,
     user,
 )
-from tests.claude.house import delegated
+from tests.claude.helpers import write_session_with_subagent
 from tests.claude.test_hostile import GOOD
 
 ODD: list[Any] = [None, True, 0, -1, 1 << 70, 1e308, "", "x", "\ud800", "\0", "u1", [], {}, [[]]]
@@ -172,13 +172,13 @@ async def check(directory: Path, datas: Sequence[bytes]) -> None:
     for number, data in enumerate(datas):
         id = f"{number:08x}{S[8:]}"
         data = data.replace(S.encode(), id.encode())
-        paths[id], agent = delegated(home, id=id)
+        paths[id], agent = write_session_with_subagent(home, id=id)
         paths[id].write_bytes(data)
         if number % 2:  # its agent's is as odd, and what is told of it
             agent.write_bytes(data)
             told = {name: ODD[number % len(ODD)] for name in ABOUT}
             agent.with_suffix(".meta.json").write_bytes(as_bytes(told))
-    home.talk(GOOD, say="lighthouse")
+    home.write_conversation(GOOD, prompt="lighthouse")
     os.environ["CLAUDE_CONFIG_DIR"] = str(home.root)
     source = ClaudeSource(directory / "index", ClaudeHome(str(home.root)))
     store = SQLiteStore.open(directory / "store.db")

@@ -92,14 +92,14 @@ ODD += [newlines, nuls, noise, braces, nested, many_glued]
 
 @pytest.mark.parametrize("make", ODD)
 def test_an_odd_file_in_the_place_of_a_transcript(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of the above
-    home.talk(GOOD)
+    home.write_conversation(GOOD)
     make(home.projects / "-w" / f"{S}.jsonl")
     check(home)
 
 
 @pytest.mark.parametrize("make", ODD)
 def test_an_odd_file_in_the_place_of_a_project_or_beside_a_session(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of the above
-    path = home.talk(GOOD)
+    path = home.write_conversation(GOOD)
     make(home.projects / "-odd")
     make(path.with_suffix(""))
     check(home, GOOD)
@@ -108,7 +108,7 @@ def test_an_odd_file_in_the_place_of_a_project_or_beside_a_session(home: Home, m
 @pytest.mark.parametrize("make", ODD)
 @pytest.mark.parametrize("name", ["custom-title.json", "archived.json", "subagents"])
 def test_an_odd_file_in_the_place_of_what_belongs_to_a_session(home: Home, make, name: str) -> None:  # type: ignore[no-untyped-def] # one of the above
-    path = home.talk(GOOD)
+    path = home.write_conversation(GOOD)
     path.with_suffix("").mkdir()
     make(path.with_suffix("") / name)
     check(home, GOOD)
@@ -116,7 +116,7 @@ def test_an_odd_file_in_the_place_of_what_belongs_to_a_session(home: Home, make,
 
 @pytest.mark.parametrize("make", [nested, many_glued, noise, braces, nuls])
 def test_everything_else_works_on_odd_transcripts_too(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of the above
-    home.talk(GOOD)
+    home.write_conversation(GOOD)
     make(home.projects / "-w" / f"{S}.jsonl")
     claude.doctor(S)
     claude.export_html(S)
@@ -132,8 +132,8 @@ def test_everything_else_works_on_odd_transcripts_too(home: Home, make) -> None:
 def test_a_file_that_vanishes_between_the_look_and_the_reading(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home.talk(GOOD)
-    home.talk(S)
+    home.write_conversation(GOOD)
+    home.write_conversation(S)
     home.touch(GOOD, 1)
     read = quick_info.read_facts
 
@@ -146,7 +146,7 @@ def test_a_file_that_vanishes_between_the_look_and_the_reading(
 
 
 def test_a_file_that_shrinks_while_it_is_read(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    home.talk(GOOD)
+    home.write_conversation(GOOD)
     path = home.write([user("u1", None), *(assistant(f"a{n}", "u1") for n in range(5000))])
     stat = os.fstat
 
@@ -309,6 +309,6 @@ def test_a_first_prompt_of_a_hundred_megabytes_still_names_its_session(
         for _ in range(100):
             file.write(b"word " * 200_000)
         file.write(b'"},"uuid":"u1","sessionId":"s"}\n')
-    home.talk(S2)
+    home.write_conversation(S2)
     home.touch(S2, 1)
     assert [session.summary[:9] for session in claude.list_sessions()] == ["word word", "hi"]

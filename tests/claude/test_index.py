@@ -21,7 +21,7 @@ from segue.sources.claude.format import safe_io
 from segue.sources.claude.index import discovery
 from segue.sources.index.database import FORMAT, FileKey, Index
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
-from tests.claude.house import S3, append, listed, opened
+from tests.claude.helpers import S3, append, claude_hub, list_ids
 
 
 @pytest.fixture
@@ -40,14 +40,14 @@ def opens(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 async def test_nothing_is_opened_when_nothing_changed(home: Home, opens: list[str]) -> None:
     for number in range(50):
-        home.talk(ids.new_id(), project=f"-p{number % 3}")
-    async with opened(home) as (hub, _):
-        await listed(hub)
+        home.write_conversation(ids.new_id(), project=f"-p{number % 3}")
+    async with claude_hub(home) as (hub, _):
+        await list_ids(hub)
         assert len(opens) == 50
         opens.clear()
-        assert len(await listed(hub, limit=1000)) == 50
-    async with opened(home) as (hub, _):  # and not in the next process either
-        assert len(await listed(hub, limit=1000)) == 50
+        assert len(await list_ids(hub, limit=1000)) == 50
+    async with claude_hub(home) as (hub, _):  # and not in the next process either
+        assert len(await list_ids(hub, limit=1000)) == 50
     assert opens == []
 
 
@@ -68,20 +68,22 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_a_directory_that_looks_as_before_is_not_compared(
     home: Home, compared: list[str]
 ) -> None:
-    paths = [home.talk(ids.new_id(), project=f"-p{number % 3}") for number in range(9)]
-    async with opened(home) as (hub, _):
-        await listed(hub)
-        await listed(hub)
+    paths = [
+        home.write_conversation(ids.new_id(), project=f"-p{number % 3}") for number in range(9)
+    ]
+    async with claude_hub(home) as (hub, _):
+        await list_ids(hub)
+        await list_ids(hub)
         compared.clear()
-        assert len(await listed(hub)) == 9
-    async with opened(home) as (hub, _):
-        assert len(await listed(hub)) == 9
+        assert len(await list_ids(hub)) == 9
+    async with claude_hub(home) as (hub, _):
+        assert len(await list_ids(hub)) == 9
         assert compared == []
         append(paths[4], assistant("a2", "a1"))
-        await listed(hub)
-        await listed(hub)
+        await list_ids(hub)
+        await list_ids(hub)
         assert compared == ["-p1", "-p1"]
-        await listed(hub)
+        await list_ids(hub)
         assert compared == ["-p1", "-p1"]
 
 
@@ -110,12 +112,12 @@ def archived(path: Path) -> None:
 async def test_whatever_happens_to_a_transcript_is_in_the_next_list(
     home: Home, change: Callable[[Path], object], left: str | None
 ) -> None:
-    path = home.talk(S)
+    path = home.write_conversation(S)
     path.with_name("other").write_bytes(as_line(user("u1", None, "other")))
-    home.talk(S2, project="-new", say="beside")
-    async with opened(home) as (hub, _):
+    home.write_conversation(S2, project="-new", prompt="beside")
+    async with claude_hub(home) as (hub, _):
         for _ in range(3):
-            assert set(await listed(hub)) == {S, S2}
+            assert set(await list_ids(hub)) == {S, S2}
         change(path)
         for _ in range(3):
             found = (await hub.sessions.list(LOCAL, Query())).sessions
@@ -123,22 +125,22 @@ async def test_whatever_happens_to_a_transcript_is_in_the_next_list(
 
 
 async def test_a_look_is_noted_by_nobody_who_would_have_to_wait(home: Home) -> None:
-    home.talk()
-    async with opened(home) as (hub, source):
-        await listed(hub)
+    home.write_conversation()
+    async with claude_hub(home) as (hub, source):
+        await list_ids(hub)
         with sqlite3.connect(source.index.path) as other:
             other.execute("BEGIN IMMEDIATE")
-            assert await listed(hub) == [S]
+            assert await list_ids(hub) == [S]
             assert [*source.index.directory_digests().values()] == [None]
         other.close()
-        await listed(hub)
+        await list_ids(hub)
         assert None not in source.index.directory_digests().values()
 
 
 async def test_a_look_is_not_noted_when_something_changed_meanwhile(home: Home) -> None:
-    path = home.talk()
-    async with opened(home) as (hub, source):
-        await listed(hub)
+    path = home.write_conversation()
+    async with claude_hub(home) as (hub, source):
+        await list_ids(hub)
         seen = discovery.find_differences(source.index, source.home)
         assert seen.unchanged and not seen.changed
         append(path, title("T"))
@@ -148,7 +150,7 @@ async def test_a_look_is_not_noted_when_something_changed_meanwhile(home: Home) 
 
 
 async def test_one_look_serves_a_page(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    home.talk()
+    home.write_conversation()
     looks: list[str] = []
     real = os.stat
 
@@ -156,10 +158,10 @@ async def test_one_look_serves_a_page(home: Home, monkeypatch: pytest.MonkeyPatc
         looks.append(str(name))
         return real(name, **options)
 
-    async with opened(home) as (hub, _):
-        await listed(hub)
+    async with claude_hub(home) as (hub, _):
+        await list_ids(hub)
         monkeypatch.setattr(os, "stat", counting)
-        await listed(hub)
+        await list_ids(hub)
         assert [name for name in looks if name.endswith(".jsonl")] == [f"{S}.jsonl"]
         looks.clear()
         await hub.sessions.get(LOCAL, S)
@@ -170,8 +172,8 @@ async def test_a_transcript_that_grew_is_read_from_where_it_ended(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = home.write([user(f"u{n}", None, "x" * 1000) for n in range(500)])
-    async with opened(home) as (hub, _):
-        await listed(hub)
+    async with claude_hub(home) as (hub, _):
+        await list_ids(hub)
         taken = 0
         real = os.pread
 
@@ -183,7 +185,7 @@ async def test_a_transcript_that_grew_is_read_from_where_it_ended(
 
         append(path, user("v1", None, "fresh"))
         monkeypatch.setattr(os, "pread", counting)
-        assert await listed(hub, text="fresh") == [S]
+        assert await list_ids(hub, text="fresh") == [S]
         assert taken < 200_000 < path.stat().st_size
         assert (await hub.sessions.get(LOCAL, S)).messages == 501
 
@@ -213,38 +215,38 @@ def spoil(path: Path, how: str) -> None:
 @pytest.mark.parametrize("how", ["gone", "garbage", "empty", "format", "pages", "search"])
 async def test_an_index_that_is_spoilt_is_made_anew(home: Home, how: str) -> None:
     for id in (S, S2, S3):
-        home.talk(id, say=f"say {id}")
-    async with opened(home) as (hub, source):
-        await listed(hub)
+        home.write_conversation(id, prompt=f"say {id}")
+    async with claude_hub(home) as (hub, source):
+        await list_ids(hub)
         path = source.index.path
     spoil(path, how)
-    async with opened(home) as (hub, source):
-        assert len(await listed(hub)) == 3
-        assert await listed(hub, text="22222222") == [S2]
+    async with claude_hub(home) as (hub, source):
+        assert len(await list_ids(hub)) == 3
+        assert await list_ids(hub, text="22222222") == [S2]
         await hub.editor.set_title(LOCAL, S, "Goes on")
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         assert (await hub.sessions.get(LOCAL, S)).title == "Goes on"
 
 
 @pytest.mark.parametrize("how", ["gone", "garbage", "pages"])
 async def test_an_index_that_is_spoilt_in_use_is_made_anew(home: Home, how: str) -> None:
-    home.talk(S)
-    async with opened(home) as (hub, source):
-        await listed(hub)
+    home.write_conversation(S)
+    async with claude_hub(home) as (hub, source):
+        await list_ids(hub)
         source.index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         spoil(source.index.path, how)
-        home.talk(S2, say="other")
-        assert sorted(await listed(hub)) == [S, S2]
-        assert await listed(hub, text="other") == [S2]
+        home.write_conversation(S2, prompt="other")
+        assert sorted(await list_ids(hub)) == [S, S2]
+        assert await list_ids(hub, text="other") == [S2]
 
 
 async def test_several_hubs_share_one_index(home: Home) -> None:
-    path = home.talk(S)
-    async with opened(home) as (one, _), opened(home) as (two, _):
-        assert await listed(one) == await listed(two) == [S]
+    path = home.write_conversation(S)
+    async with claude_hub(home) as (one, _), claude_hub(home) as (two, _):
+        assert await list_ids(one) == await list_ids(two) == [S]
         append(path, title("Seen by both"))
-        home.talk(S2)
-        assert sorted(await listed(one)) == sorted(await listed(two)) == [S, S2]
+        home.write_conversation(S2)
+        assert sorted(await list_ids(one)) == sorted(await list_ids(two)) == [S, S2]
         assert (await two.sessions.get(LOCAL, S)).title == "Seen by both"
         await one.editor.set_title(LOCAL, S2, "Other")
         assert (await two.sessions.get(LOCAL, S2)).title == "Other"
@@ -252,10 +254,10 @@ async def test_several_hubs_share_one_index(home: Home) -> None:
 
 async def test_texts_of_sessions_that_are_gone_are_not_kept(home: Home) -> None:
     path = home.write([user("u1", None, "secretive words"), assistant("a1", "u1")])
-    async with opened(home) as (hub, source):
-        assert await listed(hub, text="secretive") == [S]
+    async with claude_hub(home) as (hub, source):
+        assert await list_ids(hub, text="secretive") == [S]
         path.unlink()
-        assert await listed(hub, text="secretive") == []
+        assert await list_ids(hub, text="secretive") == []
         count = source.index.execute("SELECT count(*) FROM texts").fetchone()
         hits = source.index.execute("SELECT count(*) FROM search('secretive')").fetchone()
         assert (count, hits) == ((0,), (0,))
@@ -263,10 +265,13 @@ async def test_texts_of_sessions_that_are_gone_are_not_kept(home: Home) -> None:
 
 
 async def test_progress_is_told_in_bytes(home: Home) -> None:
-    sizes = [home.talk(ids.new_id()).stat().st_size for _ in range(4)]
+    sizes = [home.write_conversation(ids.new_id()).stat().st_size for _ in range(4)]
     told: list[tuple[int, int]] = []
-    async with opened(home, progress=lambda done, total: told.append((done, total))) as (hub, _):
-        await listed(hub)
+    async with claude_hub(home, progress=lambda done, total: told.append((done, total))) as (
+        hub,
+        _,
+    ):
+        await list_ids(hub)
     assert [total for _, total in told] == [sum(sizes)] * 4
     assert [done for done, _ in told][-1] == sum(sizes)
 
@@ -275,9 +280,9 @@ async def test_reading_much_leaves_the_loop_to_others(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("segue.sources.claude.source._MAX_INLINE_BYTES", 100)
-    home.talk()
-    async with opened(home) as (hub, _):
-        lists = await asyncio.gather(listed(hub), listed(hub), hub.sessions.get(LOCAL, S))
+    home.write_conversation()
+    async with claude_hub(home) as (hub, _):
+        lists = await asyncio.gather(list_ids(hub), list_ids(hub), hub.sessions.get(LOCAL, S))
         assert lists[:2] == [[S], [S]]
         assert isinstance(lists[2], Session)
 
@@ -289,9 +294,9 @@ async def test_odd_text_is_kept_and_found(home: Home) -> None:
             b"\x00\x00" + as_line(title("T")).strip(),
         ]
     )
-    async with opened(home) as (hub, _):
-        assert await listed(hub, text="café") == [S]
-        assert await listed(hub, text="漢字") == [S]
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub, text="café") == [S]
+        assert await list_ids(hub, text="漢字") == [S]
         assert (await hub.sessions.get(LOCAL, S)).title == "T"
 
 
@@ -308,8 +313,8 @@ async def test_odd_text_is_kept_and_found(home: Home) -> None:
 )
 async def test_the_index_finds_the_tokens_that_every_store_finds(home: Home, words: str) -> None:
     home.write([user("u1", None, f"{words} end")])
-    async with opened(home) as (hub, source):
-        await listed(hub)
+    async with claude_hub(home) as (hub, source):
+        await list_ids(hub)
         source.index.execute("CREATE VIRTUAL TABLE temp.found USING fts5vocab (main, search, row)")
         found = {term for (term,) in source.index.execute("SELECT term FROM temp.found")}
         assert found == set(search_text.tokens(f"{words} end"))
@@ -332,8 +337,8 @@ async def test_helpers_read_what_one_process_would(
     (home.projects / "-w" / f"{S2}.jsonl").mkdir()
 
     async def rows() -> tuple[list[Any], list[Any]]:
-        async with opened(home) as (hub, source):
-            assert await listed(hub, text="caf\u00e9") == [S]
+        async with claude_hub(home) as (hub, source):
+            assert await list_ids(hub, text="caf\u00e9") == [S]
             texts = "SELECT seq, text FROM texts ORDER BY text, seq"
             found = source.index.execute(ROWS).fetchall(), source.index.execute(texts).fetchall()
             source.index.reset()
@@ -358,9 +363,9 @@ async def test_helpers_run_nothing_of_the_current_directory(
     monkeypatch.setattr("segue.sources.claude.index.index_update._MIN_WORKER_BYTES", 0)
     monkeypatch.setattr("segue.sources.claude.index.parse_workers.os.cpu_count", lambda: 2)
     monkeypatch.setattr("segue.sources.claude.index.parse_workers._OWN_BYTES", 0)
-    home.talk(S)
-    async with opened(home) as (hub, _):
-        assert await listed(hub) == [S]
+    home.write_conversation(S)
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub) == [S]
     assert not (tmp_path / "segue" / "ran").exists()
 
 
@@ -369,14 +374,14 @@ async def test_a_long_reading_ends_when_nobody_wants_it_any_more(
 ) -> None:
     monkeypatch.setattr("segue.sources.claude.source._MAX_INLINE_BYTES", 100)
     for _ in range(50):
-        home.talk(ids.new_id())
-    async with opened(home) as (hub, source):
+        home.write_conversation(ids.new_id())
+    async with claude_hub(home) as (hub, source):
         begun = asyncio.Event()
         loop = asyncio.get_running_loop()
         source._progress = lambda done, total: loop.call_soon_threadsafe(begun.set)
-        asking = asyncio.ensure_future(listed(hub))
+        asking = asyncio.ensure_future(list_ids(hub))
         await begun.wait()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-    async with opened(home) as (hub, _):
-        assert len(await listed(hub, limit=1000)) == 50
+    async with claude_hub(home) as (hub, _):
+        assert len(await list_ids(hub, limit=1000)) == 50

@@ -216,7 +216,7 @@ def test_list_leaves_out_subagents_and_nameless_sessions(home: Home) -> None:
 
 
 def test_list_ignores_files_with_other_names(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     for name in (
         "notes.jsonl",
         f"agent-{S[:7]}.jsonl",
@@ -242,7 +242,7 @@ def test_list_ignores_files_with_other_names(home: Home) -> None:
     ],
 )
 def test_list_can_leave_out_programmatic_sessions(home: Home, fields: Any, program: bool) -> None:
-    home.talk(**fields)
+    home.write_conversation(**fields)
     assert len(claude.list_sessions()) == 1
     assert len(claude.list_sessions(include_programmatic=False)) == (0 if program else 1)
 
@@ -257,7 +257,7 @@ def test_list_shows_only_the_successor_of_a_continued_session(home: Home) -> Non
     start = [user("u1", None), assistant("a1", "u1")]
     home.write([*start, goes_on(S2)])
     assert ids() == {S}  # there is no such session
-    home.talk(S2)
+    home.write_conversation(S2)
     assert ids() == ids(limit=5) == {S2}
     assert claude.get_session_info(S) is not None
     home.write([*start, goes_on(S2), title("T")])
@@ -272,7 +272,7 @@ def test_list_shows_only_the_successor_of_a_continued_session(home: Home) -> Non
 def test_list_is_sorted_by_time_and_then_by_id(home: Home) -> None:
     ids = [f"{number}0000000-0000-4000-8000-000000000000" for number in range(4)]
     for id, modified in zip(ids, (2, 1, 2, 3), strict=True):
-        home.talk(id)
+        home.write_conversation(id)
         home.touch(id, modified)
     wanted = [ids[3], ids[2], ids[0], ids[1]]
     assert [info.session_id for info in claude.list_sessions()] == wanted
@@ -282,9 +282,9 @@ def test_list_is_sorted_by_time_and_then_by_id(home: Home) -> None:
 
 def test_path_decides_between_copies_of_equal_age(home: Home) -> None:
     for project in ("-b", "-a"):
-        home.talk(project=project, say=project, cwd=f"/{project}")
+        home.write_conversation(project=project, prompt=project, cwd=f"/{project}")
         home.touch(S, 5, project)
-    home.talk(S2)
+    home.write_conversation(S2)
     home.touch(S2, 4)
     for options in ({}, {"limit": 9}):
         assert [row.summary for row in claude.list_sessions(**options)] == ["-b", "hi"]
@@ -292,14 +292,14 @@ def test_path_decides_between_copies_of_equal_age(home: Home) -> None:
 
 @pytest.mark.parametrize("options", [{"limit": 0}, {"limit": -1}, {"limit": None}, {"offset": -3}])
 def test_limit_or_offset_beyond_the_list_is_accepted(home: Home, options: Any) -> None:
-    home.talk(S)
-    home.talk(S2)
+    home.write_conversation(S)
+    home.write_conversation(S2)
     assert len(claude.list_sessions(**options)) == 2
     assert claude.list_sessions(offset=9) == []
 
 
 def test_modification_time_is_rounded_to_milliseconds(home: Home) -> None:
-    home.talk()
+    home.write_conversation()
     home.touch(S, 1000.0006)
     assert only().last_modified == 1_000_001
 
@@ -337,7 +337,7 @@ def test_only_a_later_human_prompt_unarchives_a_session(home: Home, line: Any, s
 
 
 def test_archived_is_none_for_a_session_that_was_never_archived(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     assert only().archived is None
     assert archived(path, "junk") is None
 

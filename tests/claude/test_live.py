@@ -14,15 +14,15 @@ from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.sources.claude.index import watch
 from tests.claude.entries import S2, Home, S
-from tests.claude.house import S3, listed, opened
+from tests.claude.helpers import S3, claude_hub, list_ids
 
 
 async def test_a_session_that_claude_code_works_on_is_running(home: Home) -> None:
     for id in (S, S2):
-        home.talk(id)
-    async with opened(home) as (hub, _):
+        home.write_conversation(id)
+    async with claude_hub(home) as (hub, _):
         assert (await hub.sessions.get(LOCAL, S)).status == "idle"
-        home.busy()
+        home.write_process_file()
         one, two = (await hub.sessions.list(LOCAL, Query(descending=False))).sessions
         assert (one.id, one.status, one.running_since) == (S, "running", 1_700_000_000_000_000)
         assert (two.id, two.status) == (S2, "idle")
@@ -38,9 +38,9 @@ async def test_a_session_that_claude_code_works_on_is_running(home: Home) -> Non
 
 
 async def test_while_claude_code_works_on_it_a_session_takes_no_prompt_here(home: Home) -> None:
-    home.talk()
-    async with opened(home) as (hub, _):
-        home.busy()
+    home.write_conversation()
+    async with claude_hub(home) as (hub, _):
+        home.write_process_file()
         with pytest.raises(Busy):
             await hub.turns.submit(LOCAL, S, "/say Yes.")
         assert await hub.sessions.owner(LOCAL, S) == "claude"
@@ -48,54 +48,54 @@ async def test_while_claude_code_works_on_it_a_session_takes_no_prompt_here(home
 
 async def test_lists_by_status_tell_them_apart(home: Home) -> None:
     for id in (S, S2, S3):
-        home.talk(id, cwd="/w")
-    home.busy(S2)
-    async with opened(home) as (hub, _):
-        assert await listed(hub, statuses=("running",)) == [S2]
-        assert await listed(hub, statuses=("running",), cwd="/w", order="created") == [S2]
-        assert await listed(hub, statuses=("idle",)) == [S3, S]
-        assert await listed(hub, statuses=("idle", "running")) == [S3, S2, S]
-        assert await listed(hub, statuses=("terminated",)) == []
+        home.write_conversation(id, cwd="/w")
+    home.write_process_file(S2)
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub, statuses=("running",)) == [S2]
+        assert await list_ids(hub, statuses=("running",), cwd="/w", order="created") == [S2]
+        assert await list_ids(hub, statuses=("idle",)) == [S3, S]
+        assert await list_ids(hub, statuses=("idle", "running")) == [S3, S2, S]
+        assert await list_ids(hub, statuses=("terminated",)) == []
         await hub.editor.archive(LOCAL, S2)
         # To some an archived session has ended, whatever Claude Code does with it.
         asked: dict[str, Any] = {"archived": "include", "archived_as": "terminated"}
-        assert await listed(hub, statuses=("running",), **asked) == []
-        assert await listed(hub, statuses=("idle", "terminated"), **asked) == [S3, S2, S]
+        assert await list_ids(hub, statuses=("running",), **asked) == []
+        assert await list_ids(hub, statuses=("idle", "terminated"), **asked) == [S3, S2, S]
 
 
 @pytest.mark.parametrize("status", ["idle", "waiting", "shell", "new to us", None])
 async def test_one_that_is_only_open_is_idle(home: Home, status: str | None) -> None:
-    home.talk()
-    home.busy(status=status)  # type: ignore[arg-type]  # older programs say nothing
-    async with opened(home) as (hub, _):
-        assert await listed(hub, statuses=("idle",)) == [S]
-        assert await listed(hub, statuses=("running",)) == []
+    home.write_conversation()
+    home.write_process_file(status=status)  # type: ignore[arg-type]  # older programs say nothing
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub, statuses=("idle",)) == [S]
+        assert await list_ids(hub, statuses=("running",)) == []
 
 
 async def test_one_whose_process_is_gone_is_idle(home: Home) -> None:
-    home.talk()
+    home.write_conversation()
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    home.busy(pid=child.pid)
-    async with opened(home) as (hub, _):
+    home.write_process_file(pid=child.pid)
+    async with claude_hub(home) as (hub, _):
         assert (await hub.sessions.get(LOCAL, S)).status == "running"
         child.communicate(b"\n")
         assert (await hub.sessions.get(LOCAL, S)).status == "idle"
-        home.busy(procStart="1")  # the number went to another process
-        assert await listed(hub, statuses=("running",)) == []
+        home.write_process_file(procStart="1")  # the number went to another process
+        assert await list_ids(hub, statuses=("running",)) == []
 
 
 async def test_whoever_watches_hears_when_it_begins_and_ends(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "_CHECK_PROCESSES_MS", 200)
-    home.talk()
+    home.write_conversation()
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    async with opened(home) as (hub, _):
-        await listed(hub)
+    async with claude_hub(home) as (hub, _):
+        await list_ids(hub)
         changes = hub.history.changes(LOCAL)
         waiting = asyncio.ensure_future(anext(changes))
         await asyncio.sleep(0.2)
-        home.busy(pid=child.pid)
+        home.write_process_file(pid=child.pid)
         async with asyncio.timeout(20):
             assert (await waiting).session == S
             assert (await hub.sessions.get(LOCAL, S)).status == "running"

@@ -52,7 +52,7 @@ asyncio.run(main())
 def test_a_long_session_is_imported_read_forked_and_written_within_64_megabytes(
     home: Home, megabytes: int
 ) -> None:
-    small = home.talk(S.replace("1", "3"))
+    small = home.write_conversation(S.replace("1", "3"))
     count = 100 * megabytes
     path = small.with_name(f"{S}.jsonl")
     with path.open("wb") as file:
@@ -83,8 +83,8 @@ def test_a_long_session_is_shown_as_it_is_read(
     home: Home, tmp_path: Path, options: list[str]
 ) -> None:
     """Whoever has seen enough of it leaves, and nothing more is read."""
-    path = home.talk()
-    small = home.talk(S.replace("1", "3"))
+    path = home.write_conversation()
+    small = home.write_conversation(S.replace("1", "3"))
     with path.open("wb") as file:
         for n in range(2000):
             said = [{"type": "text", "text": f"{n} the words " * 700}]

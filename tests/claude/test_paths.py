@@ -57,8 +57,8 @@ def test_directories_with_the_same_project_name_do_not_share_sessions(
     other.mkdir(parents=True)
     name = paths.project_key(str(one))
     assert name == paths.project_key(str(other))
-    home.talk(S, name, cwd=str(one))
-    home.talk(S2, name, cwd=str(other))
+    home.write_conversation(S, name, cwd=str(one))
+    home.write_conversation(S2, name, cwd=str(other))
     assert (listed(one), listed(other)) == ([S], [S2])
     assert set(listed()) == {S, S2}
 
@@ -68,19 +68,19 @@ def test_session_of_a_deleted_directory_is_listed_for_its_project_name(
 ) -> None:
     one, gone = tmp_path / "a-b", tmp_path / "a" / "b"
     one.mkdir()
-    home.talk(S, paths.project_key(str(one)), cwd=str(gone))
+    home.write_conversation(S, paths.project_key(str(one)), cwd=str(gone))
     assert listed(one) == listed(gone) == [S]
 
 
 @pytest.mark.parametrize("spelling", ["{}", "{}/", "{}/../p", "{}/."])
 def test_directory_argument_is_normalised(home: Home, tmp_path: Path, spelling: str) -> None:
     (tmp_path / "p").mkdir()
-    home.talk(S, paths.project_key(str(tmp_path / "p")))
+    home.write_conversation(S, paths.project_key(str(tmp_path / "p")))
     assert listed(spelling.format(tmp_path / "p")) == [S]
 
 
 def test_session_without_cwd_gets_the_requested_directory(home: Home, tmp_path: Path) -> None:
-    home.talk(S, paths.project_key(str(tmp_path)))
+    home.write_conversation(S, paths.project_key(str(tmp_path)))
     assert claude.list_sessions(str(tmp_path))[0].cwd == str(tmp_path)
     assert claude.list_sessions()[0].cwd is None
 
@@ -94,7 +94,7 @@ def long_directory(tmp_path: Path) -> Path:
 
 def test_long_directory_is_found_under_its_uncut_legacy_name(home: Home, tmp_path: Path) -> None:
     directory = long_directory(tmp_path)
-    home.talk(S, paths.hyphenate(str(directory)))
+    home.write_conversation(S, paths.hyphenate(str(directory)))
     assert listed(directory) == [S]
 
 
@@ -103,8 +103,8 @@ def test_long_directory_is_found_under_another_hash_if_the_session_confirms_it(
 ) -> None:
     directory = long_directory(tmp_path)
     name = paths.hyphenate(str(directory))[: paths.MAX_PROJECT_NAME_LENGTH] + "-zzzzzz"
-    home.talk(S, name, cwd=str(directory))
-    home.talk(S2, name, cwd="/another/place")
+    home.write_conversation(S, name, cwd=str(directory))
+    home.write_conversation(S2, name, cwd="/another/place")
     assert listed(directory) == [S]
     assert len(claude.get_session_messages(S, str(directory))) == 2
 
@@ -120,8 +120,8 @@ def test_list_includes_the_worktrees_of_a_repository(home: Home, tmp_path: Path)
     git(repository, "init", "-q")
     git(repository, "commit", "-q", "--allow-empty", "-m", "x")
     git(repository, "worktree", "add", "-q", str(tree))
-    home.talk(S, paths.project_key(str(repository)), cwd=str(repository))
-    home.talk(S2, paths.project_key(str(tree)), cwd=str(tree))
+    home.write_conversation(S, paths.project_key(str(repository)), cwd=str(repository))
+    home.write_conversation(S2, paths.project_key(str(tree)), cwd=str(tree))
     home.touch(S, 1, paths.project_key(str(repository)))
     for directory in (repository, tree, repository / "sub"):
         assert listed(directory) == [S2, S]
@@ -156,7 +156,7 @@ def test_environment_can_set_one_name_for_all_projects(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLAUDE_CODE_PROJECT_DIR_NAME", "chosen")
-    home.talk(S, "chosen", cwd=str(tmp_path))
+    home.write_conversation(S, "chosen", cwd=str(tmp_path))
     assert listed(tmp_path) == [S]
     assert claude.project_key_for_directory(tmp_path) == "chosen"
     for bad in ("../up", "a b", "x" * 65, "CON", ""):
@@ -174,7 +174,7 @@ def test_default_home_is_in_the_user_directory(
 
 
 def test_linked_project_directory_is_listed(home: Home, tmp_path: Path) -> None:
-    home.talk()
+    home.write_conversation()
     moved = tmp_path / "moved"
     os.rename(home.projects / "-w", moved)
     (home.projects / "-w").symlink_to(moved)

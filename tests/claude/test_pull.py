@@ -35,7 +35,7 @@ from tests.claude.entries import (
     title,
     user,
 )
-from tests.claude.house import append, delegated, opened, transcripts
+from tests.claude.helpers import append, claude_hub, list_transcripts, write_session_with_subagent
 
 TIME = 1_700_000_000_000_000
 
@@ -91,7 +91,7 @@ def long_talk(home: Home, turns: int = 200) -> Path:
 
 
 def test_unchanged_session_costs_no_bytes(home: Home, bytes_read: Callable[[], int]) -> None:
-    path, _ = delegated(home)
+    path, _ = write_session_with_subagent(home)
     since = position(path)
     bytes_read()
     pulled = pull_appended(str(path), since)
@@ -117,7 +117,7 @@ def test_pull_reads_the_appended_bytes_and_a_context(
 
 
 def test_pulls_continue_from_each_other(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     since = position(path)
     append(path, user("u2", "a1"))
     first = pull_appended(str(path), since)
@@ -129,7 +129,7 @@ def test_pulls_continue_from_each_other(home: Home) -> None:
 
 
 def test_replaced_file_needs_a_full_import(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     since = position(path)
     copy = path.with_suffix(".copy")
     copy.write_bytes(path.read_bytes() + as_line(user("u2", "a1")))
@@ -139,7 +139,7 @@ def test_replaced_file_needs_a_full_import(home: Home) -> None:
 
 
 def test_truncated_file_needs_a_full_import(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     since = position(path)
     os.truncate(path, path.stat().st_size - 5)
     with pytest.raises(NeedsFullImport, match="shorter"):
@@ -147,7 +147,7 @@ def test_truncated_file_needs_a_full_import(home: Home) -> None:
 
 
 def test_rewritten_file_needs_a_full_import(home: Home) -> None:
-    path = home.talk(say="first")
+    path = home.write_conversation(prompt="first")
     since = position(path)
     data = path.read_bytes()
     with path.open("r+b") as file:
@@ -157,7 +157,7 @@ def test_rewritten_file_needs_a_full_import(home: Home) -> None:
 
 
 def test_rewritten_subagent_needs_a_full_import(home: Home) -> None:
-    path, file = delegated(home)
+    path, file = write_session_with_subagent(home)
     since = position(path)
     data = file.read_bytes().replace(b"Count", b"Weigh")
     with file.open("r+b") as out:
@@ -168,7 +168,7 @@ def test_rewritten_subagent_needs_a_full_import(home: Home) -> None:
 
 def test_large_append_needs_a_full_import(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull, "MAX_APPENDED_BYTES", 10)
-    path = home.talk()
+    path = home.write_conversation()
     since = position(path)
     append(path, user("u2", "a1"))
     with pytest.raises(NeedsFullImport, match="more than 10 bytes"):
@@ -176,7 +176,7 @@ def test_large_append_needs_a_full_import(home: Home, monkeypatch: pytest.Monkey
 
 
 def test_half_written_line_waits_for_its_end(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     since = position(path)
     line = as_line(user("u2", "a1"))
     with path.open("ab") as file:
@@ -189,7 +189,7 @@ def test_half_written_line_waits_for_its_end(home: Home) -> None:
 
 
 def test_last_line_without_newline_is_pulled_once(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     since = position(path)
     with path.open("ab") as file:
         file.write(as_line(user("u2", "a1")).rstrip(b"\n"))
@@ -201,7 +201,7 @@ def test_last_line_without_newline_is_pulled_once(home: Home) -> None:
 
 
 def test_line_that_was_imported_in_half_needs_a_full_import(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     line = as_line(user("u2", "a1"))
     with path.open("ab") as file:
         file.write(line[:40])
@@ -213,7 +213,7 @@ def test_line_that_was_imported_in_half_needs_a_full_import(home: Home) -> None:
 
 
 def test_new_and_grown_subagents_are_pulled(home: Home) -> None:
-    path, file = delegated(home)
+    path, file = write_session_with_subagent(home)
     since = position(path)
     append(file, assistant("s3", "s2", isSidechain=True, agentId="a1b2c3"))
     other = file.with_name("agent-d4.jsonl")
@@ -242,14 +242,14 @@ def test_adjacent_subagent_of_an_old_version_is_pulled(home: Home) -> None:
 
 
 def test_abandoned_answer_is_marked_inactive(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     since = position(path)
     append(path, user("u2", "a1"), assistant("a2", "u2"), user("u3", "a1"), assistant("a3", "u3"))
     assert pulled_uuids(path, since) == [("u2", True), ("a2", True), ("u3", False), ("a3", False)]
 
 
 def test_parallel_results_stay_active(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     since = position(path)
     append(
         path,
@@ -308,7 +308,7 @@ def test_cost_of_a_response_is_counted_once_across_pulls(home: Home) -> None:
 
 def test_lines_that_segue_stored_itself_are_left_out(home: Home) -> None:
     native = "aaaaaaaa-1111-4111-8111-111111111111"
-    path = home.talk()
+    path = home.write_conversation()
     since = position(path)
     append(path, user(native.upper(), "a1"), title("Mine"), assistant("a2", native.upper()))
     pulled = pull.drop_native_lines(pull_appended(str(path), since), {native})
@@ -337,7 +337,7 @@ def full_drafts(lines: list[TranscriptLine], count: int) -> Iterator[tuple[bool,
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_pull_gives_the_events_of_a_full_import(homes: Path, version: str, tmp_path: Path) -> None:
-    for number, original in enumerate(transcripts(homes / version)):
+    for number, original in enumerate(list_transcripts(homes / version)):
         data = original.read_bytes()
         for end in split_points(data):
             path = tmp_path / "projects" / f"{number}-{end}" / f"{S}.jsonl"
@@ -371,7 +371,7 @@ async def test_pull_into_a_long_imported_session_reads_only_what_was_added(
             for number in range(count)
         ]
     )
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         await hub.sync.import_session(LOCAL, S, "claude")
         await hub.sessions.list(LOCAL)  # indexes the transcript
         events, rows = hub.store.events, 0

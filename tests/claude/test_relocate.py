@@ -22,7 +22,7 @@ def key(path: Path) -> str:
 def test_relocate_moves_a_session_to_the_new_project(home: Home, tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     new.mkdir()
-    path = home.talk(S, key(old), cwd=str(old))
+    path = home.write_conversation(S, key(old), cwd=str(old))
     (path.with_suffix("") / "subagents").mkdir(parents=True)
     (path.with_suffix("") / "subagents" / "agent-a.jsonl").write_text(
         '{"type":"user","uuid":"u"}\n'
@@ -39,8 +39,8 @@ def test_relocate_moves_a_session_to_the_new_project(home: Home, tmp_path: Path)
 
 
 def test_relocate_does_not_overwrite_another_session(home: Home, tmp_path: Path) -> None:
-    path = home.talk()
-    home.talk(S, key(tmp_path))
+    path = home.write_conversation()
+    home.write_conversation(S, key(tmp_path))
     home.touch(S, 1, key(tmp_path))
     held = path.read_bytes()
     with pytest.raises(FileExistsError):
@@ -49,7 +49,7 @@ def test_relocate_does_not_overwrite_another_session(home: Home, tmp_path: Path)
 
 
 def test_relocate_to_the_same_project_only_appends_an_entry(home: Home, tmp_path: Path) -> None:
-    path = home.talk(S, key(tmp_path))
+    path = home.write_conversation(S, key(tmp_path))
     claude.relocate_session(S, str(tmp_path))
     assert path.exists()
     assert [info.cwd for info in claude.list_sessions()] == [str(tmp_path)]
@@ -62,7 +62,7 @@ def register(home: Home) -> None:
 
 
 def test_relocate_refuses_an_open_session(home: Home, tmp_path: Path) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     register(home)
     with pytest.raises(claude.SessionIsLive):
         claude.relocate_session(S, str(tmp_path))
@@ -70,7 +70,7 @@ def test_relocate_refuses_an_open_session(home: Home, tmp_path: Path) -> None:
 
 
 def test_pinned_session_is_newer_than_the_cleanup_limit(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     home.touch(S, time.time() - 29 * DAY)
     until = claude.pin_session(S, days=100)
     in_99_days = time.time() + 99 * DAY
@@ -80,7 +80,7 @@ def test_pinned_session_is_newer_than_the_cleanup_limit(home: Home) -> None:
 
 
 def test_pin_uses_the_cleanup_period_of_the_settings(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     (home.root / "settings.json").write_text('{\n  "cleanupPeriodDays": 90\n}\n')
     claude.pin_session(S, days=60)
     assert path.stat().st_mtime == pytest.approx(time.time(), abs=60)
@@ -116,7 +116,7 @@ def test_unknown_session_is_rejected(home: Home, function) -> None:  # type: ign
 
 
 def test_relocate_rejects_a_missing_directory(home: Home, tmp_path: Path) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     held = path.read_bytes()
     for nowhere in ("relative/nowhere", str(tmp_path / "nowhere")):
         with pytest.raises(NotADirectoryError, match="there is no directory"):

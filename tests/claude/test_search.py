@@ -18,7 +18,7 @@ from segue.sources.claude.format import jsonl as reading
 from segue.sources.index import ranking, terms
 from segue.sources.index.writer import write_index
 from tests.claude.entries import Home, S, as_line, assistant, title, user
-from tests.claude.house import listed, opened
+from tests.claude.helpers import claude_hub, list_ids
 
 WORDS = ["the", "then", "there", "bird", "birds", "kingfisher", "café", "東京", "x" * 70, "Zug"]
 QUERIES = [
@@ -50,7 +50,7 @@ async def filled(home: Home, sessions: int = 60) -> AsyncIterator[Any]:
             for n in range(chance.randrange(6))
         ]
         home.write(lines, f"{number:08x}-0000-4000-8000-000000000000", f"-p{number % 3}")
-    async with opened(home) as (hub, source):
+    async with claude_hub(home) as (hub, source):
         yield hub, source
 
 
@@ -90,7 +90,7 @@ async def test_every_way_finds_the_same(
                     for term in wanted
                 )
             ]
-            assert await listed(hub, text=query, limit=100) == right
+            assert await list_ids(hub, text=query, limit=100) == right
             page = await hub.sessions.search(LOCAL, Query(text=query, limit=100))
             for found in page.matches:
                 assert found.event == next(
@@ -102,7 +102,7 @@ async def test_every_way_finds_the_same(
 
 async def test_a_common_word_costs_its_page(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(300):
-        home.talk(ids.new_id(), say=f"common {number}")
+        home.write_conversation(ids.new_id(), prompt=f"common {number}")
     read: list[str] = []
     stands = search_text.text_has_term
 
@@ -112,8 +112,8 @@ async def test_a_common_word_costs_its_page(home: Home, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(search_text, "text_has_term", counting)
     monkeypatch.setattr(terms, "MAX_EAGER_HITS", 100)  # to say that 300 hits are many
-    async with opened(home) as (hub, source):
-        await listed(hub)
+    async with claude_hub(home) as (hub, source):
+        await list_ids(hub)
         statements: list[str] = []
         source.index._reader.set_trace_callback(statements.append)
         assert len((await hub.sessions.search(LOCAL, Query(text="common", limit=5))).matches) == 5
@@ -124,9 +124,9 @@ async def test_a_common_word_costs_its_page(home: Home, monkeypatch: pytest.Monk
 async def test_what_another_process_takes_away_meanwhile_is_still_found(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home.talk(say="needle")
-    async with opened(home) as (hub, source), opened(home) as (_, other):
-        await listed(hub)
+    home.write_conversation(prompt="needle")
+    async with claude_hub(home) as (hub, source), claude_hub(home) as (_, other):
+        await list_ids(hub)
         has = terms.TermSearch.has_all
 
         def late(self: terms.TermSearch, pk: int) -> bool:
@@ -145,8 +145,8 @@ async def test_what_is_shown_is_read_from_its_own_line(
     lines = [user(f"u{n}", None, f"filler {n}") for n in range(300)]
     home.write([*lines, user("u", None, "needle"), title("other")])
     read: list[bytes] = []
-    async with opened(home) as (hub, _):
-        await listed(hub)
+    async with claude_hub(home) as (hub, _):
+        await list_ids(hub)
         entries = reading.parse_entries
         monkeypatch.setattr(
             reading, "parse_entries", lambda line: read.append(line) or entries(line)
@@ -160,7 +160,7 @@ async def test_what_is_shown_is_read_from_its_own_line(
 async def test_a_line_that_says_too_little_is_read_with_those_before_it(home: Home) -> None:
     late = {"timestamp": "2026-01-02T00:00:00.000Z"}
     home.write([user("u1", None, "hi"), assistant("a1", "u1", **late), title("needle")])
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         (found,) = (await hub.sessions.search(LOCAL, Query(text="needle"))).matches
         assert found.event is not None
         assert found.event == (await hub.history.events(LOCAL, S, after=found.event.seq - 1))[0]
@@ -192,8 +192,8 @@ async def test_a_page_costs_a_part_of_the_texts_however_common_the_word_is(
             home.projects / "-w" / f"{number:08x}-0000-4000-8000-000000000000.jsonl"
         )
     monkeypatch.setattr(terms, "MAX_EAGER_HITS", -1)  # so that it has to be found out
-    async with opened(home) as (hub, source):
-        await listed(hub)
+    async with claude_hub(home) as (hub, source):
+        await list_ids(hub)
         statements: list[str] = []
         source.index._reader.set_trace_callback(statements.append)
         page = await hub.sessions.search(LOCAL, Query(text="needle", limit=5))
@@ -209,19 +209,21 @@ async def test_a_page_costs_a_part_of_the_texts_however_common_the_word_is(
 
 
 async def test_what_a_search_knew_is_forgotten_with_the_next_change(home: Home) -> None:
-    home.talk(say="needle")
-    async with opened(home) as (hub, _):
-        assert await listed(hub, text="needle") == [S]
-        home.talk(other := ids.new_id(), say="needle")
-        assert sorted(await listed(hub, text="needle")) == sorted([S, other])
+    home.write_conversation(prompt="needle")
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub, text="needle") == [S]
+        home.write_conversation(other := ids.new_id(), prompt="needle")
+        assert sorted(await list_ids(hub, text="needle")) == sorted([S, other])
         (home.projects / "-w" / f"{S}.jsonl").unlink()
-        assert await listed(hub, text="needle") == [other]
+        assert await list_ids(hub, text="needle") == [other]
 
 
 async def test_a_ranked_search_for_few_hits_ranks_them_all(home: Home) -> None:
     for number in range(30):
-        home.talk(f"{number:08x}-0000-4000-8000-000000000000", say="hay " * number + "needle")
-    async with opened(home) as (hub, _):
+        home.write_conversation(
+            f"{number:08x}-0000-4000-8000-000000000000", prompt="hay " * number + "needle"
+        )
+    async with claude_hub(home) as (hub, _):
         found = (
             await hub.sessions.search(LOCAL, Query(text="needle", limit=5), ranked=True)
         ).matches
@@ -240,8 +242,8 @@ async def test_a_ranked_search_for_a_common_word_compares_the_newest(
     monkeypatch.setattr(terms, "MAX_EAGER_HITS", 50)
     monkeypatch.setattr(terms, "HITS_PER_TEXT", 1)  # for 900 texts are not that many
     monkeypatch.setattr(ranking, "MAX_RANKED_SESSIONS", 20)
-    async with opened(home) as (hub, source):
-        await listed(hub)
+    async with claude_hub(home) as (hub, source):
+        await list_ids(hub)
         statements: list[str] = []
         source.index._reader.set_trace_callback(statements.append)
         found = (
@@ -279,7 +281,7 @@ async def test_words_are_found_and_shown_without_the_codes_of_terminals(home: Ho
     shown = "2 \x1b[1;31mfailed\x1b[0m, \x1b[32m7 passed\x1b[0m"
     output = [{"type": "tool_result", "tool_use_id": "t", "content": shown}]
     home.write([user("u1", None, "go"), user("u2", "u1", output)])
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         for words, marked in (("failed", "failed"), ('"2 failed"', "2"), ("7 pass", "7")):
             (hit,) = (await hub.sessions.search(LOCAL, Query(text=words))).matches
             assert hit.snippet == "2 failed, 7 passed"

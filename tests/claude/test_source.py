@@ -25,7 +25,7 @@ from segue.sources.claude.index import discovery, watch
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
-from tests.claude.house import S3, append, listed, opened, said
+from tests.claude.helpers import S3, append, claude_hub, list_ids, timed_user
 from tests.claude.test_golden import golden
 
 
@@ -55,44 +55,44 @@ async def test_every_session_of_a_real_home_is_listed_and_found_by_its_words(
 
 
 async def test_filters_and_orders(home: Home) -> None:
-    home.write([said("u1", None, "one", "2026-01-03T00:00:00Z", cwd="/a")], S)
-    home.write([said("u1", None, "two", "2026-01-02T00:00:00Z", cwd="/b")], S2)
-    lines = [said("u1", None, "three", "2026-01-01T00:00:00Z", cwd="/a")]
+    home.write([timed_user("u1", None, "one", "2026-01-03T00:00:00Z", cwd="/a")], S)
+    home.write([timed_user("u1", None, "two", "2026-01-02T00:00:00Z", cwd="/b")], S2)
+    lines = [timed_user("u1", None, "three", "2026-01-01T00:00:00Z", cwd="/a")]
     late = assistant("a1", "u1", timestamp="2026-01-04T00:00:00Z")
     home.write([*lines, late, {"type": "tag", "tag": "exp", "sessionId": S3}], S3)
-    async with opened(home) as (hub, _):
-        assert await listed(hub) == [S3, S, S2]
-        assert await listed(hub, order="created") == [S, S2, S3]
-        assert await listed(hub, descending=False) == [S2, S, S3]
-        assert await listed(hub, cwd="/a") == [S3, S]
-        assert await listed(hub, cwd="/a", tag="exp") == [S3]
-        assert await listed(hub, tag="exp") == [S3]
-        assert await listed(hub, tag="none") == []
-        assert await listed(hub, created_gte=1767312000_000_000) == [S, S2]
-        assert await listed(hub, active_after=1767398400_000_000) == [S3]
-        assert await listed(hub, text="thr") == [S3]
-        assert await listed(hub, text="two", cwd="/a") == []
-        assert await listed(hub, source="claude") == [S3, S, S2]
-        assert await listed(hub, source="segue") == []
-        assert await listed(hub, statuses=("running",)) == []
-        assert await listed(hub, statuses=("idle",)) == [S3, S, S2]
-        assert await listed(hub, agent_id="x") == []
-        assert await listed(hub, limit=1) == [S3]
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub) == [S3, S, S2]
+        assert await list_ids(hub, order="created") == [S, S2, S3]
+        assert await list_ids(hub, descending=False) == [S2, S, S3]
+        assert await list_ids(hub, cwd="/a") == [S3, S]
+        assert await list_ids(hub, cwd="/a", tag="exp") == [S3]
+        assert await list_ids(hub, tag="exp") == [S3]
+        assert await list_ids(hub, tag="none") == []
+        assert await list_ids(hub, created_gte=1767312000_000_000) == [S, S2]
+        assert await list_ids(hub, active_after=1767398400_000_000) == [S3]
+        assert await list_ids(hub, text="thr") == [S3]
+        assert await list_ids(hub, text="two", cwd="/a") == []
+        assert await list_ids(hub, source="claude") == [S3, S, S2]
+        assert await list_ids(hub, source="segue") == []
+        assert await list_ids(hub, statuses=("running",)) == []
+        assert await list_ids(hub, statuses=("idle",)) == [S3, S, S2]
+        assert await list_ids(hub, agent_id="x") == []
+        assert await list_ids(hub, limit=1) == [S3]
 
 
 async def test_a_file_with_nothing_but_a_summary_stands_behind_all_sessions(home: Home) -> None:
     home.write([{"type": "summary", "summary": "Of another", "leafUuid": "u1"}], S2)
-    home.write([said("u1", None, "old", "2025-06-01T00:00:00Z")], S)
-    async with opened(home) as (hub, _):
-        assert await listed(hub) == await listed(hub, order="created") == [S, S2]
+    home.write([timed_user("u1", None, "old", "2025-06-01T00:00:00Z")], S)
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub) == await list_ids(hub, order="created") == [S, S2]
         await hub.editor.set_title(LOCAL, S2, "Named")
-        assert await listed(hub) == [S, S2]
+        assert await list_ids(hub) == [S, S2]
     assert claude.list_sessions()[0].session_id == S2  # where the files' times decide
 
 
 async def test_another_workspace_sees_nothing_of_it(home: Home) -> None:
-    home.talk()
-    async with opened(home) as (hub, _):
+    home.write_conversation()
+    async with claude_hub(home) as (hub, _):
         other = Principal(workspace="other")
         assert (await hub.sessions.list(other, Query())).sessions == []
         with pytest.raises(NotFound):
@@ -104,26 +104,26 @@ async def test_worktrees_are_listed_with_their_repository(home: Home, tmp_path: 
     git = "git -c user.email=a@b -c user.name=n -C"
     os.system(f"git init -q {repo} && {git} {repo} commit -q --allow-empty -m x")
     os.system(f"{git} {repo} worktree add -q {tree} 2>/dev/null")
-    home.talk(S, cwd=str(repo))
-    home.talk(S2, cwd=str(tree))
-    async with opened(home) as (hub, _):
-        assert await listed(hub, cwd=str(repo)) == [S]
-        assert sorted(await listed(hub, cwd=str(repo), worktrees=True)) == [S, S2]
+    home.write_conversation(S, cwd=str(repo))
+    home.write_conversation(S2, cwd=str(tree))
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub, cwd=str(repo)) == [S]
+        assert sorted(await list_ids(hub, cwd=str(repo), worktrees=True)) == [S, S2]
 
 
 async def test_titles_and_tags_are_found_wherever_they_stand(home: Home) -> None:
     long = [user(f"u{n}", None, "x" * 1000) for n in range(200)]
     tag = {"type": "tag", "tag": "deep", "sessionId": S}
     home.write([*long, title("Between"), tag, *long])
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         assert (await hub.sessions.get(LOCAL, S)).title == "Between"
-        assert await listed(hub, tag="deep") == [S]
+        assert await list_ids(hub, tag="deep") == [S]
 
 
 async def test_a_search_shows_where_the_words_are(home: Home) -> None:
     home.write([user("u1", None, "find the needle here"), assistant("a1", "u1"), user("u2", "a1")])
-    home.talk(S2, say="hay")
-    async with opened(home) as (hub, _):
+    home.write_conversation(S2, prompt="hay")
+    async with claude_hub(home) as (hub, _):
         (found,) = (await hub.sessions.search(LOCAL, Query(text="needle"))).matches
         assert found.session.id == S and found.snippet == "find the needle here"
         assert [found.snippet[mark.start : mark.stop] for mark in found.marks] == ["needle"]
@@ -133,37 +133,37 @@ async def test_a_search_shows_where_the_words_are(home: Home) -> None:
 
 
 async def test_what_is_written_between_two_lists_is_in_the_second(home: Home) -> None:
-    path = home.talk()
-    async with opened(home) as (hub, _):
-        assert await listed(hub) == [S]
-        append(path, said("u2", "a1", "later", "2026-02-01T00:00:00Z"), title("Named"))
-        home.talk(S2)
-        assert await listed(hub) == [S, S2]
-        assert await listed(hub, text="later") == [S]
+    path = home.write_conversation()
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub) == [S]
+        append(path, timed_user("u2", "a1", "later", "2026-02-01T00:00:00Z"), title("Named"))
+        home.write_conversation(S2)
+        assert await list_ids(hub) == [S, S2]
+        assert await list_ids(hub, text="later") == [S]
         session = await hub.sessions.get(LOCAL, S)
         assert (session.title, session.messages) == ("Named", 3)
         append(path, title("Again"))
         assert (await hub.sessions.get(LOCAL, S)).title == "Again"
         (home.projects / "-w" / f"{S2}.jsonl").unlink()
-        assert await listed(hub) == [S]
+        assert await list_ids(hub) == [S]
         with pytest.raises(NotFound):
             await hub.sessions.get(LOCAL, S2)
 
 
 async def test_a_session_is_got_before_any_list(home: Home) -> None:
-    home.talk(S.replace("1", "A"))
-    async with opened(home) as (hub, _):
+    home.write_conversation(S.replace("1", "A"))
+    async with claude_hub(home) as (hub, _):
         found = await hub.sessions.get(LOCAL, S.replace("1", "a"))
         assert found.native_id == S.replace("1", "A")
 
 
 async def test_of_several_copies_the_newest_is_shown(home: Home) -> None:
-    home.talk(say="old", project="-a")
-    home.talk(say="new", project="-b")
+    home.write_conversation(prompt="old", project="-a")
+    home.write_conversation(prompt="new", project="-b")
     home.touch(S, 1_000_000_000, "-a")
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         assert (await hub.sessions.get(LOCAL, S)).title == "new"
-        assert await listed(hub) == [S]
+        assert await list_ids(hub) == [S]
         (home.projects / "-b" / f"{S}.jsonl").unlink()
         assert (await hub.sessions.get(LOCAL, S)).title == "old"
 
@@ -171,29 +171,29 @@ async def test_of_several_copies_the_newest_is_shown(home: Home) -> None:
 async def test_a_session_that_went_on_in_another_is_hidden(home: Home) -> None:
     onward = {"type": "continued-in", "sessionId": S, "continuedInSessionId": S2}
     home.write([user("u1", None, "first"), onward])
-    async with opened(home) as (hub, _):
-        assert await listed(hub) == [S]
-        home.talk(S2)
-        assert await listed(hub) == [S2]
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub) == [S]
+        home.write_conversation(S2)
+        assert await list_ids(hub) == [S2]
         (home.projects / "-w" / f"{S2}.jsonl").unlink()
-        assert await listed(hub) == [S]
+        assert await list_ids(hub) == [S]
 
 
 async def test_a_copy_in_the_store_stands_before_the_file(home: Home) -> None:
-    home.talk()
-    async with opened(home) as (hub, _):
+    home.write_conversation()
+    async with claude_hub(home) as (hub, _):
         lines = [line async for line in hub.exchange.export(LOCAL, S)]
         copy = await hub.exchange.import_session(LOCAL, lines)
         assert copy.id == S
-        assert await listed(hub) == [S]
+        assert await list_ids(hub) == [S]
         renamed = await hub.editor.set_title(LOCAL, S, "The copy")
         assert renamed.title == "The copy"
         assert claude.get_session_info(S).custom_title is None  # type: ignore[union-attr]
 
 
 async def test_names_tags_and_marks_are_written_as_claude_code_writes_them(home: Home) -> None:
-    home.talk()
-    async with opened(home) as (hub, _):
+    home.write_conversation()
+    async with claude_hub(home) as (hub, _):
         assert (await hub.editor.set_title(LOCAL, S, "Mine")).title == "Mine"
         assert (await hub.editor.set_tag(LOCAL, S, "exp")).tag == "exp"
         info = claude.get_session_info(S)
@@ -202,10 +202,10 @@ async def test_names_tags_and_marks_are_written_as_claude_code_writes_them(home:
         assert (await hub.editor.set_title(LOCAL, S, None)).title == "hi"
         assert (await hub.editor.archive(LOCAL, S)).archived_at is not None
         assert claude.get_session_info(S).archived is True  # type: ignore[union-attr]
-        assert await listed(hub) == []
-        assert await listed(hub, archived="only") == [S]
+        assert await list_ids(hub) == []
+        assert await list_ids(hub, archived="only") == [S]
         assert (await hub.editor.unarchive(LOCAL, S)).archived_at is None
-        assert await listed(hub) == [S]
+        assert await list_ids(hub) == [S]
         with pytest.raises(InvalidInput):
             await hub.editor.set_title(LOCAL, S, "\x1b[0m\x07")
         with pytest.raises(ReadOnly):
@@ -213,45 +213,45 @@ async def test_names_tags_and_marks_are_written_as_claude_code_writes_them(home:
 
 
 async def test_a_prompt_takes_a_session_out_of_the_archive(home: Home) -> None:
-    path = home.talk()
-    async with opened(home) as (hub, _):
+    path = home.write_conversation()
+    async with claude_hub(home) as (hub, _):
         await hub.editor.archive(LOCAL, S)
-        append(path, said("u2", "a1", "again", "2099-01-01T00:00:00Z"))
-        assert await listed(hub) == [S]
+        append(path, timed_user("u2", "a1", "again", "2099-01-01T00:00:00Z"))
+        assert await list_ids(hub) == [S]
 
 
 async def test_renaming_does_not_move_a_session_in_the_list(home: Home) -> None:
-    home.write([said("u1", None, "one", "2026-01-01T00:00:00Z")], S)
-    home.write([said("u1", None, "two", "2026-01-02T00:00:00Z")], S2)
-    async with opened(home) as (hub, _):
+    home.write([timed_user("u1", None, "one", "2026-01-01T00:00:00Z")], S)
+    home.write([timed_user("u1", None, "two", "2026-01-02T00:00:00Z")], S2)
+    async with claude_hub(home) as (hub, _):
         await hub.editor.set_title(LOCAL, S, "Renamed")
-        assert await listed(hub) == [S2, S]
+        assert await list_ids(hub) == [S2, S]
 
 
 async def test_deleting_moves_everything_to_the_trash_and_back(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     beside = path.with_suffix("") / "subagents"
     beside.mkdir(parents=True)
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         assert (await hub.editor.trash(LOCAL, S)).deleted_at is not None
         assert not path.exists() and not beside.exists()
         assert claude.list_sessions() == []
-        assert await listed(hub) == [] and await listed(hub, trash=True) == [S]
+        assert await list_ids(hub) == [] and await list_ids(hub, trash=True) == [S]
         assert [e.type async for e in hub.history.read(LOCAL, S)][1] == "user_message"
         with pytest.raises(Conflict):
             await hub.editor.archive(LOCAL, S)
         assert (await hub.editor.restore(LOCAL, S)).deleted_at is None
         assert path.exists() and beside.exists()
-        assert await listed(hub) == [S] and await listed(hub, trash=True) == []
+        assert await list_ids(hub) == [S] and await list_ids(hub, trash=True) == []
         await hub.editor.trash(LOCAL, S)
         await hub.editor.purge(LOCAL, S)
-        assert await listed(hub, trash=True) == []
+        assert await list_ids(hub, trash=True) == []
         assert list((home.root / "segue-trash").iterdir()) == []
 
 
 async def test_purging_leaves_nothing(home: Home) -> None:
-    path = home.talk()
-    async with opened(home) as (hub, _):
+    path = home.write_conversation()
+    async with claude_hub(home) as (hub, _):
         await hub.editor.purge(LOCAL, S)
         assert not path.exists() and list((home.root / "segue-trash").iterdir()) == []
         with pytest.raises(NotFound):
@@ -259,21 +259,21 @@ async def test_purging_leaves_nothing(home: Home) -> None:
 
 
 async def test_a_session_that_claude_code_has_open_is_not_deleted(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     (home.root / "sessions").mkdir()
     entry = {"pid": os.getpid(), "sessionId": S}
     (home.root / "sessions" / "1.json").write_text(json.dumps(entry))
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         with pytest.raises(Busy):
             await hub.editor.trash(LOCAL, S)
         with pytest.raises(Busy):
             await hub.editor.purge(LOCAL, S)
-        assert path.exists() and await listed(hub) == [S]
+        assert path.exists() and await list_ids(hub) == [S]
 
 
 async def test_a_fork_is_a_transcript_that_claude_code_goes_on_with(home: Home) -> None:
     home.write([user("u1", None, "one", cwd="/w"), assistant("a1", "u1"), user("u2", "a1", "two")])
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         fork = await hub.editor.fork(LOCAL, S, title="Other way")
         assert (fork.source, fork.title, fork.cwd) == ("claude", "Other way", "/w")
         messages = claude.get_session_messages(fork.id)
@@ -284,13 +284,13 @@ async def test_a_fork_is_a_transcript_that_claude_code_goes_on_with(home: Home) 
         moved = await hub.editor.fork(LOCAL, S, cwd="/elsewhere")
         assert moved.cwd == "/elsewhere"
         assert claude.get_session_info(moved.id, "/elsewhere") is not None
-        assert set(await listed(hub)) == {S, fork.id, short.id, moved.id}
+        assert set(await list_ids(hub)) == {S, fork.id, short.id, moved.id}
 
 
 async def test_what_was_just_forked_is_active_now_whatever_its_last_entry(home: Home) -> None:
     told = {"type": "system", "uuid": "s1", "parentUuid": "u1", "content": "done"}
     home.write([user("u1", None, "one"), told | {"timestamp": "2026-01-01T00:00:01Z"}])
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         before = clock.now() // clock.SECOND * clock.SECOND
         fork = await hub.editor.fork(LOCAL, S)
         assert fork.active_at >= before > (await hub.sessions.get(LOCAL, S)).active_at
@@ -298,14 +298,14 @@ async def test_what_was_just_forked_is_active_now_whatever_its_last_entry(home: 
 
 async def test_a_fork_at_a_place_where_nothing_is_is_refused(home: Home) -> None:
     home.write([user("u1", None, "one"), user("u2", "u1", "two")])
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         first, last = [e.seq for e in await hub.history.events(LOCAL, S, types=["user_message"])]
         for here in (True, False):
             with pytest.raises(InvalidInput, match=f"no event {last - 1}; .* is {first}$"):
                 await hub.editor.fork(LOCAL, S, at=last - 1, in_store=here)
             with pytest.raises(InvalidInput, match=f"no {last + 1000}$"):
                 await hub.editor.fork(LOCAL, S, at=last + 1000, in_store=here)
-        assert len(await listed(hub)) == 1
+        assert len(await list_ids(hub)) == 1
 
 
 async def test_a_fork_knows_what_it_was_forked_from(home: Home) -> None:
@@ -313,7 +313,7 @@ async def test_a_fork_knows_what_it_was_forked_from(home: Home) -> None:
     answer = assistant("a1", "u1", id="m1")
     answer["message"] |= spent
     home.write([user("u1", None, "one"), answer])
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         fork = await hub.editor.fork(LOCAL, S)
         assert fork.fork is not None and fork.fork.session == S
         events = [event async for event in hub.history.read(LOCAL, fork.id)]
@@ -340,7 +340,7 @@ async def test_a_fork_into_the_store_has_the_conversation(home: Home) -> None:
     home.write(
         [user("u1", None, "one"), user("x1", "u1", "left"), assistant("a1", "u1"), title("T")]
     )
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         fork = await hub.editor.fork(LOCAL, S, in_store=True)
         assert (fork.source, fork.title) == ("segue", "T (fork)")
         bodies = [e.body async for e in hub.history.read(LOCAL, fork.id)]
@@ -364,8 +364,8 @@ async def test_a_copy_has_the_title_and_the_totals_of_the_original(
 
 
 async def test_an_export_keeps_the_title_that_only_the_row_tells(home: Home) -> None:
-    home.talk()
-    async with opened(home) as (hub, _):
+    home.write_conversation()
+    async with claude_hub(home) as (hub, _):
         row = await hub.sessions.get(LOCAL, S)
         lines = [line async for line in hub.exchange.export(LOCAL, S)]
         made = await hub.exchange.import_session(LOCAL, lines, new_id=True)
@@ -373,9 +373,9 @@ async def test_an_export_keeps_the_title_that_only_the_row_tells(home: Home) -> 
 
 
 async def test_a_prompt_takes_it_in_and_followers_come_along(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     before = path.read_bytes()
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         last = (await hub.sessions.get(LOCAL, S)).last_seq
         async with aclosing(hub.history.follow(LOCAL, S, last)) as follower:
             coming = asyncio.ensure_future(anext(follower))
@@ -391,22 +391,22 @@ async def test_a_prompt_takes_it_in_and_followers_come_along(home: Home) -> None
             "status_changed",
         ]
         assert await hub.sessions.owner(LOCAL, S) is None
-        assert await listed(hub) == [S]
+        assert await list_ids(hub) == [S]
     assert path.read_bytes() == before
 
 
 async def test_what_a_read_only_home_cannot_hold_is_laid_over_it(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     before = path.read_bytes()
-    async with opened(home, writable=False) as (hub, source):
+    async with claude_hub(home, writable=False) as (hub, source):
         assert (await hub.editor.set_title(LOCAL, S, "Mine")).title == "Mine"
         await hub.editor.set_tag(LOCAL, S, "exp")
-        assert await listed(hub, tag="exp") == [S]
+        assert await list_ids(hub, tag="exp") == [S]
         await hub.editor.trash(LOCAL, S)
-        assert await listed(hub) == [] and await listed(hub, trash=True) == [S]
+        assert await list_ids(hub) == [] and await list_ids(hub, trash=True) == [S]
         assert path.read_bytes() == before
         source.index.reset()
-        assert await listed(hub, trash=True) == [S]  # the store remembers it
+        assert await list_ids(hub, trash=True) == [S]  # the store remembers it
         await hub.editor.restore(LOCAL, S)
         assert (await hub.sessions.get(LOCAL, S)).title == "Mine"
 
@@ -432,8 +432,8 @@ async def test_what_claude_code_writes_is_followed(
     if not notified:
         monkeypatch.setattr(watch.importlib.util, "find_spec", lambda _: None)
         monkeypatch.setattr(watch, "POLL_SECONDS", 0.05)
-    path = home.talk()
-    async with opened(home) as (hub, _):
+    path = home.write_conversation()
+    async with claude_hub(home) as (hub, _):
         follower, one = await following(hub, S)
         waiting = asyncio.ensure_future(one())
         await asyncio.sleep(0.1)
@@ -455,41 +455,41 @@ async def test_what_claude_code_writes_is_followed(
 async def test_while_changes_are_told_lists_need_not_look_at_all_files(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     looks: list[object] = []
     differences = discovery.find_differences
     monkeypatch.setattr(
         discovery, "find_differences", lambda *given: looks.append(given) or differences(*given)
     )
-    async with opened(home) as (hub, source):
-        await listed(hub)
+    async with claude_hub(home) as (hub, source):
+        await list_ids(hub)
         changes = hub.history.changes(LOCAL)
         waiting = asyncio.ensure_future(anext(changes))
         while not source.watched:
             await asyncio.sleep(0.01)
-        await listed(hub)
+        await list_ids(hub)
         looks.clear()
         for _ in range(3):
-            assert await listed(hub) == [S]
+            assert await list_ids(hub) == [S]
         assert looks == []
         append(path, title("told"))
         await waiting
         assert [one.title for one in (await hub.sessions.list(LOCAL, Query())).sessions] == ["told"]
         monkeypatch.setattr("segue.sources.claude.source._WATCH_TRUST_SECONDS", 0)
-        await listed(hub)
+        await list_ids(hub)
         assert looks
         await changes.aclose()  # type: ignore[attr-defined]
     assert not source.watched
 
 
 async def test_changes_are_told_of_new_and_deleted_sessions(home: Home) -> None:
-    home.talk()
-    async with opened(home) as (hub, _):
-        await listed(hub)
+    home.write_conversation()
+    async with claude_hub(home) as (hub, _):
+        await list_ids(hub)
         changes = hub.history.changes(LOCAL)
         waiting = asyncio.ensure_future(anext(changes))
         await asyncio.sleep(0.2)
-        path = home.talk(S2)
+        path = home.write_conversation(S2)
         async with asyncio.timeout(20):
             assert (await waiting).session == S2
             path.unlink()
@@ -518,7 +518,7 @@ async def test_a_response_is_counted_once_and_at_its_most(home: Home) -> None:
             answered("a4", "r2", 5, "other"),
         ]
     )
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         session = await hub.sessions.get(LOCAL, S)
         assert session.usage == Usage(input_tokens=20, output_tokens=35)
         assert session.models["m"] == Usage(input_tokens=10, output_tokens=30)
@@ -536,7 +536,7 @@ async def test_what_it_cost_is_what_claude_code_says(home: Home) -> None:
     told = {"type": "cost-state", "sessionId": S}
     append(path, {**told, "modelUsage": {"m": {"costUSD": 0.1}}})
     append(path, {**told, "modelUsage": {"m": {"costUSD": 0.5}, "tiny": {"costUSD": 0.01}}})
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         session = await hub.sessions.get(LOCAL, S)
         assert (session.usage.cost, session.models["m"].cost) == (510_000, 500_000)
         assert session.models["tiny"] == Usage(cost=10_000)
@@ -558,23 +558,23 @@ async def test_the_cost_of_a_real_session_with_an_agent(homes: Path, tmp_path: P
 async def test_a_copy_that_the_trash_is_emptied_of_does_not_come_back(
     home: Home, writable: bool
 ) -> None:
-    home.talk()
-    async with opened(home, writable=writable) as (hub, _):
+    home.write_conversation()
+    async with claude_hub(home, writable=writable) as (hub, _):
         await hub.turns.run(LOCAL, S, "/say Yes.")
         await hub.editor.trash(LOCAL, S)
         month = clock.now() + 31 * clock.DAY
         assert [step.action for step in await hub.retention.prune(LOCAL, now=month)] == ["purge"]
-        assert await listed(hub) == []
-        assert await listed(hub, trash=True) == [S]
+        assert await list_ids(hub) == []
+        assert await list_ids(hub, trash=True) == [S]
         assert (await hub.editor.restore(LOCAL, S)).source == "claude"
-        assert await listed(hub) == [S]
+        assert await list_ids(hub) == [S]
 
 
 async def test_a_copy_is_not_deleted_while_claude_code_has_the_session_open(home: Home) -> None:
-    home.talk()
-    async with opened(home) as (hub, _):
+    home.write_conversation()
+    async with claude_hub(home) as (hub, _):
         await hub.turns.run(LOCAL, S, "/say Yes.")
-        home.busy()
+        home.write_process_file()
         with pytest.raises(Busy):
             await hub.editor.purge(LOCAL, S)
         assert (await hub.sessions.get(LOCAL, S)).source == "segue"

@@ -51,7 +51,7 @@ async def check(home: Home) -> None:
 
 @pytest.mark.parametrize("make", ODD)
 async def test_an_odd_file_in_the_place_of_a_transcript(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
-    home.talk(GOOD)
+    home.write_conversation(GOOD)
     make(home.projects / "-w" / f"{S}.jsonl")
     await check(home)
 
@@ -59,7 +59,7 @@ async def test_an_odd_file_in_the_place_of_a_transcript(home: Home, make) -> Non
 @pytest.mark.parametrize("make", ODD)
 async def test_an_odd_file_is_copied_and_changed_or_refused(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
     """By its id and by its path, which may lie anywhere; nothing is waited for."""
-    home.talk(GOOD)
+    home.write_conversation(GOOD)
     path, elsewhere = home.projects / "-w" / f"{S}.jsonl", home.root.parent / f"{S2}.jsonl"
     make(path)
     make(elsewhere)
@@ -89,7 +89,7 @@ async def test_an_odd_file_is_copied_and_changed_or_refused(home: Home, make) ->
 
 @pytest.mark.parametrize("make", ODD)
 async def test_an_odd_file_anywhere_else(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
-    path = home.talk(GOOD)
+    path = home.write_conversation(GOOD)
     make(home.projects / "-odd")
     make(path.with_suffix(""))
     (home.root / "segue-trash" / f"1-{S}").mkdir(parents=True)
@@ -100,23 +100,23 @@ async def test_an_odd_file_anywhere_else(home: Home, make) -> None:  # type: ign
 
 @pytest.mark.parametrize("make", ODD)
 async def test_a_good_transcript_that_turns_odd_and_back(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
-    home.talk(GOOD)
-    path = home.talk(S)
+    home.write_conversation(GOOD)
+    path = home.write_conversation(S)
     async with opened(home) as hub:
         assert len((await hub.sessions.list(LOCAL, Query())).sessions) == 2
         path.unlink()
         make(path)
         assert GOOD in [one.id for one in (await hub.sessions.list(LOCAL, Query())).sessions]
         path.rmdir() if path.is_dir() else path.unlink()
-        home.talk(S)
+        home.write_conversation(S)
         assert {one.id for one in (await hub.sessions.list(LOCAL, Query())).sessions} == {GOOD, S}
 
 
 async def test_a_file_that_vanishes_between_the_look_and_the_reading(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home.talk(GOOD)
-    gone = home.talk(S)
+    home.write_conversation(GOOD)
+    gone = home.write_conversation(S)
     read = IndexUpdate._update_file
 
     def late(self: IndexUpdate, *arguments: object) -> object:
@@ -131,8 +131,8 @@ async def test_a_file_that_vanishes_between_the_look_and_the_reading(
 async def test_a_file_that_nobody_foresaw_hides_itself_alone_until_it_changes(
     home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    home.talk(GOOD)
-    path = home.talk(S, say="unforeseen")
+    home.write_conversation(GOOD)
+    path = home.write_conversation(S, prompt="unforeseen")
     searchable = search_text.searchable_text
 
     def stumbling(body: Body) -> str:
@@ -154,7 +154,7 @@ async def test_a_file_that_nobody_foresaw_hides_itself_alone_until_it_changes(
 
 async def test_few_open_files_are_enough(home: Home) -> None:
     for number in range(200):
-        home.talk(f"{number:08d}-0000-4000-8000-000000000000")
+        home.write_conversation(f"{number:08d}-0000-4000-8000-000000000000")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     here = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64
     resource.setrlimit(resource.RLIMIT_NOFILE, (here + 16, hard))

@@ -55,7 +55,9 @@ def test_import_keeps_lines_with_unicode_line_separators(home: Home) -> None:
 
 def test_list_with_summaries_loads_no_transcript(home: Home) -> None:
     for id in (S, S2):
-        home.talk(id, project=claude.project_key_for_directory("/w"), say=f"said in {id}")
+        home.write_conversation(
+            id, project=claude.project_key_for_directory("/w"), prompt=f"said in {id}"
+        )
     store = imported(home)
     run(claude.import_session_to_store(S2, store))
     infos = run(claude.list_sessions_from_store(store, "/w"))

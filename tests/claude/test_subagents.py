@@ -26,7 +26,7 @@ from tests.claude.entries import (
 
 @pytest.fixture
 def agents(home: Home) -> Path:
-    directory = home.talk().with_suffix("") / "subagents"
+    directory = home.write_conversation().with_suffix("") / "subagents"
     directory.mkdir(parents=True)
     return directory
 

@@ -22,7 +22,7 @@ from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 from tests.claude.entries import VERSIONS, Home, S, as_line, assistant, user
-from tests.claude.house import append, delegated, listed, opened
+from tests.claude.helpers import append, claude_hub, list_ids, write_session_with_subagent
 from tests.claude.test_hostile import ODD
 
 BEGUN = 1767225600_000_000
@@ -38,10 +38,10 @@ async def spoken(hub: Hub, thread: str) -> list[str]:
 
 
 async def test_what_an_agent_said_finds_its_session(home: Home) -> None:
-    delegated(home)
-    async with opened(home) as (hub, _):
-        assert await listed(hub, text="kingfisher") == [S]
-        assert await listed(hub, text="kingfisher nine") == [S]  # words of both transcripts
+    write_session_with_subagent(home)
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub, text="kingfisher") == [S]
+        assert await list_ids(hub, text="kingfisher nine") == [S]  # words of both transcripts
         (found,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher"))).matches
         assert found.snippet == "A kingfisher, too"
         assert found.event is not None and found.event.body.thread == "a1b2c3"
@@ -53,31 +53,31 @@ async def test_what_an_agent_said_finds_its_session(home: Home) -> None:
 
 @pytest.mark.parametrize("old", [False, True], ids=["in a directory", "beside the session"])
 async def test_and_does_so_in_the_trash_and_when_it_is_back(home: Home, old: bool) -> None:
-    path, file = delegated(home)
+    path, file = write_session_with_subagent(home)
     if old:  # as versions before 2.1 have it
         lines = [{**json.loads(line), "sessionId": S} for line in file.read_bytes().splitlines()]
         shutil.rmtree(path.with_suffix(""))
         path.with_name(file.name).write_bytes(b"".join(map(as_line, lines)))
     said = ["Count them", "A kingfisher, too"]
-    async with opened(home) as (hub, _):
-        assert await listed(hub, text="kingfisher") == [S]
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub, text="kingfisher") == [S]
         await hub.editor.trash(LOCAL, S)
-        assert await listed(hub, text="kingfisher") == []
-        assert await listed(hub, text="kingfisher", trash=True) == [S]
+        assert await list_ids(hub, text="kingfisher") == []
+        assert await list_ids(hub, text="kingfisher", trash=True) == [S]
         (found,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher", trash=True))).matches
         assert found.event is not None and found.event.body.thread == "a1b2c3"
         (thread,) = await hub.history.threads(LOCAL, S)
         assert (thread.kind, await spoken(hub, thread.id)) == (None if old else "Explore", said)
-    async with opened(home) as (hub, _):  # from the index
-        assert await listed(hub, text="kingfisher", trash=True) == [S]
+    async with claude_hub(home) as (hub, _):  # from the index
+        assert await list_ids(hub, text="kingfisher", trash=True) == [S]
         await hub.editor.restore(LOCAL, S)
-        assert await listed(hub, text="kingfisher", trash=True) == []
-        assert await listed(hub, text="kingfisher") == [S]
+        assert await list_ids(hub, text="kingfisher", trash=True) == []
+        assert await list_ids(hub, text="kingfisher") == [S]
 
 
 async def test_an_agent_s_conversation_is_read(home: Home) -> None:
-    delegated(home)
-    async with opened(home) as (hub, _):
+    write_session_with_subagent(home)
+    async with claude_hub(home) as (hub, _):
         (call,) = await hub.history.events(LOCAL, S, types=("tool_call",))
         (thread,) = await hub.history.threads(LOCAL, S)
         assert thread == Thread(
@@ -94,8 +94,8 @@ async def test_an_agent_s_conversation_is_read(home: Home) -> None:
 
 
 async def test_the_session_s_own_history_and_counts_stay_as_they_are(home: Home) -> None:
-    path, _ = delegated(home)
-    async with opened(home) as (hub, _):
+    path, _ = write_session_with_subagent(home)
+    async with claude_hub(home) as (hub, _):
         with_agent = [event async for event in hub.history.read(LOCAL, S)]
         session = await hub.sessions.get(LOCAL, S)
         assert session.messages == 2 and session.last_seq == with_agent[-1].seq
@@ -107,37 +107,37 @@ async def test_the_session_s_own_history_and_counts_stay_as_they_are(home: Home)
 
 
 async def test_what_an_agent_adds_is_found_when_its_session_goes_on(home: Home) -> None:
-    path, file = delegated(home)
-    async with opened(home) as (hub, source):
-        assert await listed(hub, text="heron") == []
+    path, file = write_session_with_subagent(home)
+    async with claude_hub(home) as (hub, source):
+        assert await list_ids(hub, text="heron") == []
         append(file, assistant("s3", "s2", [{"type": "text", "text": "And a heron"}], **ASIDE))
         append(path, user("u3", "a2", "thanks"))
-        assert await listed(hub, text="heron") == await listed(hub, text="kingfisher") == [S]
+        assert await list_ids(hub, text="heron") == await list_ids(hub, text="kingfisher") == [S]
         count = "SELECT count(*) FROM search WHERE search MATCH 'kingfisher'"
         assert source.index.execute(count).fetchone() == (1,)
 
 
 async def test_a_new_agent_is_found_before_its_session_goes_on(home: Home) -> None:
-    _, file = delegated(home)
-    async with opened(home) as (hub, _):
-        assert await listed(hub, text="owl") == []
+    _, file = write_session_with_subagent(home)
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub, text="owl") == []
         other = file.with_name("agent-d4.jsonl")
         append(other, user("t1", None, "An owl", **{**ASIDE, "agentId": "d4"}))
-        assert await listed(hub, text="owl") == [S]
+        assert await list_ids(hub, text="owl") == [S]
         assert [thread.id for thread in await hub.history.threads(LOCAL, S)] == ["d4", "a1b2c3"]
 
 
 async def test_what_an_agent_says_is_noticed_while_somebody_watches(home: Home) -> None:
-    _, file = delegated(home)
-    async with opened(home) as (hub, source):
-        await listed(hub)
+    _, file = write_session_with_subagent(home)
+    async with claude_hub(home) as (hub, source):
+        await list_ids(hub)
         changes = hub.history.changes(LOCAL)
         waiting = asyncio.ensure_future(anext(changes))
         await asyncio.sleep(0.2)
         append(file, assistant("s3", "s2", [{"type": "text", "text": "And a heron"}], **ASIDE))
         async with asyncio.timeout(20):
             assert (await waiting).session == S
-        assert await listed(hub, text="heron") == [S]
+        assert await list_ids(hub, text="heron") == [S]
         count = "SELECT count(*) FROM search WHERE search MATCH 'kingfisher'"
         assert source.index.execute(count).fetchone() == (1,)
         await changes.aclose()  # type: ignore[attr-defined]
@@ -147,30 +147,30 @@ async def test_what_an_agent_says_is_noticed_while_somebody_watches(home: Home) 
 async def test_words_of_an_agent_that_is_gone_or_rewritten_are_not_kept(
     home: Home, gone: bool
 ) -> None:
-    path, file = delegated(home)
-    async with opened(home) as (hub, _):
-        assert await listed(hub, text="kingfisher") == [S]
+    path, file = write_session_with_subagent(home)
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub, text="kingfisher") == [S]
         if gone:
             file.unlink()
         else:
             file.write_text("")
             append(file, user("t1", None, "Another story altogether, of owls " * 20, **ASIDE))
         append(path, user("u3", "a2", "thanks"))
-        assert await listed(hub, text="kingfisher") == []
-        assert await listed(hub, text="nine") == [S]
+        assert await list_ids(hub, text="kingfisher") == []
+        assert await list_ids(hub, text="nine") == [S]
 
 
 @pytest.mark.parametrize("make", ODD)
 async def test_odd_files_among_the_agents_hide_nothing(
     home: Home, make: Callable[[Path], None]
 ) -> None:
-    path, file = delegated(home)
+    path, file = write_session_with_subagent(home)
     make(file.with_name("agent-odd.jsonl"))
     make(file.with_name("workflows"))
     append(path, user("u3", "a2", "more", toolUseResult={"agentId": "../../../etc/passwd"}))
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         for _ in range(2):
-            assert await listed(hub, text="kingfisher") == [S]
+            assert await list_ids(hub, text="kingfisher") == [S]
             for thread in await hub.history.threads(LOCAL, S):
                 if thread.id == "a1b2c3":
                     assert await spoken(hub, thread.id) == ["Count them", "A kingfisher, too"]
@@ -180,11 +180,11 @@ async def test_odd_files_among_the_agents_hide_nothing(
 
 
 async def test_damage_in_an_agent_s_transcript_costs_its_line_alone(home: Home) -> None:
-    path, file = delegated(home)
+    path, file = write_session_with_subagent(home)
     half = as_line(user("s3", "s2", "An owl", **ASIDE))
     file.write_bytes(b"\xff\xfe nonsense\n" + file.read_bytes() + b"\0\0\0" + half + half[:40])
-    async with opened(home) as (hub, _):
-        assert await listed(hub, text="kingfisher owl") == [S]
+    async with claude_hub(home) as (hub, _):
+        assert await list_ids(hub, text="kingfisher owl") == [S]
         with file.open("ab") as torn:
             torn.write(half[40:])
         append(path, user("u3", "a2", "more"))
@@ -197,14 +197,14 @@ async def test_damage_in_an_agent_s_transcript_costs_its_line_alone(home: Home) 
 
 
 async def test_an_imported_session_keeps_its_agents(home: Home) -> None:
-    path, _file = delegated(home)
-    async with opened(home) as (hub, _):
+    path, _file = write_session_with_subagent(home)
+    async with claude_hub(home) as (hub, _):
         await hub.sync.import_session(LOCAL, S, "claude")
         path.unlink()
         shutil.rmtree(path.with_suffix(""))
         session = await hub.sessions.get(LOCAL, S)
         assert session.messages == 2
-        assert await listed(hub, text="kingfisher") == [S]
+        assert await list_ids(hub, text="kingfisher") == [S]
         (found,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher"))).matches
         assert found.snippet == "A kingfisher, too"
         (call,) = await hub.history.events(LOCAL, S, types=("tool_call",))

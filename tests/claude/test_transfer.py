@@ -33,7 +33,7 @@ from tests.claude.entries import (
     title,
     user,
 )
-from tests.claude.house import Within, opened, text, transcripts
+from tests.claude.helpers import Within, claude_hub, list_transcripts, text
 
 
 def contents(home: Path) -> dict[str, bytes]:
@@ -47,7 +47,7 @@ def test_every_session_of_a_home_comes_back_byte_for_byte(
     homes: Path, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Into a store and out into an empty home, agents' transcripts and all."""
-    paths = [path for path in transcripts(homes / version) if holds_session(path)]
+    paths = [path for path in list_transcripts(homes / version) if holds_session(path)]
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
 
     async def through() -> None:
@@ -116,8 +116,8 @@ def test_an_imported_session_is_the_stores_and_another_import_adds_what_is_new(
 async def test_a_copy_stays_claude_codes_and_the_configured_agent_answers_in_it(
     home: Home, by_prompt: bool
 ) -> None:
-    home.talk(cwd=str(home.root))
-    async with opened(home) as (hub, _):
+    home.write_conversation(cwd=str(home.root))
+    async with claude_hub(home) as (hub, _):
         [listed] = (await hub.sessions.list(LOCAL, Query())).sessions
         assert listed.agent is not None
         if not by_prompt:
@@ -148,7 +148,7 @@ async def test_a_persons_prompts_are_turns_there_and_in_a_copy(home: Home) -> No
             assistant("a4", "u4"),
         ]
     )
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         [listed] = (await hub.sessions.list(LOCAL, Query())).sessions
         copy, _ = await hub.sync.import_session(LOCAL, S, "claude")
         assert listed.turns == copy.turns == 2
@@ -216,7 +216,7 @@ def test_imports_at_the_same_time_take_each_line_once(home: Home, within: Within
 def test_a_file_from_elsewhere_is_imported_by_what_it_says(
     home: Home, within: Within, tmp_path: Path
 ) -> None:
-    path = home.talk(cwd="/some/where")
+    path = home.write_conversation(cwd="/some/where")
     copy = tmp_path / "mailed.jsonl"
     shutil.move(path, copy)
     session, _ = within(lambda hub: hub.sync.import_session(LOCAL, str(copy), "claude"))
@@ -226,7 +226,7 @@ def test_a_file_from_elsewhere_is_imported_by_what_it_says(
 
 
 def test_a_session_is_listed_once_whether_imported_or_not(home: Home, within: Within) -> None:
-    home.talk(cwd="/w")
+    home.write_conversation(cwd="/w")
 
     async def listed(hub: Hub) -> list[Any]:
         rows = (await hub.sessions.list(LOCAL)).sessions
@@ -242,7 +242,7 @@ def test_a_session_is_listed_once_whether_imported_or_not(home: Home, within: Wi
 def test_a_session_of_the_files_that_went_through_an_export_is_the_stores(
     home: Home, within: Within
 ) -> None:
-    home.talk(cwd="/w")
+    home.write_conversation(cwd="/w")
 
     async def through(hub: Hub) -> str:
         lines = [line async for line in hub.exchange.export(LOCAL, S)]
@@ -269,7 +269,7 @@ def test_a_fork_into_the_store_of_a_session_in_files_is_written_out_as_its_own(
 
 
 def test_only_the_local_user_has_files_read_and_written(home: Home, within: Within) -> None:
-    home.talk()
+    home.write_conversation()
     with pytest.raises(errors.Unauthorized):
         within(lambda hub: hub.sync.import_session(Principal(workspace="local"), S, "claude"))
     with pytest.raises(errors.Unauthorized):
@@ -300,7 +300,7 @@ def test_what_is_not_there_is_not_found(home: Home, within: Within, named: str) 
 
 
 def test_an_export_never_writes_over_a_transcript(home: Home, within: Within) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     before = path.read_bytes()
     within(lambda hub: hub.sync.import_session(LOCAL, S, "claude"))
     with pytest.raises(errors.Conflict, match="already"):
@@ -310,7 +310,7 @@ def test_an_export_never_writes_over_a_transcript(home: Home, within: Within) ->
 
 
 def test_an_export_that_was_cut_short_can_be_done_again(home: Home, within: Within) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     agent = path.with_suffix("") / "subagents" / "agent-1.jsonl"
     agent.parent.mkdir(parents=True)
     agent.write_bytes(as_line(user("x", None)))
@@ -366,7 +366,7 @@ def command(tmp_path: Path, *arguments: str) -> Result:
 def test_the_command_copies_a_transcript_that_is_claude_codes_alone(
     home: Home, tmp_path: Path
 ) -> None:
-    path, out = home.talk(cwd="/w"), tmp_path / "out.jsonl"
+    path, out = home.write_conversation(cwd="/w"), tmp_path / "out.jsonl"
     out.write_text("what was there")
     assert isinstance(
         command(tmp_path, "export", S2, "--format", "claude", "-o", str(out)).exception,
@@ -387,7 +387,7 @@ def test_the_command_copies_a_transcript_that_is_claude_codes_alone(
 
 
 def test_the_command_imports_and_exports(home: Home, tmp_path: Path) -> None:
-    path = home.talk(cwd="/w")
+    path = home.write_conversation(cwd="/w")
     taken = command(tmp_path, "import", S)
     assert (taken.exit_code, taken.stdout, taken.stderr) == (0, f"{S}\n", "2 new lines.\n")
     for named in (str(path), S[:8], "hi"):
@@ -412,7 +412,7 @@ async def test_a_transcript_is_read_beside_the_event_loop(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also to find out how much of it a fork took over."""
-    home.talk()
+    home.write_conversation()
     forked = claude.fork_session(S).session_id
     readers: list[threading.Thread] = []
     created = event_codec.creation_drafts
@@ -422,7 +422,7 @@ async def test_a_transcript_is_read_beside_the_event_loop(
         return created(*given)
 
     monkeypatch.setattr(event_codec, "creation_drafts", noted)
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         await hub.sync.import_session(LOCAL, forked, "claude")
     assert readers and threading.current_thread() not in readers
 
@@ -438,7 +438,7 @@ async def test_a_fork_that_is_imported_counts_what_it_added_itself(home: Home) -
     path = home.projects / "-w" / f"{forked}.jsonl"
     before = path.read_bytes() + as_line(answer("a2", "a1", "r2"))
     path.write_bytes(before)
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         read = await hub.sessions.get(LOCAL, forked)
         session, _ = await hub.sync.import_session(LOCAL, forked, "claude")
         assert session.fork is not None and session.fork.session == S
@@ -455,7 +455,7 @@ async def test_a_transcript_allows_nothing_here(home: Home, mode: str) -> None:
     told = {"mode": mode, "permissionMode": mode, "sessionId": S}
     lines = [user("u1", None, "hi", **told), {"type": "mode", **told}]
     path = home.write([*lines, {"type": "permission-mode", **told}])
-    async with opened(home) as (hub, _):
+    async with claude_hub(home) as (hub, _):
         assert (await hub.sessions.get(LOCAL, S)).mode is None
         assert (await hub.editor.fork(LOCAL, S, in_store=True)).mode is None
         session, _ = await hub.sync.import_session(LOCAL, S, "claude")

@@ -72,7 +72,7 @@ def test_restore_puts_all_files_back_unchanged(home: Home) -> None:
 
 
 def test_trash_refuses_an_open_session(home: Home) -> None:
-    path = home.talk()
+    path = home.write_conversation()
     (home.root / "sessions").mkdir()
     told = {"pid": os.getpid(), "sessionId": S}
     (home.root / "sessions" / f"{os.getpid()}.json").write_text(json.dumps(told))
@@ -83,9 +83,9 @@ def test_trash_refuses_an_open_session(home: Home) -> None:
 
 
 def test_restore_does_not_overwrite_files(home: Home) -> None:
-    home.talk(say="old")
+    home.write_conversation(prompt="old")
     claude.trash_session(S)
-    path = home.talk(say="new")
+    path = home.write_conversation(prompt="new")
     with pytest.raises(FileExistsError, match=S):
         claude.restore_session(S)
     assert b"new" in path.read_bytes()
@@ -94,7 +94,7 @@ def test_restore_does_not_overwrite_files(home: Home) -> None:
 
 def test_restore_uses_the_copy_that_was_trashed_last(home: Home) -> None:
     for say in ("first", "second"):
-        home.talk(say=say)
+        home.write_conversation(prompt=say)
         claude.trash_session(S)
     assert [trashed.summary for trashed in claude.list_trash()] == ["second", "first"]
     claude.restore_session(S)
@@ -145,7 +145,7 @@ def test_trash_keeps_prompts_typed_while_it_rewrites_the_history(
 
 
 def test_empty_trash_deletes_old_sessions(home: Home) -> None:
-    home.talk()
+    home.write_conversation()
     claude.trash_session(S)
     assert claude.empty_trash(older_than_days=1) == 0
     assert claude.empty_trash() == 1

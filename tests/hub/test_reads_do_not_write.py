@@ -17,7 +17,7 @@ from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.store.memory import MemoryStore
 from tests.claude.entries import Home, S
-from tests.claude.house import opened
+from tests.claude.helpers import claude_hub
 from tests.read_only_store import ReadOnlyStore
 
 POSITION = ListPosition(of="test", descending=False, number=1, text="x")
@@ -135,8 +135,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 async def test_reads_of_a_source_and_of_an_imported_session_write_nothing(
     home: Home, imported: bool
 ) -> None:
-    home.talk(say="hello")
-    async with opened(home) as (hub, source):
+    home.write_conversation(prompt="hello")
+    async with claude_hub(home) as (hub, source):
         if imported:
             await hub.sync.import_session(LOCAL, S, "claude")
         store = ReadOnlyStore(hub.store)  # type: ignore[arg-type]

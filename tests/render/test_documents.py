@@ -28,7 +28,7 @@ from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 from tests.claude.entries import Home as Claude
 from tests.claude.entries import S
-from tests.claude.house import delegated
+from tests.claude.helpers import write_session_with_subagent
 
 
 @pytest.mark.parametrize("document", [documents.markdown, documents.html])
@@ -64,7 +64,7 @@ async def test_a_long_session_is_read_in_steps(
 
 async def test_markdown_contains_threads_and_permission_requests(tmp_path: Path) -> None:
     home = Claude(tmp_path / "claude")
-    delegated(home)
+    write_session_with_subagent(home)
     source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(home.root)))
     async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
         session = await hub.sessions.get(LOCAL, S)

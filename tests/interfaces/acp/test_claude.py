@@ -57,7 +57,7 @@ async def test_running_server_lists_the_first_claude_session(
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home.root))
     async with testbed.connect_child(1) as (client, _):
         assert await list_by_id(client) == {}
-        home.talk()
+        home.write_conversation()
         assert list(await list_by_id(client)) == [S]
 
 
@@ -137,7 +137,7 @@ async def test_renaming_and_archiving_a_claude_session_edits_its_files(
 async def test_deleted_claude_session_is_in_the_trash(
     testbed: AcpTestbed, version: int, home: Home
 ) -> None:
-    home.talk(S2, cwd="/p")
+    home.write_conversation(S2, cwd="/p")
     async with connect_with_claude(testbed, version, home) as client:
         await client.request("session/delete", {"sessionId": S})
         assert (await list_by_id(client)).keys() == {S2}

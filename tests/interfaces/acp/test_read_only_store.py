@@ -11,7 +11,7 @@ from segue.model.principal import LOCAL
 from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import Home, S, user
-from tests.claude.house import append
+from tests.claude.helpers import append
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client
 from tests.interfaces.acp.testbed import AcpTestbed
@@ -39,7 +39,7 @@ async def test_reading_an_imported_session_does_not_pull_into_a_read_only_store(
 ) -> None:
     home = Home(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home.root))
-    transcript = home.talk(say="hello", cwd="/p")
+    transcript = home.write_conversation(prompt="hello", cwd="/p")
     source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(home.root)))
     async with testbed.hub(sources=[source]) as hub:
         await hub.sync.import_session(LOCAL, S, "claude")

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from tests.claude.entries import Home, S, user
-from tests.claude.house import delegated
+from tests.claude.helpers import write_session_with_subagent
 from tests.interfaces.cli.child import Run
 
 
@@ -107,7 +107,7 @@ def test_maintenance_commands_work_on_imported_sessions(
 
 
 def test_subagent_thread_is_searched_and_shown(run: Run, home: Home) -> None:
-    delegated(home)
+    write_session_with_subagent(home)
     assert "A kingfisher, too" in run("search", "kingfisher").stdout
     shown = run("show", S).stdout
     assert "↳ Explore: count birds (--agent a1b2c3)\n" in shown and "kingfisher" not in shown

@@ -76,7 +76,7 @@ async def test_a_session_takes_several_turns_and_resumes_with_its_history() -> N
 
 async def test_a_trashed_session_does_not_exist_for_programs(tmp_path: Path) -> None:
     home = Home(tmp_path / "claude")
-    home.talk(cwd="/p")
+    home.write_conversation(cwd="/p")
     own = (await segue.prompt("/say hi", model="demo")).session_id
     async with await segue.open_hub() as hub:
         for id in (own, S):

@@ -14,7 +14,7 @@ from segue.model import ids
 from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import S2, Home, S, as_line, assistant, call, result, user
-from tests.claude.house import delegated
+from tests.claude.helpers import write_session_with_subagent
 from tests.interfaces.rest.api import Api, open_api
 
 ID = ids.format_id("sesn", S)
@@ -93,7 +93,7 @@ async def test_it_is_a_session_of_claude_code_s_own_agent(tmp_path: Path, home: 
 async def test_one_that_claude_code_works_on_is_running(tmp_path: Path, home: Home) -> None:
     async with open_with(tmp_path, home) as api:
         assert (await api.ok("GET", "/v1/sessions"))["data"][0]["status"] == "idle"
-        home.busy()
+        home.write_process_file()
         (row,) = (await api.ok("GET", "/v1/sessions"))["data"]
         assert row["status"] == (await api.ok("GET", PATH))["status"] == "running"
         assert row["stats"]["active_seconds"] > 0
@@ -175,7 +175,7 @@ async def test_another_workspace_does_not_have_it(tmp_path: Path, home: Home) ->
 
 
 async def test_what_an_agent_did_is_a_thread_of_its_session(tmp_path: Path, home: Home) -> None:
-    delegated(home)
+    write_session_with_subagent(home)
     async with open_with(tmp_path, home) as api:
         primary, other = (await api.ok("GET", f"{PATH}/threads"))["data"]
         assert (primary["parent_thread_id"], other["parent_thread_id"]) == (None, primary["id"])
@@ -202,7 +202,7 @@ async def test_what_an_agent_did_is_a_thread_of_its_session(tmp_path: Path, home
 
 
 async def test_a_thread_s_parent_is_the_one_that_started_it(tmp_path: Path, home: Home) -> None:
-    _, first = delegated(home, "b1")
+    _, first = write_session_with_subagent(home, "b1")
     begin(first, "c2", parentAgentId="b1")
     begin(first, "d3", parentAgentId="nobody")  # whose transcript is gone
     async with open_with(tmp_path, home) as api:
@@ -215,7 +215,7 @@ async def test_a_thread_s_parent_is_the_one_that_started_it(tmp_path: Path, home
 
 
 async def test_pages_of_threads_go_on_where_they_were(tmp_path: Path, home: Home) -> None:
-    _, file = delegated(home, "b1")
+    _, file = write_session_with_subagent(home, "b1")
     begin(file, "c2")
     async with open_with(tmp_path, home) as api:
         threads = await api.ok("GET", f"{PATH}/threads")

@@ -213,7 +213,8 @@ async def test_open_page_continues_after_its_session_is_imported(
 ) -> None:
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    made.talk(say="word " * 400)  # places in a file are larger numbers than the store's
+    # The positions in a file are larger numbers than those of the store.
+    made.write_conversation(prompt="word " * 400)
     await harness.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
     page = await harness.window(f"/s/{S}")
     await expect(page.locator("#composer")).to_contain_text("From Claude Code.")
@@ -234,7 +235,7 @@ async def test_disconnected_page_reloads_after_its_session_is_imported(
 ) -> None:
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    made.talk(say="word " * 400)
+    made.write_conversation(prompt="word " * 400)
     await harness.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
     page = await harness.window(f"/s/{S}?at=1")
     await expect(page.locator("#composer")).to_contain_text("From Claude Code.")

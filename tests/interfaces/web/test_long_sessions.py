@@ -12,7 +12,7 @@ from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import Home as Claude
 from tests.claude.entries import S
-from tests.claude.house import delegated
+from tests.claude.helpers import write_session_with_subagent
 from tests.interfaces.web import examples
 from tests.interfaces.web.harness import BrowserHarness, accessibility_problems
 
@@ -171,7 +171,7 @@ async def test_words_are_found_in_what_agents_did(
 ) -> None:
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    delegated(made)
+    write_session_with_subagent(made)
     await harness.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
     page = await harness.window(f"/s/{S}")
     await page.locator("details.tool > summary").click()
@@ -200,7 +200,7 @@ async def test_a_shared_session_is_searched_by_its_readers(
 ) -> None:
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    delegated(made)
+    write_session_with_subagent(made)
     await harness.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
     long = await examples.long(harness.hub, MESSAGES)
     page = await harness.anonymous_page()

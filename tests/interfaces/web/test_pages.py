@@ -16,7 +16,7 @@ from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import Home as Claude
 from tests.claude.entries import S, assistant, user
-from tests.claude.house import append, delegated, said
+from tests.claude.helpers import append, timed_user, write_session_with_subagent
 from tests.interfaces.web.site import open_site
 
 ID = "0198c0de-1111-4111-8111-000000000001"
@@ -148,7 +148,7 @@ async def test_what_an_agent_did_is_a_fold_away_and_on_a_page_of_its_own(
 ) -> None:
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    delegated(made)
+    write_session_with_subagent(made)
     source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root)))
     async with open_site(tmp_path, sources=[source]) as site:
         for _ in ("in its files", "in the store"):
@@ -178,10 +178,12 @@ async def test_events_of_an_agent_are_paged(
 ) -> None:
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    _, file = delegated(made)
+    _, file = write_session_with_subagent(made)
     aside = {"isSidechain": True, "agentId": "a1b2c3"}
     for number in range(500):
-        append(file, said(f"x{number}", "s2", f"word{number}", "2026-01-02T03:04:05Z", **aside))
+        append(
+            file, timed_user(f"x{number}", "s2", f"word{number}", "2026-01-02T03:04:05Z", **aside)
+        )
     source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root)))
     async with open_site(tmp_path, sources=[source]) as site:
         address, seen = f"/s/{S}/agent/a1b2c3", []
@@ -207,7 +209,7 @@ async def test_events_of_an_agent_are_rendered_in_a_thread(
 ) -> None:
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    delegated(made)
+    write_session_with_subagent(made)
     threads: list[threading.Thread] = []
 
     def watched(text: str) -> str:
@@ -231,7 +233,7 @@ async def test_of_a_very_long_output_an_agents_page_has_the_beginning(
 ) -> None:
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    _, file = delegated(made)
+    _, file = write_session_with_subagent(made)
     aside = {"isSidechain": True, "agentId": "a1b2c3"}
     call = [{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "seq"}}]
     long = "begins " + "0123456789 " * 10_000 + "the end"

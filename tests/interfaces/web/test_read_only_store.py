@@ -13,7 +13,7 @@ from segue.model.principal import LOCAL
 from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import Home, S, user
-from tests.claude.house import append, delegated
+from tests.claude.helpers import append, write_session_with_subagent
 from tests.interfaces.web.site import open_site, site_of
 from tests.read_only_store import ReadOnlyStore
 
@@ -35,7 +35,7 @@ async def test_get_pages_write_nothing(
 ) -> None:
     home = Home(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home.root))
-    transcript, agent_transcript = delegated(home)
+    transcript, agent_transcript = write_session_with_subagent(home)
     picture = [{"type": "image", "source": IMAGE}]
     append(transcript, user("u3", "a2", picture))
     append(agent_transcript, user("s3", "s2", picture, isSidechain=True, agentId=AGENT))
