@@ -92,7 +92,7 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
     assert model is not None  # the registry builds the demo agent otherwise
     is_configured = model == config.get("model")
     same_provider = _provider(model) == _provider(str(config.get("model", "")))
-    remote = spec.get("elsewhere")
+    remote = spec.get("remote")
     optional: dict[str, Any] = {
         "max_turns": spec.get("max_turns") or config.get("model.max_turns"),
         "max_tokens": config.get("model.max_tokens"),
@@ -103,7 +103,7 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
         or (config.get("model.base_url") if same_provider else None),
         "system": spec.get("system"),
         "append_system": spec.get("append_system"),
-        "describe_directories": False if remote else spec.get("place"),
+        "describe_directories": False if remote else spec.get("describe_directories"),
         "remote": remote,
         "retries": spec.get("retries"),
         "backoff": spec.get("backoff"),

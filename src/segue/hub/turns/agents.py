@@ -66,7 +66,7 @@ class SessionAgents:
                 {**skill, "path": f"skills/{skill['name']}/SKILL.md", "text": None}
                 for skill in spec.get("skills", ())
             ]
-            spec |= {"elsewhere": True, "skills": skills}
+            spec |= {"remote": True, "skills": skills}
         return self.registry.build(spec)
 
     async def for_turn(self, session: Session, overrides: AgentSpec, lease: Lease) -> Agent:

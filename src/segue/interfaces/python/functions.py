@@ -10,7 +10,12 @@ from segue import claude
 from segue.claude.event_messages import messages_from_events
 from segue.hub import Hub
 from segue.model import ids
-from segue.model.anthropic.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
+from segue.model.anthropic.sdk_types import (
+    ForkSessionResult,
+    SDKSessionInfo,
+    SessionMessage,
+    page_slice,
+)
 from segue.model.content import plain_text, truncate_prompt
 from segue.model.errors import NotFound
 from segue.model.event import UserMessage
@@ -46,15 +51,14 @@ async def list_sessions(
     """
     cwd = None if directory is None else os.path.abspath(directory)
     query = Query(cwd=cwd, worktrees=include_worktrees, archived="include", limit=_PAGE_SIZE)
-    start = max(0, offset)
-    end = None if limit is None or limit <= 0 else start + limit
+    page = page_slice(limit, offset)
     sessions: list[Session] = []
     async with open_for_call(store) as hub:
         async for session in _read_pages(hub, query):
-            if end is not None and len(sessions) == end:
+            if len(sessions) == page.stop:
                 break
             sessions.append(session)
-        return [await _session_info(hub, session) for session in sessions[start:]]
+        return [await _session_info(hub, session) for session in sessions[page]]
 
 
 async def get_session_info(session_id: str, *, store: StoreLocation = None) -> SessionInfo | None:
@@ -117,9 +121,8 @@ async def fork_session(
         id = (await _find(hub, session_id)).id
         at = None
         if up_to_message_id is not None:
-            if (
-                await hub.sessions.owner(LOCAL, id) == CLAUDE
-            ):  # its message ids are those of its files
+            # The ids of its messages are those in its files.
+            if await hub.sessions.owner(LOCAL, id) == CLAUDE:
                 try:
                     return claude.fork_session(id, None, up_to_message_id, title)
                 except ValueError as error:

@@ -83,7 +83,7 @@ def agent_overrides(model: str, options: Options) -> dict[str, Any]:
         "model": _with_provider(model),
         "system": options.get("system_prompt"),
         # A program's own system prompt does not mention the working directory.
-        "place": None if options.get("system_prompt") is None else False,
+        "describe_directories": None if options.get("system_prompt") is None else False,
         "append_system": options.get("append_system_prompt"),
         "max_turns": options.get("max_turns"),
         "tools": toolsets(options.get("allowed_tools", ()), options.get("disallowed_tools", ())),

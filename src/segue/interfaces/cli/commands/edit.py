@@ -70,13 +70,9 @@ def rename_command(target: Target, session: str, title: str | None, clear: bool)
     Example: segue rename 0198c2a4-77b1 "Fix the parser"
     """
     value = _value_or_clear(title, "TITLE", clear=clear)
-
-    async def rename(hub: Hub, principal: Principal) -> None:
-        await hub.editor.set_title(
-            principal, (await hub.sessions.resolve(principal, session)).id, value
-        )
-
-    target.run(rename)
+    _change_all(
+        target, (session,), lambda hub, principal, id: hub.editor.set_title(principal, id, value)
+    )
     show_done("Title removed." if value is None else f"Renamed to: {value.strip()}")
 
 
@@ -91,13 +87,9 @@ def tag_command(target: Target, session: str, tag: str | None, clear: bool) -> N
     Example: segue tag 0198c2a4-77b1 release
     """
     value = _value_or_clear(tag, "TAG", clear=clear)
-
-    async def set_tag(hub: Hub, principal: Principal) -> None:
-        await hub.editor.set_tag(
-            principal, (await hub.sessions.resolve(principal, session)).id, value
-        )
-
-    target.run(set_tag)
+    _change_all(
+        target, (session,), lambda hub, principal, id: hub.editor.set_tag(principal, id, value)
+    )
     show_done("Tag removed." if value is None else f"Tagged: {value.strip()}")
 
 
@@ -117,7 +109,7 @@ def archive_command(target: Target, sessions: tuple[str, ...]) -> None:
 
     Example: segue archive 0198c2a4-77b1 0198c7d0-1e05
     """
-    _change_all(target, sessions, lambda hub: hub.editor.archive)
+    _change_all(target, sessions, lambda hub, principal, id: hub.editor.archive(principal, id))
     show_done("Archived; undo with `segue unarchive`.")
 
 
@@ -129,7 +121,7 @@ def unarchive_command(target: Target, sessions: tuple[str, ...]) -> None:
 
     Example: segue unarchive 0198c2a4-77b1
     """
-    _change_all(target, sessions, lambda hub: hub.editor.unarchive)
+    _change_all(target, sessions, lambda hub, principal, id: hub.editor.unarchive(principal, id))
     show_done("Unarchived.")
 
 
@@ -141,7 +133,12 @@ def restore_command(target: Target, sessions: tuple[str, ...]) -> None:
 
     Example: segue restore 0198c2a4-77b1
     """
-    _change_all(target, sessions, lambda hub: hub.editor.restore, trashed=True)
+    _change_all(
+        target,
+        sessions,
+        lambda hub, principal, id: hub.editor.restore(principal, id),
+        trashed=True,
+    )
     show_done("Restored.")
 
 
@@ -202,12 +199,12 @@ async def resolve_all(
 def _change_all(
     target: Target,
     names: tuple[str, ...],
-    change: Callable[[Hub], Callable[[Principal, str], Awaitable[object]]],
+    change: Callable[[Hub, Principal, str], Awaitable[object]],
     *,
     trashed: bool = False,
 ) -> None:
     async def change_all(hub: Hub, principal: Principal) -> None:
         for session in await resolve_all(hub, principal, names, trashed=trashed):
-            await change(hub)(principal, session.id)
+            await change(hub, principal, session.id)
 
     target.run(change_all)
