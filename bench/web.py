@@ -49,7 +49,7 @@ from segue.model.principal import LOCAL
 from segue.store.sqlite import SQLiteStore
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from tests.interfaces.web.chromium import ARGUMENTS, NoBrowser, chromium
+from tests.interfaces.web.chromium import ARGUMENTS, NoBrowser, find_or_install_chromium
 
 MIN_RATIO, MAX_OPEN_MS, MAX_VISIBLE_MS, MAX_PAGE_MB = 10.0, 50.0, 300.0, 100.0
 # The requests that agentsview's page needs before it shows its list, and its search request.
@@ -364,7 +364,7 @@ async def measure_in_browser(
 ) -> None:
     """Measure a long session and a long list in Chromium."""
     try:
-        path = chromium()
+        path = find_or_install_chromium()
     except NoBrowser as error:
         bench.note(str(error))
         return

@@ -1,8 +1,7 @@
-"""A Chromium to test with: one that is installed, or one that is fetched now.
+"""Find a Chromium to test with, or install one.
 
-Playwright's own download goes into `.venv/` in the checkout. Where that cannot be had, and this is
-root on a system with apt-get, the system's package is installed. If nothing helps, the reason is
-reported in one sentence.
+Playwright's download goes into `.venv/` in the checkout. If it fails, root on a system with apt-get
+installs the system's package.
 """
 
 import fcntl
@@ -13,10 +12,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-CHOICE = "SEGUE_TEST_BROWSER"  # names a Chromium or Chrome to use instead
+BROWSER_VARIABLE = "SEGUE_TEST_BROWSER"  # the path of a Chromium or Chrome to use instead
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-MAC = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
-SECONDS = 600
+MACOS_PATH = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+TIMEOUT_SECONDS = 600
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -29,71 +28,73 @@ ARGUMENTS = [
 
 
 class NoBrowser(Exception):
-    """There is no Chromium, and none could be fetched; the message says what was tried."""
+    """No Chromium is installed, and none could be installed; the message says why."""
 
 
-def chromium() -> str:
-    """The path of a Chromium."""
-    place = ROOT / ".venv" / "browsers"
-    place.mkdir(parents=True, exist_ok=True)
-    with (place / "lock").open("a+b") as file:
+def find_or_install_chromium() -> str:
+    """Return the path of a Chromium, which is installed first if necessary."""
+    directory = ROOT / ".venv" / "browsers"
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        if found := _installed(place):
-            return found
-        tried = [_download(place), _package()]
-        if found := _installed(place):
-            return found
-    reasons = "; ".join(filter(None, tried))
+        if path := _find_installed(directory):
+            return path
+        failures = [_download(directory), _install_package()]
+        if path := _find_installed(directory):
+            return path
+    reasons = "; ".join(filter(None, failures))
     raise NoBrowser(
-        f"no Chromium here, and none could be fetched ({reasons});"
-        f" install one, or name one in {CHOICE}"
+        f"no Chromium is installed, and none could be installed ({reasons});"
+        f" install one, or set {BROWSER_VARIABLE} to its path"
     )
 
 
-def _installed(place: Path) -> str | None:
-    if given := os.environ.get(CHOICE):
-        return given
+def _find_installed(directory: Path) -> str | None:
+    if chosen := os.environ.get(BROWSER_VARIABLE):
+        return chosen
     for name in NAMES:
-        if found := shutil.which(name):
-            return found
-    if Path(MAC).exists():
-        return MAC
+        if path := shutil.which(name):
+            return path
+    if Path(MACOS_PATH).exists():
+        return MACOS_PATH
     for pattern in (
         "chromium-*/chrome-linux*/chrome",
         "chromium_headless_shell-*/*/*headless*shell",
     ):
-        for path in sorted(place.glob(pattern)):
-            if os.access(path, os.X_OK) and _runs(path):
-                return str(path)
+        for candidate in sorted(directory.glob(pattern)):
+            if os.access(candidate, os.X_OK) and _can_run(candidate):
+                return str(candidate)
     return None
 
 
-def _runs(path: Path) -> bool:
-    done = subprocess.run([path, "--version"], capture_output=True, timeout=SECONDS)
-    return done.returncode == 0
+def _can_run(path: Path) -> bool:
+    completed = subprocess.run([path, "--version"], capture_output=True, timeout=TIMEOUT_SECONDS)
+    return completed.returncode == 0
 
 
-def _download(place: Path) -> str:
+def _download(directory: Path) -> str:
     command = [sys.executable, "-m", "playwright", "install", "chromium-headless-shell"]
-    return _try(command, {"PLAYWRIGHT_BROWSERS_PATH": str(place)}, "Playwright's download failed")
+    return _run_installer(
+        command, {"PLAYWRIGHT_BROWSERS_PATH": str(directory)}, "Playwright's download failed"
+    )
 
 
-def _package() -> str:
+def _install_package() -> str:
     if not shutil.which("apt-get"):
         return "there is no apt-get"
     if os.geteuid() != 0:
         return "apt-get needs root"
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-    _try(["apt-get", "update", "-qq"], quiet, "")
+    _run_installer(["apt-get", "update", "-qq"], quiet, "")
     install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
-    return _try(install, quiet, "apt-get could not install chromium")
+    return _run_installer(install, quiet, "apt-get could not install chromium")
 
 
-def _try(command: list[str], environment: dict[str, str], failed: str) -> str:
+def _run_installer(command: list[str], environment: dict[str, str], failure: str) -> str:
     try:
-        done = subprocess.run(
-            command, env={**os.environ, **environment}, capture_output=True, timeout=SECONDS
+        completed = subprocess.run(
+            command, env={**os.environ, **environment}, capture_output=True, timeout=TIMEOUT_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
-        return failed
-    return failed if done.returncode else ""
+        return failure
+    return failure if completed.returncode else ""

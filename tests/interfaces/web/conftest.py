@@ -1,6 +1,6 @@
-"""Tests with a real browser: in one event loop of its own thread, the browser kept between them.
+"""Fixtures for tests with a real browser, which all tests share.
 
-A test that asks for `harness` is a coroutine, and runs in that loop together with the server.
+The browser, the server and the tests that use `harness` run in one event loop in its own thread.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.interfaces.web.chromium import ARGUMENTS, NoBrowser, chromium
+from tests.interfaces.web.chromium import ARGUMENTS, NoBrowser, find_or_install_chromium
 from tests.interfaces.web.harness import BrowserHarness, BrowserThread
 
 WIDTHS = {"phone": (390, 800), "desktop": (1280, 800)}
@@ -21,7 +21,7 @@ WIDTHS = {"phone": (390, 800), "desktop": (1280, 800)}
 @pytest.fixture(scope="session")
 def browser_thread() -> Iterator[BrowserThread]:
     try:
-        path = chromium()
+        path = find_or_install_chromium()
     except NoBrowser as error:
         pytest.skip(str(error))
     loop = asyncio.new_event_loop()
@@ -50,16 +50,16 @@ def browser_thread() -> Iterator[BrowserThread]:
 
 @pytest.fixture(params=WIDTHS)
 def width(request: pytest.FixtureRequest) -> str:
-    """A phone's screen, and a desk's."""
+    """Return the name of each screen width in turn."""
     return str(request.param)
 
 
 @pytest.fixture
 def harness(browser_thread: BrowserThread, tmp_path: Path, width: str) -> Iterator[BrowserHarness]:
-    made = BrowserHarness(browser_thread, tmp_path, WIDTHS[width])
-    browser_thread.do(made.open())
-    yield made
-    browser_thread.do(made.close())
+    harness = BrowserHarness(browser_thread, tmp_path, WIDTHS[width])
+    browser_thread.do(harness.open())
+    yield harness
+    browser_thread.do(harness.close())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -67,8 +67,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     harness = pyfuncitem.funcargs.get("harness")
     if not isinstance(harness, BrowserHarness) or not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    wanted = inspect.signature(pyfuncitem.obj).parameters
-    arguments = {name: pyfuncitem.funcargs[name] for name in wanted}
+    parameters = inspect.signature(pyfuncitem.obj).parameters
+    arguments = {name: pyfuncitem.funcargs[name] for name in parameters}
 
     async def run() -> None:
         await pyfuncitem.obj(**arguments)

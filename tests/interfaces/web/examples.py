@@ -1,4 +1,4 @@
-"""Sessions to look at: one of every kind of thing, and long ones."""
+"""Example sessions: one with every kind of event, many small ones, and long ones."""
 
 import asyncio
 import base64
@@ -29,12 +29,12 @@ from segue.model.event import (
 from segue.model.principal import LOCAL
 from segue.model.session import Session
 
-OLD = """def upload(path, client):
+OLD_CODE = """def upload(path, client):
     data = path.read_bytes()
     client.put(path.name, data)
     return True
 """
-NEW = """def upload(path, client, attempts=3):
+NEW_CODE = """def upload(path, client, attempts=3):
     data = path.read_bytes()
     for attempt in range(attempts):
         try:
@@ -67,12 +67,12 @@ See https://example.com/retries for the reasoning, and `upload.py` for the code:
 """
 
 
-def text(words: str) -> tuple[Text, ...]:
-    return (Text(text=words),)
+def text(value: str) -> tuple[Text, ...]:
+    return (Text(text=value),)
 
 
 def picture(width: int = 240, height: int = 90) -> str:
-    """A PNG of a gradient."""
+    """Return a PNG of a gradient in base64."""
     rows = b"".join(
         b"\0" + bytes(v for x in range(width) for v in (15, 118 + y, 90 + x % 160))
         for y in range(height)
@@ -83,13 +83,13 @@ def picture(width: int = 240, height: int = 90) -> str:
         return len(data).to_bytes(4, "big") + kind + data + check
 
     size = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, 2, 0, 0, 0])
-    made = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size)
-    made += chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    return base64.b64encode(made).decode()
+    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size)
+    png += chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return base64.b64encode(png).decode()
 
 
-async def everything(hub: Hub) -> Session:
-    """A session with one of every kind of thing that a transcript shows."""
+async def create_full_session(hub: Hub) -> Session:
+    """Create a session with every kind of event that a transcript shows."""
     bodies = [
         Created(cwd="/home/me/src/courier", git_branch="retry-uploads", origin="acp"),
         InfoChanged(title="Retry the upload when the connection drops", tag="network"),
@@ -114,7 +114,7 @@ async def everything(hub: Hub) -> Session:
             name="Edit",
             title="Edit upload.py",
             kind="edit",
-            content=(Diff(path="src/courier/upload.py", old=OLD, new=NEW),),
+            content=(Diff(path="src/courier/upload.py", old=OLD_CODE, new=NEW_CODE),),
             locations=(Location(path="src/courier/upload.py", line=1),),
         ),
         ToolResult(call_id="c2", content=text("The file was changed.")),
@@ -149,9 +149,9 @@ async def everything(hub: Hub) -> Session:
     return await hub.sessions.get(LOCAL, session.id)
 
 
-async def crowd(hub: Hub, count: int, days: int = 40) -> list[Session]:
-    """Many small sessions over some weeks, in a few projects."""
-    made = []
+async def create_many_sessions(hub: Hub, count: int, days: int = 40) -> list[Session]:
+    """Create many small sessions in a few projects, over some weeks."""
+    sessions = []
     now = clock.now()
     topics = ["parser", "login page", "nightly build", "schema", "retries", "icons", "docs"]
     for number in range(count):
@@ -166,31 +166,31 @@ async def crowd(hub: Hub, count: int, days: int = 40) -> list[Session]:
         if number % 5 == 0:
             bodies.append(InfoChanged(tag="review"))
         drafts = [Draft(body=body, at=at) for body in bodies]
-        made.append(hub.store.create("local", ids.new_id(), drafts))
-    return await asyncio.gather(*made)
+        sessions.append(hub.store.create("local", ids.new_id(), drafts))
+    return await asyncio.gather(*sessions)
 
 
-async def long(hub: Hub, messages: int, title: str = "A long one") -> Session:
-    """A session of many messages, with tool calls among them."""
+async def create_long_session(hub: Hub, messages: int, title: str = "A long one") -> Session:
+    """Create a session of many messages and tool calls."""
     at = clock.now() - messages * clock.SECOND
 
     def drafts() -> Iterator[Draft]:
         yield Draft(body=Created(cwd="/home/me/src/long", origin="cli"), at=at)
         yield Draft(body=InfoChanged(title=title), at=at)
         for number in range(messages // 2):
-            moment = at + number * 2 * clock.SECOND
-            yield Draft(body=UserMessage(content=text(f"Question {number}")), at=moment)
+            time = at + number * 2 * clock.SECOND
+            yield Draft(body=UserMessage(content=text(f"Question {number}")), at=time)
             if number % 3 == 0:
                 call = f"call-{number}"
                 body = ToolCall(call_id=call, name="Read", kind="read", input={"path": "a.py"})
-                yield Draft(body=body, at=moment)
+                yield Draft(body=body, at=time)
                 result = ToolResult(call_id=call, content=text("x = 1\n" * 20))
-                yield Draft(body=result, at=moment)
-            said = f"Answer {number}. " + "It **depends**, as `most` things do. " * (number % 7)
-            yield Draft(body=AgentMessage(content=text(said)), at=moment)
+                yield Draft(body=result, at=time)
+            answer = f"Answer {number}. " + "It **depends**, as `most` things do. " * (number % 7)
+            yield Draft(body=AgentMessage(content=text(answer)), at=time)
 
-    everything = list(drafts())
-    session = await hub.store.create("local", ids.new_id(), everything[:2])
-    for start in range(2, len(everything), 2000):
-        await hub.editor.append(LOCAL, session.id, *everything[start : start + 2000])
+    all_drafts = list(drafts())
+    session = await hub.store.create("local", ids.new_id(), all_drafts[:2])
+    for start in range(2, len(all_drafts), 2000):
+        await hub.editor.append(LOCAL, session.id, *all_drafts[start : start + 2000])
     return await hub.sessions.get(LOCAL, session.id)

@@ -82,7 +82,7 @@ class BrowserHarness:
         self.phone = size[0] < 760
         self.problems: list[str] = []
         self.expected_problems: list[str] = []
-        self.elsewhere: list[str] = []
+        self.foreign_urls: list[str] = []
         self._port = 0
         self._contexts: list[BrowserContext] = []
         self._shared_contexts: list[BrowserContext] = []
@@ -98,7 +98,7 @@ class BrowserHarness:
         self.hub = Hub(SQLiteStore.open(self.directory / "segue.db"), self.directory)
         await self.start()
 
-    async def keep(self, *sources: Source) -> None:
+    async def restart_with_sources(self, *sources: Source) -> None:
         """Restart the server with the sessions of other tools."""
         await self.stop()
         await self.hub.close()
@@ -107,7 +107,7 @@ class BrowserHarness:
         await self.start()
 
     async def start(self) -> None:
-        """Serve, on the same port as before."""
+        """Start the server, on the same port as before."""
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", self._port))
@@ -141,7 +141,7 @@ class BrowserHarness:
     async def window(
         self, path: str = "/", *, principal: Principal = LOCAL, **options: Any
     ) -> Page:
-        """A new browser, signed in, at a page."""
+        """Open a page in a new browser that is signed in."""
         page = await self.anonymous_page(**options)
         token = await self.hub.logins.create_link(principal)
         await page.goto(f"{self.url}/login?token={token}&next={path}")
@@ -173,23 +173,23 @@ class BrowserHarness:
 
     async def _guard(self, route: Route, request: Request) -> None:
         if not request.url.startswith(self.url):
-            self.elsewhere.append(request.url)
+            self.foreign_urls.append(request.url)
             await route.abort()
         else:
             await route.continue_()
 
-    def expect_problem(self, words: str) -> None:
+    def expect_problem(self, text: str) -> None:
         """Expect a problem that contains this text."""
-        self.expected_problems.append(words)
+        self.expected_problems.append(text)
 
     def check(self) -> None:
         """Fail if a page reported a problem or sent a request to another server."""
-        left = [
-            each
-            for each in self.problems
-            if not any(words in each for words in self.expected_problems)
+        unexpected = [
+            problem
+            for problem in self.problems
+            if not any(text in problem for text in self.expected_problems)
         ]
-        assert left == [] and self.elsewhere == []
+        assert unexpected == [] and self.foreign_urls == []
 
     # Sessions.
 
@@ -204,10 +204,10 @@ async def accessibility_problems(page: Page) -> list[str]:
     """Return the serious accessibility problems that axe-core finds in a page."""
     script = toolbox.node_packages() / "node_modules" / "axe-core" / "axe.min.js"
     await page.evaluate(script.read_text() + "; undefined")
-    found = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    results = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
-        f"{each['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
-        for each in found["violations"]
-        if each["impact"] in ("serious", "critical")
-        for node in each["nodes"]
+        f"{violation['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
+        for violation in results["violations"]
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
     ]

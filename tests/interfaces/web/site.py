@@ -1,4 +1,4 @@
-"""The session browser in this process: a hub on a real SQLite file, and a browser's requests."""
+"""A client of the session browser in this process, over a real SQLite file."""
 
 import re
 from collections.abc import AsyncIterator
@@ -28,49 +28,53 @@ class Site:
         self.csrf = ""
 
     async def get(self, path: str, status: int = 200, **options: Any) -> str:
-        """A page, which must be valid HTML."""
-        answer = await self.client.get(path, **options)
-        assert answer.status_code == status, answer.text[:2000]
-        if answer.headers["content-type"].startswith("text/html"):
-            if "<!DOCTYPE" in answer.text:
-                valid(answer.text)
-            if found := re.search(r'name="csrf" content="(\w+)"', answer.text):
-                self.csrf = found[1]
-        return answer.text
+        """Request a page, check that its HTML is valid, and return it."""
+        response = await self.client.get(path, **options)
+        assert response.status_code == status, response.text[:2000]
+        if response.headers["content-type"].startswith("text/html"):
+            if "<!DOCTYPE" in response.text:
+                check_html(response.text)
+            if match := re.search(r'name="csrf" content="(\w+)"', response.text):
+                self.csrf = match[1]
+        return response.text
 
     async def post(self, path: str, status: int = 303, **fields: str) -> httpx2.Response:
-        answer = await self.client.post(path, data={"csrf": self.csrf, **fields})
-        assert answer.status_code == status, answer.text[:2000]
-        return answer
+        response = await self.client.post(path, data={"csrf": self.csrf, **fields})
+        assert response.status_code == status, response.text[:2000]
+        return response
 
     async def sign_in(self, principal: Principal = LOCAL) -> None:
         token = await self.hub.logins.create_link(principal)
-        answer = await self.client.get("/login", params={"token": token})
-        assert answer.status_code == 303, answer.text
+        response = await self.client.get("/login", params={"token": token})
+        assert response.status_code == 303, response.text
         await self.get("/")
 
     async def say(self, session: Session, text: str) -> None:
         await self.hub.turns.run(LOCAL, session.id, text)
 
 
-def valid(page: str) -> None:
-    """Fail for what a browser would have to repair."""
+def check_html(page: str) -> None:
+    """Fail if a browser would have to repair the page."""
     parser = html5lib.HTMLParser(strict=False)
     parser.parse(page)
-    errors = [(place, code) for place, code, _ in parser.errors]
+    errors = [(position, code) for position, code, _ in parser.errors]
     lines = page.splitlines()
-    assert not errors, [(code, lines[place[0] - 1][:200]) for place, code in errors[:5]]
+    assert not errors, [(code, lines[position[0] - 1][:200]) for position, code in errors[:5]]
 
 
 @asynccontextmanager
-async def open_site(directory: Path, signed_in: bool = True, **options: Any) -> AsyncIterator[Site]:
+async def open_site(
+    directory: Path, *, signed_in: bool = True, **options: Any
+) -> AsyncIterator[Site]:
+    """Yield a client of the pages of a new hub over a SQLite store."""
     store = SQLiteStore.open(directory / "segue.db")
-    async with Hub(store, directory, **options) as hub, site_of(hub, signed_in) as site:
+    async with Hub(store, directory, **options) as hub, site_of(hub, signed_in=signed_in) as site:
         yield site
 
 
 @asynccontextmanager
-async def site_of(hub: Hub, signed_in: bool = True) -> AsyncIterator[Site]:
+async def site_of(hub: Hub, *, signed_in: bool = True) -> AsyncIterator[Site]:
+    """Yield a client of a hub's pages."""
     app = WebApp(hub)
     transport = httpx2.ASGITransport(app)
     async with httpx2.AsyncClient(transport=transport, base_url=BASE) as client:

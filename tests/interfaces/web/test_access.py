@@ -15,7 +15,7 @@ from segue.model.principal import LOCAL, Principal
 from tests.interfaces.web.site import BASE, open_site
 
 
-async def test_signing_in_leads_to_the_page_that_was_asked_for(
+async def test_signing_in_redirects_to_the_requested_page(
     tmp_path: Path,
 ) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
@@ -24,11 +24,11 @@ async def test_signing_in_leads_to_the_page_that_was_asked_for(
         assert "segue open" in page and "Secret plan" not in page
         _, key = await site.hub.keys.create("local")
         assert f'value="/s/{session.id}?at=1"' in page
-        answer = await site.client.post(
+        response = await site.client.post(
             "/login", data={"key": key, "next": f"/s/{session.id}?at=1"}
         )
-        assert answer.headers["location"] == f"/s/{session.id}?at=1"
-        assert "Secret plan" in await site.get(answer.headers["location"])
+        assert response.headers["location"] == f"/s/{session.id}?at=1"
+        assert "Secret plan" in await site.get(response.headers["location"])
 
 
 async def test_a_login_link_works_once(tmp_path: Path) -> None:
@@ -43,7 +43,9 @@ async def test_a_login_link_works_once(tmp_path: Path) -> None:
         )
         assert token not in cookie
         again = await site.client.get("/login", params={"token": token, "next": "/dashboard"})
-        assert again.status_code == 303 and again.headers["location"] == "/dashboard"  # is in
+        assert (
+            again.status_code == 303 and again.headers["location"] == "/dashboard"
+        )  # signed in already
         assert "set-cookie" not in again.headers
         site.client.cookies.clear()
         page = await site.get(f"/login?token={token}", 401)
@@ -56,20 +58,22 @@ async def test_a_login_link_works_once(tmp_path: Path) -> None:
 async def test_a_forged_token_does_not_sign_in(tmp_path: Path, token: str) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         await site.get("/login", 200 if not token else 401, params={"token": token})
-        answer = await site.client.get("/", headers={"cookie": f"segue-8787={token!a}"})
-        assert answer.status_code == 401
+        response = await site.client.get("/", headers={"cookie": f"segue-8787={token!a}"})
+        assert response.status_code == 401
 
 
-async def test_links_and_browsers_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_login_links_and_sign_ins_expire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_site(tmp_path) as site:
         token = await site.hub.logins.create_link(LOCAL)
         now = clock.now()
         monkeypatch.setattr(clock, "now", lambda: now + LINK_LIFETIME + clock.SECOND)
         await site.get("/")
-        kept = dict(site.client.cookies)
+        cookies = dict(site.client.cookies)
         site.client.cookies.clear()
         assert "expired" in await site.get(f"/login?token={token}", 401)
-        site.client.cookies.update(kept)
+        site.client.cookies.update(cookies)
         monkeypatch.setattr(clock, "now", lambda: now + LOGIN_LIFETIME + clock.SECOND)
         assert "expired" in await site.get("/", 401)
 
@@ -81,23 +85,23 @@ async def test_revoking_a_key_signs_its_browsers_out(tmp_path: Path) -> None:
         await site.get("/")
         await site.hub.keys.revoke("local", key.id)
         assert "no longer valid" in await site.get("/", 401)
-        answer = await site.client.post("/login", data={"key": secret})
-        assert answer.status_code == 401 and "This key is not valid" in answer.text
+        response = await site.client.post("/login", data={"key": secret})
+        assert response.status_code == 401 and "This key is not valid" in response.text
 
 
 async def test_signing_out_invalidates_the_cookie(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
-        held = dict(site.client.cookies)
+        cookies = dict(site.client.cookies)
         await site.post("/logout")
-        site.client.cookies.update(held)
+        site.client.cookies.update(cookies)
         await site.get("/", 401)
 
 
 async def test_a_browser_sees_only_its_own_workspace(tmp_path: Path) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
-        mine = await site.hub.editor.create(Principal(workspace="team"), title="Ours", cwd="/team")
-        theirs = await site.hub.editor.create(LOCAL, title="Theirs")
-        await site.hub.turns.run(LOCAL, theirs.id, "/say wombat")
+        own = await site.hub.editor.create(Principal(workspace="team"), title="Ours", cwd="/team")
+        other = await site.hub.editor.create(LOCAL, title="Theirs")
+        await site.hub.turns.run(LOCAL, other.id, "/say wombat")
         await site.sign_in(Principal(workspace="team"))
         home = await site.get("/")
         assert "Ours" in home and "Theirs" not in home
@@ -111,29 +115,29 @@ async def test_a_browser_sees_only_its_own_workspace(tmp_path: Path) -> None:
             "/whole/2",
             "/blob/2/0",
         ):
-            assert "Theirs" not in await site.get(f"/s/{theirs.id}{path}", 404)
+            assert "Theirs" not in await site.get(f"/s/{other.id}{path}", 404)
         for verb in ("prompt", "rename", "delete", "fork", "share", "archive", "cancel"):
-            await site.post(f"/s/{theirs.id}/{verb}", 404, text="x", title="x")
-        assert (await site.client.get(f"/live?session={theirs.id}")).status_code == 404
-        await site.get(f"/s/{mine.id}")
+            await site.post(f"/s/{other.id}/{verb}", 404, text="x", title="x")
+        assert (await site.client.get(f"/live?session={other.id}")).status_code == 404
+        await site.get(f"/s/{own.id}")
 
 
-@pytest.mark.parametrize("ahead", ["", "x", "9" * 400, "-999", "999", "+5", "1e3", "٣"])
-async def test_an_invalid_utc_offset_cookie_is_ignored(tmp_path: Path, ahead: str) -> None:
+@pytest.mark.parametrize("offset", ["", "x", "9" * 400, "-999", "999", "+5", "1e3", "٣"])
+async def test_an_invalid_utc_offset_cookie_is_ignored(tmp_path: Path, offset: str) -> None:
     async with open_site(tmp_path) as site:
         await site.hub.editor.create(LOCAL, title="Mine")
         cookies = "; ".join(f"{name}={value}" for name, value in site.client.cookies.items())
-        sent = f"{cookies}; segue-utc-offset={ahead}".encode()
-        page = await site.client.get("/", headers={b"cookie": sent})
+        cookie_header = f"{cookies}; segue-utc-offset={offset}".encode()
+        page = await site.client.get("/", headers={b"cookie": cookie_header})
         assert page.status_code == 200 and "Mine" in page.text
 
 
 async def test_only_the_local_user_can_choose_a_working_directory(tmp_path: Path) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         await site.sign_in(Principal(workspace="team"))
-        answer = await site.post("/new", cwd="/etc")
+        response = await site.post("/new", cwd="/etc")
         session = await site.hub.sessions.get(
-            Principal(workspace="team"), answer.headers["location"].rpartition("/")[2]
+            Principal(workspace="team"), response.headers["location"].rpartition("/")[2]
         )
         assert session.cwd.startswith(str(tmp_path))
 
@@ -156,8 +160,8 @@ async def test_a_page_of_another_site_cannot_change_a_session(
     async with open_site(tmp_path) as site:
         session = await site.hub.editor.create(LOCAL, title="Mine")
         data = {"csrf": site.csrf, "title": "Taken"}
-        answer = await site.client.post(f"/s/{session.id}/rename", data=data, headers=headers)
-        assert answer.status_code == 403
+        response = await site.client.post(f"/s/{session.id}/rename", data=data, headers=headers)
+        assert response.status_code == 403
         assert (await site.hub.sessions.get(LOCAL, session.id)).title == "Mine"
 
 
@@ -166,19 +170,19 @@ async def test_a_form_without_its_csrf_token_is_refused(tmp_path: Path, token: s
     async with open_site(tmp_path) as site:
         session = await site.hub.editor.create(LOCAL, title="Mine")
         site.csrf = token
-        answer = await site.post(f"/s/{session.id}/rename", 403, title="Taken")
-        assert "reload" in answer.text
+        response = await site.post(f"/s/{session.id}/rename", 403, title="Taken")
+        assert "reload" in response.text
         assert (await site.hub.sessions.get(LOCAL, session.id)).title == "Mine"
 
 
 @pytest.mark.parametrize(
-    "going", ["//evil.example", "https://evil.example", "/\\evil.example", "/login?token=x", "x"]
+    "next_url", ["//evil.example", "https://evil.example", "/\\evil.example", "/login?token=x", "x"]
 )
-async def test_signing_in_never_redirects_to_another_site(tmp_path: Path, going: str) -> None:
+async def test_signing_in_never_redirects_to_another_site(tmp_path: Path, next_url: str) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         token = await site.hub.logins.create_link(LOCAL)
-        answer = await site.client.get("/login", params={"token": token, "next": going})
-        assert answer.headers["location"] == "/"
+        response = await site.client.get("/login", params={"token": token, "next": next_url})
+        assert response.headers["location"] == "/"
 
 
 async def test_every_response_has_the_security_headers(tmp_path: Path) -> None:
@@ -201,24 +205,24 @@ async def test_only_static_files_are_served(tmp_path: Path, path: str) -> None:
 
 
 async def test_an_oversized_form_is_not_read_to_its_end(tmp_path: Path) -> None:
-    taken = 0
+    sent_bytes = 0
 
-    async def endless() -> AsyncIterator[bytes]:
-        nonlocal taken
-        while taken < 2**22:
-            taken += 4096
+    async def send_chunks() -> AsyncIterator[bytes]:
+        nonlocal sent_bytes
+        while sent_bytes < 2**22:
+            sent_bytes += 4096
             yield b"x" * 4096
 
     async with open_site(tmp_path, signed_in=False) as site:
-        answer = await site.client.post("/login", content=endless())
-        assert answer.status_code == 400 and "The form exceeds" in answer.text
-        assert taken <= request.MAX_FORM_BYTES + 4096
+        response = await site.client.post("/login", content=send_chunks())
+        assert response.status_code == 400 and "The form exceeds" in response.text
+        assert sent_bytes <= request.MAX_FORM_BYTES + 4096
 
 
 async def test_a_large_form_is_parsed_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parse, loud = request._parse_form, "%" * 200_000
+    parse, text = request._parse_form, "%" * 200_000
     threads = []
 
     def parse_in_thread(data: bytes) -> dict[str, list[str]]:
@@ -228,30 +232,35 @@ async def test_a_large_form_is_parsed_in_a_thread(
     monkeypatch.setattr(request, "_parse_form", parse_in_thread)
     async with open_site(tmp_path) as site:
         session = await site.hub.editor.create(LOCAL)
-        await site.post(f"/s/{session.id}/prompt", text=loud)
-        assert [each is threading.main_thread() for each in threads] == [False]
+        await site.post(f"/s/{session.id}/prompt", text=text)
+        assert [thread is threading.main_thread() for thread in threads] == [False]
         async for event in site.hub.history.follow(LOCAL, session.id):
             if isinstance(event, Event) and isinstance(event.body, UserMessage):
-                assert event.body.content == (Text(text=loud),)
+                assert event.body.content == (Text(text=text),)
                 break
-        await site.post(f"/s/{session.id}/rename", 400, title=loud)
+        await site.post(f"/s/{session.id}/rename", 400, title=text)
 
 
 async def test_malformed_paths_and_forms_are_client_errors(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         session = await site.hub.editor.create(LOCAL, title="Mine")
         await site.say(session, "/say hi")
-        endless = "9" * 5000
-        for path in (f"blob/{endless}/0", f"blob/1/{endless}", f"whole/{'9' * 18}", "blob/x/0"):
+        long_number = "9" * 5000
+        for path in (
+            f"blob/{long_number}/0",
+            f"blob/1/{long_number}",
+            f"whole/{'9' * 18}",
+            "blob/x/0",
+        ):
             await site.get(f"/s/{session.id}/{path}", 404)
         assert await site.get(f"/s/{session.id}/chunks?first={'9' * 18}") == ""
-        await site.get(f"/s/{session.id}?at={endless}", 400)
-        await site.get(f"/live?as-of={endless}", 400)
-        headers = {"last-event-id": endless}
+        await site.get(f"/s/{session.id}?at={long_number}", 400)
+        await site.get(f"/live?as-of={long_number}", 400)
+        headers = {"last-event-id": long_number}
         await site.get(f"/live?session={session.id}", 400, headers=headers)
         await site.get(f"/static/x/{'a' * 3000}.js", 404)
-        answer = await site.client.post(f"/s/{session.id}/rename", data={"csrf": "é"})
-        assert answer.status_code == 403
+        response = await site.client.post(f"/s/{session.id}/rename", data={"csrf": "é"})
+        assert response.status_code == 403
         for cwd in ("relative", str(tmp_path / "nowhere"), "/\0"):
             await site.post("/new", 400, cwd=cwd)
         await site.post(f"/s/{session.id}/prompt", 400, picture="data:image/png;base64,")

@@ -1,4 +1,4 @@
-"""The session browser in a real browser, at a phone's width and a desk's."""
+"""The session list, search, filters, keyboard and dashboard in a real browser."""
 
 import re
 from datetime import datetime
@@ -14,16 +14,16 @@ from tests.interfaces.web import examples
 from tests.interfaces.web.harness import BrowserHarness, accessibility_problems
 
 
-async def shown(page: Page) -> list[str]:
-    """The titles in the list."""
-    return [each.strip() for each in await page.locator(".row .title").all_text_contents()]
+async def list_titles(page: Page) -> list[str]:
+    """Return the titles in the session list."""
+    return [title.strip() for title in await page.locator(".row .title").all_text_contents()]
 
 
-async def test_the_list_leads_to_a_session_and_back(harness: BrowserHarness) -> None:
-    session = await examples.everything(harness.hub)
+async def test_a_row_of_the_list_opens_its_session(harness: BrowserHarness) -> None:
+    session = await examples.create_full_session(harness.hub)
     await harness.session("Another", "hello")
     page = await harness.window()
-    assert await shown(page) == ["Another", session.title]
+    assert await list_titles(page) == ["Another", session.title]
     await page.get_by_role("link", name=re.compile("Retry the upload")).click()
     await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")
     assert page.url.endswith(f"/s/{session.id}")
@@ -38,8 +38,8 @@ async def test_the_list_leads_to_a_session_and_back(harness: BrowserHarness) -> 
         await expect(page.get_by_role("heading", level=1)).to_have_text("All sessions")
 
 
-async def test_a_transcript_shows_one_of_everything(harness: BrowserHarness) -> None:
-    session = await examples.everything(harness.hub)
+async def test_a_transcript_shows_every_kind_of_event(harness: BrowserHarness) -> None:
+    session = await examples.create_full_session(harness.hub)
     page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".failed").last).to_be_in_viewport()  # it opens at its end
     thought = page.locator("details.thought").first
@@ -55,7 +55,7 @@ async def test_a_transcript_shows_one_of_everything(harness: BrowserHarness) -> 
     await expect(image).to_have_js_property("naturalWidth", 240)
     await expect(page.locator(".usage")).to_contain_text("$0.0234")
     await expect(page.locator(".compacted")).to_contain_text("61.0k → 4.0k tokens")
-    await expect(page.locator("code .k-k").first).to_be_attached()  # colours, made by the server
+    await expect(page.locator("code .k-k").first).to_be_attached()  # the server highlights code
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
@@ -63,16 +63,16 @@ async def test_a_transcript_shows_one_of_everything(harness: BrowserHarness) -> 
 async def test_pages_have_no_serious_accessibility_problems(
     harness: BrowserHarness, scheme: str
 ) -> None:
-    session = await examples.everything(harness.hub)
-    await examples.crowd(harness.hub, 12)
+    session = await examples.create_full_session(harness.hub)
+    await examples.create_many_sessions(harness.hub, 12)
     secret = await harness.hub.shares.share(LOCAL, session.id)
     page = await harness.window(color_scheme=scheme, reduced_motion="reduce")
     assert await accessibility_problems(page) == []
     await page.goto(f"{harness.url}/s/{session.id}")
-    await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
+    await page.locator("details").evaluate_all("all => all.forEach(details => details.open = true)")
     assert await accessibility_problems(page) == []
-    places = ("/?q=parser", "/?q=unheard-of", "/?group=project", "/dashboard")
-    for path in (*places, f"/s/{session.id}/share", f"/shared/local/{session.id}/{secret}"):
+    list_paths = ("/?q=parser", "/?q=unheard-of", "/?group=project", "/dashboard")
+    for path in (*list_paths, f"/s/{session.id}/share", f"/shared/local/{session.id}/{secret}"):
         await page.goto(harness.url + path)
         assert await accessibility_problems(page) == []
     page = await harness.anonymous_page()
@@ -83,26 +83,26 @@ async def test_pages_have_no_serious_accessibility_problems(
         assert await accessibility_problems(page) == []
 
 
-async def test_searching_while_one_types_leads_to_the_message(harness: BrowserHarness) -> None:
-    wanted = await harness.session("The needle", "/say hay\n/say the wombat is here\n/say more hay")
+async def test_search_as_you_type_links_to_the_matching_message(harness: BrowserHarness) -> None:
+    match = await harness.session("The needle", "/say hay\n/say the wombat is here\n/say more hay")
     await harness.session("No match", "/say hay")
     page = await harness.window()
     await page.get_by_role("searchbox").press_sequentially("wom")
     await expect(page.locator(".row")).to_have_count(1)
     await expect(page.locator(".row .snippet mark").first).to_have_text("wombat")
     await page.locator(".row > a").click()
-    hit = page.locator(".item", has_text="the wombat is here").last
-    await expect(hit).to_be_in_viewport()
-    assert f"/s/{wanted.id}?q=wom&at=" in page.url
+    item = page.locator(".item", has_text="the wombat is here").last
+    await expect(item).to_be_in_viewport()
+    assert f"/s/{match.id}?q=wom&at=" in page.url
     assert await page.evaluate("CSS.highlights.get('match').size") >= 1
     await page.goto(f"{harness.url}/?q=unheard-of")
     await expect(page.locator("#list")).to_contain_text("No results")
 
 
-async def test_filters_are_chips_that_come_off(harness: BrowserHarness) -> None:
-    await examples.crowd(harness.hub, 10)
+async def test_filters_are_chips_that_can_be_removed(harness: BrowserHarness) -> None:
+    await examples.create_many_sessions(harness.hub, 10)
     page = await harness.window()
-    assert len(await shown(page)) == 10
+    assert len(await list_titles(page)) == 10
     await page.locator("#filter > summary").click()
     await expect(page.locator("#facet-tag option")).to_have_count(1)
     await page.locator("#f-tag").fill("review")
@@ -125,25 +125,29 @@ async def test_filters_are_chips_that_come_off(harness: BrowserHarness) -> None:
 
 
 async def test_scrolling_loads_more_of_the_list(harness: BrowserHarness) -> None:
-    made = await examples.crowd(harness.hub, 400)
+    sessions = await examples.create_many_sessions(harness.hub, 400)
     page = await harness.window()
-    seen: set[str] = set()
+    seen_ids: set[str] = set()
     for _ in range(80):
-        seen |= set(await page.locator(".row").evaluate_all("all => all.map(r => r.dataset.id)"))
+        seen_ids |= set(
+            await page.locator(".row").evaluate_all("all => all.map(r => r.dataset.id)")
+        )
         headings = await page.locator(".group h2").all_text_contents()
         assert len(headings) == len(set(headings))  # a group on several pages has one heading
-        if len(seen) == 400:
+        if len(seen_ids) == 400:
             break
         await page.locator("#list").evaluate("list => { list.scrollTop += 2500 }")
         await page.wait_for_timeout(60)
-    assert seen == {session.id for session in made}
-    assert await page.locator(".row").count() < 400  # what is far away gave up its rows
+    assert seen_ids == {session.id for session in sessions}
+    assert await page.locator(".row").count() < 400  # groups far from the visible part have no rows
     await page.locator("#list").evaluate("list => { list.scrollTop = 0 }")
     await expect(page.locator(".row").first).to_contain_text("(0)")
 
 
-async def test_a_project_stands_once_and_leads_to_all_its_sessions(harness: BrowserHarness) -> None:
-    await examples.crowd(harness.hub, 1100)
+async def test_a_project_has_one_group_with_a_link_to_all_its_sessions(
+    harness: BrowserHarness,
+) -> None:
+    await examples.create_many_sessions(harness.hub, 1100)
     page = await harness.window("/?group=project")
     headings = page.locator(".group h2")
     await expect(headings).to_have_count(4)
@@ -156,8 +160,8 @@ async def test_a_project_stands_once_and_leads_to_all_its_sessions(harness: Brow
     assert len(set(await page.locator(".row .where").all_text_contents())) == 1
 
 
-async def test_keys_reach_everything(harness: BrowserHarness) -> None:
-    await examples.crowd(harness.hub, 5)
+async def test_keyboard_shortcuts_navigate_the_page(harness: BrowserHarness) -> None:
+    await examples.create_many_sessions(harness.hub, 5)
     page = await harness.window()
     await page.keyboard.press("j")
     await page.keyboard.press("j")
@@ -172,7 +176,7 @@ async def test_keys_reach_everything(harness: BrowserHarness) -> None:
     await expect(page.get_by_role("dialog")).to_be_hidden()
     await page.keyboard.press("r")
     await expect(page.locator("#text")).to_be_focused()
-    await page.keyboard.type("j/?")  # is typed, and does nothing else
+    await page.keyboard.type("j/?")  # typed into the field, not shortcuts
     await expect(page.locator("#text")).to_have_value("j/?")
     await page.keyboard.press("Escape")
     await page.keyboard.press("/")
@@ -183,8 +187,8 @@ async def test_keys_reach_everything(harness: BrowserHarness) -> None:
     await expect(page.locator(".row")).to_have_count(1)
 
 
-async def test_enter_opens_the_first_result_of_what_was_typed(harness: BrowserHarness) -> None:
-    wanted = await harness.session("The needle", "/say the wombat is here")
+async def test_enter_opens_the_first_search_result(harness: BrowserHarness) -> None:
+    match = await harness.session("The needle", "/say the wombat is here")
     await harness.session("Newer", "/say hay")
     page = await harness.window()
     box = page.get_by_role("searchbox")
@@ -193,16 +197,16 @@ async def test_enter_opens_the_first_result_of_what_was_typed(harness: BrowserHa
     await expect(page.locator("#list")).to_contain_text("No results")
     assert "/s/" not in page.url
     await box.fill("wombat")
-    await box.press("Enter")  # before the search began by itself
+    await box.press("Enter")  # before the delayed search starts
     await expect(page.get_by_role("heading", level=1)).to_have_text("The needle")
     await expect(page.locator(".item", has_text="the wombat is here").last).to_be_in_viewport()
-    assert f"/s/{wanted.id}?q=wombat&at=" in page.url
+    assert f"/s/{match.id}?q=wombat&at=" in page.url
     await page.goto(f"{harness.url}/?q=wombat")
-    await box.press("Enter")  # the results are there already
+    await box.press("Enter")  # the results are on the page already
     await expect(page.get_by_role("heading", level=1)).to_have_text("The needle")
 
 
-async def test_a_theme_is_chosen_and_kept(harness: BrowserHarness) -> None:
+async def test_the_chosen_theme_is_kept_after_a_reload(harness: BrowserHarness) -> None:
     page = await harness.window(color_scheme="light")
     colour = "getComputedStyle(document.body).backgroundColor"
     light = await page.evaluate(colour)
@@ -216,8 +220,8 @@ async def test_a_theme_is_chosen_and_kept(harness: BrowserHarness) -> None:
 async def test_a_page_works_without_a_script(
     harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = await examples.everything(harness.hub)
-    await examples.crowd(harness.hub, 60)
+    session = await examples.create_full_session(harness.hub)
+    await examples.create_many_sessions(harness.hub, 60)
     page = await harness.window(java_script_enabled=False)
     await expect(page.locator(".row")).to_have_count(40)
     await page.get_by_role("link", name="More sessions").click()
@@ -229,12 +233,12 @@ async def test_a_page_works_without_a_script(
     await page.wait_for_url(f"**/s/{session.id}#writing")
     await expect(page.locator(".item.agent").last).to_contain_text("by a form")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
-    coming = page.locator(".notice", has_text="The agent is working")
-    await expect(coming).to_have_count(0)
+    working_notice = page.locator(".notice", has_text="The agent is working")
+    await expect(working_notice).to_have_count(0)
     await page.locator("#text").fill("/ask May I?\n/say thanks")
     await page.get_by_role("button", name="Send").click()
     await page.get_by_role("button", name="Allow", exact=True).click()
-    await expect(page.locator(".permission")).to_contain_text("Asked:")  # and is not asked again
+    await expect(page.locator(".permission")).to_contain_text("Asked:")  # it is not asked again
     await expect(page.locator(".item.agent").last).to_contain_text("thanks")
     await page.locator("#text").fill("/wait 60")
     monkeypatch.setattr(actions, "ANSWER_WAIT_SECONDS", 0.3)
@@ -246,15 +250,15 @@ async def test_a_page_works_without_a_script(
     await page.locator("#text").fill("/wait 1\n/say in the end")
     await page.get_by_role("button", name="Send").click()
     await expect(page.locator(".item.user").last).to_contain_text("in the end")
-    await expect(coming).to_be_visible()
+    await expect(working_notice).to_be_visible()
     turn = (await harness.hub.sessions.get(LOCAL, session.id)).turn
     if turn:
         await harness.hub.turns.wait(LOCAL, session.id, turn)
-    await coming.get_by_role("link", name="Reload this page").click()
+    await working_notice.get_by_role("link", name="Reload this page").click()
     await expect(page.locator(".item.agent").last).to_contain_text("in the end")
-    await expect(coming).to_have_count(0)
+    await expect(working_notice).to_have_count(0)
     await page.goto(harness.url)
-    for name in ("Help", "Switch between light and dark"):  # nothing that does nothing
+    for name in ("Help", "Switch between light and dark"):  # they need a script
         await expect(page.get_by_role("button", name=name)).to_have_count(0)
     harness.expect_problem("401")
     await page.get_by_role("button", name="Sign out").click()
@@ -262,49 +266,51 @@ async def test_a_page_works_without_a_script(
     await expect(page.get_by_label("Key")).to_be_visible()
 
 
-async def test_times_are_those_of_the_reader(harness: BrowserHarness) -> None:
+async def test_times_are_in_the_browsers_time_zone(harness: BrowserHarness) -> None:
     session = await harness.session("Far east", "/say hi")
     [event] = await harness.hub.history.events(LOCAL, session.id, types=("agent_message",))
-    there = datetime.fromtimestamp(event.at / clock.SECOND, ZoneInfo("Asia/Tokyo"))
+    local_time = datetime.fromtimestamp(event.at / clock.SECOND, ZoneInfo("Asia/Tokyo"))
     page = await harness.window(f"/s/{session.id}", timezone_id="Asia/Tokyo")
     times = page.locator(".item.agent .at time")
-    await expect(times).to_have_text(f"{there:%H:%M}")
+    await expect(times).to_have_text(f"{local_time:%H:%M}")
     await harness.hub.turns.run(LOCAL, session.id, "/say again")
     await expect(times).to_have_count(2)
     assert "UTC" not in str(await times.last.get_attribute("title"))
-    plain = await harness.window(f"/s/{session.id}", java_script_enabled=False)
-    title = await plain.locator(".item.agent .at time").last.get_attribute("title")
+    scriptless_page = await harness.window(f"/s/{session.id}", java_script_enabled=False)
+    title = await scriptless_page.locator(".item.agent .at time").last.get_attribute("title")
     assert str(title).endswith("UTC")
 
 
-async def test_days_are_those_of_the_reader(
+async def test_days_are_in_the_browsers_time_zone(
     harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noon = clock.now() // clock.DAY * clock.DAY + clock.DAY // 2  # in UTC
     monkeypatch.setattr(clock, "now", lambda: noon)
     await harness.session("Before noon", "/say hi")
     monkeypatch.setattr(clock, "now", lambda: noon + 6 * 3600 * clock.SECOND)
-    page = await harness.window(timezone_id="Asia/Tokyo")  # nine hours ahead: there it is tomorrow
+    page = await harness.window(timezone_id="Asia/Tokyo")  # nine hours ahead, so tomorrow
     headings = page.locator(".group h2")
     await expect(headings).to_have_text(["Yesterday"])
     await harness.session("After midnight", "/say hi")
     await expect(headings).to_have_text(["Today", "Yesterday"])
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requested_urls: list[str] = []
+    page.on("request", lambda request: requested_urls.append(request.url))
     await page.goto(harness.url)
     await expect(headings).to_have_text(["Today", "Yesterday"])
     await page.keyboard.press("j")
     await expect(page.locator(".row > a").first).to_be_focused()
-    assert not [url for url in asked if "/rows" in url]  # from now on the server knows
-    here = await harness.window(timezone_id="UTC")
-    await expect(here.locator(".group h2")).to_have_text(["Today"])
-    plain = await harness.window(java_script_enabled=False, timezone_id="Asia/Tokyo")
-    await expect(plain.locator(".group h2")).to_have_text(["Today"])
+    assert not [
+        url for url in requested_urls if "/rows" in url
+    ]  # the cookie has the UTC offset now
+    utc_page = await harness.window(timezone_id="UTC")
+    await expect(utc_page.locator(".group h2")).to_have_text(["Today"])
+    scriptless_page = await harness.window(java_script_enabled=False, timezone_id="Asia/Tokyo")
+    await expect(scriptless_page.locator(".group h2")).to_have_text(["Today"])
 
 
-async def test_the_dashboard_plots_what_was_done(harness: BrowserHarness) -> None:
-    await examples.crowd(harness.hub, 40, days=20)
-    session = await examples.everything(harness.hub)
+async def test_the_dashboard_plots_activity_tokens_and_cost(harness: BrowserHarness) -> None:
+    await examples.create_many_sessions(harness.hub, 40, days=20)
+    session = await examples.create_full_session(harness.hub)
     page = await harness.window()
     await page.get_by_role("link", name="Dashboard").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Dashboard")

@@ -1,4 +1,4 @@
-"""The commands that pages give to copy: they work as they stand, and tell no secret."""
+"""The commands on pages run as they are and contain no secrets."""
 
 import html
 import os
@@ -34,7 +34,8 @@ def run(command: str, **environment: str) -> str:
     return done.stdout
 
 
-def offered(page: str) -> str:
+def resume_command(page: str) -> str:
+    """Return the command that a session's page offers."""
     [command] = re.findall(r'<input id="a-command" readonly value="([^"]+)"', page)
     return html.unescape(command)
 
@@ -42,35 +43,35 @@ def offered(page: str) -> str:
 async def test_resume_command_continues_a_session_in_a_terminal(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         session = await site.hub.editor.create(LOCAL, title="Mine")
-        command = offered(await site.get(f"/s/{session.id}"))
+        command = resume_command(await site.get(f"/s/{session.id}"))
     assert "heard from afar" in run(command)
 
 
 async def test_resume_command_continues_a_session_in_a_database(
     tmp_path: Path, fresh_database_url: str
 ) -> None:
-    mark = "&" if "?" in fresh_database_url else "?"
-    address = f"{fresh_database_url}{mark}password=very-secret"
-    async with await open_hub(tmp_path, address) as hub, site_of(hub) as site:
+    separator = "&" if "?" in fresh_database_url else "?"
+    url = f"{fresh_database_url}{separator}password=very-secret"
+    async with await open_hub(tmp_path, url) as hub, site_of(hub) as site:
         session = await site.hub.editor.create(LOCAL, title="Mine")
         page = await site.get(f"/s/{session.id}")
         assert "very-secret" not in page and "PGPASSWORD or use ~/.pgpass" in html.unescape(page)
-        command = offered(page)
+        command = resume_command(page)
         assert "--database-url" in command
         team = Principal(workspace="team")
-        theirs = await hub.editor.create(team, title="Theirs")
+        team_session = await hub.editor.create(team, title="Theirs")
         site.client.cookies.clear()
         await site.sign_in(team)
-        page = await site.get(f"/s/{theirs.id}")
+        page = await site.get(f"/s/{team_session.id}")
         assert fresh_database_url not in html.unescape(page)  # holders of a key must not see it
-        other = offered(page)
-        assert f'"{DATABASE_VARIABLE}"' in other
+        team_command = resume_command(page)
+        assert f'"{DATABASE_VARIABLE}"' in team_command
     assert "heard from afar" in run(command)
-    assert "heard from afar" in run(other, SEGUE_DATABASE_URL=fresh_database_url)
+    assert "heard from afar" in run(team_command, SEGUE_DATABASE_URL=fresh_database_url)
 
 
 @pytest.mark.parametrize(
-    ("address", "shown"),
+    ("url", "shown"),
     [
         ("postgresql://me:secret@db.example:5433/segue", "postgresql://me@db.example:5433/segue"),
         (
@@ -84,8 +85,8 @@ async def test_resume_command_continues_a_session_in_a_database(
         ("postgresql://[oops/d", DATABASE_VARIABLE),
     ],
 )
-def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:
-    assert redact_database_url(address) == shown
+def test_a_database_url_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert redact_database_url(url) == shown
 
 
 async def test_only_the_local_user_sees_the_data_directory(tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ async def test_only_the_local_user_sees_the_data_directory(tmp_path: Path) -> No
         await site.sign_in(team)
         assert str(tmp_path) not in await site.get("/")
         session = await site.hub.editor.create(team, title="Theirs")
-        chosen = await site.hub.editor.create(
+        project_session = await site.hub.editor.create(
             team, title="In a project", cwd="/home/me/src/courier"
         )
         await site.hub.turns.run(team, session.id, "/say hi")
@@ -108,15 +109,15 @@ async def test_only_the_local_user_sees_the_data_directory(tmp_path: Path) -> No
         await site.hub.editor.append(team, session.id, call)
         page = await site.get(f"/s/{session.id}")
         assert "<figcaption>notes.txt " in page
-        assert offered(page) == f"segue resume --workspace team {session.id}"
+        assert resume_command(page) == f"segue resume --workspace team {session.id}"
         assert "SEGUE_DATA_DIR" in page and "Started" in page
         pages = [page, await site.get("/"), await site.get("/facets")]
-        pages += [await site.get(f"/s/{session.id}/export.{each}") for each in ("md", "html")]
+        pages += [await site.get(f"/s/{session.id}/export.{format}") for format in ("md", "html")]
         await site.get("/")
-        for each in (session, chosen):
-            await site.post(f"/s/{each.id}/share")
-            secret = await site.hub.shares.get_secret(team, each.id)
-            pages.append(await site.get(f"/shared/team/{each.id}/{secret}"))
+        for shared in (session, project_session):
+            await site.post(f"/s/{shared.id}/share")
+            secret = await site.hub.shares.get_secret(team, shared.id)
+            pages.append(await site.get(f"/shared/team/{shared.id}/{secret}"))
         assert [page for page in pages if str(tmp_path) in page] == []
         assert "Started in courier" in pages[-1] and "/home/me" not in pages[-1]
-        assert "Started in /home/me/src/courier" in await site.get(f"/s/{chosen.id}")
+        assert "Started in /home/me/src/courier" in await site.get(f"/s/{project_session.id}")

@@ -1,10 +1,11 @@
-"""A transcript full of hostile things does nothing: not in the page, not in an export."""
+"""Hostile text in a transcript runs nothing in the pages and exports."""
 
 from pathlib import Path
 
 import pytest
 from playwright.async_api import expect
 
+from segue.hub import Hub
 from segue.model import ids
 from segue.model.content import Diff, Image, Resource, ResourceLink, Text
 from segue.model.event import (
@@ -30,7 +31,7 @@ from tests.claude.test_user_markup import message
 from tests.interfaces.web.harness import BrowserHarness
 from tests.interfaces.web.site import open_site
 
-POISON = [
+HOSTILE_TEXTS = [
     "<script>window.owned = 1</script>",
     "<img src=x onerror='window.owned = 2'>",
     "<svg/onload=window.owned=3>",
@@ -56,74 +57,77 @@ POISON = [
     "<math><mtext><table><mglyph><style><!--</style>"
     "<img title='--&gt;&lt;img src=1 onerror=window.owned=17&gt;'>",
 ]
-ALL = "\n\n".join(POISON)
+ALL_HOSTILE_TEXTS = "\n\n".join(HOSTILE_TEXTS)
 
 
-def bodies() -> list[object]:
-    """Hostile text wherever text can be."""
-    block = (Text(text=ALL),)
+def hostile_bodies() -> list[object]:
+    """Return events with hostile text in every field."""
+    block = (Text(text=ALL_HOSTILE_TEXTS),)
     return [
         UserMessage(content=block),
         AgentThought(content=block),
         AgentMessage(content=block),
-        PlanChanged(entries=tuple(PlanEntry(content=each) for each in POISON)),
+        PlanChanged(entries=tuple(PlanEntry(content=text) for text in HOSTILE_TEXTS)),
         *(
-            ToolCall(call_id=each, name=each, title=each, input={each: each, "command": each})
-            for each in POISON
+            ToolCall(call_id=text, name=text, title=text, input={text: text, "command": text})
+            for text in HOSTILE_TEXTS
         ),
         ToolCall(
             call_id="d",
             name="Edit",
-            content=(Diff(path=ALL, old="a\n", new=ALL),),
-            locations=(Location(path=ALL),),
-            server=ALL,
+            content=(Diff(path=ALL_HOSTILE_TEXTS, old="a\n", new=ALL_HOSTILE_TEXTS),),
+            locations=(Location(path=ALL_HOSTILE_TEXTS),),
+            server=ALL_HOSTILE_TEXTS,
         ),
-        *(ToolResult(call_id=each, content=(Text(text=each),)) for each in POISON),
-        ToolResult(call_id="d", output={"x": ALL}),
+        *(ToolResult(call_id=text, content=(Text(text=text),)) for text in HOSTILE_TEXTS),
+        ToolResult(call_id="d", output={"x": ALL_HOSTILE_TEXTS}),
         PermissionAsked(
-            ask_id=POISON[4],
-            title=ALL,
-            options=(Option(id=POISON[4], name=POISON[0], kind="allow_once"),),
+            ask_id=HOSTILE_TEXTS[4],
+            title=ALL_HOSTILE_TEXTS,
+            options=(Option(id=HOSTILE_TEXTS[4], name=HOSTILE_TEXTS[0], kind="allow_once"),),
         ),
         UserMessage(
             content=(
                 Image(mime="image/svg+xml", data="PHN2Zy8+"),
                 Image(mime='image/png" onerror="window.owned=20', data="AAAA"),
                 Image(uri="https://evil.example/pixel.png"),
-                ResourceLink(uri="javascript:window.owned=21", name=ALL),
-                Resource(uri=ALL, text=ALL),
-                Resource(uri=ALL, data="AAAA", mime="text/html"),
+                ResourceLink(uri="javascript:window.owned=21", name=ALL_HOSTILE_TEXTS),
+                Resource(uri=ALL_HOSTILE_TEXTS, text=ALL_HOSTILE_TEXTS),
+                Resource(uri=ALL_HOSTILE_TEXTS, data="AAAA", mime="text/html"),
             )
         ),
-        ModelCalled(model=ALL, usage=Usage(input_tokens=1)),
-        Failed(message=ALL),
+        ModelCalled(model=ALL_HOSTILE_TEXTS, usage=Usage(input_tokens=1)),
+        Failed(message=ALL_HOSTILE_TEXTS),
     ]
 
 
-async def hostile(hub) -> str:  # type: ignore[no-untyped-def]
-    title = " ".join(POISON)
-    created = Created(cwd=f"/{POISON[4]}/\udc80", git_branch=POISON[0], source=POISON[4])
-    session = await hub.store.create(
-        "local", ids.new_id(), [created, InfoChanged(title=title, tag=POISON[4])]
+async def create_hostile_session(hub: Hub) -> str:
+    """Create a session with hostile text in every field, and return its id."""
+    title = " ".join(HOSTILE_TEXTS)
+    created = Created(
+        cwd=f"/{HOSTILE_TEXTS[4]}/\udc80", git_branch=HOSTILE_TEXTS[0], source=HOSTILE_TEXTS[4]
     )
-    await hub.editor.append(LOCAL, session.id, *bodies())
+    session = await hub.store.create(
+        "local", ids.new_id(), [created, InfoChanged(title=title, tag=HOSTILE_TEXTS[4])]
+    )
+    await hub.editor.append(LOCAL, session.id, *hostile_bodies())
     return str(session.id)
 
 
-@pytest.mark.parametrize("poison", POISON)
-def test_text_is_shown_and_does_nothing(poison: str) -> None:
-    for made in (str(markdown(poison)), str(code(poison, "html")), str(code(poison))):
-        lower = made.lower()
+@pytest.mark.parametrize("text", HOSTILE_TEXTS)
+def test_hostile_text_is_escaped(text: str) -> None:
+    for html in (str(markdown(text)), str(code(text, "html")), str(code(text))):
+        lower = html.lower()
         for tag in ("<script", "<img", "<svg", "<iframe", "<form", "<style", "<base", "<meta"):
             assert tag not in lower
         assert 'href="javascript' not in lower and 'href="data' not in lower
-        made.encode()  # can be sent
+        html.encode()  # does not raise: it can be sent
 
 
-async def test_pages_and_exports_stay_valid(tmp_path: Path) -> None:
+async def test_pages_and_exports_with_hostile_text_are_valid(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         for _ in range(8):  # more than a project shows at first
-            id = await hostile(site.hub)
+            id = await create_hostile_session(site.hub)
         paths = (f"/s/{id}", f"/s/{id}?at=3", f"/s/{id}/share", f"/s/{id}/turns?q=script")
         for path in ("/", "/?q=script", "/?group=project", "/dashboard", *paths):
             page = await site.get(path)
@@ -131,20 +135,22 @@ async def test_pages_and_exports_stay_valid(tmp_path: Path) -> None:
         exported = await site.get(f"/s/{id}/export.html")
         assert "<script" not in exported.lower()
         assert "owned" in await site.get(f"/s/{id}/export.md")
-        picture = await site.client.get(f"/s/{id}/blob/{3 + len(bodies()) - 3}/0")
+        picture = await site.client.get(f"/s/{id}/blob/{3 + len(hostile_bodies()) - 3}/0")
         assert picture.headers["content-type"] == "application/octet-stream"
         assert "sandbox" in picture.headers["content-security-policy"]
         assert picture.headers["content-disposition"] == "attachment"
 
 
-async def test_a_hostile_transcript_does_nothing_in_a_browser(harness: BrowserHarness) -> None:
-    id = await hostile(harness.hub)
+async def test_a_hostile_transcript_runs_no_script_in_a_browser(harness: BrowserHarness) -> None:
+    id = await create_hostile_session(harness.hub)
     page = await harness.window(f"/s/{id}")
     await expect(page.locator("#chunks .failed")).to_be_attached()
-    await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
-    links = await page.locator("#main a").evaluate_all("all => all.map(each => each.protocol)")
+    await page.locator("details").evaluate_all("all => all.forEach(details => details.open = true)")
+    links = await page.locator("#main a").evaluate_all("all => all.map(link => link.protocol)")
     assert set(links) <= {"http:", "https:", "mailto:"}
-    await harness.hub.editor.append(LOCAL, id, AgentMessage(content=(Text(text=ALL),)))  # and live
+    await harness.hub.editor.append(
+        LOCAL, id, AgentMessage(content=(Text(text=ALL_HOSTILE_TEXTS),))
+    )  # arrives live
     await expect(page.locator(".item.agent")).to_have_count(2)
     await page.goto(f"{harness.url}/?q=script")
     await expect(page.locator(".row .snippet")).to_be_attached()
@@ -154,46 +160,46 @@ async def test_a_hostile_transcript_does_nothing_in_a_browser(harness: BrowserHa
     await page.goto(link)
     await expect(page.locator("#chunks .failed")).to_be_attached()
     assert await page.evaluate("window.owned") is None
-    # `harness` refuses requests to anywhere else, and fails for any that was tried.
+    # The harness fails the test if the page sends a request to another server.
 
 
-@pytest.mark.parametrize("mark", ["\u202e", "\u202a", "\u2067", "\u2069"])
-def test_no_text_turns_another_around(mark: str) -> None:
-    command = f"rm {mark}txt.exe"
-    for made in (str(code(command, "bash")), str(markdown(command)), sendable(command)):
-        assert mark not in made and "\N{REPLACEMENT CHARACTER}" in made
+@pytest.mark.parametrize("control_character", ["\u202e", "\u202a", "\u2067", "\u2069"])
+def test_bidirectional_control_characters_are_replaced(control_character: str) -> None:
+    command = f"rm {control_character}txt.exe"
+    for html in (str(code(command, "bash")), str(markdown(command)), sendable(command)):
+        assert control_character not in html and "\N{REPLACEMENT CHARACTER}" in html
 
 
-def test_only_addresses_are_links() -> None:
-    made = str(
+def test_only_web_addresses_become_links() -> None:
+    html = str(
         markdown("[a](src/a.py) [b](/logout) [c](//evil.example) [d](#e1) [e](https://e.example)")
     )
     assert (
-        '<a title="src/a.py"' in made
-        and made.count("href=") == 1
-        and 'href="https://e.example"' in made
+        '<a title="src/a.py"' in html
+        and html.count("href=") == 1
+        and 'href="https://e.example"' in html
     )
 
 
-def test_colours_are_for_lines_and_languages_that_cost_little() -> None:
+def test_long_lines_and_slow_languages_are_not_highlighted() -> None:
     assert "k-" in str(code("x = 1", "python")) and "k-" in str(code("echo", "sh"))
     assert "k-" not in str(code("x = 1;" * 200, "python"))
     assert "k-" not in str(code("x = 1" + "\n" * 200 + "y = 1", "python"))
     assert "k-" not in str(code("x = 1", "autoit"))
 
 
-async def test_of_a_very_long_message_a_page_has_the_beginning(tmp_path: Path) -> None:
+async def test_a_page_shows_only_the_beginning_of_a_very_long_message(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         session = await site.hub.editor.create(LOCAL, title="Long")
         long = "z" * (2 * MAX_MARKDOWN_CHARACTERS) + " the end"
         text = f"<command-name>/log</command-name>\n<command-args>{long}</command-args>"
-        kept = [
+        messages = [
             AgentMessage(content=(Text(text=long),)),
             UserMessage(content=(Text(text=long),)),
             message(Text(text=text)),
             UserMessage(content=(Resource(uri="file:///log", text=long),)),
         ]
-        for body in kept:
+        for body in messages:
             [event] = await site.hub.editor.append(LOCAL, session.id, body)
             page = await site.get(f"/s/{session.id}/chunks?first=0")
             assert f"/whole/{event.seq}" in page and "the end" not in page

@@ -37,10 +37,10 @@ async def test_inserted_commands_and_notices_are_folded(harness: BrowserHarness)
     )
     await harness.hub.editor.append(LOCAL, session.id, *MESSAGES)
     page = await harness.window(f"/s/{session.id}")
-    yours = page.locator("article.user")
-    await expect(yours).to_have_count(2)
-    await expect(yours.last.locator(".prose > p")).to_have_text("And now?")
-    await expect(yours.last.locator("details.remark")).to_have_count(2)
+    user_messages = page.locator("article.user")
+    await expect(user_messages).to_have_count(2)
+    await expect(user_messages.last.locator(".prose > p")).to_have_text("And now?")
+    await expect(user_messages.last.locator("details.remark")).to_have_count(2)
     command = page.locator("details.item.command")
     await expect(command.locator(".peek")).to_have_text("/model opus")
     await expect(page.locator("details.item.output .peek")).to_have_text("Set model to opus")
@@ -48,31 +48,33 @@ async def test_inserted_commands_and_notices_are_folded(harness: BrowserHarness)
     await expect(notice.locator(".peek")).to_have_text('Agent "sub job" finished')
     await expect(notice.locator("pre")).to_be_hidden()
     await notice.locator("summary").click()
-    await expect(notice.locator("pre")).to_contain_text("sub answer")  # nothing is hidden for good
-    await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
+    await expect(notice.locator("pre")).to_contain_text("sub answer")  # unfolded
+    await page.locator("details").evaluate_all("all => all.forEach(details => details.open = true)")
     await expect(page.locator("details.item.note")).to_contain_text("DO NOT respond")
     assert await accessibility_problems(page) == []
     await page.keyboard.press("s")
     turns = page.locator("#jump [data-jump]")
-    await expect(turns).to_have_count(4)  # what a command printed is no turn
+    await expect(turns).to_have_count(4)  # the output of a command does not start a turn
     await expect(turns.nth(1)).to_contain_text("/model opus")
     await page.get_by_role("searchbox", name="Find in this session").fill("opus")
-    await expect(turns).to_have_count(2)  # and what it printed, right behind a terminal's code
+    await expect(turns).to_have_count(
+        2
+    )  # the command and its output, despite the terminal code in it
     await expect(page.locator("#jump .kind")).to_contain_text(["Output", "Command"])
 
 
 @pytest.mark.parametrize(
-    "inside", ["<script>alert(1)</script>", "</details></article><b>", "\0\ud800"]
+    "text_inside", ["<script>alert(1)</script>", "</details></article><b>", "\0\ud800"]
 )
-async def test_hostile_inserted_text_is_escaped(tmp_path: Path, inside: str) -> None:
+async def test_hostile_inserted_text_is_escaped(tmp_path: Path, text_inside: str) -> None:
     async with open_site(tmp_path) as site:
         session = await site.hub.editor.create(LOCAL, title="Odd")
         for name in ("command-name", "task-notification", "local-command-stdout", "bash-input"):
-            text = f"<{name}>{inside}</{name}>"
-            mixed = f"{text}\nwords{inside}\n<system-reminder>{inside}</system-reminder>"
+            text = f"<{name}>{text_inside}</{name}>"
+            mixed = f"{text}\nwords{text_inside}\n<system-reminder>{text_inside}</system-reminder>"
             for content in (examples.text(text), examples.text(mixed)):
                 await site.hub.editor.append(LOCAL, session.id, message(*content))
-        page = await site.get(f"/s/{session.id}")  # which must be valid
+        page = await site.get(f"/s/{session.id}")  # checks that it is valid
         assert "<script>alert" not in page and "<b>" not in page
         exported = await site.client.get(f"/s/{session.id}/export.md")
         assert exported.status_code == 200 and "**Command**" in exported.text

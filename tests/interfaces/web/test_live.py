@@ -1,4 +1,4 @@
-"""What happens elsewhere is seen as it happens, and what goes wrong loses nothing."""
+"""Open pages show changes as they happen, and keep drafts when something fails."""
 
 import asyncio
 import base64
@@ -19,21 +19,22 @@ from tests.interfaces.web import examples
 from tests.interfaces.web.harness import BrowserHarness, accessibility_problems
 
 
-async def say(page: Page, words: str) -> None:
-    await page.locator("#text").fill(words)
+async def send(page: Page, text: str) -> None:
+    """Send a message with the keyboard."""
+    await page.locator("#text").fill(text)
     await page.keyboard.press("Control+Enter")
 
 
-async def test_a_turn_streams_in_and_two_browsers_agree(harness: BrowserHarness) -> None:
+async def test_two_browsers_show_the_same_streamed_turn(harness: BrowserHarness) -> None:
     session = await harness.session("Talk")
-    one = await harness.window(f"/s/{session.id}")
-    two = await harness.window(f"/s/{session.id}")
-    await say(one, "/slow 0.15\n/say Here it **comes**, word by word by word by word")
-    for page in (one, two):
+    first = await harness.window(f"/s/{session.id}")
+    second = await harness.window(f"/s/{session.id}")
+    await send(first, "/slow 0.15\n/say Here it **comes**, word by word by word by word")
+    for page in (first, second):
         await expect(page.locator("#writing strong")).to_have_text("comes")  # not yet stored
         await expect(page.locator("#head .status")).to_have_text("running")
-    await expect(one.locator("#text")).to_have_value("")
-    for page in (one, two):
+    await expect(first.locator("#text")).to_have_value("")
+    for page in (first, second):
         await expect(page.locator("#chunks .item.agent")).to_contain_text("word by word")
         await expect(page.locator("#writing")).to_be_empty()
         await expect(page.locator("#head .status")).to_have_text("idle")
@@ -41,10 +42,10 @@ async def test_a_turn_streams_in_and_two_browsers_agree(harness: BrowserHarness)
         await expect(page.locator(".item.agent").last).to_be_in_viewport()
 
 
-async def test_the_agents_questions_are_answered(harness: BrowserHarness) -> None:
+async def test_a_permission_request_can_be_answered(harness: BrowserHarness) -> None:
     session = await harness.session("Ask me")
     page = await harness.window(f"/s/{session.id}")
-    await say(page, "/ask May I sing?\n/say done")
+    await send(page, "/ask May I sing?\n/say done")
     question = page.get_by_role("group", name="The agent asks")
     await expect(question).to_contain_text("May I sing?")
     await expect(page.locator("#head .status")).to_have_text("waiting for you")
@@ -54,20 +55,22 @@ async def test_the_agents_questions_are_answered(harness: BrowserHarness) -> Non
     await expect(page.get_by_role("group", name="The agent asks")).to_have_count(0)
     await expect(page.locator("#announcement")).to_have_text("The agent is done")
     await expect(page.locator(".permission")).to_contain_text("Asked:")
-    await expect(page.locator("details.tool.completed")).to_have_count(1)  # its result came to it
+    await expect(page.locator("details.tool.completed")).to_have_count(
+        1
+    )  # the result is part of the call
 
 
-async def test_a_turn_is_stopped(harness: BrowserHarness) -> None:
+async def test_a_turn_can_be_stopped(harness: BrowserHarness) -> None:
     session = await harness.session("Slow")
     page = await harness.window(f"/s/{session.id}")
-    await say(page, "/slow 1\n/say one two three four five six seven eight nine ten")
+    await send(page, "/slow 1\n/say one two three four five six seven eight nine ten")
     await page.get_by_role("button", name="Stop").click()
     await expect(page.locator(".mark", has_text="Interrupted")).to_be_visible()
     await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     await expect(page.locator("#head .status")).to_have_text("idle")
 
 
-async def test_pictures_are_sent_with_a_message(harness: BrowserHarness, tmp_path: Path) -> None:
+async def test_pictures_can_be_sent_with_a_message(harness: BrowserHarness, tmp_path: Path) -> None:
     session = await harness.session("Look")
     page = await harness.window(f"/s/{session.id}")
     picture = tmp_path / "graph.png"
@@ -78,7 +81,7 @@ async def test_pictures_are_sent_with_a_message(harness: BrowserHarness, tmp_pat
     await page.locator("#text").focus()
     await page.evaluate(
         """async (data) => {
-            const bytes = Uint8Array.from(atob(data), each => each.charCodeAt(0));
+            const bytes = Uint8Array.from(atob(data), character => character.charCodeAt(0));
             const files = new DataTransfer();
             files.items.add(new File([bytes], 'pasted.png', {type: 'image/png'}));
             const options = {clipboardData: files, bubbles: true, cancelable: true};
@@ -91,17 +94,17 @@ async def test_pictures_are_sent_with_a_message(harness: BrowserHarness, tmp_pat
     assert await accessibility_problems(page) == []
     harness.expect_problem("Failed to load resource")
     await harness.stop()
-    await say(page, "/say a graph and a scrap")
+    await send(page, "/say a graph and a scrap")
     await expect(page.locator("#send-error")).to_contain_text("cannot be reached")
-    await expect(attached).to_have_count(2)  # nothing is lost
+    await expect(attached).to_have_count(2)  # the pictures are kept
     await harness.start()
     await page.keyboard.press("Control+Enter")
     await expect(page.locator(".item.agent").last).to_contain_text("a graph and a scrap")
     await expect(attached).to_have_count(0)
-    shown = page.locator(".item.user img")
-    await expect(shown).to_have_count(2)
-    await shown.first.scroll_into_view_if_needed()
-    await expect(shown.first).to_have_js_property("naturalWidth", 240)
+    pictures = page.locator(".item.user img")
+    await expect(pictures).to_have_count(2)
+    await pictures.first.scroll_into_view_if_needed()
+    await expect(pictures.first).to_have_js_property("naturalWidth", 240)
     await page.locator("#files").set_input_files([picture])
     await page.get_by_role("button", name="remove").click()
     await expect(attached).to_have_count(0)
@@ -110,7 +113,7 @@ async def test_pictures_are_sent_with_a_message(harness: BrowserHarness, tmp_pat
 async def test_titles_and_lists_update_after_changes_by_other_interfaces(
     harness: BrowserHarness,
 ) -> None:
-    sessions = await examples.crowd(harness.hub, 4)
+    sessions = await examples.create_many_sessions(harness.hub, 4)
     page = await harness.window() if harness.phone else await harness.window(f"/s/{sessions[3].id}")
     last = page.locator(f'.row[data-id="{sessions[3].id}"]')
     await harness.hub.editor.set_title(LOCAL, sessions[3].id, "Renamed elsewhere")
@@ -120,15 +123,15 @@ async def test_titles_and_lists_update_after_changes_by_other_interfaces(
     await harness.hub.turns.run(LOCAL, sessions[3].id, "/say up")
     await expect(page.locator(".row").first).to_contain_text("Renamed elsewhere")
     await expect(page.locator(".group").first.locator("h2")).to_have_text("Today")
-    made = await harness.session("Brand new")
+    session = await harness.session("Brand new")
     await expect(page.locator(".row").first).to_contain_text("Brand new")
-    await harness.hub.editor.archive(LOCAL, made.id)
-    await expect(page.locator(f'.row[data-id="{made.id}"]')).to_have_count(0)
+    await harness.hub.editor.archive(LOCAL, session.id)
+    await expect(page.locator(f'.row[data-id="{session.id}"]')).to_have_count(0)
     await harness.hub.editor.purge(LOCAL, sessions[2].id)
     await expect(page.locator(f'.row[data-id="{sessions[2].id}"]')).to_have_count(0)
 
 
-async def test_a_lost_connection_says_so_and_loses_nothing_typed(harness: BrowserHarness) -> None:
+async def test_a_lost_connection_is_shown_and_keeps_the_draft(harness: BrowserHarness) -> None:
     session = await harness.session("Far away")
     page = await harness.window(f"/s/{session.id}")
     await page.locator("#text").fill("half a thought")
@@ -142,7 +145,9 @@ async def test_a_lost_connection_says_so_and_loses_nothing_typed(harness: Browse
     await harness.hub.turns.run(LOCAL, session.id, "/say meanwhile")
     await harness.start()
     await expect(page.locator("#offline")).to_be_hidden()
-    await expect(page.locator(".item.agent")).to_contain_text("meanwhile")  # nothing was missed
+    await expect(page.locator(".item.agent")).to_contain_text(
+        "meanwhile"
+    )  # sent while the page was offline
     await page.reload()
     await expect(page.locator("#text")).to_have_value("/say a whole thought")
     await page.get_by_role("button", name="Send").click()
@@ -150,7 +155,7 @@ async def test_a_lost_connection_says_so_and_loses_nothing_typed(harness: Browse
     await expect(page.locator(".item.user")).to_have_count(2)
 
 
-async def test_a_session_that_is_deleted_under_ones_eyes_says_so(harness: BrowserHarness) -> None:
+async def test_an_open_page_says_that_its_session_was_deleted(harness: BrowserHarness) -> None:
     session = await harness.session("Doomed", "/say last words")
     page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent")).to_contain_text("last words")
@@ -165,7 +170,7 @@ async def test_a_session_that_is_deleted_under_ones_eyes_says_so(harness: Browse
     await expect(page.locator(".item.agent")).to_contain_text("last words")
 
 
-async def test_a_key_that_expires_says_so_and_leads_to_the_login(harness: BrowserHarness) -> None:
+async def test_a_revoked_key_shows_a_link_to_sign_in_again(harness: BrowserHarness) -> None:
     session = await harness.session("Guarded", "/say hi")
     key, secret = await harness.hub.keys.create("local")
     page = await harness.anonymous_page()
@@ -183,7 +188,7 @@ async def test_a_key_that_expires_says_so_and_leads_to_the_login(harness: Browse
     await page.keyboard.press("Escape")
     await page.keyboard.press("e")
     await expect(page.locator("#toast")).to_contain_text("no longer valid")
-    await expect(banner).to_contain_text("signed out")  # what passes does not take its place
+    await expect(banner).to_contain_text("signed out")  # the toast does not replace it
     await page.get_by_role("button", name="Sign in again").click()
     await expect(page).to_have_url(re.compile(r"/login\?next=%2Fs%2F"))
     _, secret = await harness.hub.keys.create("local")
@@ -192,7 +197,7 @@ async def test_a_key_that_expires_says_so_and_leads_to_the_login(harness: Browse
     await expect(page.locator("#text")).to_have_value("not lost")
 
 
-async def test_a_hidden_page_holds_no_connection(harness: BrowserHarness) -> None:
+async def test_a_hidden_page_closes_its_event_stream(harness: BrowserHarness) -> None:
     session = await harness.session("Hidden")
     page = await harness.window(f"/s/{session.id}")
     await expect(page.locator("#offline")).to_be_hidden()
@@ -211,11 +216,14 @@ async def test_a_hidden_page_holds_no_connection(harness: BrowserHarness) -> Non
 async def test_open_page_continues_after_its_session_is_imported(
     harness: BrowserHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Claude(tmp_path / "claude")
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    # The positions in a file are larger numbers than those of the store.
-    made.write_conversation(prompt="word " * 400)
-    await harness.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
+    claude_home = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(claude_home.root))
+    claude_home.write_conversation(
+        prompt="word " * 400
+    )  # seqs of the file are larger than those of the store
+    await harness.restart_with_sources(
+        ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(claude_home.root)))
+    )
     page = await harness.window(f"/s/{S}")
     await expect(page.locator("#composer")).to_contain_text("From Claude Code.")
     before = (await harness.hub.sessions.get(LOCAL, S)).last_seq
@@ -233,10 +241,12 @@ async def test_open_page_continues_after_its_session_is_imported(
 async def test_disconnected_page_reloads_after_its_session_is_imported(
     harness: BrowserHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Claude(tmp_path / "claude")
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    made.write_conversation(prompt="word " * 400)
-    await harness.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
+    claude_home = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(claude_home.root))
+    claude_home.write_conversation(prompt="word " * 400)
+    await harness.restart_with_sources(
+        ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(claude_home.root)))
+    )
     page = await harness.window(f"/s/{S}?at=1")
     await expect(page.locator("#composer")).to_contain_text("From Claude Code.")
     harness.expect_problem("Failed to load resource")
@@ -261,9 +271,8 @@ async def test_open_page_says_that_its_key_expired(
     await page.locator("#text").fill("not lost")
     await expect(page.locator("#banner")).to_contain_text("Your login ends in 3 minutes")
     monkeypatch.setattr(clock, "now", lambda: now + 181 * clock.SECOND)
-    await harness.hub.turns.run(
-        LOCAL, session.id, "/say not for them"
-    )  # it is seen before it is shown
+    # The stream checks the key before it sends the next event.
+    await harness.hub.turns.run(LOCAL, session.id, "/say not for them")
     banner = page.locator("#banner")
     await expect(banner).to_contain_text("the key you signed in with has expired")
     await expect(page.locator(".item", has_text="not for them")).to_have_count(0)
@@ -274,14 +283,14 @@ async def test_open_page_says_that_its_key_expired(
     await page.get_by_label("Key").fill(secret)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("alert")).to_contain_text("This key is not valid")
-    _, another = await harness.hub.keys.create("local")
-    await page.get_by_label("Key").fill(another)
+    _, new_secret = await harness.hub.keys.create("local")
+    await page.get_by_label("Key").fill(new_secret)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.locator("#text")).to_have_value("not lost")
     await expect(page.locator(".item.agent").last).to_contain_text("not for them")
 
 
-async def test_a_stream_ends_with_the_key_that_opened_it(
+async def test_an_event_stream_ends_when_its_key_is_revoked(
     harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "LOGIN_CHECK_SECONDS", 0.05)
@@ -292,12 +301,12 @@ async def test_a_stream_ends_with_the_key_that_opened_it(
     await page.get_by_label("Key").fill(secret)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.locator("#list")).to_be_visible()
-    await expect(page.locator("#banner")).to_be_empty()  # nothing ends soon
+    await expect(page.locator("#banner")).to_be_empty()  # the key does not expire soon
     await harness.hub.keys.revoke("local", key.id)
     await expect(page.locator("#banner")).to_contain_text("is no longer valid")
 
 
-async def test_what_is_said_at_the_foot_covers_nothing_that_one_types_in(
+async def test_messages_at_the_bottom_do_not_cover_the_composer(
     harness: BrowserHarness,
 ) -> None:
     session = await harness.session("Talk", "/say hi")
@@ -316,38 +325,39 @@ async def test_what_is_said_at_the_foot_covers_nothing_that_one_types_in(
     await page.keyboard.press("r")
     await page.keyboard.press("Control+Enter")
     await expect(page.locator("#send-error")).to_be_visible()
-    for place in (text, page.locator("#send-error"), page.locator("#prompt .send")):
-        assert not await overlap(place, offline)
-        await expect(place).to_be_in_viewport(ratio=1)
-    await expect(page.locator(".item.agent")).to_be_in_viewport()  # the end stays in view
+    for element in (text, page.locator("#send-error"), page.locator("#prompt .send")):
+        assert not await overlap(element, offline)
+        await expect(element).to_be_in_viewport(ratio=1)
+    await expect(page.locator(".item.agent")).to_be_in_viewport()  # the last message stays visible
     await harness.start()
     await expect(offline).to_be_hidden()
     await expect(page.locator("#send-error")).to_be_hidden()
     await text.fill("\n".join("many lines"))
-    await page.wait_for_timeout(100)  # until it is laid out
+    await page.wait_for_timeout(100)  # for the layout
     assert not await overlap(page.locator("#composer"), page.locator(".item.agent"))
 
 
-async def overlap(one: Locator, other: Locator) -> bool:
-    a, b = await one.bounding_box(), await other.bounding_box()
+async def overlap(first: Locator, second: Locator) -> bool:
+    """Return whether two elements overlap on the screen."""
+    a, b = await first.bounding_box(), await second.bounding_box()
     assert a is not None and b is not None
     side_by_side = a["x"] + a["width"] <= b["x"] or b["x"] + b["width"] <= a["x"]
     apart = a["y"] + a["height"] <= b["y"] or b["y"] + b["height"] <= a["y"]
     return not side_by_side and not apart
 
 
-async def test_a_picture_is_dropped_onto_the_page(harness: BrowserHarness) -> None:
+async def test_pictures_can_be_dropped_onto_the_page(harness: BrowserHarness) -> None:
     session = await harness.session("Look")
     page = await harness.window(f"/s/{session.id}")
     drop = """async ([data, where]) => {
-        const bytes = Uint8Array.from(atob(data), each => each.charCodeAt(0));
+        const bytes = Uint8Array.from(atob(data), character => character.charCodeAt(0));
         const files = new DataTransfer();
         files.items.add(new File([bytes], 'dropped.png', {type: 'image/png'}));
-        const place = document.querySelector(where);
+        const target = document.querySelector(where);
         const fire = (name) => {
             const options = {dataTransfer: files, bubbles: true, cancelable: true};
             const event = new DragEvent(name, options);
-            place.dispatchEvent(event);
+            target.dispatchEvent(event);
             return event.defaultPrevented;
         };
         const over = [fire('dragenter'), fire('dragover')];
@@ -355,44 +365,44 @@ async def test_a_picture_is_dropped_onto_the_page(harness: BrowserHarness) -> No
     }"""
     attached = page.locator("#pictures img")
     for count, where in enumerate(("#text", "#composer", "#transcript"), 1):
-        said = await page.evaluate(drop, [examples.picture(30, 20), where])
-        assert said == [True, True, True, True]  # or the browser would leave for the picture
+        prevented = await page.evaluate(drop, [examples.picture(30, 20), where])
+        assert prevented == [True, True, True, True]  # else the browser would open the picture
         await expect(attached).to_have_count(count)
         assert not await page.evaluate("document.body.matches('.dropping')")
-    said = await page.evaluate(drop, [examples.picture(), "#sidebar"])
-    assert said[-1] is True  # nothing to do with it there, but the page stays
+    prevented = await page.evaluate(drop, [examples.picture(), "#sidebar"])
+    assert prevented[-1] is True  # ignored here, but the browser does not open it
     await expect(attached).to_have_count(3)
-    await say(page, "/say three of them")
+    await send(page, "/say three of them")
     await expect(page.locator(".item.user img")).to_have_count(3)
     await expect(attached).to_have_count(0)
 
 
-async def test_what_is_sent_leaves_the_drafts_of_other_sessions_alone(
+async def test_sending_a_message_keeps_the_drafts_of_other_sessions(
     harness: BrowserHarness,
 ) -> None:
-    one, two = await harness.session("One"), await harness.session("Two")
-    page = await harness.window(f"/s/{two.id}")
+    first, second = await harness.session("One"), await harness.session("Two")
+    page = await harness.window(f"/s/{second.id}")
     await page.locator("#text").fill("for two, later")
-    await page.goto(f"{harness.url}/s/{one.id}")
+    await page.goto(f"{harness.url}/s/{first.id}")
     await page.locator("#text").fill("/say sent")
-    sending = asyncio.Event()
+    continue_event = asyncio.Event()
 
-    async def held(route: Route) -> None:
-        await sending.wait()
+    async def hold_request(route: Route) -> None:
+        await continue_event.wait()
         await route.continue_()
 
-    await page.route("**/prompt", held)
+    await page.route("**/prompt", hold_request)
     await page.keyboard.press("Control+Enter")
-    await page.locator(f'.row[data-id="{two.id}"] a').dispatch_event("click")
+    await page.locator(f'.row[data-id="{second.id}"] a').dispatch_event("click")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Two")
     async with page.expect_response("**/prompt"):
-        sending.set()
-    for session, draft in ((two, "for two, later"), (one, "")):
+        continue_event.set()
+    for session, draft in ((second, "for two, later"), (first, "")):
         await page.goto(f"{harness.url}/s/{session.id}")
         await expect(page.locator("#text")).to_have_value(draft)
 
 
-async def test_what_was_typed_is_there_again_when_a_session_comes_back(
+async def test_a_restored_session_has_its_draft_again(
     harness: BrowserHarness,
 ) -> None:
     session = await harness.session("Back and forth")

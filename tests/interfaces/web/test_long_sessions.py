@@ -1,4 +1,4 @@
-"""Very long sessions: only what is near the view is in the page, and every turn is a jump away."""
+"""Very long sessions: a page has only the chunks near its visible part."""
 
 import re
 from pathlib import Path
@@ -19,33 +19,36 @@ from tests.interfaces.web.harness import BrowserHarness, accessibility_problems
 MESSAGES = 2000
 
 
-async def in_page(page: Page) -> int:
+async def count_items(page: Page) -> int:
+    """Return the number of items that the page has."""
     return await page.locator("#chunks .item").count()
 
 
 async def top_question(page: Page) -> int:
-    """The number of the question that stands highest in the view."""
-    found = await page.evaluate(
+    """Return the number of the highest question in the visible part."""
+    text = await page.evaluate(
         """() => [...document.querySelectorAll('#chunks .item.user')]
-            .find(each => each.getBoundingClientRect().top > 60)?.textContent ?? ''"""
+            .find(item => item.getBoundingClientRect().top > 60)?.textContent ?? ''"""
     )
-    return int(re.search(r"Question (\d+)", found)[1])
+    return int(re.search(r"Question (\d+)", text)[1])
 
 
-async def test_a_long_session_opens_at_its_end_with_little_in_the_page(
+async def test_a_long_session_opens_at_its_end_with_few_items_in_the_page(
     harness: BrowserHarness,
 ) -> None:
-    session = await examples.long(harness.hub, MESSAGES)
+    session = await examples.create_long_session(harness.hub, MESSAGES)
     page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent").last).to_contain_text(f"Answer {MESSAGES // 2 - 1}")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
-    assert await in_page(page) < 700
+    assert await count_items(page) < 700
     height = await page.evaluate("document.querySelector('#main').scrollHeight")
-    assert height > 40_000  # the scroll bar knows how long it is
+    assert height > 40_000  # the scroll bar shows the full length
 
 
-async def test_its_end_is_in_view_before_any_module_is_there(harness: BrowserHarness) -> None:
-    session = await examples.long(harness.hub, MESSAGES)
+async def test_the_end_of_a_session_is_visible_before_the_scripts_load(
+    harness: BrowserHarness,
+) -> None:
+    session = await examples.create_long_session(harness.hub, MESSAGES)
     secret = await harness.hub.shares.share(LOCAL, session.id)
     page = await harness.window()
     harness.expect_problem("Failed to load resource")
@@ -58,31 +61,33 @@ async def test_its_end_is_in_view_before_any_module_is_there(harness: BrowserHar
         await page.goto(harness.url + path)
         await expect(page.locator(".item.agent").last).to_be_in_viewport()
         await expect(page.locator(".item").first).not_to_be_in_viewport()  # the screen is full
-        assert await in_page(page) < 60
+        assert await count_items(page) < 60
 
 
-async def test_one_scrolls_up_without_a_jump_or_a_gap(harness: BrowserHarness) -> None:
-    session = await examples.long(harness.hub, 400)
+async def test_scrolling_up_loads_every_message_without_jumps(harness: BrowserHarness) -> None:
+    session = await examples.create_long_session(harness.hub, 400)
     page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     seen: set[int] = set()
-    last = 10**9
+    previous_question = 10**9
     for _ in range(200):
-        asked = await page.locator(".item.user .prose").all_text_contents()
-        seen |= {int(number) for each in asked for number in re.findall(r"Question (\d+)", each)}
-        now = await top_question(page)
-        assert now <= last  # what was looked at stays where it was while parts come and go
-        last = now
+        questions = await page.locator(".item.user .prose").all_text_contents()
+        seen |= {
+            int(number) for text in questions for number in re.findall(r"Question (\d+)", text)
+        }
+        question = await top_question(page)
+        assert question <= previous_question  # loading and removing chunks does not scroll
+        previous_question = question
         if 0 in seen:
             break
         await page.evaluate("document.querySelector('#main').scrollBy(0, -900)")
         await page.wait_for_timeout(30)
     assert seen == set(range(200))
-    assert await in_page(page) < 700
+    assert await count_items(page) < 700
 
 
-async def test_jumps_to_any_turn(harness: BrowserHarness) -> None:
-    session = await examples.long(harness.hub, MESSAGES)
+async def test_keys_links_and_the_outline_jump_to_any_turn(harness: BrowserHarness) -> None:
+    session = await examples.create_long_session(harness.hub, MESSAGES)
     page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     await page.keyboard.press("g")
@@ -113,8 +118,8 @@ async def test_jumps_to_any_turn(harness: BrowserHarness) -> None:
     assert 150 < number < 400
 
 
-async def test_words_are_found_in_the_whole_session(harness: BrowserHarness) -> None:
-    session = await examples.long(harness.hub, MESSAGES)
+async def test_search_in_a_session_finds_all_its_messages(harness: BrowserHarness) -> None:
+    session = await examples.create_long_session(harness.hub, MESSAGES)
     page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     await page.keyboard.press("s")
@@ -128,8 +133,8 @@ async def test_words_are_found_in_the_whole_session(harness: BrowserHarness) -> 
     await expect(results.first).to_be_focused()
     assert await accessibility_problems(page) == []
     await results.last.click()
-    hit = page.locator(".item.user", has_text=re.compile(r"Question 77\s*$")).last
-    await expect(hit).to_be_in_viewport()
+    item = page.locator(".item.user", has_text=re.compile(r"Question 77\s*$")).last
+    await expect(item).to_be_in_viewport()
     assert await page.evaluate("CSS.highlights.get('match').size") >= 1
     await page.keyboard.press("s")
     await field.fill("unheard of")
@@ -140,8 +145,10 @@ async def test_words_are_found_in_the_whole_session(harness: BrowserHarness) -> 
     await expect(page.locator(".item.user", has_text="Question 599")).to_be_in_viewport()
 
 
-async def test_live_turn_is_announced_to_a_reader_further_up(harness: BrowserHarness) -> None:
-    session = await examples.long(harness.hub, 500)
+async def test_a_live_turn_does_not_move_a_page_that_is_scrolled_up(
+    harness: BrowserHarness,
+) -> None:
+    session = await examples.create_long_session(harness.hub, 500)
     page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     await page.keyboard.press("g")
@@ -155,8 +162,8 @@ async def test_live_turn_is_announced_to_a_reader_further_up(harness: BrowserHar
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
 
 
-async def test_a_long_session_reads_without_a_script(harness: BrowserHarness) -> None:
-    session = await examples.long(harness.hub, 500)
+async def test_a_long_session_can_be_paged_without_a_script(harness: BrowserHarness) -> None:
+    session = await examples.create_long_session(harness.hub, 500)
     page = await harness.window(f"/s/{session.id}", java_script_enabled=False)
     await expect(page.locator(".item.agent").last).to_contain_text("Answer 249")
     for _ in range(3):
@@ -166,26 +173,28 @@ async def test_a_long_session_reads_without_a_script(harness: BrowserHarness) ->
     await expect(page.locator(".item.user").first).to_be_visible()
 
 
-async def test_words_are_found_in_what_agents_did(
+async def test_search_in_a_session_finds_the_events_of_its_agents(
     harness: BrowserHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Claude(tmp_path / "claude")
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    write_session_with_subagent(made)
-    await harness.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
+    claude_home = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(claude_home.root))
+    write_session_with_subagent(claude_home)
+    await harness.restart_with_sources(
+        ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(claude_home.root)))
+    )
     page = await harness.window(f"/s/{S}")
     await page.locator("details.tool > summary").click()
-    aside = page.locator("details.aside")
-    await aside.locator("summary").click()
-    await expect(aside).to_contain_text("A kingfisher, too")  # it came when it was unfolded
+    thread = page.locator("details.aside")
+    await thread.locator("summary").click()
+    await expect(thread).to_contain_text("A kingfisher, too")  # loaded when it was unfolded
     await page.keyboard.press("s")
     field = page.get_by_role("searchbox", name="Find in this session")
     await field.fill("kingfisher")
-    hit = page.locator("#jump .agent-matches a")
-    await expect(hit.locator("mark")).to_have_text("kingfisher")
+    item = page.locator("#jump .agent-matches a")
+    await expect(item.locator("mark")).to_have_text("kingfisher")
     assert await accessibility_problems(page) == []
     await field.press("ArrowDown")
-    await expect(hit).to_be_focused()
+    await expect(item).to_be_focused()
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text("count birds")
     await expect(page.locator(".item.agent", has_text="A kingfisher, too")).to_be_in_viewport()
@@ -195,17 +204,19 @@ async def test_words_are_found_in_what_agents_did(
     await expect(page.locator("details.tool[open] details.aside")).to_be_visible()
 
 
-async def test_a_shared_session_is_searched_by_its_readers(
+async def test_readers_of_a_share_link_can_search_the_session(
     harness: BrowserHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Claude(tmp_path / "claude")
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    write_session_with_subagent(made)
-    await harness.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
-    long = await examples.long(harness.hub, MESSAGES)
+    claude_home = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(claude_home.root))
+    write_session_with_subagent(claude_home)
+    await harness.restart_with_sources(
+        ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(claude_home.root)))
+    )
+    long_session = await examples.create_long_session(harness.hub, MESSAGES)
     page = await harness.anonymous_page()
-    secret = await harness.hub.shares.share(LOCAL, long.id)
-    await page.goto(f"{harness.url}/shared/local/{long.id}/{secret}")
+    secret = await harness.hub.shares.share(LOCAL, long_session.id)
+    await page.goto(f"{harness.url}/shared/local/{long_session.id}/{secret}")
     await page.get_by_role("button", name="Find in this session").click()
     field = page.get_by_role("searchbox", name="Find in this session")
     await field.fill("question 77")
@@ -213,8 +224,8 @@ async def test_a_shared_session_is_searched_by_its_readers(
     await expect(results).to_have_count(11)
     assert await accessibility_problems(page) == []
     await results.last.click()
-    hit = page.locator(".item.user", has_text=re.compile(r"Question 77\s*$")).last
-    await expect(hit).to_be_in_viewport()
+    item = page.locator(".item.user", has_text=re.compile(r"Question 77\s*$")).last
+    await expect(item).to_be_in_viewport()
     assert "/shared/" in page.url
     assert await page.evaluate("CSS.highlights.get('match').size") >= 1
     secret = await harness.hub.shares.share(LOCAL, S)
@@ -235,17 +246,19 @@ async def test_a_shared_session_is_searched_by_its_readers(
     assert answer is not None and answer.status == 404
 
 
-async def test_a_page_that_is_left_open_does_not_grow_without_end(harness: BrowserHarness) -> None:
+async def test_an_open_page_of_a_growing_session_keeps_a_limited_number_of_items(
+    harness: BrowserHarness,
+) -> None:
     session = await harness.session("Growing", "/say it begins")
     page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent")).to_have_count(1)
-    said = [AgentMessage(content=examples.text(f"Line {number}.")) for number in range(360)]
-    for start in range(0, len(said), 100):
-        await harness.hub.editor.append(LOCAL, session.id, *said[start : start + 100])
-    last = page.locator(".item.agent", has_text="Line 359.")
-    await expect(last).to_be_in_viewport(timeout=30_000)
-    assert await in_page(page) <= 330
+    messages = [AgentMessage(content=examples.text(f"Line {number}.")) for number in range(360)]
+    for start in range(0, len(messages), 100):
+        await harness.hub.editor.append(LOCAL, session.id, *messages[start : start + 100])
+    previous_question = page.locator(".item.agent", has_text="Line 359.")
+    await expect(previous_question).to_be_in_viewport(timeout=30_000)
+    assert await count_items(page) <= 330
     await page.locator("#main").press("g")
     await expect(page.locator(".item.agent", has_text="it begins")).to_be_in_viewport()
     await page.locator("#main").press("G")
-    await expect(last).to_be_in_viewport()
+    await expect(previous_question).to_be_in_viewport()

@@ -18,8 +18,8 @@ HIDE = """hidden => {
 }"""
 
 
-class Held:
-    """Requests that wait until they are let go."""
+class HeldRequests:
+    """A request handler that delays requests until `continue_event` is set."""
 
     def __init__(self) -> None:
         self.continue_event = asyncio.Event()
@@ -29,25 +29,25 @@ class Held:
         await route.continue_()
 
 
-async def _say(page: Page, words: str) -> None:
-    await page.locator("#text").fill(words)
+async def _send(page: Page, text: str) -> None:
+    await page.locator("#text").fill(text)
     await page.keyboard.press("Control+Enter")
 
 
 @desktop
-async def test_of_two_sessions_that_are_asked_for_the_later_is_shown(
+async def test_a_late_response_does_not_replace_the_session_opened_since(
     harness: BrowserHarness,
 ) -> None:
     slow = await harness.session("Slow")
     quick = await harness.session("Quick")
     page = await harness.window()
-    held = Held()
-    await page.route(f"**/s/{slow.id}", held)
+    held_requests = HeldRequests()
+    await page.route(f"**/s/{slow.id}", held_requests)
     await page.locator(".row", has_text="Slow").click()
     await page.locator(".row", has_text="Quick").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Quick")
     async with page.expect_response(f"**/s/{slow.id}"):
-        held.continue_event.set()
+        held_requests.continue_event.set()
     await page.wait_for_timeout(100)
     await expect(page.get_by_role("heading", level=1)).to_have_text("Quick")
     assert page.url.endswith(quick.id)
@@ -60,7 +60,7 @@ async def test_answering_and_stopping_by_keyboard_keeps_the_focus(harness: Brows
     await page.locator("#text").fill("/ask May I?\n/slow 1\n/say one two three four five six seven")
     await page.keyboard.press("Control+Enter")
     await expect(page.locator(".permission.open")).to_be_visible()
-    await page.keyboard.press("Escape")  # out of the composer
+    await page.keyboard.press("Escape")  # leaves the composer
     await page.keyboard.press("r")
     await expect(page.locator(".permission.open button").first).to_be_focused()
     await page.keyboard.press("Enter")
@@ -68,10 +68,12 @@ async def test_answering_and_stopping_by_keyboard_keeps_the_focus(harness: Brows
     await expect(page.locator("#writing .who")).to_have_text("Agent")
     assert await accessibility_problems(page) == []  # while it runs
     stop = page.get_by_role("button", name="Stop")
-    await stop.evaluate("each => { each.dataset.same = ''; }")
+    await stop.evaluate("button => { button.dataset.same = ''; }")
     await harness.hub.editor.set_tag(LOCAL, session.id, "changed")
     await expect(page.locator("#head .tag")).to_have_text("changed")
-    await expect(page.locator(".stop [data-same]")).to_have_count(1)  # it can still be pressed
+    await expect(page.locator(".stop [data-same]")).to_have_count(
+        1
+    )  # the same button, which can still be pressed
     await stop.press("Enter")
     await expect(stop).to_have_count(0)
     await expect(page.locator("#text")).to_be_focused()
@@ -83,31 +85,35 @@ async def test_answering_and_stopping_by_keyboard_keeps_the_focus(harness: Brows
 
 
 @phone
-async def test_what_one_is_led_to_stands_below_the_head(harness: BrowserHarness) -> None:
-    session = await examples.long(harness.hub, 60, title="A title that takes two lines on a phone")
+async def test_a_linked_message_is_shown_below_the_page_head(harness: BrowserHarness) -> None:
+    session = await examples.create_long_session(
+        harness.hub, 60, title="A title that takes two lines on a phone"
+    )
     await harness.hub.editor.archive(LOCAL, session.id)
     page = await harness.window(f"/s/{session.id}?at=20%23e20")
     head = page.locator("#top")
     item = page.locator("#e20")
 
-    async def below() -> bool:
-        of, at = await head.bounding_box(), await item.bounding_box()
-        return bool(of and at and 0 <= at["y"] - of["y"] - of["height"] < 60)
+    async def is_below_head() -> bool:
+        head_box, item_box = await head.bounding_box(), await item.bounding_box()
+        return bool(
+            head_box and item_box and 0 <= item_box["y"] - head_box["y"] - head_box["height"] < 60
+        )
 
     await expect(item).to_be_in_viewport()
-    assert await below()
+    assert await is_below_head()
     await page.keyboard.press("]")
     await page.keyboard.press("[")
     turn = await page.locator(".item.user").evaluate_all(
         "(all, edge) => all.map(e => e.getBoundingClientRect().top - edge).find(top => top >= 0)",
-        await head.evaluate("each => each.getBoundingClientRect().bottom"),
+        await head.evaluate("head => head.getBoundingClientRect().bottom"),
     )
     assert turn < 60
 
 
 @desktop
-async def test_the_address_has_the_lists_filters_wherever_one_goes(harness: BrowserHarness) -> None:
-    await examples.crowd(harness.hub, 8)
+async def test_the_url_keeps_the_lists_filters_during_navigation(harness: BrowserHarness) -> None:
+    await examples.create_many_sessions(harness.hub, 8)
     page = await harness.window()
     await page.locator(".row > a").first.click()
     await page.get_by_role("link", name="By project").click()
@@ -120,7 +126,9 @@ async def test_the_address_has_the_lists_filters_wherever_one_goes(harness: Brow
     await page.keyboard.press("/")
     await page.keyboard.type("nightly")
     await page.wait_for_url("**/s/*?group=project&q=nightly&at=2#e2")
-    await expect(page.get_by_role("link", name="By project")).to_be_hidden()  # it would do nothing
+    await expect(
+        page.get_by_role("link", name="By project")
+    ).to_be_hidden()  # search results are not grouped
     await expect(page.locator(".row")).to_have_count(1)
     await page.keyboard.press("ArrowDown")
     await expect(page.locator(".row > a")).to_be_focused()
@@ -131,15 +139,15 @@ async def test_the_address_has_the_lists_filters_wherever_one_goes(harness: Brow
     await expect(page.locator(".chip[aria-current]")).to_have_count(0)
 
 
-async def opened_at(harness: BrowserHarness, moment: int) -> Page:
-    """A browser whose clock starts at this time."""
+async def open_page_at(harness: BrowserHarness, time: int) -> Page:
+    """Open a page in a browser whose clock starts at this time."""
     page = await harness.anonymous_page(timezone_id="UTC")
-    await _open_at(harness, page, moment)
+    await _open_at(harness, page, time)
     return page
 
 
-async def _open_at(harness: BrowserHarness, page: Page, moment: int) -> None:
-    await page.clock.install(time=moment / clock.SECOND)
+async def _open_at(harness: BrowserHarness, page: Page, time: int) -> None:
+    await page.clock.install(time=time / clock.SECOND)
     await page.goto(
         f"{harness.url}/login?token={await harness.hub.logins.create_link(LOCAL)}&next=/"
     )
@@ -152,7 +160,7 @@ async def test_open_page_updates_its_times_and_days(
     noon = clock.now() // clock.DAY * clock.DAY + clock.DAY // 2
     monkeypatch.setattr(clock, "now", lambda: noon)
     await harness.session("Left open", "/say hi")
-    page = await opened_at(harness, noon)
+    page = await open_page_at(harness, noon)
     await expect(page.locator(".row time")).to_have_text("now")
     await page.clock.fast_forward("05:10")
     await expect(page.locator(".row time")).to_have_text("5m")
@@ -163,40 +171,40 @@ async def test_open_page_updates_its_times_and_days(
 
 
 @desktop
-async def test_what_is_searched_for_at_midnight_is_shown(
+async def test_search_results_are_not_replaced_when_the_day_changes(
     harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noon = clock.now() // clock.DAY * clock.DAY + clock.DAY // 2
     monkeypatch.setattr(clock, "now", lambda: noon)
     await harness.session("Red", "/say kingfisher")
     await harness.session("Blue", "/say heron")
-    page = await opened_at(harness, noon)
-    held = Held()
-    await page.route("**/rows?q=*", held)
+    page = await open_page_at(harness, noon)
+    held_requests = HeldRequests()
+    await page.route("**/rows?q=*", held_requests)
     async with page.expect_request("**/rows?q=*"):
         await page.locator("#search input").fill("kingfisher")
         await page.clock.run_for(200)
     async with page.expect_response("**/rows"):
         await page.clock.fast_forward("24:00:00")
-    held.continue_event.set()
+    held_requests.continue_event.set()
     await expect(page.locator(".row .title")).to_have_text(["Red"])
 
 
 @desktop
-async def test_a_page_that_travels_has_the_days_of_where_it_is(
+async def test_an_open_page_follows_a_change_of_the_time_zone(
     harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nine = clock.now() // clock.DAY * clock.DAY + 9 * 60 * 60 * clock.SECOND
-    monkeypatch.setattr(clock, "now", lambda: nine)
+    nine_oclock = clock.now() // clock.DAY * clock.DAY + 9 * 60 * 60 * clock.SECOND
+    monkeypatch.setattr(clock, "now", lambda: nine_oclock)
     session = await harness.session("Left open", "/say hi")
     page = await harness.anonymous_page(own_context=True)
-    there = await page.context.new_cdp_session(page)
-    await there.send("Emulation.setTimezoneOverride", {"timezoneId": "UTC"})
-    eleven = nine + 2 * 60 * 60 * clock.SECOND
-    monkeypatch.setattr(clock, "now", lambda: eleven)
-    await _open_at(harness, page, eleven)
+    devtools = await page.context.new_cdp_session(page)
+    await devtools.send("Emulation.setTimezoneOverride", {"timezoneId": "UTC"})
+    eleven_oclock = nine_oclock + 2 * 60 * 60 * clock.SECOND
+    monkeypatch.setattr(clock, "now", lambda: eleven_oclock)
+    await _open_at(harness, page, eleven_oclock)
     await expect(page.locator(".group h2")).to_have_text(["Today"])
-    await there.send("Emulation.setTimezoneOverride", {"timezoneId": "Pacific/Kiritimati"})
+    await devtools.send("Emulation.setTimezoneOverride", {"timezoneId": "Pacific/Kiritimati"})
     async with page.expect_request("**/live?*"):
         await page.clock.fast_forward("00:31")
     await expect(page.locator(".group h2")).to_have_text(["Yesterday"])
@@ -206,7 +214,7 @@ async def test_a_page_that_travels_has_the_days_of_where_it_is(
 
 
 @desktop
-async def test_what_moved_while_a_page_slept_stands_once(
+async def test_a_session_that_moved_while_the_page_was_hidden_has_one_row(
     harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noon = clock.now() // clock.DAY * clock.DAY + clock.DAY // 2
@@ -214,21 +222,21 @@ async def test_what_moved_while_a_page_slept_stands_once(
     old = await harness.session("Old", "/say hi")
     monkeypatch.setattr(clock, "now", lambda: noon)
     await harness.session("New", "/say hi")
-    page = await opened_at(harness, noon)
+    page = await open_page_at(harness, noon)
     await expect(page.locator(".group h2")).to_have_text(["Today", "Yesterday"])
     await page.evaluate(HIDE, True)
     await harness.hub.turns.run(LOCAL, old.id, "/say again")
-    held = Held()
-    await page.route("**/live?*", held)
+    held_requests = HeldRequests()
+    await page.route("**/live?*", held_requests)
     async with page.expect_response("**/rows*"):
         await page.evaluate(HIDE, False)
     await expect(page.locator(".row")).to_have_count(2)
-    held.continue_event.set()
+    held_requests.continue_event.set()
     await expect(page.locator(".group h2")).to_have_text(["Today"])
 
 
 @phone
-async def test_what_is_sent_during_a_turn_is_seen_to_wait(harness: BrowserHarness) -> None:
+async def test_a_message_sent_during_a_turn_is_shown_as_queued(harness: BrowserHarness) -> None:
     session = await harness.session("Busy")
     page = await harness.window(f"/s/{session.id}")
     text = page.locator("#text")
@@ -237,7 +245,7 @@ async def test_what_is_sent_during_a_turn_is_seen_to_wait(harness: BrowserHarnes
     await expect(page.locator(".permission.open")).to_be_visible()
     await text.fill("/say second " + "x" * 100)
     box = await page.get_by_role("button", name="Send").bounding_box()
-    assert box and box["x"] + box["width"] <= 390  # however long a word is
+    assert box and box["x"] + box["width"] <= 390  # a long word does not widen the page
     await page.keyboard.press("Control+Enter")
     waiting = page.locator("#writing .waiting")
     await expect(waiting).to_contain_text("/say second")
@@ -245,8 +253,10 @@ async def test_what_is_sent_during_a_turn_is_seen_to_wait(harness: BrowserHarnes
     await harness.hub.editor.set_tag(LOCAL, session.id, "changed")
     await expect(page.locator("#head .tag")).to_have_text("changed")
     await expect(waiting).to_have_count(1)
-    plain = await harness.window(f"/s/{session.id}", java_script_enabled=False)
-    await expect(plain.locator(".waiting")).to_have_text("A message is queued until this turn ends")
+    scriptless_page = await harness.window(f"/s/{session.id}", java_script_enabled=False)
+    await expect(scriptless_page.locator(".waiting")).to_have_text(
+        "A message is queued until this turn ends"
+    )
     await page.get_by_role("button", name="Allow", exact=True).click()
     await expect(page.locator("#chunks .item.user")).to_have_count(2)
     await expect(page.locator(".item.agent").last).to_contain_text("second")
@@ -261,51 +271,51 @@ async def test_what_is_sent_during_a_turn_is_seen_to_wait(harness: BrowserHarnes
     await page.get_by_role("button", name="Stop").click()
     await expect(page.locator("#head .status")).to_have_text("idle")
     await expect(waiting).to_have_count(0)
-    await expect(text).to_have_value("/say third")  # to be sent again, or not
+    await expect(text).to_have_value("/say third")  # so that it can be sent again
 
 
 @desktop
-async def test_of_several_that_wait_each_is_seen_to_until_it_begins(
+async def test_each_queued_message_is_shown_until_its_turn_starts(
     harness: BrowserHarness,
 ) -> None:
     session = await harness.session("Busy")
     page = await harness.window(f"/s/{session.id}")
-    await _say(page, "/ask One?")
+    await _send(page, "/ask One?")
     await expect(page.locator(".permission.open")).to_be_visible()
     waiting = "#writing .waiting"
-    for count, words in enumerate(["/ask Two?", "/say three"], 1):
-        await _say(page, words)
+    for count, text in enumerate(["/ask Two?", "/say three"], 1):
+        await _send(page, text)
         await expect(page.locator(waiting)).to_have_count(count)
-    late = await harness.window(f"/s/{session.id}")
-    await expect(late.locator(waiting)).to_have_count(2)
+    second_page = await harness.window(f"/s/{session.id}")
+    await expect(second_page.locator(waiting)).to_have_count(2)
     await page.get_by_role("button", name="Allow", exact=True).click()
-    for each in (page, late):
-        await expect(each.locator(".permission.open")).to_contain_text("Two?")
-        await expect(each.locator(waiting)).to_have_count(1)
+    for open_page in (page, second_page):
+        await expect(open_page.locator(".permission.open")).to_contain_text("Two?")
+        await expect(open_page.locator(waiting)).to_have_count(1)
     await page.get_by_role("button", name="Stop").click()
     await expect(page.locator("#text")).to_have_value("/say three")
-    await expect(late.locator(waiting)).to_have_count(0)
+    await expect(second_page.locator(waiting)).to_have_count(0)
 
 
 @desktop
-async def test_what_is_stopped_comes_back_before_what_was_typed_since(
+async def test_a_cancelled_queued_message_returns_to_the_draft_of_its_session(
     harness: BrowserHarness,
 ) -> None:
     await harness.session("Other")
     session = await harness.session("Busy")
     page = await harness.window(f"/s/{session.id}")
-    await _say(page, "/ask One?")
+    await _send(page, "/ask One?")
     await expect(page.locator(".permission.open")).to_be_visible()
-    await _say(page, "/say two")
+    await _send(page, "/say two")
     await expect(page.locator("#writing .waiting")).to_have_count(1)
     await page.locator("#text").fill("three")
-    held = Held()
-    await page.route(f"**/s/{session.id}/cancel", held)
+    held_requests = HeldRequests()
+    await page.route(f"**/s/{session.id}/cancel", held_requests)
     await page.get_by_role("button", name="Stop").click()
     await page.locator(".row", has_text="Other").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Other")
     async with page.expect_response(f"**/s/{session.id}/cancel"):
-        held.continue_event.set()
+        held_requests.continue_event.set()
     await page.wait_for_function("id => localStorage[`draft ${id}`] !== 'three'", arg=session.id)
     await expect(page.locator("#text")).to_have_value("")
     await page.locator(".row", has_text="Busy").click()
@@ -313,14 +323,14 @@ async def test_what_is_stopped_comes_back_before_what_was_typed_since(
 
 
 @phone
-async def test_words_in_a_wide_table_stay_whole(harness: BrowserHarness) -> None:
+async def test_words_in_a_wide_table_are_not_broken(harness: BrowserHarness) -> None:
     row = "| lorem ipsum | dolor sit amet | consectetur | adipiscing | eiusmod |"
     session = await harness.session("Table", f"{row}\n|---|---|---|---|---|\n{row}")
     page = await harness.window(f"/s/{session.id}")
     cell = page.locator(".item.user td", has_text="consectetur")
-    lines = """each => {
+    lines = """cell => {
         const range = new Range();
-        range.selectNodeContents(each);
+        range.selectNodeContents(cell);
         return range.getClientRects().length;
     }"""
     assert await cell.evaluate(lines) == 1
@@ -331,22 +341,24 @@ async def test_words_in_a_wide_table_stay_whole(harness: BrowserHarness) -> None
 async def test_search_results_update_after_changes_by_other_interfaces(
     harness: BrowserHarness,
 ) -> None:
-    found = await harness.session("Before", "/say the wombat is here")
+    match = await harness.session("Before", "/say the wombat is here")
     await harness.session("Other", "/say hay")
     page = await harness.window("/?q=wombat")
     row = page.locator(".row")
     await expect(row).to_have_count(1)
-    await harness.hub.editor.set_title(LOCAL, found.id, "After")
+    await harness.hub.editor.set_title(LOCAL, match.id, "After")
     await expect(row.locator(".title")).to_have_text("After")
     await expect(row.locator("mark")).to_have_text("wombat")
-    await harness.hub.editor.trash(LOCAL, found.id)
+    await harness.hub.editor.trash(LOCAL, match.id)
     await expect(row).to_have_count(0)
     assert "Other" not in await page.locator("#list").inner_text()
 
 
 @desktop
-async def test_one_session_after_another_is_archived_by_keyboard(harness: BrowserHarness) -> None:
-    await examples.crowd(harness.hub, 5)
+async def test_sessions_can_be_archived_one_after_another_by_keyboard(
+    harness: BrowserHarness,
+) -> None:
+    await examples.create_many_sessions(harness.hub, 5)
     page = await harness.window()
     titles = page.locator(".row .title")
     third = (await titles.all_text_contents())[2]

@@ -1,4 +1,4 @@
-"""The pages as the server makes them, without any script."""
+"""The pages as the server renders them, without scripts."""
 
 import html
 import json
@@ -22,7 +22,7 @@ from tests.interfaces.web.site import open_site
 ID = "0198c0de-1111-4111-8111-000000000001"
 
 
-async def test_an_empty_store_says_what_to_do_first(tmp_path: Path) -> None:
+async def test_an_empty_list_shows_a_command_to_start_with(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         page = await site.get("/")
         assert "No sessions yet" in page
@@ -45,7 +45,7 @@ async def test_a_session_is_listed_and_shown_without_a_script(tmp_path: Path) ->
         assert 'class="completed"' in page
 
 
-async def test_the_agent_of_a_list_is_named_by_any_spelling_or_its_name(tmp_path: Path) -> None:
+async def test_the_agent_filter_accepts_any_form_of_an_id_and_a_name(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         agent = await site.hub.records.program("local", "Painter", {"kind": "demo"})
         await site.hub.editor.create(LOCAL, title="Hers", agent=agent)
@@ -56,7 +56,7 @@ async def test_the_agent_of_a_list_is_named_by_any_spelling_or_its_name(tmp_path
         assert ">Hers<" not in await site.get("/?agent=unknown")
 
 
-async def test_the_dashboard_counts_what_is_in_the_workspace(tmp_path: Path) -> None:
+async def test_the_dashboard_counts_the_sessions_of_the_workspace(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         assert "No session was active" in await site.get("/dashboard")
         session = await site.hub.editor.create(LOCAL, cwd="/p/courier", title="Spender")
@@ -91,15 +91,17 @@ async def test_projects_have_the_shortest_unique_names(
     ],
     ids=["svg", "damaged", "large", "odd"],
 )
-async def test_what_is_no_picture_is_refused(tmp_path: Path, picture: str, words: str) -> None:
+async def test_an_attachment_that_is_not_a_picture_is_refused(
+    tmp_path: Path, picture: str, words: str
+) -> None:
     async with open_site(tmp_path) as site:
         session = await site.hub.editor.create(LOCAL, title="Look")
-        answer = await site.post(f"/s/{session.id}/prompt", 400, text="", picture=picture)
-        assert words in answer.text
+        response = await site.post(f"/s/{session.id}/prompt", 400, text="", picture=picture)
+        assert words in response.text
         assert (await site.hub.sessions.get(LOCAL, session.id)).messages == 0
 
 
-async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lines_are(
+async def test_all_messages_of_a_claude_code_session_can_be_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
@@ -108,10 +110,13 @@ async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lin
     lines, parent = [], None
     for number in range(60):
         kind = "assistant" if number % 2 else "user"
-        said = {"role": kind, "content": f"word{number} " + "and more " * (number * 7 % 90)}
+        message = {
+            "role": kind,
+            "content": f"word{number} " + "and more " * (number * 7 % 90),
+        }
         uuid = f"0198c0de-0000-4000-8000-{number:012}"
         entry = {"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": ID, "cwd": "/w"}
-        entry |= {"timestamp": f"2026-01-02T03:{number:02}:00.000Z", "message": said}
+        entry |= {"timestamp": f"2026-01-02T03:{number:02}:00.000Z", "message": message}
         lines.append(json.dumps(entry))
         parent = uuid
     (projects / f"{ID}.jsonl").write_text("\n".join(lines) + "\n")
@@ -122,51 +127,51 @@ async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lin
         [command] = re.findall(r'id="a-command" readonly value="([^"]+)"', page)
         resume = f"CLAUDE_CONFIG_DIR={tmp_path / 'claude'} claude --resume {ID}"
         assert html.unescape(command) == f"cd /w && {resume}"
-        hits = await site.get(f"/s/{ID}/turns?q=word7")
-        assert hits.count("data-jump") == 1 and "<mark>word7</mark>" in hits
-        [place] = re.findall(r'data-jump="(\d+)"', hits)
-        assert "word7 " in await site.get(f"/s/{ID}?at={place}")
+        matches = await site.get(f"/s/{ID}/turns?q=word7")
+        assert matches.count("data-jump") == 1 and "<mark>word7</mark>" in matches
+        [seq] = re.findall(r'data-jump="(\d+)"', matches)
+        assert "word7 " in await site.get(f"/s/{ID}?at={seq}")
         forked = (await site.post(f"/s/{ID}/fork")).headers["location"]
-        assert 'id="prompt"' in await site.get(forked)  # where it can be continued
-        address = f"/s/{ID}"
-        seen: set[str] = set()
-        for _ in range(20):  # by the links that work without a script
-            page = await site.get(address)
-            seen |= set(re.findall(r"word\d+ ", page))
+        assert 'id="prompt"' in await site.get(forked)  # a fork can be prompted
+        url = f"/s/{ID}"
+        seen_words: set[str] = set()
+        for _ in range(20):  # follows the links for browsers without scripts
+            page = await site.get(url)
+            seen_words |= set(re.findall(r"word\d+ ", page))
             earlier = re.search(r'class="nav earlier" href="([^"]+)"', page)
             if earlier is None:
                 break
-            address = earlier[1].replace("&amp;", "&")
+            url = earlier[1].replace("&amp;", "&")
         await site.post(f"/s/{ID}/continue")
         page = await site.get(f"/s/{ID}")
         assert "word59 " in page and 'id="prompt"' in page
-    assert len(seen) == 60
+    assert len(seen_words) == 60
 
 
-async def test_what_an_agent_did_is_a_fold_away_and_on_a_page_of_its_own(
+async def test_events_of_an_agent_are_folded_in_the_session_and_have_their_own_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Claude(tmp_path / "claude")
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    write_session_with_subagent(made)
-    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root)))
+    claude_home = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(claude_home.root))
+    write_session_with_subagent(claude_home)
+    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(claude_home.root)))
     async with open_site(tmp_path, sources=[source]) as site:
         for _ in ("in its files", "in the store"):
             page = await site.get(f"/s/{S}")
-            inside = page[page.index('class="item tool') :]
-            there = f"/s/{S}/agent/a1b2c3"
-            assert inside.index("What the agent did: count birds") < inside.index("Nine.")
-            assert f'<a href="{there}">' in inside and "A kingfisher, too" not in page
-            assert "A kingfisher, too" in await site.get(there, headers={"x-segue": "aside"})
-            own = await site.get(there)
-            assert "<h1>count birds</h1>" in own and "A kingfisher, too" in own
+            tool_item = page[page.index('class="item tool') :]
+            agent_url = f"/s/{S}/agent/a1b2c3"
+            assert tool_item.index("What the agent did: count birds") < tool_item.index("Nine.")
+            assert f'<a href="{agent_url}">' in tool_item and "A kingfisher, too" not in page
+            assert "A kingfisher, too" in await site.get(agent_url, headers={"x-segue": "aside"})
+            agent_page = await site.get(agent_url)
+            assert "<h1>count birds</h1>" in agent_page and "A kingfisher, too" in agent_page
             assert (await site.get(f"/s/{S}/export.html")).count("A kingfisher, too") == 1
-            found = await site.get("/?q=kingfisher")
-            assert "Nine" not in found and f"/s/{S}" in found
-            hits = await site.get(f"/s/{S}/agents?q=kingfisher")
-            [at] = re.findall(rf'href="{there}\?at=(\d+)#e\1"', hits)
-            assert f'id="e{at}"' in await site.get(f"{there}?at={at}")
-            assert "<mark>kingfisher</mark>" in hits
+            results = await site.get("/?q=kingfisher")
+            assert "Nine" not in results and f"/s/{S}" in results
+            matches = await site.get(f"/s/{S}/agents?q=kingfisher")
+            [at] = re.findall(rf'href="{agent_url}\?at=(\d+)#e\1"', matches)
+            assert f'id="e{at}"' in await site.get(f"{agent_url}?at={at}")
+            assert "<mark>kingfisher</mark>" in matches
             assert "data-jump" not in await site.get(f"/s/{S}/turns?q=kingfisher")
             assert await site.get(f"/s/{S}/agents?q=wombat") == ""
             await site.get(f"/s/{S}/agent/unknown", 404)
@@ -176,50 +181,51 @@ async def test_what_an_agent_did_is_a_fold_away_and_on_a_page_of_its_own(
 async def test_events_of_an_agent_are_paged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Claude(tmp_path / "claude")
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    _, file = write_session_with_subagent(made)
-    aside = {"isSidechain": True, "agentId": "a1b2c3"}
+    claude_home = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(claude_home.root))
+    _, file = write_session_with_subagent(claude_home)
+    fields = {"isSidechain": True, "agentId": "a1b2c3"}
     for number in range(500):
         append(
-            file, timed_user(f"x{number}", "s2", f"word{number}", "2026-01-02T03:04:05Z", **aside)
+            file,
+            timed_user(f"x{number}", "s2", f"word{number}", "2026-01-02T03:04:05Z", **fields),
         )
-    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root)))
+    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(claude_home.root)))
     async with open_site(tmp_path, sources=[source]) as site:
-        address, seen = f"/s/{S}/agent/a1b2c3", []
+        url, seen_words = f"/s/{S}/agent/a1b2c3", []
         for _ in range(9):
-            page = await site.get(address)
-            seen += re.findall(r"word\d+", page)
+            page = await site.get(url)
+            seen_words += re.findall(r"word\d+", page)
             if not (later := re.search(r'class="nav" href="([^"#]+)#e\d+">Later', page)):
                 break
-            address = later[1]
-        assert set(seen) == {f"word{number}" for number in range(500)}
-        back = set()
+            url = later[1]
+        assert set(seen_words) == {f"word{number}" for number in range(500)}
+        paged_backward = set()
         for _ in range(9):
-            page = await site.get(address)
-            back |= set(re.findall(r"word\d+", page))
+            page = await site.get(url)
+            paged_backward |= set(re.findall(r"word\d+", page))
             if not (earlier := re.search(r'class="nav" href="([^"#]+)">Earlier', page)):
                 break
-            address = earlier[1]
-        assert back == set(seen)
+            url = earlier[1]
+        assert paged_backward == set(seen_words)
 
 
 async def test_events_of_an_agent_are_rendered_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Claude(tmp_path / "claude")
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    write_session_with_subagent(made)
+    claude_home = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(claude_home.root))
+    write_session_with_subagent(claude_home)
     threads: list[threading.Thread] = []
 
-    def watched(text: str) -> str:
+    def render_and_record(text: str) -> str:
         threads.append(threading.current_thread())
         return text
 
-    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root)))
+    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(claude_home.root)))
     async with open_site(tmp_path, sources=[source]) as site:
         secret = await site.hub.shares.share(LOCAL, S)
-        monkeypatch.setattr(markdown, "_markdown", watched)
+        monkeypatch.setattr(markdown, "_markdown", render_and_record)
         for base in (f"/s/{S}", f"/shared/local/{S}/{secret}"):
             for kind in ({}, {"x-segue": "1"}, {"x-segue": "aside"}):
                 threads.clear()
@@ -228,43 +234,49 @@ async def test_events_of_an_agent_are_rendered_in_a_thread(
                 assert threads and threading.current_thread() not in threads
 
 
-async def test_of_a_very_long_output_an_agents_page_has_the_beginning(
+async def test_an_agents_page_shows_only_the_beginning_of_a_very_long_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Claude(tmp_path / "claude")
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
-    _, file = write_session_with_subagent(made)
-    aside = {"isSidechain": True, "agentId": "a1b2c3"}
+    claude_home = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(claude_home.root))
+    _, file = write_session_with_subagent(claude_home)
+    fields = {"isSidechain": True, "agentId": "a1b2c3"}
     call = [{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "seq"}}]
-    long = "begins " + "0123456789 " * 10_000 + "the end"
-    source = {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}
-    parts = [{"type": "text", "text": long}, {"type": "image", "source": source}]
-    done = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": parts}]
-    append(file, assistant("s3", "s2", call, "m10", **aside), user("s4", "s3", done, **aside))
-    source_of = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root)))
-    async with open_site(tmp_path, sources=[source_of]) as site:
+    long_text = "begins " + "0123456789 " * 10_000 + "the end"
+    image = {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}
+    parts = [{"type": "text", "text": long_text}, {"type": "image", "source": image}]
+    result = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": parts}]
+    append(file, assistant("s3", "s2", call, "m10", **fields), user("s4", "s3", result, **fields))
+    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(claude_home.root)))
+    async with open_site(tmp_path, sources=[source]) as site:
         for _ in ("in its files", "in the store"):
             secret = await site.hub.shares.share(LOCAL, S)
             for base in (f"/s/{S}", f"/shared/local/{S}/{secret}"):
-                there = f"{base}/agent/a1b2c3"
+                agent_url = f"{base}/agent/a1b2c3"
                 for headers in ({}, {"x-segue": "aside"}):
-                    page = await site.get(there, headers=headers)
+                    page = await site.get(agent_url, headers=headers)
                     assert "begins" in page and "the end" not in page and len(page) < 60_000
-                    [all_of_it] = re.findall(rf'"({there}/whole/\d+)"', page)
-                    assert await site.get(all_of_it) == long
-                    [picture] = set(re.findall(rf'src="({there}/blob/\d+/1)"', page))
+                    [full_text_url] = re.findall(rf'"({agent_url}/whole/\d+)"', page)
+                    assert await site.get(full_text_url) == long_text
+                    [picture] = set(re.findall(rf'src="({agent_url}/blob/\d+/1)"', page))
                     assert (await site.client.get(picture)).content == b"hello"
-                for path in (f"{there}/whole/999", f"{there}/blob/1/7", f"{base}/agent/x/whole/1"):
+                for path in (
+                    f"{agent_url}/whole/999",
+                    f"{agent_url}/blob/1/7",
+                    f"{base}/agent/x/whole/1",
+                ):
                     await site.get(path, 404)
             export = await site.get(f"/s/{S}/export.html")
-            assert "the end" in export  # a file stands alone
+            assert "the end" in export  # an export is complete
             await site.hub.sync.import_session(LOCAL, S, "claude")
 
 
 def test_the_help_names_every_key() -> None:
-    here = Path(web.__file__).parent
-    script = (here / "static" / "app.js").read_text()
+    package = Path(web.__file__).parent
+    script = (package / "static" / "app.js").read_text()
     table = script[script.index("const keys = {") :]
     keys = re.findall(r'^  "?(\S)"?: \(\) =>', table[: table.index("\n};")], re.MULTILINE)
-    named = re.findall(r"<kbd>(\S)</kbd>", (here / "templates" / "help.html").read_text())
-    assert sorted(keys) == sorted(named) and "s" in keys
+    documented_keys = re.findall(
+        r"<kbd>(\S)</kbd>", (package / "templates" / "help.html").read_text()
+    )
+    assert sorted(keys) == sorted(documented_keys) and "s" in keys

@@ -11,8 +11,8 @@ from tests.clients.rest_server import serving
 from tests.interfaces.rest.api import HEADERS
 
 
-def opened(data: Path) -> str:
-    """What `segue open --no-browser` prints."""
+def run_segue_open(data: Path) -> str:
+    """Return what `segue open --no-browser` prints."""
     done = subprocess.run(
         [sys.executable, "-m", "segue", "open", "--no-browser"],
         env={**os.environ, "SEGUE_DATA_DIR": str(data)},
@@ -31,13 +31,15 @@ def test_one_server_serves_web_and_rest(tmp_path: Path) -> None:
         assert httpx2.get(f"{server.url}/healthz").status_code == 200
         assert "segue open" in httpx2.get(server.url).text
         link = next(word for word in server.startup_output.split() if "/login?token=" in word)
-        for each in (link, opened(tmp_path)):
-            assert each.startswith(f"{server.url}/login?token=")
+        for url in (link, run_segue_open(tmp_path)):
+            assert url.startswith(f"{server.url}/login?token=")
             with httpx2.Client(follow_redirects=True) as browser:
-                assert "No sessions yet" in browser.get(each).text
-        with serving(tmp_path) as another:  # which comes and goes
+                assert "No sessions yet" in browser.get(url).text
+        with serving(
+            tmp_path
+        ) as another:  # its end must not remove the address of the first server
             assert httpx2.get(f"{another.url}/healthz").status_code == 200
-        assert opened(tmp_path).startswith(f"{server.url}/login?token=")
+        assert run_segue_open(tmp_path).startswith(f"{server.url}/login?token=")
     assert not [*tmp_path.glob("server.*")]
 
 

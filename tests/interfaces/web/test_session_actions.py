@@ -1,4 +1,4 @@
-"""What people do to sessions: rename, tag, archive, delete, fork, export, share."""
+"""The actions of a session's page: rename, tag, archive, delete, fork, export, share."""
 
 import json
 import re
@@ -14,12 +14,13 @@ from tests.interfaces.web import examples
 from tests.interfaces.web.harness import BrowserHarness, accessibility_problems
 
 
-async def act(page: Page, name: str) -> None:
+async def click_action(page: Page, name: str) -> None:
+    """Click an action in the session's menu."""
     await page.locator("#actions > summary").click()
     await page.locator("#actions").get_by_role("button", name=name, exact=True).click()
 
 
-async def test_renaming_and_tagging(harness: BrowserHarness) -> None:
+async def test_a_session_can_be_renamed_and_tagged(harness: BrowserHarness) -> None:
     session = await harness.session("Old name", "/say hi")
     page = await harness.window(f"/s/{session.id}")
     await page.locator("#actions > summary").click()
@@ -30,14 +31,14 @@ async def test_renaming_and_tagging(harness: BrowserHarness) -> None:
     await page.locator("#a-tag").fill("done")
     await page.get_by_role("button", name="Set").click()
     await expect(page.locator("#head .badge.tag")).to_have_text("done")
-    kept = await harness.hub.sessions.get(LOCAL, session.id)
-    assert (kept.title, kept.tag) == ("New name", "done")
+    stored = await harness.hub.sessions.get(LOCAL, session.id)
+    assert (stored.title, stored.tag) == ("New name", "done")
 
 
-async def test_archiving_and_back(harness: BrowserHarness) -> None:
+async def test_a_session_can_be_archived_and_unarchived(harness: BrowserHarness) -> None:
     session = await harness.session("Finished")
     page = await harness.window(f"/s/{session.id}")
-    await act(page, "Archive")
+    await click_action(page, "Archive")
     await expect(page.locator("#notices")).to_contain_text("Archived")
     assert (await harness.hub.sessions.get(LOCAL, session.id)).state == "archived"
     await page.locator("#notices").get_by_role("button", name="Unarchive").click()
@@ -45,10 +46,10 @@ async def test_archiving_and_back(harness: BrowserHarness) -> None:
     assert (await harness.hub.sessions.get(LOCAL, session.id)).state == "active"
 
 
-async def test_deleting_can_be_undone(harness: BrowserHarness) -> None:
+async def test_deleting_a_session_can_be_undone(harness: BrowserHarness) -> None:
     session = await harness.session("Oops", "/say precious")
     page = await harness.window(f"/s/{session.id}")
-    await act(page, "Delete")
+    await click_action(page, "Delete")
     await expect(page.locator("#toast")).to_contain_text("Moved to the trash")
     assert (await harness.hub.sessions.get(LOCAL, session.id)).state == "trashed"
     await expect(page.locator(".row")).to_have_count(0)
@@ -58,7 +59,7 @@ async def test_deleting_can_be_undone(harness: BrowserHarness) -> None:
     assert (await harness.hub.sessions.get(LOCAL, session.id)).state == "active"
 
 
-async def test_forking_at_a_message(harness: BrowserHarness) -> None:
+async def test_a_session_can_be_forked_at_a_message(harness: BrowserHarness) -> None:
     session = await harness.session("Crossroads", "/say left", "/say right")
     page = await harness.window(f"/s/{session.id}")
     first = page.locator(".item.agent", has_text="left")
@@ -71,22 +72,25 @@ async def test_forking_at_a_message(harness: BrowserHarness) -> None:
     badges = page.locator(".row .badge", has_text="fork")
     await expect(badges).to_have_count(1)
     await expect(badges).to_have_attribute("title", "fork of Crossroads")
-    [fork] = [each for each in (await harness.hub.sessions.list(LOCAL)).sessions if each.fork]
-    await harness.hub.editor.set_title(LOCAL, fork.id, "Another way")
+    sessions = (await harness.hub.sessions.list(LOCAL)).sessions
+    [fork] = [other for other in sessions if other.fork]
+    await harness.hub.editor.set_title(LOCAL, fork.id, "Another title")
     await expect(badges).to_have_attribute("title", f"fork of {session.id}")
 
 
-async def test_exporting(harness: BrowserHarness, tmp_path: Path) -> None:
-    session = await examples.everything(harness.hub)
+async def test_a_session_can_be_exported_in_every_format(
+    harness: BrowserHarness, tmp_path: Path
+) -> None:
+    session = await examples.create_full_session(harness.hub)
     page = await harness.window(f"/s/{session.id}")
     await page.locator("#actions > summary").click()
     files = {}
     for name in ("Markdown", "HTML", "JSONL"):
         async with page.expect_download() as download:
             await page.get_by_role("link", name=name, exact=True).click()
-        done = await download.value
-        files[name] = tmp_path / done.suggested_filename
-        await done.save_as(files[name])
+        download_result = await download.value
+        files[name] = tmp_path / download_result.suggested_filename
+        await download_result.save_as(files[name])
     assert files["Markdown"].name == "Retry-the-upload-when-the-connection-drops.md"
     assert "retries three times" in files["Markdown"].read_text()
     assert "```diff" in files["Markdown"].read_text()
@@ -94,15 +98,15 @@ async def test_exporting(harness: BrowserHarness, tmp_path: Path) -> None:
     assert (
         json.loads(lines[0])["session"]["id"] == session.id and len(lines) == session.last_seq + 1
     )
-    alone = await harness.anonymous_page()
-    await alone.set_content(files["HTML"].read_text())
-    await expect(alone.locator(".item.agent").first).to_contain_text("retries three times")
-    await expect(alone.locator(".user img")).to_have_js_property("naturalWidth", 240)
-    assert await accessibility_problems(alone) == []
+    file_page = await harness.anonymous_page()
+    await file_page.set_content(files["HTML"].read_text())
+    await expect(file_page.locator(".item.agent").first).to_contain_text("retries three times")
+    await expect(file_page.locator(".user img")).to_have_js_property("naturalWidth", 240)
+    assert await accessibility_problems(file_page) == []
 
 
-async def test_a_link_is_shared_and_revoked(harness: BrowserHarness) -> None:
-    session = await examples.everything(harness.hub)
+async def test_a_share_link_shows_one_session_until_it_is_revoked(harness: BrowserHarness) -> None:
+    session = await examples.create_full_session(harness.hub)
     other = await harness.session("Private")
     page = await harness.window(f"/s/{session.id}")
     await page.locator("#actions > summary").click()
@@ -119,14 +123,14 @@ async def test_a_link_is_shared_and_revoked(harness: BrowserHarness) -> None:
     harness.expect_problem("401")
     harness.expect_problem("404")
     for path in ("/", f"/s/{session.id}"):
-        answer = await reader.goto(harness.url + path)
-        assert answer is not None and answer.status == 401
-    answer = await reader.goto(link.replace(session.id, other.id))
-    assert answer is not None and answer.status == 404
+        response = await reader.goto(harness.url + path)
+        assert response is not None and response.status == 401
+    response = await reader.goto(link.replace(session.id, other.id))
+    assert response is not None and response.status == 404
     await page.get_by_role("button", name="Revoke the link").click()
     await expect(page.get_by_role("button", name="Create a link")).to_be_visible()
-    answer = await reader.goto(link)
-    assert answer is not None and answer.status == 404
+    response = await reader.goto(link)
+    assert response is not None and response.status == 404
 
 
 async def test_shared_page_updates_until_the_link_is_revoked(
@@ -141,15 +145,15 @@ async def test_shared_page_updates_until_the_link_is_revoked(
     before = await page.locator("#head time").get_attribute("datetime")
     await harness.hub.turns.run(LOCAL, session.id, "/tool grep found\n/say second")
     await expect(page.locator(".item.agent").last).to_contain_text("second")
-    await expect(page.locator("form, .tools button")).to_have_count(0)  # to read, and no more
+    await expect(page.locator("form, .tools button")).to_have_count(0)  # readers can change nothing
     await expect(page.locator("#head .meta")).to_contain_text("4 messages")
     assert await page.locator("#head time").get_attribute("datetime") != before
     await expect(page.locator("#head time")).not_to_contain_text("UTC")
     await harness.hub.editor.set_title(LOCAL, session.id, "Open to many")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Open to many")
     store = SQLiteStore.open(harness.directory / "segue.db")
-    async with Hub(store, harness.directory) as elsewhere:  # another process would be no nearer
-        await elsewhere.shares.revoke(LOCAL, session.id)
+    async with Hub(store, harness.directory) as other_hub:  # like another process
+        await other_hub.shares.revoke(LOCAL, session.id)
     await expect(page.get_by_role("alert")).to_contain_text(
         "This link was revoked", timeout=live.LOGIN_CHECK_SECONDS * 500
     )
@@ -163,7 +167,7 @@ async def test_shared_page_updates_until_the_link_is_revoked(
     await expect(page.locator("#toast")).to_contain_text("is not valid")
 
 
-async def test_a_shared_session_that_is_deleted_says_so_to_its_readers(
+async def test_a_shared_page_says_that_its_session_was_deleted(
     harness: BrowserHarness,
 ) -> None:
     session = await harness.session("Not for long", "/say first")
@@ -176,7 +180,7 @@ async def test_a_shared_session_that_is_deleted_says_so_to_its_readers(
     await expect(page.get_by_role("alert")).to_contain_text("or its session was deleted")
 
 
-async def test_help_and_signing_out_are_a_click_away(harness: BrowserHarness) -> None:
+async def test_help_and_sign_out_buttons_work(harness: BrowserHarness) -> None:
     page = await harness.window()
     await page.get_by_role("button", name="Help").click()
     await expect(page.get_by_role("dialog")).to_contain_text("previous session")
@@ -184,8 +188,8 @@ async def test_help_and_signing_out_are_a_click_away(harness: BrowserHarness) ->
     await page.get_by_role("button", name="Sign out").click()
     await expect(page).to_have_url(f"{harness.url}/login")
     harness.expect_problem("401")
-    answer = await page.goto(harness.url)
-    assert answer is not None and answer.status == 401
+    response = await page.goto(harness.url)
+    assert response is not None and response.status == 401
 
 
 async def test_resume_command_and_message_link_are_copied(
@@ -210,7 +214,7 @@ async def test_resume_command_and_message_link_are_copied(
     await expect(page.locator(".item.agent")).to_be_in_viewport()
 
 
-async def test_a_new_session_begins_here(harness: BrowserHarness) -> None:
+async def test_a_new_session_can_be_started_on_the_page(harness: BrowserHarness) -> None:
     page = await harness.window()
     await expect(page.locator("#list")).to_contain_text("No sessions yet")
     await page.locator("#new > summary").click()
@@ -228,12 +232,14 @@ async def test_a_new_session_begins_here(harness: BrowserHarness) -> None:
     assert session.cwd == str(harness.directory) and session.origin == "web"
     await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")
     await page.locator("#text").blur()
-    await page.keyboard.press("n")  # from a session that is being read, too
+    await page.keyboard.press("n")  # also works while a session is open
     await expect(page.get_by_label("Directory").first).to_be_focused()
     await expect(page.locator("#new .sheet")).to_be_in_viewport()
 
 
-async def test_the_menu_follows_what_happens_elsewhere(harness: BrowserHarness) -> None:
+async def test_the_action_menu_updates_after_changes_by_other_interfaces(
+    harness: BrowserHarness,
+) -> None:
     session = await harness.session("Finished")
     page = await harness.window(f"/s/{session.id}")
     await page.locator("#actions > summary").click()

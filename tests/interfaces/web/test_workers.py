@@ -1,4 +1,4 @@
-"""The pages as `segue serve` serves them: from several processes, over either store, and again."""
+"""The session browser of `segue serve`: several workers, both stores, and a restart."""
 
 import asyncio
 import re
@@ -15,31 +15,31 @@ from tests.interfaces.web.harness import BrowserThread
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def options(request: pytest.FixtureRequest) -> list[str]:
-    """What `segue serve` is started with, to have two workers over a store."""
-    given = ["--workers", "2"]
+    """Return the arguments of `segue serve` for two workers over each store."""
+    arguments = ["--workers", "2"]
     if request.param == "postgres":
-        given += ["--database-url", request.getfixturevalue("migrated_database_url")]
-    return given
+        arguments += ["--database-url", request.getfixturevalue("migrated_database_url")]
+    return arguments
 
 
-def test_a_browser_is_at_home_at_every_worker(
+def test_every_worker_serves_a_signed_in_browser(
     browser_thread: BrowserThread, tmp_path: Path, options: list[str]
 ) -> None:
     with serving(tmp_path, *options) as server:
-        cookies = browser_thread.do(_talk(browser_thread, server))
-        for _ in range(8):  # a new connection each, for any worker to take
+        cookies = browser_thread.do(_use_two_pages(browser_thread, server))
+        for _ in range(8):  # each connection may go to another worker
             page = httpx2.get(server.url, cookies=cookies)
             assert page.status_code == 200 and "Over here" in page.text
             assert httpx2.get(server.url).status_code == 401
 
 
-def test_a_server_that_is_killed_and_started_again_finds_its_browsers_waiting(
+def test_a_browser_reconnects_to_a_server_that_was_killed_and_restarted(
     browser_thread: BrowserThread, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = str(sock.getsockname()[1])
     with serving(tmp_path, "--port", port) as server:
-        page = browser_thread.do(_begin(browser_thread, server))
+        page = browser_thread.do(_start_session(browser_thread, server))
         server.process.kill()
         server.process.wait()
         browser_thread.do(expect(page.locator("#offline")).to_be_visible())
@@ -48,7 +48,7 @@ def test_a_server_that_is_killed_and_started_again_finds_its_browsers_waiting(
         browser_thread.do(_check_page_after_restart(page))
 
 
-async def _begin(browser_thread: BrowserThread, server: Server) -> Page:
+async def _start_session(browser_thread: BrowserThread, server: Server) -> Page:
     context = await browser_thread.browser.new_context()
     page = await context.new_page()
     link = next(word for word in server.startup_output.split() if "/login?token=" in word)
@@ -59,7 +59,7 @@ async def _begin(browser_thread: BrowserThread, server: Server) -> Page:
 
 
 async def _check_page_after_restart(page: Page) -> None:
-    """The draft is kept, and the browser is still signed in."""
+    """Check that the draft is kept and that the browser is still signed in."""
     await expect(page.locator("#offline")).to_be_hidden(timeout=30_000)
     await expect(page.locator("#text")).to_have_value("/say still here")
     await page.locator("#text").press("Control+Enter")
@@ -68,46 +68,48 @@ async def _check_page_after_restart(page: Page) -> None:
     await page.context.close()
 
 
-async def _talk(browser_thread: BrowserThread, server: Server) -> dict[str, str]:
+async def _use_two_pages(browser_thread: BrowserThread, server: Server) -> dict[str, str]:
     problems: list[str] = []
     link = next(word for word in server.startup_output.split() if "/login?token=" in word)
     context = await browser_thread.browser.new_context()
-    one, two = await context.new_page(), await context.new_page()
-    for page in (one, two):
+    first, second = await context.new_page(), await context.new_page()
+    for page in (first, second):
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on(
             "console",
             lambda message: problems.append(message.text) if message.type == "error" else None,
         )
-    await one.goto(link)
-    await one.get_by_role("button", name="Start a session").click()
-    await expect(one).to_have_url(re.compile("/s/"))
-    await two.goto(one.url)
-    await expect(two.locator("#text")).to_be_visible()
-    # The turn runs in one process, and is seen from any.
-    seen = [expect(page.locator("#writing strong")).to_have_text("comes") for page in (one, two)]
-    await _say(one, "/slow 0.2\n/say Here it **comes**, one word after another and another")
-    await asyncio.gather(*seen)
-    for page in (one, two):
+    await first.goto(link)
+    await first.get_by_role("button", name="Start a session").click()
+    await expect(first).to_have_url(re.compile("/s/"))
+    await second.goto(first.url)
+    await expect(second.locator("#text")).to_be_visible()
+    # The turn runs in one process, and every process streams it.
+    streamed = [
+        expect(page.locator("#writing strong")).to_have_text("comes") for page in (first, second)
+    ]
+    await _send(first, "/slow 0.2\n/say Here it **comes**, one word after another and another")
+    await asyncio.gather(*streamed)
+    for page in (first, second):
         await expect(page.locator("#chunks .item.agent")).to_contain_text("and another")
-    await _say(two, "/ask May I?\n/say thanks")
-    await one.get_by_role("group", name="The agent asks").get_by_role("button").first.click()
-    for page in (one, two):
+    await _send(second, "/ask May I?\n/say thanks")
+    await first.get_by_role("group", name="The agent asks").get_by_role("button").first.click()
+    for page in (first, second):
         await expect(page.locator(".item.agent").last).to_contain_text("thanks")
         await expect(page.locator("#head .status")).to_have_text("idle")
-    await one.locator("#actions > summary").click()
-    await one.get_by_label("Name").fill("Over here")
-    await one.get_by_role("button", name="Rename").click()
-    await expect(two.get_by_role("heading", level=1)).to_have_text("Over here")
-    await expect(two.locator(".row .title")).to_have_text("Over here")
-    await two.get_by_role("searchbox").fill("another")
-    await expect(two.locator(".row .snippet mark").first).to_have_text("another")
-    cookies = {each["name"]: each["value"] for each in await context.cookies()}
+    await first.locator("#actions > summary").click()
+    await first.get_by_label("Name").fill("Over here")
+    await first.get_by_role("button", name="Rename").click()
+    await expect(second.get_by_role("heading", level=1)).to_have_text("Over here")
+    await expect(second.locator(".row .title")).to_have_text("Over here")
+    await second.get_by_role("searchbox").fill("another")
+    await expect(second.locator(".row .snippet mark").first).to_have_text("another")
+    cookies = {cookie["name"]: cookie["value"] for cookie in await context.cookies()}
     await context.close()
     assert problems == []
     return cookies
 
 
-async def _say(page: Page, words: str) -> None:
-    await page.locator("#text").fill(words)
+async def _send(page: Page, text: str) -> None:
+    await page.locator("#text").fill(text)
     await page.keyboard.press("Control+Enter")
