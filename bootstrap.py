@@ -1,10 +1,10 @@
-"""Run segue, its tests or its benchmarks from a checkout, with nothing set up beforehand.
+"""Run segue, its tests or its benchmarks from a checkout, without any set-up.
 
     python3 bootstrap.py demo
 
-Each command has a private environment under `.venv/` in the checkout. It is made the first time
-and used again until what it was made from changes. Only the standard library is needed here, and
-the file parses on old Pythons too, so that those get a sentence and not a traceback.
+Each command has a private environment under `.venv/` in the checkout. It is created the first time
+and used again until its packages or Python change. This file needs only the standard library. It
+also parses on old versions of Python, so that they print an error message and not a traceback.
 """
 
 import contextlib
@@ -17,22 +17,22 @@ import subprocess
 import sys
 
 
-def refusal(version: "tuple[int, ...]") -> "str | None":
-    """Why this Python cannot run segue, or None if it can."""
+def version_error(version: "tuple[int, ...]") -> "str | None":
+    """Return why this Python cannot run segue, or None if it can."""
     if version >= (3, 11):
         return None
-    spelled = ".".join(str(part) for part in version[:3])
+    version_text = ".".join(str(part) for part in version[:3])
     return (
-        f"segue needs Python 3.11 or newer and this is Python {spelled}: "
-        "run the same command with a newer one, for example `python3.13 bootstrap.py`."
+        f"segue needs Python 3.11 or newer, but this is Python {version_text}. "
+        "Run the same command with a newer one, for example `python3.13 bootstrap.py`."
     )
 
 
-_REFUSAL = refusal(tuple(sys.version_info[:3]))
-if _REFUSAL:
-    sys.exit(_REFUSAL)
+_VERSION_ERROR = version_error(tuple(sys.version_info[:3]))
+if _VERSION_ERROR:
+    sys.exit(_VERSION_ERROR)
 
-# Nothing below is reached by an older Python.
+# An older Python does not reach the code below.
 from collections.abc import Callable, Iterator, Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
 
@@ -42,14 +42,14 @@ WINDOWS = sys.platform == "win32"
 OVERVIEW = """\
 usage: python3 bootstrap.py COMMAND [arguments]
 
-Runs segue from this checkout in a private environment that it makes for itself.
+Runs segue from this checkout, in a private environment that it creates.
 
-  demo    see segue at work on your own machine
+  demo    try segue on your own machine
   test    run the tests
   bench   run the benchmarks
 
-`python3 bootstrap.py COMMAND --help` says more. The environments are in .venv/ beside this file;
-delete that directory and nothing is left of them.
+`python3 bootstrap.py COMMAND --help` explains a command. The environments are in .venv/ in this
+directory. You can delete it at any time.
 
 example:
   python3 bootstrap.py demo
@@ -58,9 +58,9 @@ example:
 DEMO = """\
 usage: python3 bootstrap.py demo [arguments of `segue demo`]
 
-Makes an environment in .venv/run with segue and what it needs, then runs `segue demo` in it.
-Everything after `demo` is given to segue as it is. Later runs start at once: the environment is
-made again only when pyproject.toml asks for other packages, or Python is another.
+Creates an environment in .venv/run with segue and its dependencies, then runs `segue demo` in it.
+All arguments after `demo` are passed to segue. Later runs start at once: the environment is created
+again only if the packages in pyproject.toml or the Python version change.
 
 examples:
   python3 bootstrap.py demo
@@ -71,12 +71,12 @@ examples:
 TEST = """\
 usage: python3 bootstrap.py test [--full] [--jobs N] [arguments of pytest]
 
-Makes an environment in .venv/test with all that the tests need, a PostgreSQL server and Node
-among it, then runs pytest there and ends with pytest's exit code. Paths are relative to the
-checkout, wherever you call this from.
+Creates an environment in .venv/test with everything that the tests need, including a PostgreSQL
+server and Node. Then runs pytest there and exits with pytest's exit code. Paths are relative to the
+checkout, whatever the current directory is.
 
-  --full     run the long tests too (1,000 killed writers where the default tier has 20)
-  --jobs N   spread the tests over N processes (as many as there are CPUs, at most four)
+  --full     also run the long tests (such as 1,000 killed writers instead of 20)
+  --jobs N   run the tests in N processes (by default the number of CPUs, at most four)
 
 examples:
   python3 bootstrap.py test
@@ -88,7 +88,7 @@ examples:
 BENCH = """\
 usage: python3 bootstrap.py bench [name ...] [-- arguments of the scripts]
 
-Makes an environment in .venv/bench with segue and the peers that it is measured against, then
+Creates an environment in .venv/bench with segue and the programs that it is compared with. Then
 runs the named scripts of bench/ one after the other, or all of them.
 
 examples:
@@ -104,61 +104,63 @@ def main(argv: Sequence[str]) -> int:
     name, *rest = argv
     if name not in COMMANDS:
         known = ", ".join(COMMANDS)
-        return _complain(f"there is no command {name!r}: it is one of {known} (see --help).", 2)
-    command, teaching = COMMANDS[name]
+        return _fail(f"unknown command {name!r}; use one of {known} (see --help).", 2)
+    command, help_text = COMMANDS[name]
     if rest and rest[0] in ("-h", "--help"):
-        print(teaching, end="")
+        print(help_text, end="")
         return 0
     try:
         return command(rest)
     except KeyboardInterrupt:
-        return _complain("stopped.", 130)
+        return _fail("stopped.", 130)
     except SetUpError as error:
-        return _complain(str(error), 1)
+        return _fail(str(error), 1)
     except OSError as error:
-        return _complain(f"the environment could not be made: {error}", 1)
+        return _fail(f"the environment could not be created: {error}", 1)
 
 
 def demo(arguments: list[str]) -> int:
     bin_dir = prepare("run")
-    return _become([str(bin_dir / _executable("segue")), "demo", *_without_separator(arguments)])
+    return _replace_process(
+        [str(bin_dir / _executable("segue")), "demo", *_without_separator(arguments)]
+    )
 
 
 def test(arguments: list[str]) -> int:
     try:
         options = pytest_options(arguments)
     except ValueError as error:
-        return _complain(str(error), 2)
+        return _fail(str(error), 2)
     bin_dir = prepare("test", "dev", "postgres")
     os.chdir(ROOT)
-    return _become([str(bin_dir / _executable("python")), "-m", "pytest", *options])
+    return _replace_process([str(bin_dir / _executable("python")), "-m", "pytest", *options])
 
 
 def pytest_options(arguments: Sequence[str]) -> list[str]:
-    """Our two options turned into pytest's, everything else in the order it was given."""
-    ours: list[str] = ["-m", "not full"]
-    theirs: list[str] = []
+    """Return the options for pytest: --full and --jobs translated, all others unchanged."""
+    own_options: list[str] = ["-m", "not full"]
+    pytest_arguments: list[str] = []
     jobs = str(min(4, os.cpu_count() or 1))
-    words = iter(arguments)
-    for word in words:
-        if word == "--":
-            theirs += words
-        elif word == "--full":
-            ours = ours[2:]
-        elif word == "--jobs" or word.startswith("--jobs="):
-            jobs = word.partition("=")[2] or next(words, "")
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument == "--":
+            pytest_arguments += remaining
+        elif argument == "--full":
+            own_options = own_options[2:]
+        elif argument == "--jobs" or argument.startswith("--jobs="):
+            jobs = argument.partition("=")[2] or next(remaining, "")
             if not jobs.isdecimal():
                 raise ValueError(f"--jobs takes a number of processes, not {jobs!r}.")
         else:
-            theirs.append(word)
-    # Neighbours stay together, so that what the tests of a file share is made about once.
-    spread = ["-n", jobs, "--dist", "worksteal"] if int(jobs) > 1 else []
-    return ours + spread + theirs
+            pytest_arguments.append(argument)
+    # Tests of one file run in one process if possible, because they share fixtures.
+    parallel_options = ["-n", jobs, "--dist", "worksteal"] if int(jobs) > 1 else []
+    return own_options + parallel_options + pytest_arguments
 
 
 def bench(arguments: list[str]) -> int:
     split = arguments.index("--") if "--" in arguments else len(arguments)
-    names, passed_on = arguments[:split], arguments[split + 1 :]
+    names, script_arguments = arguments[:split], arguments[split + 1 :]
     scripts = {
         path.stem: path
         for path in sorted((ROOT / "bench").glob("*.py"))
@@ -166,16 +168,17 @@ def bench(arguments: list[str]) -> int:
     }
     unknown = [name for name in names if name not in scripts]
     if unknown or not scripts:
-        there = ", ".join(scripts) or "no script"
-        return _complain(f"bench/ has {there}; not {' or '.join(unknown) or 'one to run'}.", 2)
+        if not scripts:
+            return _fail("bench/ has no scripts.", 2)
+        return _fail(f"bench/ has no {', '.join(unknown)}; it has {', '.join(scripts)}.", 2)
     python = str(prepare("bench", "bench", "postgres") / _executable("python"))
     failed = [
         name
         for name in names or scripts
-        if subprocess.run([python, str(scripts[name]), *passed_on], cwd=ROOT).returncode
+        if subprocess.run([python, str(scripts[name]), *script_arguments], cwd=ROOT).returncode
     ]
     if failed:
-        return _complain(f"not all was well in bench/: {', '.join(failed)}.", 1)
+        return _fail(f"these benchmarks failed or missed a target: {', '.join(failed)}.", 1)
     return 0
 
 
@@ -187,90 +190,93 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
 
 
 class SetUpError(Exception):
-    """An environment could not be made; the message says what to do about it."""
+    """An environment could not be created; the message says what to do."""
 
 
 def prepare(name: str, *extras: str) -> Path:
-    """The directory of programs of the environment `name`, made now unless it is there whole.
+    """Return the directory of programs of the environment `name`; create it if necessary.
 
-    An environment counts as made when its stamp says what we would write today. The stamp is
-    written last and removed first, so a set-up that was killed has none and is begun again.
+    An environment is complete if its stamp is the one that would be written now. The stamp is
+    written last and removed first. If a set-up is killed, there is no stamp, and the next run
+    starts again.
     """
     env = ROOT / ".venv" / name
     bin_dir = env / ("Scripts" if WINDOWS else "bin")
     stamp = env / "segue-stamp.json"
-    wanted = stamp_text(ROOT, extras)
+    expected_stamp = stamp_text(ROOT, extras)
     env.parent.mkdir(exist_ok=True)
-    with _only_one(env.with_suffix(".lock")):
-        if _is_whole(stamp, wanted) and (bin_dir / _executable("python")).exists():
+    with _exclusive_lock(env.with_suffix(".lock")):
+        if _is_current(stamp, expected_stamp) and (bin_dir / _executable("python")).exists():
             return bin_dir
         stamp.unlink(missing_ok=True)
         if env.exists():
             shutil.rmtree(env)
-        _say(f"making a private environment in {env.relative_to(ROOT)} (this once)")
+        _print_status(f"creating a private environment in {env.relative_to(ROOT)} (only once)")
         pip = _make_environment(env, bin_dir / _executable("python"))
-        _say("installing segue and what it needs")
+        _print_status("installing segue and its dependencies")
         target = f".[{','.join(extras)}]" if extras else "."
         install = [*pip, "install", "-qq", "--disable-pip-version-check", "--editable", target]
         if subprocess.run(install, cwd=ROOT).returncode:
-            raise SetUpError("pip could not install what segue needs; its own words are above.")
+            raise SetUpError("pip could not install segue's dependencies; its error is above.")
         unfinished = stamp.with_suffix(".new")
-        unfinished.write_text(wanted, encoding="utf-8")
+        unfinished.write_text(expected_stamp, encoding="utf-8")
         unfinished.replace(stamp)
     return bin_dir
 
 
 def stamp_text(root: Path, extras: Sequence[str]) -> str:
-    """What an environment is made from: other words here mean that it has to be made again."""
+    """Return the inputs of an environment as text. If they change, it must be created again."""
     import tomllib  # new in 3.11, so not at the top
 
     pyproject = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    # The settings of linters and of pytest change nothing that is installed.
+    # The settings of linters and pytest do not change what is installed.
     tools = pyproject.pop("tool", {})
     installed = json.dumps([pyproject, tools.get("hatch")], sort_keys=True, default=str)
-    made_from = {
+    inputs = {
         "checkout": str(root),
         "extras": sorted(extras),
         "packages": hashlib.sha256(installed.encode()).hexdigest(),
         "python": [sys.version, sys.base_prefix],
     }
-    return json.dumps(made_from, indent=2) + "\n"
+    return json.dumps(inputs, indent=2) + "\n"
 
 
-def _is_whole(stamp: Path, wanted: str) -> bool:
+def _is_current(stamp: Path, expected_stamp: str) -> bool:
     try:
-        return stamp.read_text(encoding="utf-8") == wanted
+        return stamp.read_text(encoding="utf-8") == expected_stamp
     except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
         return False
 
 
 def _make_environment(env: Path, python: Path) -> list[str]:
-    """Makes an empty environment, and gives the pip command that installs into it."""
+    """Create an empty environment and return the pip command that installs into it."""
     has_venv, has_ensurepip, has_pip = (
         importlib.util.find_spec(module) is not None for module in ("venv", "ensurepip", "pip")
     )
-    make = [sys.executable, "-m", "venv"]
+    venv_command = [sys.executable, "-m", "venv"]
     if has_venv and has_ensurepip:
         pip = [str(python), "-m", "pip"]
     elif has_venv and has_pip:
-        # Some systems ship venv without the pip that it puts into an environment.
-        make.append("--without-pip")
+        # Some systems have venv, but not ensurepip, which installs pip into an environment.
+        venv_command.append("--without-pip")
         pip = [sys.executable, "-m", "pip", "--python", str(python)]
     else:
         raise SetUpError(
-            "this Python can neither make an environment with pip in it nor has a pip of its own: "
-            "install them (on Debian and Ubuntu the package python3-venv) and run this again."
+            "this Python lacks venv, or both ensurepip and pip. "
+            "Install them (on Debian and Ubuntu the package python3-venv) and run this again."
         )
-    made = subprocess.run([*make, str(env)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if made.returncode:
-        said = made.stdout.decode(errors="replace").strip()
-        raise SetUpError(f"Python's venv could not make {env}:\n{said}")
+    result = subprocess.run(
+        [*venv_command, str(env)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if result.returncode:
+        output = result.stdout.decode(errors="replace").strip()
+        raise SetUpError(f"Python's venv could not create {env}:\n{output}")
     return pip
 
 
 @contextlib.contextmanager
-def _only_one(path: Path) -> Iterator[None]:
-    """Holds a lock on `path`, which the system takes back if this process dies."""
+def _exclusive_lock(path: Path) -> Iterator[None]:
+    """Hold a lock on `path`; the system releases it if this process dies."""
     with path.open("a+b") as file:
         if sys.platform == "win32":
             import msvcrt
@@ -283,13 +289,13 @@ def _only_one(path: Path) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                _say("waiting for another set-up of the same environment")
+                _print_status("waiting for another set-up of the same environment")
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _become(command: list[str]) -> int:
-    """Runs the command in the place of this process, so that signals and exit codes are its own."""
+def _replace_process(command: list[str]) -> int:
+    """Replace this process with the command, which then gets signals and sets the exit code."""
     if WINDOWS:
         return subprocess.run(command).returncode
     os.execv(command[0], command)
@@ -303,13 +309,13 @@ def _without_separator(arguments: list[str]) -> list[str]:
     return arguments[1:] if arguments[:1] == ["--"] else arguments
 
 
-def _say(line: str) -> None:
-    print(f"segue: {line}", file=sys.stderr, flush=True)
+def _print_status(message: str) -> None:
+    print(f"segue: {message}", file=sys.stderr, flush=True)
 
 
-def _complain(line: str, status: int) -> int:
-    _say(line)
-    return status
+def _fail(message: str, exit_code: int) -> int:
+    _print_status(message)
+    return exit_code
 
 
 if __name__ == "__main__":

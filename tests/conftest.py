@@ -1,4 +1,4 @@
-"""What tests of every part may ask for."""
+"""Fixtures for all tests."""
 
 import asyncio
 import inspect
@@ -19,7 +19,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 TEMPORARY_BYTES = 4 << 30  # more than a whole run needs
 
-# Before any test imports them, so that a failed assertion in there says what was compared.
+# Before any test imports them, so that a failed assertion shows the compared values.
 pytest.register_assert_rewrite(
     "tests.interfaces.acp.harness",
     "tests.interfaces.acp.testbed",
@@ -41,17 +41,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test that is a coroutine runs in an event loop of its own."""
+    """Run a test that is a coroutine in its own event loop."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    wanted = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    parameters = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in parameters}))
     return True
 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_claude_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test, and no child of one, looks into the Claude Code home of whoever runs the tests."""
+    """Hide the Claude Code sessions of the user who runs the tests, also from child processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path_factory.mktemp("no-claude")))
         patch.delenv("SEGUE_SOURCES", raising=False)
@@ -59,8 +59,8 @@ def no_claude_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def ctrl_c() -> None:
-    """Children can be interrupted, even if the tests run in a shell's background and cannot be."""
+def interruptible_children() -> None:
+    """Let child processes be interrupted, even if the tests run in the background of a shell."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -74,7 +74,7 @@ def command_server() -> Iterator[CommandServer]:
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """A real PostgreSQL with default settings, for tests of faults: `fresh_database` makes rooms.
+    """A PostgreSQL server with default settings, for tests of faults; see `fresh_database`.
 
     One server serves the whole run, or one worker of it under xdist.
     """
@@ -84,7 +84,7 @@ def postgres_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def quick_postgres_url() -> Iterator[str]:
-    """The same, not durable: a new database costs a tenth there, and that adds up."""
+    """A PostgreSQL server that is not durable, where a new database costs a tenth."""
     with running_server(durable=False) as url:
         yield url
 
@@ -98,13 +98,13 @@ def quick_databases(quick_postgres_url: str) -> Iterator[Databases]:
 
 @pytest.fixture
 def fresh_database_url(quick_databases: Databases) -> Iterator[str]:
-    """A new, empty database, dropped after the test: for tests of what makes the tables."""
+    """A new, empty database, dropped after the test: for tests that create the tables."""
     with quick_databases.new() as url:
         yield url
 
 
 @pytest.fixture
 def migrated_database_url(quick_databases: Databases) -> Iterator[str]:
-    """A new database with segue's tables, dropped after the test: what most tests want."""
+    """A new database with segue's tables, dropped after the test: for most tests."""
     with quick_databases.new(migrated=True) as url:
         yield url

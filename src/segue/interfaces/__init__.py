@@ -1,1 +1,1 @@
-"""Doors: each translates one dialect to hub calls, and events back."""
+"""Interfaces: each translates one protocol into hub calls, and events back into it."""
