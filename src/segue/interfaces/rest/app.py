@@ -106,7 +106,7 @@ class RestApp:
         if log.isEnabledFor(logging.INFO):
             extra = _log_fields(request)
             extra[FIELDS] |= {"status": status, "ms": round(seconds * 1e3, 3)}
-            log.info("answered", extra=extra)
+            log.info("request answered", extra=extra)
 
     async def _dispatch(self, request: RestRequest) -> Any:
         """Check a request and return the result of its handler."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from segue.model import clock
 from segue.model.errors import InvalidInput
+from segue.model.lifecycle import STATUSES, Status
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _INDEX = re.compile(r"\[[0-9]*\]$", re.ASCII)
@@ -66,6 +67,14 @@ class Params:
         """Return the values of `name[]`, which may be repeated, indexed or separated by commas."""
         values = self._values.get(f"{name}[]", [])
         return tuple(part for value in values for part in value.split(",") if part)
+
+    def statuses(self) -> tuple[Status, ...]:
+        """Return the values of `statuses[]`. Raises InvalidInput for an unknown status."""
+        names = self.values("statuses")
+        for name in names:
+            if name not in STATUSES:
+                raise InvalidInput(f"statuses: {name!r} is not one of {', '.join(STATUSES)}")
+        return cast(tuple[Status, ...], names)
 
     def number(self, name: str, low: int, high: int) -> int | None:
         """Return a whole number, or None. Raises InvalidInput unless it is from low to high."""

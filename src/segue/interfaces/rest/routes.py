@@ -184,7 +184,7 @@ ROUTES = (
     Endpoint("DELETE", _CREDENTIAL, credentials.delete),
     Endpoint("POST", _CREDENTIAL + "/archive", credentials.archive),
     Endpoint("POST", _CREDENTIAL + "/mcp_oauth_validate", credentials.validate),
-    Endpoint("GET", "/v1/deployments", deployments.list_, deployments.LIST),
+    Endpoint("GET", "/v1/deployments", deployments.list_, deployments.FILTERS),
     Endpoint("POST", "/v1/deployments", deployments.create, request_type=deployments.Create),
     Endpoint("GET", _DEPLOYMENT, deployments.retrieve),
     Endpoint("POST", _DEPLOYMENT, deployments.update, request_type=deployments.Update),

@@ -55,35 +55,35 @@ async def _settings(request: RestRequest, settings: requests.Settings) -> dict[s
 
 
 async def create(request: RestRequest) -> AgentOut:
-    given = await request.body(requests.AgentCreate)
+    sent = await request.body(requests.AgentCreate)
     id = ids.new_id()
-    body: dict[str, Any] = {"name": given.name, **await _settings(request, given)}
-    body |= await _description_and_roster(request, given, AgentRef(id=id))
-    if not isinstance(given.metadata, UnsetType):
-        body["metadata"] = given.metadata
+    body: dict[str, Any] = {"name": sent.name, **await _settings(request, sent)}
+    body |= await _description_and_roster(request, sent, AgentRef(id=id))
+    if not isinstance(sent.metadata, UnsetType):
+        body["metadata"] = sent.metadata
     check_settings(body)
     return show(await request.hub.records.create(request.workspace, "agent", body, id))
 
 
 async def update(request: RestRequest) -> AgentOut:
-    given = await request.body(requests.AgentUpdate)
+    sent = await request.body(requests.AgentUpdate)
     record = await records.find(request, "agent", request.path_params["agent_id"])
-    changes = await _settings(request, given)
-    following = AgentRef(id=record.id, version=record.version + 1)
-    changes |= await _description_and_roster(request, given, following)
-    if not isinstance(given.name, UnsetType):
-        changes["name"] = given.name
+    changes = await _settings(request, sent)
+    next_version = AgentRef(id=record.id, version=record.version + 1)
+    changes |= await _description_and_roster(request, sent, next_version)
+    if not isinstance(sent.name, UnsetType):
+        changes["name"] = sent.name
 
     def edit(current: Record) -> dict[str, Any]:
         body = {**current.body, **changes}
-        if not isinstance(given.metadata, UnsetType):
-            body["metadata"] = agent_settings.metadata(
-                current.body.get("metadata", {}), given.metadata
+        if not isinstance(sent.metadata, UnsetType):
+            body["metadata"] = agent_settings.patch_metadata(
+                current.body.get("metadata", {}), sent.metadata
             )
         check_settings(body)
         return body
 
-    expected = None if isinstance(given.version, UnsetType) else given.version
+    expected = None if isinstance(sent.version, UnsetType) else sent.version
     return show(await request.hub.records.change(record, edit, expected_version=expected))
 
 
@@ -92,6 +92,7 @@ async def _description_and_roster(
     agent: requests.AgentCreate | requests.AgentUpdate,
     coordinator: AgentRef,
 ) -> dict[str, Any]:
+    """Return the description and the multiagent roster of a request."""
     body: dict[str, Any] = {}
     if not isinstance(agent.description, UnsetType):
         body["description"] = agent.description or None
@@ -127,12 +128,13 @@ async def versions(request: RestRequest) -> Page[AgentOut]:
     record = await records.find(request, "agent", request.path_params["agent_id"])
     limit = request.params.limit(20, 100)
     token = request.params.text("page")
-    of = f"versions:{record.id}"
-    below = None if token is None else (await paging.decode_page(request, token, of))[0]
+    list_name = f"versions:{record.id}"
+    below = None if token is None else (await paging.decode_page(request, token, list_name))[0]
     rows = await request.hub.records.versions(record, below=below, limit=limit + 1)
-    more = len(rows) > limit
-    following = await paging.encode_page(request, of, rows[limit - 1].version) if more else None
-    return Page(data=[show(row) for row in rows[:limit]], next_page=following)
+    next_page = None
+    if len(rows) > limit:
+        next_page = await paging.encode_page(request, list_name, rows[limit - 1].version)
+    return Page(data=[show(row) for row in rows[:limit]], next_page=next_page)
 
 
 async def archive(request: RestRequest) -> AgentOut:

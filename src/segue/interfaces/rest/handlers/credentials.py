@@ -289,7 +289,7 @@ async def update(request: RestRequest) -> Credential:
         if not isinstance(given.display_name, UnsetType):
             credential.display_name = given.display_name
         if not isinstance(given.metadata, UnsetType):
-            credential.metadata = agent_settings.metadata(credential.metadata, given.metadata)
+            credential.metadata = agent_settings.patch_metadata(credential.metadata, given.metadata)
 
     return show(await request.hub.credentials.change(await _find(request), edit))
 

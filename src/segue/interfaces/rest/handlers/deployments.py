@@ -31,7 +31,7 @@ Vaults = Annotated[tuple[str, ...], Meta(max_length=50)]
 MAX_UPCOMING_RUNS = 5
 Agent = str | requests.AgentById
 
-LIST = (
+FILTERS = (
     "agent_id",
     "created_at[gte]",
     "created_at[lte]",
@@ -74,11 +74,11 @@ class Update(requests.Body, frozen=True):
 
 
 class Manual(Out, frozen=True, tag_field="type", tag="manual"):
-    """On request of a client."""
+    """A client requested it."""
 
 
 class PausingError(Out, frozen=True):
-    """Why a run by schedule made no session."""
+    """Why a scheduled run created no session."""
 
     type: str
     message: str
@@ -96,7 +96,7 @@ class ScheduleOut(Out, frozen=True, tag_field="type", tag="cron"):
 
 
 class Scheduled(Out, frozen=True, tag_field="type", tag="schedule"):
-    """Its time had come."""
+    """The schedule started the run."""
 
     scheduled_at: str
 
@@ -121,7 +121,7 @@ class Deployment(Out, frozen=True, tag_field="type", tag="deployment"):
 
 
 class RunError(Out, frozen=True):
-    """Why a run made no session, or not one that works on what it should."""
+    """Why a run created no session, or a session without some of its resources."""
 
     type: str
     message: str
@@ -198,54 +198,54 @@ def show_run(record: Record) -> Run:
 
 
 async def create(request: RestRequest) -> Deployment:
-    given = await request.body(Create)
+    sent = await request.body(Create)
     settings = DeploymentSettings(
-        name=given.name,
-        description=given.description,
-        agent=await agents.choice(request, given.agent),
-        environment_id=given.environment_id,
-        initial_events=given.initial_events,
-        resources=given.resources,
-        vault_ids=given.vault_ids,
-        metadata=given.metadata,
-        budget=sessions.cost_limit(given.budget),
+        name=sent.name,
+        description=sent.description,
+        agent=await agents.choice(request, sent.agent),
+        environment_id=sent.environment_id,
+        initial_events=sent.initial_events,
+        resources=sent.resources,
+        vault_ids=sent.vault_ids,
+        metadata=sent.metadata,
+        budget=sessions.cost_limit(sent.budget),
     )
-    schedule = _schedule(given.schedule)
+    schedule = _schedule(sent.schedule)
     return show(await request.hub.deployments.create(request.principal, settings, schedule))
 
 
-def _schedule(given: Schedule | None) -> deployments.Schedule | None:
-    if given is None:
+def _schedule(schedule: Schedule | None) -> deployments.Schedule | None:
+    if schedule is None:
         return None
-    return deployments.Schedule(expression=given.expression, timezone=given.timezone)
+    return deployments.Schedule(expression=schedule.expression, timezone=schedule.timezone)
 
 
 async def update(request: RestRequest) -> Deployment:
-    given = await request.body(Update)
+    sent = await request.body(Update)
     record = await _find(request)
     changes: dict[str, Any] = {
         name: value
         for name in ("name", "environment_id", "initial_events", "description")
-        if not isinstance(value := getattr(given, name), UnsetType)
+        if not isinstance(value := getattr(sent, name), UnsetType)
     }
     for name in ("resources", "vault_ids"):
-        if not isinstance(value := getattr(given, name), UnsetType):
+        if not isinstance(value := getattr(sent, name), UnsetType):
             changes[name] = value or ()
-    if not isinstance(given.agent, UnsetType):
-        changes["agent"] = await agents.choice(request, given.agent)
-    if not isinstance(given.budget, UnsetType):
-        changes["budget"] = sessions.cost_limit(given.budget)
+    if not isinstance(sent.agent, UnsetType):
+        changes["agent"] = await agents.choice(request, sent.agent)
+    if not isinstance(sent.budget, UnsetType):
+        changes["budget"] = sessions.cost_limit(sent.budget)
 
     def edit_metadata(before: dict[str, str]) -> dict[str, str]:
-        if isinstance(given.metadata, UnsetType):
+        if isinstance(sent.metadata, UnsetType):
             return before
-        return agent_settings.metadata(before, given.metadata)
+        return agent_settings.patch_metadata(before, sent.metadata)
 
     changed = await request.hub.deployments.update(
         request.principal,
         record,
         changes,
-        schedule=UNSET if isinstance(given.schedule, UnsetType) else _schedule(given.schedule),
+        schedule=UNSET if isinstance(sent.schedule, UnsetType) else _schedule(sent.schedule),
         edit_metadata=edit_metadata,
     )
     return show(changed)

@@ -1,4 +1,4 @@
-"""Environments: where a session's tools run."""
+"""Environments: create, update, list, archive and delete them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from segue.interfaces.rest.schemas.requests import Deleted, Out, Page
 from segue.model.errors import InvalidInput
 from segue.model.record import Record
 
-_MANAGERS = ("apt", "cargo", "gem", "go", "npm", "pip")
-_CLOUD: dict[str, Any] = {
+_PACKAGE_MANAGERS = ("apt", "cargo", "gem", "go", "npm", "pip")
+_DEFAULT_CONFIG: dict[str, Any] = {
     "type": "cloud",
     "networking": {"type": "unrestricted"},
-    "packages": {"type": "packages", **{name: [] for name in _MANAGERS}},
+    "packages": {"type": "packages", **{name: [] for name in _PACKAGE_MANAGERS}},
 }
 
 
@@ -43,7 +43,7 @@ class CloudOut(Out, frozen=True, tag_field="type", tag="cloud"):
 
 
 class SelfHostedOut(Out, frozen=True, tag_field="type", tag="self_hosted"):
-    """Tools run with a worker of the client's."""
+    """A worker of the client runs the tools."""
 
 
 class Environment(Out, frozen=True, tag_field="type", tag="environment"):
@@ -59,81 +59,90 @@ class Environment(Out, frozen=True, tag_field="type", tag="environment"):
 
 
 class EnvironmentDeleted(Deleted, frozen=True, tag_field="type", tag="environment_deleted"):
-    """It is gone."""
+    """The environment was deleted."""
 
 
 def show(record: Record) -> Environment:
+    """Return an environment as the API shows it."""
     return Environment(
         id=format_record_id(record),
         name=record.body["name"],
-        # Null to clients of today, but older ones insist on text.
+        # Current clients accept null, older ones need text.
         description=record.body.get("description") or "",
-        config=convert(record.body.get("config", _CLOUD), CloudOut | SelfHostedOut),
+        config=convert(record.body.get("config", _DEFAULT_CONFIG), CloudOut | SelfHostedOut),
         metadata=record.body.get("metadata", {}),
         scope=record.body.get("scope"),
         **records.times(record),
     )
 
 
-def _config(given: requests.Cloud | requests.SelfHosted | None, before: dict[str, Any]) -> Any:
-    """The whole configuration; what is left out stays as it was."""
-    if given is None:
-        return before
-    hosted = isinstance(given, requests.SelfHosted)
-    if before and hosted != (before["type"] == "self_hosted"):
-        raise InvalidInput("config.type: an environment stays what it is; create another one")
-    if isinstance(given, requests.SelfHosted):
-        return {"type": "self_hosted"}
-    before = before or _CLOUD
-    config = dict(before)
-    if isinstance(given.networking, requests.Limited):
+def _patch_config(
+    config: dict[str, Any], sent: requests.Cloud | requests.SelfHosted
+) -> dict[str, Any]:
+    """Return a configuration with the fields of a request.
+
+    Raises InvalidInput if the request changes the type.
+    """
+    if isinstance(sent, requests.SelfHosted) != (config["type"] == "self_hosted"):
+        raise InvalidInput(
+            "config.type: the type of an environment cannot be changed; create another one"
+        )
+    if isinstance(sent, requests.SelfHosted):
+        return config
+    config = dict(config)
+    if isinstance(sent.networking, requests.Limited):
         config["networking"] = {
             "type": "limited",
-            "allow_mcp_servers": bool(given.networking.allow_mcp_servers),
-            "allow_package_managers": bool(given.networking.allow_package_managers),
-            "allowed_hosts": list(given.networking.allowed_hosts or ()),
+            "allow_mcp_servers": bool(sent.networking.allow_mcp_servers),
+            "allow_package_managers": bool(sent.networking.allow_package_managers),
+            "allowed_hosts": list(sent.networking.allowed_hosts or ()),
         }
-    elif given.networking is not None:
+    elif sent.networking is not None:
         config["networking"] = {"type": "unrestricted"}
-    if given.packages is not None:
-        asked = to_builtins(given.packages)
+    if sent.packages is not None:
+        packages = to_builtins(sent.packages)
         config["packages"] = {
             "type": "packages",
-            **{name: asked[name] or [] for name in _MANAGERS},
+            **{name: packages[name] or [] for name in _PACKAGE_MANAGERS},
         }
     return config
 
 
 async def create(request: RestRequest) -> Environment:
-    given = await request.body(requests.EnvironmentCreate)
+    sent = await request.body(requests.EnvironmentCreate)
+    config = _DEFAULT_CONFIG
+    if isinstance(sent.config, requests.SelfHosted):
+        config = {"type": "self_hosted"}
+    elif sent.config is not None:
+        config = _patch_config(config, sent.config)
     body = {
-        "name": given.name,
-        "description": given.description,
-        "config": _config(given.config, {}) or _CLOUD,
-        "metadata": given.metadata,
-        "scope": given.scope,
+        "name": sent.name,
+        "description": sent.description,
+        "config": config,
+        "metadata": sent.metadata,
+        "scope": sent.scope,
     }
     return show(await request.hub.records.create(request.workspace, "environment", body))
 
 
 async def update(request: RestRequest) -> Environment:
-    given = await request.body(requests.EnvironmentUpdate)
+    sent = await request.body(requests.EnvironmentUpdate)
     record = await _find(request)
 
     def edit(current: Record) -> dict[str, Any]:
         body = dict(current.body)
-        if not isinstance(given.name, UnsetType) and given.name is not None:
-            body["name"] = given.name
-        if not isinstance(given.description, UnsetType):
-            body["description"] = given.description
-        if not isinstance(given.scope, UnsetType) and given.scope is not None:
-            body["scope"] = given.scope
-        if not isinstance(given.config, UnsetType):
-            body["config"] = _config(given.config, body.get("config", _CLOUD))
-        if not isinstance(given.metadata, UnsetType):
-            # Here an empty value removes its key, too.
-            patch = {key: value or None for key, value in (given.metadata or {}).items()}
-            body["metadata"] = agent_settings.metadata(body.get("metadata", {}), patch)
+        if not isinstance(sent.name, UnsetType) and sent.name is not None:
+            body["name"] = sent.name
+        if not isinstance(sent.description, UnsetType):
+            body["description"] = sent.description
+        if not isinstance(sent.scope, UnsetType) and sent.scope is not None:
+            body["scope"] = sent.scope
+        if not isinstance(sent.config, UnsetType) and sent.config is not None:
+            body["config"] = _patch_config(body.get("config", _DEFAULT_CONFIG), sent.config)
+        if not isinstance(sent.metadata, UnsetType):
+            # For environments an empty value deletes its key, too.
+            patch = {key: value or None for key, value in (sent.metadata or {}).items()}
+            body["metadata"] = agent_settings.patch_metadata(body.get("metadata", {}), patch)
         return body
 
     return show(await request.hub.records.change(record, edit))
@@ -148,11 +157,11 @@ async def list_(request: RestRequest) -> Page[Environment]:
 
 
 async def archive(request: RestRequest) -> Environment:
-    return show(await request.hub.records.retire(await _own(request)))
+    return show(await request.hub.records.retire(await _find_deletable(request)))
 
 
 async def delete(request: RestRequest) -> EnvironmentDeleted:
-    record = await _own(request)
+    record = await _find_deletable(request)
     await request.hub.records.delete(record)
     return EnvironmentDeleted(id=format_record_id(record))
 
@@ -161,7 +170,8 @@ async def _find(request: RestRequest) -> Record:
     return await records.find(request, "environment", request.path_params["environment_id"])
 
 
-async def _own(request: RestRequest) -> Record:
+async def _find_deletable(request: RestRequest) -> Record:
+    """Return the environment in the path. Raises InvalidInput for the built-in environment."""
     record = await _find(request)
     if request.hub.records.is_built_in(record):
         raise InvalidInput("the built-in environment cannot be archived or deleted")

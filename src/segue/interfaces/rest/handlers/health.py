@@ -1,4 +1,4 @@
-"""What supervisors ask: is the process alive, can it serve, and what has it done?"""
+"""Health checks and metrics for supervisors and monitoring."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def healthz(context: RestContext) -> Response:
 
 
 async def readyz(context: RestContext) -> Response:
-    """Whether requests would be answered: not with a store that fails, nor while shutting down."""
+    """Answer 503 if the store fails or the server is shutting down."""
     if context.closing.is_set():
         return PlainTextResponse("shutting down\n", 503)
     try:

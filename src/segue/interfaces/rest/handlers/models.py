@@ -1,4 +1,4 @@
-"""The models that are configured here."""
+"""Models: list and retrieve the configured model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DEMO = Model(
 
 
 async def _models(request: RestRequest) -> tuple[Model, ...]:
-    """The configured one, or what answers where none is."""
+    """Return the configured model, or the demo agent if no model is configured."""
     id = (await request.hub.config.all(request.workspace)).get("model")
     if id is None:
         return (_DEMO,)
@@ -54,13 +54,13 @@ async def list_(request: RestRequest) -> Models:
     after, before = request.params.text("after_id"), request.params.text("before_id")
     start = names.index(after) + 1 if after in names else 0
     stop = names.index(before) if before in names else len(names)
-    found = models[start:stop]
-    shown = found[:limit] if before is None else found[-limit:]
+    matches = models[start:stop]
+    page = matches[:limit] if before is None else matches[-limit:]
     return Models(
-        data=shown,
-        has_more=len(found) > limit,
-        first_id=shown[0].id if shown else None,
-        last_id=shown[-1].id if shown else None,
+        data=page,
+        has_more=len(matches) > limit,
+        first_id=page[0].id if page else None,
+        last_id=page[-1].id if page else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""What is mounted into a session: files, repositories, memory stores."""
+"""Resources that are mounted into a session: files, repositories and memory stores."""
 
 from __future__ import annotations
 
@@ -70,35 +70,36 @@ ResourceOut = RepositoryOut | FileOut | MemoryStoreOut
 
 
 class ResourcePage(Page[ResourceOut], frozen=True):
-    """What a session has mounted."""
+    """Resources of a session."""
 
 
 class ResourceDeleted(Deleted, frozen=True, tag_field="type", tag="session_resource_deleted"):
-    """It is no longer mounted."""
+    """The resource is no longer mounted."""
 
 
 async def list_(request: RestRequest) -> Page[dict[str, Any]]:
     session = await request.session()
     limit = request.params.limit(1000, 1000)
     token = request.params.text("page")
-    of = f"resources:{session.id}"
-    start = 0 if token is None else (await paging.decode_page(request, token, of))[0]
-    more = start + limit < len(session.resources)
+    list_name = f"resources:{session.id}"
+    start = 0 if token is None else (await paging.decode_page(request, token, list_name))[0]
+    end = start + limit
+    has_more = end < len(session.resources)
     return Page(
-        data=session.resources[start : start + limit],
-        next_page=await paging.encode_page(request, of, start + limit) if more else None,
+        data=session.resources[start:end],
+        next_page=await paging.encode_page(request, list_name, end) if has_more else None,
     )
 
 
 async def retrieve(request: RestRequest) -> dict[str, Any]:
-    return _named(request, await request.session())
+    return _find(request, await request.session())
 
 
 async def add(request: RestRequest) -> dict[str, Any]:
     session = await request.session()
-    given = await request.body(File)
-    _check_live(session)
-    attached = await request.hub.attachments.resolve(request.workspace, [given])
+    file = await request.body(File)
+    _check_not_terminated(session)
+    attached = await request.hub.attachments.resolve(request.workspace, [file])
     check_mount_paths([*session.resources, *attached.resources])
     (resource,) = await request.hub.attachments.copy_files(session.id, attached)
 
@@ -119,44 +120,45 @@ async def add(request: RestRequest) -> dict[str, Any]:
 
 async def update(request: RestRequest) -> dict[str, Any]:
     session = await request.session()
-    given = await request.body(Update)
-    found = _named(request, session)
-    _check_live(session)
-    if found["type"] != "github_repository":
+    sent = await request.body(Update)
+    resource = _find(request, session)
+    _check_not_terminated(session)
+    if resource["type"] != "github_repository":
         raise InvalidInput("authorization_token: only a repository has one")
-    await request.hub.mounts.store_token(session, found, given.authorization_token)
-    changed = {**found, "updated_at": clock.to_rfc3339(clock.now())}
+    await request.hub.mounts.store_token(session, resource, sent.authorization_token)
+    changed = {**resource, "updated_at": clock.to_rfc3339(clock.now())}
 
     def edit(before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        return tuple(changed if each.get("id") == found["id"] else each for each in before)
+        return tuple(changed if other.get("id") == resource["id"] else other for other in before)
 
     session = await request.hub.editor.set_resources(request.principal, session.id, edit)
     # With the new token a clone may succeed that failed before.
-    request.hub.workdirs.begin_mounting(session, retry=found["id"])
+    request.hub.workdirs.begin_mounting(session, retry=resource["id"])
     return changed
 
 
 async def delete(request: RestRequest) -> ResourceDeleted:
     session = await request.session()
-    found = _named(request, session)
-    _check_live(session)
+    resource = _find(request, session)
+    _check_not_terminated(session)
 
     def edit(before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        return tuple(each for each in before if each.get("id") != found["id"])
+        return tuple(other for other in before if other.get("id") != resource["id"])
 
     await request.hub.editor.set_resources(request.principal, session.id, edit)
-    await request.hub.mounts.unmount(session, found)
-    return ResourceDeleted(id=found["id"])
+    await request.hub.mounts.unmount(session, resource)
+    return ResourceDeleted(id=resource["id"])
 
 
-def _check_live(session: Session) -> None:
+def _check_not_terminated(session: Session) -> None:
     if status(session) == "terminated":
         raise InvalidInput("a terminated session cannot be changed")
 
 
-def _named(request: RestRequest, session: Session) -> dict[str, Any]:
-    given = request.path_params["resource_id"]
+def _find(request: RestRequest, session: Session) -> dict[str, Any]:
+    """Return the resource in the path. Raises NotFound if the session does not have it."""
+    resource_id = request.path_params["resource_id"]
     for resource in session.resources:
-        if resource.get("id") == given:
+        if resource.get("id") == resource_id:
             return resource
-    raise NotFound(f"resource {given} not found")
+    raise NotFound(f"resource {resource_id} not found")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -19,13 +19,12 @@ from segue.interfaces.rest.schemas.session import SessionOut, show, status
 from segue.model import clock, ids, search_text
 from segue.model.errors import Busy, InvalidInput
 from segue.model.event import AgentRef, ConfigChanged, InfoChanged
-from segue.model.lifecycle import STATUSES, Status
 from segue.model.query import Query
 from segue.model.session import Session
 
 from . import agents, resources
 
-# The hosted parameters, then our own: directory, tag, source, and words to search for.
+# The parameters of the hosted API, then those that only segue has.
 FILTERS = (
     "agent_id",
     "agent_version",
@@ -42,12 +41,12 @@ FILTERS = (
     "source",
     "q",
 )
-# Stands for an id that cannot be one: it matches nothing.
-_NOTHING = "-"
+# Replaces a filter value that is not a valid id, and matches no session.
+_MATCHES_NOTHING = "-"
 
 
 class Money(requests.Body, frozen=True):
-    """Whole cents, as text."""
+    """A number of whole cents, as text."""
 
     amount: Annotated[str, Meta(pattern="^[1-9][0-9]*$", max_length=14)]
     currency: Literal["USD"]
@@ -57,18 +56,13 @@ class Budget(requests.Body, frozen=True, tag_field="type", tag="limit"):
     max_list_cost: Money
 
 
-class Setup(requests.Body, frozen=True):
-    """What sessions are made with, by a request or by a deployment."""
-
+class Create(requests.Body, frozen=True):
     agent: str | requests.AgentById | requests.AgentWithOverrides
     environment_id: str
     metadata: requests.Metadata = msgspec.field(default_factory=dict)
     vault_ids: Annotated[tuple[str, ...], Meta(max_length=50)] = ()
     resources: Annotated[tuple[resources.Resource, ...], Meta(max_length=500)] = ()
     budget: Budget | None = None
-
-
-class Create(Setup, frozen=True):
     title: str | None = None
     initial_events: Annotated[tuple[InitialEvent, ...], Meta(max_length=50)] = ()
 
@@ -86,53 +80,55 @@ class Update(requests.Body, frozen=True):
     vault_ids: tuple[str, ...] | UnsetType | None = UNSET
 
 
-async def one(request: RestRequest, session: Session) -> SessionOut:
+async def _show(request: RestRequest, session: Session) -> SessionOut:
     agent = await request.context.agents.get(request.workspace, session.agent)
-    return show(session, agent, session.environment_id or _here(request), clock.now())
+    environment_id = session.environment_id or _built_in_environment(request)
+    return show(session, agent, environment_id, clock.now())
 
 
-def _here(request: RestRequest) -> str:
+def _built_in_environment(request: RestRequest) -> str:
     return request.hub.records.built_in_environment(request.workspace)
 
 
 class SessionPage(requests.Page[SessionOut], frozen=True):
-    """It can be left both ways."""
+    """A page of sessions, with the tokens of the next and the previous page."""
 
     prev_page: str | None
 
 
 class SessionDeleted(requests.Deleted, frozen=True, tag_field="type", tag="session_deleted"):
-    """It is gone, with all that was its own."""
+    """The session was deleted, with its events and its directory."""
 
 
 async def list_(request: RestRequest) -> dict[str, Any]:
     token = request.params.text("page")
     page = await request.hub.sessions.list(
         request.principal,
-        query(request),
+        _query(request),
         None if token is None else paging.strip_prefix(token),
         bind_filters=False,
     )
-    now, here = clock.now(), _here(request)
-    agents, kept = request.context.agents, request.context.session_encoder
-    shown = []
+    now, built_in_environment = clock.now(), _built_in_environment(request)
+    agent_cache, encoder = request.context.agents, request.context.session_encoder
+    sessions = []
     for session in page.sessions:
-        agent = agents.find(request.workspace, session.agent)
+        agent = agent_cache.find(request.workspace, session.agent)
         if agent is None:
-            agent = await agents.get(request.workspace, session.agent)
-        shown.append(kept.show(session, agent, session.environment_id or here, now))
+            agent = await agent_cache.get(request.workspace, session.agent)
+        environment = session.environment_id or built_in_environment
+        sessions.append(encoder.show(session, agent, environment, now))
     return {
-        "data": shown,
+        "data": sessions,
         "next_page": None if page.next is None else paging.PREFIX + page.next,
         "prev_page": None if page.prev is None else paging.PREFIX + page.prev,
     }
 
 
-def query(request: RestRequest) -> Query:
-    """A list's parameters as the hub's filters."""
+def _query(request: RestRequest) -> Query:
+    """Return the filters of a list request."""
     params = request.params
     window = params.window()
-    agent = _filter(params.text("agent_id"), "agent")
+    agent = _id_filter(params.text("agent_id"), "agent")
     version = params.number("agent_version", 0, 1 << 31)
     words = params.text("q")
     if words is not None and not search_text.terms(words):
@@ -144,11 +140,11 @@ def query(request: RestRequest) -> Query:
         created_gte=window.gte,
         created_lt=window.lt,
         created_lte=window.lte,
-        deployment_id=_filter(params.text("deployment_id"), "depl"),
-        memory_store_id=_filter(params.text("memory_store_id"), "memstore"),
+        deployment_id=_id_filter(params.text("deployment_id"), "depl"),
+        memory_store_id=_id_filter(params.text("memory_store_id"), "memstore"),
         archived="include" if params.flag("include_archived") else "exclude",
         archived_as="terminated",
-        statuses=tuple(_status(name) for name in params.values("statuses")),
+        statuses=params.statuses(),
         cwd=params.text("cwd"),
         tag=params.text("tag"),
         source=params.text("source"),
@@ -159,38 +155,26 @@ def query(request: RestRequest) -> Query:
     )
 
 
-def _filter(given: str | None, prefix: str) -> str | None:
-    return None if given is None else ids.parse(given, prefix) or _NOTHING
-
-
-def _status(name: str) -> Status:
-    for known in get_args(Status):
-        if name == known:
-            found: Status = known
-            return found
-    raise InvalidInput(f"statuses: {name!r} is not one of {', '.join(STATUSES)}")
+def _id_filter(value: str | None, prefix: str) -> str | None:
+    return None if value is None else ids.parse(value, prefix) or _MATCHES_NOTHING
 
 
 async def create(request: RestRequest) -> SessionOut:
-    given = await request.body(Create)
-    setup = await _setup(request, given)
+    sent = await request.body(Create)
+    setup = SessionSetup(
+        agent=await agents.choice(request, sent.agent),
+        environment_id=sent.environment_id,
+        vault_ids=sent.vault_ids,
+        attachments=sent.resources,
+        metadata=sent.metadata,
+        budget=cost_limit(sent.budget),
+    )
     factory = request.hub.session_factory
     prepared = await factory.prepare(request.workspace, setup)
     session = await factory.create(
-        request.principal, prepared, given.initial_events, title=given.title
+        request.principal, prepared, sent.initial_events, title=sent.title
     )
-    return await one(request, session)
-
-
-async def _setup(request: RestRequest, given: Setup) -> SessionSetup:
-    return SessionSetup(
-        agent=await agents.choice(request, given.agent),
-        environment_id=given.environment_id,
-        vault_ids=given.vault_ids,
-        attachments=given.resources,
-        metadata=given.metadata,
-        budget=cost_limit(given.budget),
-    )
+    return await _show(request, session)
 
 
 def cost_limit(budget: Budget | None) -> int | None:
@@ -199,52 +183,57 @@ def cost_limit(budget: Budget | None) -> int | None:
 
 
 async def retrieve(request: RestRequest) -> SessionOut:
-    return await one(request, await request.session())
+    return await _show(request, await request.session())
 
 
 async def update(request: RestRequest) -> SessionOut:
-    given = await request.body(Update)
+    sent = await request.body(Update)
     session = await request.session()
-    if not isinstance(given.vault_ids, UnsetType):
+    if not isinstance(sent.vault_ids, UnsetType):
         raise InvalidInput("vault_ids: cannot be changed after a session was created")
     if status(session) == "terminated":
         raise InvalidInput("a terminated session cannot be changed")
     info = InfoChanged(
-        title=UNSET if isinstance(given.title, UnsetType) else (given.title or "").strip() or None,
-        metadata=UNSET if isinstance(given.metadata, UnsetType) else given.metadata or {},
+        title=UNSET if isinstance(sent.title, UnsetType) else (sent.title or "").strip() or None,
+        metadata=UNSET if isinstance(sent.metadata, UnsetType) else sent.metadata or {},
     )
     if not isinstance(info.metadata, UnsetType):
-        agent_settings.metadata(session.metadata, info.metadata)
-    if not isinstance(given.budget, UnsetType):
-        await _check_budget(request, session, given.budget)
-    if not isinstance(given.agent, UnsetType):
-        ref = await _changed(request, session, given.agent)
+        agent_settings.patch_metadata(session.metadata, info.metadata)
+    if not isinstance(sent.budget, UnsetType):
+        await _check_budget(request, session, sent.budget)
+    if not isinstance(sent.agent, UnsetType):
+        ref = await _agent_with_changes(request, session, sent.agent)
         session = await request.hub.editor.configure(
             request.principal, session.id, ConfigChanged(agent=ref)
         )
     if info != InfoChanged():
         session = await request.hub.editor.set_info(request.principal, session.id, info)
-    if not isinstance(given.budget, UnsetType):  # last, since this can resume a turn
+    if not isinstance(sent.budget, UnsetType):  # last, since this can resume a turn
         session = await request.hub.turns.set_budget(
-            request.principal, session.id, cost_limit(given.budget)
+            request.principal, session.id, cost_limit(sent.budget)
         )
-    return await one(request, session)
+    return await _show(request, session)
 
 
-async def _check_budget(request: RestRequest, session: Session, given: Budget | None) -> None:
-    """Refuse what would be refused in the end, before anything else is changed."""
-    if budget_changes(session, cost_limit(given)) and given is not None:
-        usual = await request.hub.records.built_in_agent(request.workspace)
-        agent = session.agent or usual
+async def _check_budget(request: RestRequest, session: Session, budget: Budget | None) -> None:
+    """Raise InvalidInput if `set_budget` would refuse the budget after other changes were made."""
+    if budget_changes(session, cost_limit(budget)) and budget is not None:
+        agent = session.agent or await request.hub.records.built_in_agent(request.workspace)
         await request.hub.session_factory.check_prices(request.workspace, agent)
 
 
-async def _changed(request: RestRequest, session: Session, given: AgentChange) -> AgentRef:
+async def _agent_with_changes(
+    request: RestRequest, session: Session, change: AgentChange
+) -> AgentRef:
+    """Return a session's agent with changed tools or MCP servers.
+
+    Raises InvalidInput while a turn runs or if the settings are not valid.
+    """
     if session.status != "idle" or session.turn is not None:
         raise InvalidInput("agent: can only be changed while the session is idle")
     ref = session.agent or await request.hub.records.built_in_agent(request.workspace)
     changes = agent_settings.resolve(
-        requests.Settings(tools=given.tools, mcp_servers=given.mcp_servers)
+        requests.Settings(tools=change.tools, mcp_servers=change.mcp_servers)
     )
     overrides = {**ref.overrides, **changes}
     snapshot = await request.hub.agent_resolver.snapshot(request.workspace, ref)
@@ -261,21 +250,19 @@ async def archive(request: RestRequest) -> SessionOut:
             f"Session {ids.format_id('sesn', session.id)} cannot be archived while its status is"
             f' "{busy.data["status"]}". Only pending or idle sessions may be archived.'
         ) from None
-    if archived.turn is not None:
-        await request.hub.turns.cancel(
-            request.principal, session.id
-        )  # it waits for an answer: none will come
-    return await one(request, archived)
+    if archived.turn is not None:  # the turn waits for an answer that cannot come any more
+        await request.hub.turns.cancel(request.principal, session.id)
+    return await _show(request, archived)
 
 
 async def delete(request: RestRequest) -> SessionDeleted:
     """Delete a session permanently; move a session of a source to the trash."""
     session = await request.session()
-    kept = await request.hub.sessions.owner(request.principal, session.id) is not None
+    editor = request.hub.editor
+    owner = await request.hub.sessions.owner(request.principal, session.id)
+    delete_session = editor.purge if owner is None else editor.trash
     try:
-        await (request.hub.editor.trash if kept else request.hub.editor.purge)(
-            request.principal, session.id
-        )
+        await delete_session(request.principal, session.id)
     except Busy:
         raise InvalidInput(
             "Cannot delete session while it is running."

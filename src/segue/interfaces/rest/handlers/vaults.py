@@ -63,7 +63,7 @@ async def update(request: RestRequest) -> Vault:
         if not isinstance(given.display_name, UnsetType) and given.display_name is not None:
             body["display_name"] = given.display_name
         if not isinstance(given.metadata, UnsetType):
-            body["metadata"] = agent_settings.metadata(body["metadata"], given.metadata)
+            body["metadata"] = agent_settings.patch_metadata(body["metadata"], given.metadata)
         return body
 
     return show(await request.hub.records.change(record, edit))

@@ -149,7 +149,7 @@ async def update(request: RestRequest) -> WorkOut:
     given = await request.body(Update)
 
     def edit(current: Record) -> dict[str, Any]:
-        metadata = agent_settings.metadata(current.body["metadata"], given.metadata)
+        metadata = agent_settings.patch_metadata(current.body["metadata"], given.metadata)
         return {**current.body, "metadata": metadata}
 
     return show(await request.hub.records.change(await _find(request), edit, drop_earlier=True))

@@ -1,4 +1,4 @@
-"""Agents as answers show them: every default filled in."""
+"""Agents in responses, with all defaults filled in."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CustomSkillOut(Out, frozen=True, tag_field="type", tag="custom"):
 
 
 class ServiceAccountOut(Out, frozen=True, tag_field="type", tag="service_account"):
-    """The only execution identity there is here."""
+    """The only execution identity that segue has."""
 
 
 class AgentReference(Out, frozen=True, tag_field="type", tag="agent"):
@@ -76,7 +76,7 @@ class SettingsOut(Out, frozen=True):
 
 
 class AgentOut(SettingsOut, frozen=True, tag_field="type", tag="agent"):
-    """An agent, at its own address."""
+    """An agent as the agents API returns it."""
 
     multiagent: CoordinatorOut | None
     metadata: dict[str, str]
@@ -86,7 +86,7 @@ class AgentOut(SettingsOut, frozen=True, tag_field="type", tag="agent"):
 
 
 class ThreadAgent(SettingsOut, frozen=True, tag_field="type", tag="agent"):
-    """The agent of a thread, and a member of a roster."""
+    """The agent of a thread, or a member of a roster."""
 
 
 class RosterOut(Out, frozen=True, tag_field="type", tag="coordinator"):
@@ -94,6 +94,6 @@ class RosterOut(Out, frozen=True, tag_field="type", tag="coordinator"):
 
 
 class SessionAgent(SettingsOut, frozen=True, tag_field="type", tag="agent"):
-    """The agent of a session, as it was when the session was made."""
+    """The agent of a session, as it was when the session was created."""
 
     multiagent: RosterOut | None

@@ -1,4 +1,4 @@
-"""An agent's settings as they are stored and shown: every default filled in when it is saved."""
+"""Resolve the agent settings of a request to the form in which they are stored and shown."""
 
 from __future__ import annotations
 
@@ -11,63 +11,70 @@ from segue.model.errors import InvalidInput
 
 from . import requests
 
+MAX_METADATA_PAIRS = 16
 
-def resolve(given: requests.Settings) -> dict[str, Any]:
-    """The settings that a request gives, each whole; those that it leaves out are left out.
 
-    Skills are not among them: they refer to records.
+def resolve(settings: requests.Settings) -> dict[str, Any]:
+    """Return the settings that a request has, with all defaults. Others are left out.
+
+    Skills are left out too: they refer to records.
     """
-    found: dict[str, Any] = {}
-    if not isinstance(given.model, UnsetType):
-        if given.model is None:
+    resolved: dict[str, Any] = {}
+    if not isinstance(settings.model, UnsetType):
+        if settings.model is None:
             details = {"error_code": "agent_model_required"}
             raise InvalidInput("model: an agent needs one; it cannot be cleared", details=details)
-        found["model"] = model(given.model)
-    if not isinstance(given.system, UnsetType):
-        found["system"] = given.system or None
-    if not isinstance(given.tools, UnsetType):
-        found["tools"] = [_tool(tool) for tool in given.tools or ()]
-    if not isinstance(given.mcp_servers, UnsetType):
-        found["mcp_servers"] = to_builtins(given.mcp_servers or ())
-    return found
+        resolved["model"] = _resolve_model(settings.model)
+    if not isinstance(settings.system, UnsetType):
+        resolved["system"] = settings.system or None
+    if not isinstance(settings.tools, UnsetType):
+        resolved["tools"] = [_resolve_tool(tool) for tool in settings.tools or ()]
+    if not isinstance(settings.mcp_servers, UnsetType):
+        resolved["mcp_servers"] = to_builtins(settings.mcp_servers or ())
+    return resolved
 
 
-def metadata(before: dict[str, str], patch: requests.MetadataPatch | None) -> dict[str, str]:
-    """The bag after a patch, which may not grow beyond what a bag may hold."""
-    merged = {**before, **(patch or {})}
-    kept = {key: value for key, value in merged.items() if value is not None}
-    if len(kept) > 16:
-        raise InvalidInput("metadata: at most 16 pairs")
-    return kept
+def patch_metadata(
+    metadata: dict[str, str], patch: requests.MetadataPatch | None
+) -> dict[str, str]:
+    """Return metadata after a patch, in which null deletes a key.
+
+    Raises InvalidInput if it has more than MAX_METADATA_PAIRS pairs then.
+    """
+    merged = {**metadata, **(patch or {})}
+    patched = {key: value for key, value in merged.items() if value is not None}
+    if len(patched) > MAX_METADATA_PAIRS:
+        raise InvalidInput(f"metadata: at most {MAX_METADATA_PAIRS} pairs")
+    return patched
 
 
-def model(given: str | requests.Model) -> dict[str, Any]:
-    """Return the settings of a model that a request names, with all defaults."""
-    if isinstance(given, str):
-        return model_settings(given)
-    effort = given.effort.type if isinstance(given.effort, requests.EffortLevel) else given.effort
+def _resolve_model(model: str | requests.Model) -> dict[str, Any]:
+    if isinstance(model, str):
+        return model_settings(model)
+    effort = model.effort.type if isinstance(model.effort, requests.EffortLevel) else model.effort
     return model_settings(
-        given.id, speed=given.speed, effort=effort, inference_geo=given.inference_geo
+        model.id, speed=model.speed, effort=effort, inference_geo=model.inference_geo
     )
 
 
-def _tool(
+def _resolve_tool(
     tool: requests.AgentToolset | requests.MCPToolset | requests.CustomTool,
 ) -> dict[str, Any]:
     if isinstance(tool, requests.CustomTool):
         if tool.input_schema.get("type") != "object":
             raise InvalidInput("tools: input_schema must have type object")
-        found: dict[str, Any] = to_builtins(tool)
-        return found
-    own = isinstance(tool, requests.AgentToolset)
-    asks = "always_allow" if own else "always_ask"
-    default = _switch(tool.default_config or requests.Switch(), True, {"type": asks})
+        custom_tool: dict[str, Any] = to_builtins(tool)
+        return custom_tool
+    is_mcp = isinstance(tool, requests.MCPToolset)
+    usual = {
+        "enabled": True,
+        "permission_policy": {"type": "always_ask" if is_mcp else "always_allow"},
+    }
+    default = _resolve_switch(tool.default_config or requests.Switch(), usual)
     configs = []
     for config in tool.configs:
-        named = {"type": config.name, "name": config.name} if own else {"name": config.name}
-        configs.append(
-            {**named, **_switch(config, default["enabled"], default["permission_policy"])}
-        )
+        name = {"name": config.name} if is_mcp else {"type": config.name, "name": config.name}
+        configs.append({**name, **_resolve_switch(config, default)})
     if isinstance(tool, requests.MCPToolset):
         return {
             "type": "mcp_toolset",
@@ -78,10 +85,10 @@ def _tool(
     return {"type": "agent_toolset_20260401", "configs": configs, "default_config": default}
 
 
-def _switch(switch: requests.Switch, enabled: bool, policy: dict[str, str]) -> dict[str, Any]:
-    return {
-        "enabled": enabled if switch.enabled is None else switch.enabled,
-        "permission_policy": (
-            policy if switch.permission_policy is None else {"type": switch.permission_policy.type}
-        ),
-    }
+def _resolve_switch(switch: requests.Switch, default: dict[str, Any]) -> dict[str, Any]:
+    resolved = dict(default)
+    if switch.enabled is not None:
+        resolved["enabled"] = switch.enabled
+    if switch.permission_policy is not None:
+        resolved["permission_policy"] = {"type": switch.permission_policy.type}
+    return resolved

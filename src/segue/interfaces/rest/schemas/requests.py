@@ -1,4 +1,4 @@
-"""What requests say about agents and environments, as types that check themselves."""
+"""The types of request bodies for agents and environments, and the bases of all bodies."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Tool = Literal["bash", "edit", "read", "write", "glob", "grep", "web_fetch", "we
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request's part. What it does not know is refused rather than lost."""
+    """A request body or a part of one. Unknown fields are refused."""
 
 
 class Out(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of an answer: every key is there, nulls included."""
+    """A response or a part of one. Every field is present, null ones included."""
 
 
 class Deleted(Out, frozen=True):
-    """What is left of something: its id."""
+    """The id of a deleted resource."""
 
     id: str
 
 
 class Page(Out, Generic[T], frozen=True):
-    """Some of a list, and where the rest of it begins."""
+    """One page of a list, and the token of the next page."""
 
     data: Sequence[T]
     next_page: str | None
@@ -59,7 +59,7 @@ class Policy(Body, frozen=True):
 
 
 class Switch(Body, frozen=True):
-    """Whether a tool is on, and whether it asks."""
+    """Whether a tool is enabled, and whether it asks for permission."""
 
     enabled: bool | None = None
     permission_policy: Policy | None = None
@@ -112,7 +112,7 @@ class AgentById(Body, frozen=True, tag_field="type", tag="agent"):
 
 
 class Itself(Body, frozen=True, tag_field="type", tag="self"):
-    """The agent that is being saved."""
+    """The agent that the request creates or updates."""
 
 
 class Coordinator(Body, frozen=True, tag_field="type", tag="coordinator"):
@@ -120,7 +120,7 @@ class Coordinator(Body, frozen=True, tag_field="type", tag="coordinator"):
 
 
 class ServiceAccount(Body, frozen=True, tag_field="type", tag="service_account"):
-    """The only execution identity there is here."""
+    """The only execution identity that segue has."""
 
 
 System = Annotated[str, Meta(max_length=100_000)]
@@ -131,7 +131,7 @@ Skills = Annotated[tuple[AnthropicSkill | CustomSkill, ...], Meta(max_length=500
 
 
 class Settings(Body, frozen=True):
-    """What agents have, and what a session may override of it."""
+    """Settings of an agent, which a session may override."""
 
     model: str | Model | UnsetType | None = UNSET
     system: System | UnsetType | None = UNSET
@@ -166,7 +166,7 @@ class AgentCreate(Settings, frozen=True, kw_only=True):
 
 
 class Unrestricted(Body, frozen=True, tag_field="type", tag="unrestricted"):
-    """Any host may be reached."""
+    """Tools may connect to any host."""
 
 
 class Limited(Body, frozen=True, tag_field="type", tag="limited"):
@@ -191,7 +191,7 @@ class Cloud(Body, frozen=True, tag_field="type", tag="cloud"):
 
 
 class SelfHosted(Body, frozen=True, tag_field="type", tag="self_hosted"):
-    """An environment whose tools a worker of the client's runs."""
+    """A worker of the client runs the tools."""
 
 
 class EnvironmentUpdate(Body, frozen=True):

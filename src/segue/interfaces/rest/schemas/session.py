@@ -1,4 +1,4 @@
-"""The session, and its one thread, as this dialect shows them: every key, nulls included."""
+"""Sessions in responses. Every field is present, null ones included."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from segue.model.event import Usage
 from segue.model.lifecycle import Status
 from segue.model.session import Outcome, Session
 
+MAX_CACHED_SESSIONS = 5000
+
 
 class Stats(msgspec.Struct, frozen=True, gc=False):
     active_seconds: float
@@ -26,7 +28,7 @@ class CacheCreation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Money(msgspec.Struct, frozen=True, gc=False):
-    """Whole cents, as text."""
+    """A number of whole cents, as text."""
 
     amount: str
     currency: str = "USD"
@@ -61,7 +63,7 @@ class OutcomeOut(msgspec.Struct, frozen=True, tag_field="type", tag="outcome_eva
 
 
 class SessionOut(msgspec.Struct, frozen=True, tag_field="type", tag="session"):
-    """`source`, `cwd` and `tag` are ours: clients keep fields that they do not know."""
+    """`source`, `cwd` and `tag` are fields that only segue has; clients keep unknown fields."""
 
     id: str
     agent: msgspec.Raw
@@ -90,9 +92,9 @@ def status(session: Session) -> Status:
 
 
 def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) -> SessionOut:
+    """Return a session as the API shows it at a time."""
     archived = session.archived_at
     active = session.active_seconds(now)
-    moment = clock.to_datetime
     deployment = session.deployment_id
     return SessionOut(
         ids.format_id("sesn", session.id),
@@ -107,9 +109,9 @@ def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) ->
         status(session),
         usage(session.usage, active),
         budget(session.budget),
-        moment(session.created_at),
-        moment(session.updated_at),
-        None if archived is None else moment(archived),
+        clock.to_datetime(session.created_at),
+        clock.to_datetime(session.updated_at),
+        None if archived is None else clock.to_datetime(archived),
         session.source,
         session.cwd,
         session.tag,
@@ -118,13 +120,11 @@ def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) ->
 
 
 class SessionEncoder:
-    """What sessions show as, encoded, for as long as their rows stay the same.
+    """Encode sessions as JSON, and reuse the bytes of a session while its row stays the same.
 
-    Lists are asked for over and over. Of a session at rest only the duration moves by itself: it
-    comes last.
+    Clients request the same lists again and again. In a session that is not running, only the
+    duration changes by itself; it is the last field, so that all bytes before it can be reused.
     """
-
-    MOST = 5000
 
     def __init__(self) -> None:
         self._heads: dict[tuple[object, ...], bytes] = {}
@@ -132,11 +132,12 @@ class SessionEncoder:
     def show(
         self, session: Session, agent: msgspec.Raw, environment_id: str, now: int
     ) -> msgspec.Raw | SessionOut:
+        """Return a session as the API shows it, encoded unless it is running."""
         if session.running_since is not None:
             return show(session, agent, environment_id, now)
         # The row of a session changes with its last event. A source's row can also change without
         # an event, and so can the form in which a client names the directory.
-        name = (
+        key = (
             session.workspace,
             session.id,
             session.last_seq,
@@ -147,13 +148,13 @@ class SessionEncoder:
             session.tag,
             session.cwd,
         )
-        head = self._heads.get(name)
+        head = self._heads.get(key)
         if head is None:
-            whole = codec.encode(show(session, agent, environment_id, now))
-            head = whole[: whole.rindex(b":") + 1]
-            if len(self._heads) >= self.MOST:
+            encoded = codec.encode(show(session, agent, environment_id, now))
+            head = encoded[: encoded.rindex(b":") + 1]
+            if len(self._heads) >= MAX_CACHED_SESSIONS:
                 self._heads.clear()
-            self._heads[name] = head
+            self._heads[key] = head
         return msgspec.Raw(b"%b%.6f}}" % (head, _duration(session, now)))
 
 
@@ -162,29 +163,29 @@ def _duration(session: Session, now: int) -> float:
     return max(0, (now if ended is None else ended) - session.created_at) / 1e6
 
 
-@lru_cache(1024)  # a list names a few of them over and over
+@lru_cache(1024)  # most sessions of a list have one of a few environments
 def _environment(id: str) -> str:
     return ids.format_id("env", id)
 
 
-def usage(spent: Usage, active_seconds: float) -> UsageOut:
-    """Tokens, time and money."""
-    cached = None
-    if spent.cache_1h_tokens or spent.cache_5m_tokens:
-        cached = CacheCreation(spent.cache_1h_tokens, spent.cache_5m_tokens)
+def usage(total: Usage, active_seconds: float) -> UsageOut:
+    """Return the tokens, the active time and the cost of a session or thread."""
+    cache_creation = None
+    if total.cache_1h_tokens or total.cache_5m_tokens:
+        cache_creation = CacheCreation(total.cache_1h_tokens, total.cache_5m_tokens)
     return UsageOut(
-        spent.input_tokens,
-        spent.output_tokens,
-        spent.cache_read_tokens,
-        cached,
+        total.input_tokens,
+        total.output_tokens,
+        total.cache_read_tokens,
+        cache_creation,
         active_seconds,
-        _money(spent.cost),
+        _money(total.cost),
     )
 
 
-def budget(most: int | None) -> BudgetOut | None:
-    """What a session may cost, if it has such a limit."""
-    return None if most is None else BudgetOut(_money(most))
+def budget(max_cost: int | None) -> BudgetOut | None:
+    """Return a session's budget, or None if it has no limit."""
+    return None if max_cost is None else BudgetOut(_money(max_cost))
 
 
 def _money(cost: int) -> Money:
@@ -192,19 +193,19 @@ def _money(cost: int) -> Money:
 
 
 def thread_id(session_id: str) -> str:
-    """The primary thread, which every session has."""
+    """Return the id of a session's primary thread."""
     return ids.format_id("sthr", ids.derived_id(session_id, "thread"))
 
 
 def _outcome(outcome: Outcome) -> OutcomeOut:
-    done = outcome.completed_at
+    completed = outcome.completed_at
     return OutcomeOut(
         outcome_id(outcome.outcome_id),
         outcome.description,
         outcome.iteration,
         outcome.result,
         outcome.explanation,
-        None if done is None else clock.to_datetime(done),
+        None if completed is None else clock.to_datetime(completed),
     )
 
 
@@ -215,5 +216,5 @@ def outcome_id(id: str) -> str:
 
 def _format_if_valid(prefix: str, id: str) -> str:
     """Return an id with its prefix; an id that is not valid stays as it is."""
-    known = ids.parse(id)
-    return id if known is None else ids.format_id(prefix, known)
+    parsed = ids.parse(id)
+    return id if parsed is None else ids.format_id(prefix, parsed)

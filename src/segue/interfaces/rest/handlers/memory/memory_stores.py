@@ -75,7 +75,7 @@ async def update(request: RestRequest) -> MemoryStore:
         if not isinstance(given.description, UnsetType):
             body["description"] = given.description or ""
         if not isinstance(given.metadata, UnsetType):
-            body["metadata"] = agent_settings.metadata(body["metadata"], given.metadata)
+            body["metadata"] = agent_settings.patch_metadata(body["metadata"], given.metadata)
         return body
 
     return show(await request.hub.records.change(record, edit))
