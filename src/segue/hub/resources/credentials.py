@@ -35,6 +35,13 @@ def kind(vault: str) -> str:
     return f"credential:{vault}"
 
 
+class VaultBody(RecordBody, frozen=True):
+    """The body of a vault's record."""
+
+    display_name: str
+    metadata: dict[str, str]
+
+
 class CredentialBody(RecordBody, frozen=True):
     """The body of a credential's record.
 

@@ -13,10 +13,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from segue.model import ids
+from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.model.record import Record, RecordBody
 
+from .record_ids import parent_id
 from .records import Records, new
 
 MAX_MEMORIES = 2000  # in a store
@@ -151,6 +152,28 @@ class Memories:
         body = MemoryVersionBody(memory=memory.id, operation="deleted", by=by, path=path)
         claim = await self._find_claim(store, path)
         await self._records.put(_new_version(store, body), drop=[memory, claim])
+
+    async def redact(self, version: Record, by: Actor) -> Record:
+        """Delete the path and the text of a version. Does nothing if it is redacted already.
+
+        Raises InvalidInput for the current version of a memory.
+        """
+        body = MemoryVersionBody.of(version)
+        if body.redacted_at is not None:
+            return version
+        memory = await self._records.find(version.workspace, kind(parent_id(version)), body.memory)
+        if memory is not None and MemoryBody.of(memory).version == version.id:
+            raise InvalidInput(
+                "the version is the memory's current one; change or delete the memory first"
+            )
+        redacted = MemoryVersionBody(
+            memory=body.memory,
+            operation=body.operation,
+            by=body.by,
+            redacted_at=clock.now(),
+            redacted_by=by,
+        )
+        return await self._records.amend(replace(version, body=redacted.encode()))
 
     async def delete_all(self, store: Record) -> None:
         """Delete all memories and versions of a memory store."""

@@ -180,6 +180,15 @@ class Skills:
             name = format_record_id(skill)
             raise NotFound(f"version {version} of {name} not found", missing="skill") from None
 
+    async def pin(self, workspace: str, skill: str, version: str | None) -> str:
+        """Return the number of a skill's version, or of its latest version for None.
+
+        Raises NotFound or InvalidInput for `skills` if the version does not exist.
+        """
+        name = version or LATEST
+        record = await self.resolve_version(workspace, skill, name, field="skills")
+        return str(SkillVersionBody.of(record).number) if name == LATEST else name
+
     async def check_existing(self, workspace: str, skills: Iterable[Mapping[str, Any]]) -> None:
         """Raise NotFound if a skill of an agent was deleted."""
         for skill in skills:

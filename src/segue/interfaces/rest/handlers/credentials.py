@@ -1,4 +1,4 @@
-"""Credentials in vaults: what is secret in them is sealed when it comes and never shown again."""
+"""Credentials in vaults. Their secrets are encrypted when they arrive and never shown again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from segue.hub.resources.credentials import CredentialEdit, kind
-from segue.hub.resources.record_ids import format_record_id
+from segue.hub.resources.credentials import CredentialBody, CredentialEdit, kind
+from segue.hub.resources.record_ids import format_record_id, parent_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings
@@ -24,7 +24,7 @@ DisplayName = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
 class Anywhere(Body, frozen=True, tag_field="type", tag="unrestricted"):
-    """On requests to any host."""
+    """The variable may be sent to any host."""
 
 
 class Hosts(Body, frozen=True, tag_field="type", tag="limited"):
@@ -37,7 +37,7 @@ class Places(Body, frozen=True):
 
 
 class NoSecret(Body, frozen=True, tag_field="type", tag="none"):
-    """The token endpoint asks for none."""
+    """The token endpoint requires no client secret."""
 
 
 class Basic(Body, frozen=True, tag_field="type", tag="client_secret_basic"):
@@ -119,11 +119,11 @@ class Update(Body, frozen=True):
 
 
 class BasicOut(Out, frozen=True, tag_field="type", tag="client_secret_basic"):
-    """With a secret that is not shown."""
+    """The client secret is not shown."""
 
 
 class PostOut(Out, frozen=True, tag_field="type", tag="client_secret_post"):
-    """With a secret that is not shown."""
+    """The client secret is not shown."""
 
 
 class RefreshOut(Out, frozen=True):
@@ -167,7 +167,7 @@ class Credential(Out, frozen=True, tag_field="type", tag="vault_credential"):
 
 
 class CredentialDeleted(Deleted, frozen=True, tag_field="type", tag="vault_credential_deleted"):
-    """It is gone, and what was secret with it."""
+    """The credential and its secrets were deleted."""
 
 
 class Validation(Out, frozen=True, tag_field="type", tag="vault_credential_validation"):
@@ -181,115 +181,132 @@ class Validation(Out, frozen=True, tag_field="type", tag="vault_credential_valid
 
 
 def show(record: Record) -> Credential:
+    """Return a credential as the API shows it, without its secrets."""
+    body = CredentialBody.of(record)
     return Credential(
         id=format_record_id(record),
-        vault_id=ids.format_id("vlt", record.kind.partition(":")[2]),
-        auth=msgspec.convert(record.body["auth"], OAuthOut | BearerOut | VariableOut),
-        display_name=record.body["display_name"],
-        metadata=record.body["metadata"],
+        vault_id=ids.format_id("vlt", parent_id(record)),
+        auth=msgspec.convert(body.auth, OAuthOut | BearerOut | VariableOut),
+        display_name=body.display_name,
+        metadata=body.metadata,
         **records.times(record),
     )
 
 
-def split(given: OAuth | Bearer | Variable) -> tuple[dict[str, Any], dict[str, str]]:
-    """What may be shown, and what may not."""
-    auth: dict[str, Any] = msgspec.to_builtins(given)
+def _split_secrets(sent: OAuth | Bearer | Variable) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the fields of `auth` that the API shows, and the secrets."""
+    auth: dict[str, Any] = msgspec.to_builtins(sent)
     secrets: dict[str, str] = {}
-    match given:
+    match sent:
         case OAuth():
-            auth["expires_at"] = _time(given.expires_at)
+            auth["expires_at"] = _parse_time(sent.expires_at)
             secrets["access_token"] = auth.pop("access_token")
-            if given.refresh is not None:
+            if sent.refresh is not None:
                 secrets["refresh_token"] = auth["refresh"].pop("refresh_token")
-                held = auth["refresh"]["token_endpoint_auth"]
-                if "client_secret" in held:
-                    secrets["client_secret"] = held.pop("client_secret")
+                endpoint_auth = auth["refresh"]["token_endpoint_auth"]
+                if "client_secret" in endpoint_auth:
+                    secrets["client_secret"] = endpoint_auth.pop("client_secret")
         case Bearer():
             secrets["token"] = auth.pop("token")
         case Variable():
             secrets["secret_value"] = auth.pop("secret_value")
-            auth["injection_location"] = _places({"header": True, "body": False}, auth)
+            auth["injection_location"] = _patch_location(
+                {"header": True, "body": False}, sent.injection_location
+            )
     return auth, secrets
 
 
-def _places(before: dict[str, bool], auth: dict[str, Any]) -> dict[str, bool]:
-    given = auth.get("injection_location") or {}
-    after = {**before, **{name: value for name, value in given.items() if value is not None}}
-    if not any(after.values()):
+def _patch_location(location: dict[str, bool], patch: Places | None) -> dict[str, bool]:
+    """Return where a variable is injected. Raises InvalidInput if no location is enabled."""
+    sent = {} if patch is None else msgspec.to_builtins(patch)
+    patched = {**location, **{name: value for name, value in sent.items() if value is not None}}
+    if not any(patched.values()):
         raise InvalidInput("injection_location: at least one location must be enabled")
-    return after
+    return patched
 
 
-def _time(given: str | None) -> str | None:
-    if given is None:
+def _parse_time(text: str | None) -> str | None:
+    """Return a time in UTC. Raises InvalidInput if it is not an RFC 3339 time."""
+    if text is None:
         return None
     try:
-        at = clock.from_rfc3339(given)
-        return clock.to_rfc3339(at)
+        return clock.to_rfc3339(clock.from_rfc3339(text))
     except (ValueError, OverflowError):
         raise InvalidInput("expires_at: must be an RFC 3339 time") from None
 
 
-def change(
-    auth: dict[str, Any], given: OAuthUpdate | BearerUpdate | VariableUpdate
+def _patch_auth(
+    auth: dict[str, Any], patch: OAuthUpdate | BearerUpdate | VariableUpdate
 ) -> tuple[dict[str, Any], dict[str, str | None]]:
-    """What may be shown after an update, and the secrets that are new."""
-    if given.__struct_config__.tag != auth["type"]:
+    """Return `auth` after an update, and the secrets that the update replaces, or None for each.
+
+    Raises InvalidInput if the update is for another type of credential.
+    """
+    if patch.__struct_config__.tag != auth["type"]:
         raise InvalidInput(f"auth.type: is {auth['type']}, and cannot be changed")
-    after = dict(auth)
-    match given:
+    match patch:
         case BearerUpdate():
-            return after, {"token": given.token}
+            return auth, {"token": patch.token}
         case VariableUpdate():
-            if given.networking is not None:
-                after["networking"] = msgspec.to_builtins(given.networking)
-            after["injection_location"] = _places(
-                auth["injection_location"], msgspec.to_builtins(given)
-            )
-            return after, {"secret_value": given.secret_value}
+            return _patch_variable(auth, patch), {"secret_value": patch.secret_value}
         case OAuthUpdate():
-            if not isinstance(given.expires_at, UnsetType):
-                after["expires_at"] = _time(given.expires_at)
-            fresh: dict[str, str | None] = {"access_token": given.access_token}
-            if given.refresh is not None:
-                if auth["refresh"] is None:
-                    raise InvalidInput("auth.refresh: the credential has none to change")
-                held = dict(auth["refresh"])
-                if given.refresh.scope is not None:
-                    held["scope"] = given.refresh.scope or None
-                secret = given.refresh.token_endpoint_auth
-                if secret is not None:
-                    if held["token_endpoint_auth"]["type"] == "none":
-                        raise InvalidInput("auth.refresh: the token endpoint takes no secret")
-                    fresh["client_secret"] = secret.client_secret
-                fresh["refresh_token"] = given.refresh.refresh_token
-                after["refresh"] = held
-            return after, fresh
+            return _patch_oauth(auth, patch)
+
+
+def _patch_variable(auth: dict[str, Any], patch: VariableUpdate) -> dict[str, Any]:
+    location = _patch_location(auth["injection_location"], patch.injection_location)
+    patched = {**auth, "injection_location": location}
+    if patch.networking is not None:
+        patched["networking"] = msgspec.to_builtins(patch.networking)
+    return patched
+
+
+def _patch_oauth(
+    auth: dict[str, Any], patch: OAuthUpdate
+) -> tuple[dict[str, Any], dict[str, str | None]]:
+    patched = dict(auth)
+    secrets: dict[str, str | None] = {"access_token": patch.access_token}
+    if not isinstance(patch.expires_at, UnsetType):
+        patched["expires_at"] = _parse_time(patch.expires_at)
+    if patch.refresh is not None:
+        if auth["refresh"] is None:
+            raise InvalidInput("auth.refresh: the credential has no refresh token to change")
+        refresh = dict(auth["refresh"])
+        if patch.refresh.scope is not None:
+            refresh["scope"] = patch.refresh.scope or None
+        endpoint_auth = patch.refresh.token_endpoint_auth
+        if endpoint_auth is not None:
+            if refresh["token_endpoint_auth"]["type"] == "none":
+                raise InvalidInput("auth.refresh: the token endpoint takes no secret")
+            secrets["client_secret"] = endpoint_auth.client_secret
+        secrets["refresh_token"] = patch.refresh.refresh_token
+        patched["refresh"] = refresh
+    return patched, secrets
 
 
 async def create(request: RestRequest) -> Credential:
-    given = await request.body(Create)
+    sent = await request.body(Create)
     vault = await _vault(request)
-    auth, secrets = split(given.auth)
+    auth, secrets = _split_secrets(sent.auth)
     record = await request.hub.credentials.create(
-        vault, auth, secrets, display_name=given.display_name, metadata=given.metadata
+        vault, auth, secrets, display_name=sent.display_name, metadata=sent.metadata
     )
     return show(record)
 
 
 async def update(request: RestRequest) -> Credential:
-    given = await request.body(Update)
+    sent = await request.body(Update)
 
     def edit(credential: CredentialEdit) -> None:
-        if not isinstance(given.auth, UnsetType):
-            credential.auth, secrets = change(credential.auth, given.auth)
+        if not isinstance(sent.auth, UnsetType):
+            credential.auth, secrets = _patch_auth(credential.auth, sent.auth)
             credential.new_secrets = {
                 name: value for name, value in secrets.items() if value is not None
             }
-        if not isinstance(given.display_name, UnsetType):
-            credential.display_name = given.display_name
-        if not isinstance(given.metadata, UnsetType):
-            credential.metadata = agent_settings.patch_metadata(credential.metadata, given.metadata)
+        if not isinstance(sent.display_name, UnsetType):
+            credential.display_name = sent.display_name
+        if not isinstance(sent.metadata, UnsetType):
+            credential.metadata = agent_settings.patch_metadata(credential.metadata, sent.metadata)
 
     return show(await request.hub.credentials.change(await _find(request), edit))
 

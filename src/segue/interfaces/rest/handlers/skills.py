@@ -1,15 +1,24 @@
-"""Skills: uploaded with their files, version by version, for agents to name."""
+"""Skills: upload them and their versions, list, download and delete them."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import UnsetType
+from msgspec import UnsetType, to_builtins
 from starlette.datastructures import UploadFile
 from starlette.responses import Response, StreamingResponse
 
-from segue.hub.resources.record_ids import format_record_id
-from segue.hub.resources.skills import KIND, LATEST, MAX_BYTES, MAX_FILES, version_id, versions_kind
+from segue.hub.resources.record_ids import format_record_id, parent_id
+from segue.hub.resources.skills import (
+    KIND,
+    LATEST,
+    MAX_BYTES,
+    MAX_FILES,
+    SkillBody,
+    SkillVersionBody,
+    version_id,
+    versions_kind,
+)
 from segue.interfaces.rest import records
 from segue.interfaces.rest.multipart import read_form
 from segue.interfaces.rest.request import RestRequest
@@ -19,8 +28,8 @@ from segue.model import clock, ids
 from segue.model.errors import InvalidInput
 from segue.model.record import Record
 
-# Clients that send this know another shape: the source as a word, and versions by their numbers.
-FORMER = "skills-2025-10-02"
+# Clients with this beta header expect an older format, in which the source is a string.
+OLDER_BETA = "skills-2025-10-02"
 FILTERS = ("limit", "page", "source")
 Source = Literal["custom", "anthropic", "anthropic_example", "plugin"]
 
@@ -30,7 +39,7 @@ class SkillSource(Out, frozen=True):
 
 
 class Skill(Out, frozen=True, tag_field="type", tag="skill"):
-    """A skill, in both of the shapes that clients know."""
+    """A skill, with the fields of both formats that clients know."""
 
     id: str
     display_name: str
@@ -53,58 +62,62 @@ class SkillVersion(Out, frozen=True, tag_field="type", tag="skill_version"):
 
 
 class SkillDeleted(Deleted, frozen=True, tag_field="type", tag="skill_deleted"):
-    """It is gone, with all its versions. Agents that name it make no more sessions."""
+    """The skill and its versions were deleted. Agents with it cannot start sessions any more."""
 
 
 class SkillVersionDeleted(Deleted, frozen=True, tag_field="type", tag="skill_version_deleted"):
-    """It is gone."""
+    """The version was deleted."""
 
 
-def _former(request: RestRequest) -> bool:
-    return FORMER in request.http.headers.get("anthropic-beta", "")
+def _is_older_client(request: RestRequest) -> bool:
+    return OLDER_BETA in request.http.headers.get("anthropic-beta", "")
 
 
-def show(record: Record, former: bool) -> Skill:
-    body = record.body
+def show(record: Record, *, older_client: bool) -> Skill:
+    """Return a skill as the API shows it."""
+    body = SkillBody.of(record)
     return Skill(
         id=format_record_id(record),
-        display_name=body["label"],
-        display_title=body["label"],
-        latest_version_id=ids.format_id("skver", version_id(record.id, body["latest"])),
-        latest_version=str(body["latest"]),
-        source="custom" if former else SkillSource(type="custom"),
+        display_name=body.label,
+        display_title=body.label,
+        latest_version_id=ids.format_id("skver", version_id(record.id, body.latest)),
+        latest_version=str(body.latest),
+        source="custom" if older_client else SkillSource(type="custom"),
         created_at=clock.to_rfc3339(record.created_at),
         updated_at=clock.to_rfc3339(record.updated_at),
     )
 
 
 def show_version(record: Record) -> SkillVersion:
+    """Return a version as the API shows it."""
+    body = SkillVersionBody.of(record)
     return SkillVersion(
         id=format_record_id(record),
-        skill_id=ids.format_id("skill", record.kind.partition(":")[2]),
-        version=str(record.body["number"]),
-        name=record.body["name"],
-        description=record.body["description"],
-        directory=record.body["directory"],
+        skill_id=ids.format_id("skill", parent_id(record)),
+        version=str(body.number),
+        name=body.name,
+        description=body.description,
+        directory=body.directory,
         created_at=clock.to_rfc3339(record.created_at),
     )
 
 
 async def create(request: RestRequest) -> Skill:
-    files, label = await _uploaded(request, ("display_name", "display_title"))
-    return show(await request.hub.skills.create(request.workspace, files, label), _former(request))
+    files, label = await _read_upload(request, ("display_name", "display_title"))
+    skill = await request.hub.skills.create(request.workspace, files, label)
+    return show(skill, older_client=_is_older_client(request))
 
 
 async def create_version(request: RestRequest) -> SkillVersion:
     skill = await _find(request)
-    files, _ = await _uploaded(request, ())
+    files, _ = await _read_upload(request, ())
     return show_version(await request.hub.skills.add_version(skill, files))
 
 
-async def _uploaded(
-    request: RestRequest, labels: tuple[str, ...]
+async def _read_upload(
+    request: RestRequest, label_fields: tuple[str, ...]
 ) -> tuple[dict[str, bytes], str | None]:
-    """The files of a form by their paths, and the label that is given with them."""
+    """Return the files of a form by path, and the value of a label field."""
     async with read_form(request.http, MAX_BYTES, max_files=MAX_FILES) as form:
         files: dict[str, bytes] = {}
         label: str | None = None
@@ -112,12 +125,14 @@ async def _uploaded(
             if name in ("files", "files[]") and isinstance(value, UploadFile):
                 path = (value.filename or "").removeprefix("./")
                 if path in files:
-                    raise InvalidInput(f"files: {path!r} comes twice")
+                    raise InvalidInput(f"files: {path!r} is in the form twice")
                 files[path] = await value.read()
-            elif name in labels and isinstance(value, str):
+            elif name in label_fields and isinstance(value, str):
                 label = _label(name, value)
             else:
-                raise InvalidInput(f"{name}: unknown field, or not of the kind that it must be")
+                raise InvalidInput(
+                    f"{name}: unknown field, or a file in place of text or text in place of a file"
+                )
     if not files:
         raise InvalidInput("files[]: field is required, as files in multipart/form-data")
     return files, label
@@ -130,19 +145,20 @@ def _label(name: str, value: str) -> str:
 
 
 async def retrieve(request: RestRequest) -> Skill:
-    return show(await _find(request), _former(request))
+    return show(await _find(request), older_client=_is_older_client(request))
 
 
 async def list_(request: RestRequest) -> Page[Skill]:
-    former = _former(request)
+    older_client = _is_older_client(request)
     source = request.params.text("source")
 
-    def keep(_: Record) -> bool:
-        return source in (None, "custom")  # the others' are nowhere here
+    def matches(_: Record) -> bool:
+        return source in (None, "custom")  # segue has no skills of other sources
 
-    return await records.page(
-        request, KIND, lambda record: show(record, former), max_limit=1000, keep=keep
-    )
+    def render(record: Record) -> Skill:
+        return show(record, older_client=older_client)
+
+    return await records.page(request, KIND, render, max_limit=1000, keep=matches)
 
 
 async def delete(request: RestRequest) -> SkillDeleted:
@@ -156,7 +172,7 @@ async def retrieve_version(request: RestRequest) -> SkillVersion:
 
 
 async def list_versions(request: RestRequest) -> Page[SkillVersion]:
-    """Newest first."""
+    """List the versions of a skill, newest first."""
     kind = versions_kind((await _find(request)).id)
     return await records.page(request, kind, show_version, max_limit=1000)
 
@@ -169,9 +185,10 @@ async def delete_version(request: RestRequest) -> SkillVersionDeleted:
 
 async def content(request: RestRequest) -> Response:
     _, version = await _version(request)
+    body = SkillVersionBody.of(version)
     headers = {
-        "content-length": str(version.body["size"]),
-        "content-disposition": f'attachment; filename="{version.body["name"]}.zip"',
+        "content-length": str(body.size),
+        "content-disposition": f'attachment; filename="{body.name}.zip"',
         "x-content-type-options": "nosniff",
     }
     archive = request.hub.skills.read(version)
@@ -190,17 +207,14 @@ async def _version(request: RestRequest) -> tuple[Record, Record]:
 async def pin(
     request: RestRequest, skills: requests.Skills | UnsetType | None
 ) -> list[dict[str, Any]] | UnsetType:
-    """Return the skills of an agent, each pinned to the version that it names or has now."""
+    """Return the skills of an agent, each with its version, by default the latest one."""
     if isinstance(skills, UnsetType):
         return skills
     pinned = []
     for skill in skills or ():
-        version = skill.version or LATEST
         if isinstance(skill, requests.CustomSkill):
-            record = await request.hub.skills.resolve_version(
-                request.workspace, skill.skill_id, version, field="skills"
-            )
-            version = str(record.body["number"]) if version == LATEST else version
-        kind = "custom" if isinstance(skill, requests.CustomSkill) else "anthropic"
-        pinned.append({"type": kind, "skill_id": skill.skill_id, "version": version})
+            version = await request.hub.skills.pin(request.workspace, skill.skill_id, skill.version)
+        else:
+            version = skill.version or LATEST
+        pinned.append({**to_builtins(skill), "version": version})
     return pinned

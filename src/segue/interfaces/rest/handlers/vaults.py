@@ -1,4 +1,4 @@
-"""Vaults: named places for credentials, which sessions refer to."""
+"""Vaults: create, update, list, archive and delete them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 
+from segue.hub.resources.credentials import VaultBody
 from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
@@ -37,34 +39,38 @@ class Vault(Out, frozen=True, tag_field="type", tag="vault"):
 
 
 class VaultDeleted(Deleted, frozen=True, tag_field="type", tag="vault_deleted"):
-    """It is gone, and its credentials with it."""
+    """The vault and its credentials were deleted."""
 
 
 def show(record: Record) -> Vault:
+    """Return a vault as the API shows it."""
+    body = VaultBody.of(record)
     return Vault(
         id=format_record_id(record),
-        display_name=record.body["display_name"],
-        metadata=record.body["metadata"],
+        display_name=body.display_name,
+        metadata=body.metadata,
         **records.times(record),
     )
 
 
 async def create(request: RestRequest) -> Vault:
-    body = msgspec.to_builtins(await request.body(Create))
-    return show(await request.hub.records.create(request.workspace, "vault", body))
+    sent = await request.body(Create)
+    body = VaultBody(display_name=sent.display_name, metadata=sent.metadata)
+    return show(await request.hub.records.create(request.workspace, "vault", body.encode()))
 
 
 async def update(request: RestRequest) -> Vault:
-    given = await request.body(Update)
+    sent = await request.body(Update)
     record = await _find(request)
 
     def edit(current: Record) -> dict[str, Any]:
-        body = dict(current.body)
-        if not isinstance(given.display_name, UnsetType) and given.display_name is not None:
-            body["display_name"] = given.display_name
-        if not isinstance(given.metadata, UnsetType):
-            body["metadata"] = agent_settings.patch_metadata(body["metadata"], given.metadata)
-        return body
+        body = VaultBody.of(current)
+        if not isinstance(sent.display_name, UnsetType) and sent.display_name is not None:
+            body = replace(body, display_name=sent.display_name)
+        if not isinstance(sent.metadata, UnsetType):
+            metadata = agent_settings.patch_metadata(body.metadata, sent.metadata)
+            body = replace(body, metadata=metadata)
+        return body.encode()
 
     return show(await request.hub.records.change(record, edit))
 

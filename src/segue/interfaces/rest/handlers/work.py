@@ -1,4 +1,4 @@
-"""The work of a self-hosted environment: what the clients' workers ask for, hold and let go."""
+"""The work queue of a self-hosted environment, which the client's workers poll."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 import base64
 from typing import Any, Literal
 
-from segue.hub.resources.record_ids import format_record_id
-from segue.hub.resources.work_queue import Poll, is_self_hosted, kind, last_heartbeat
+from msgspec.structs import replace
+
+from segue.hub.resources.record_ids import format_record_id, parent_id
+from segue.hub.resources.work_queue import Poll, WorkBody, is_self_hosted, kind, last_heartbeat
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings
@@ -16,9 +18,9 @@ from segue.model import clock, codec, ids
 from segue.model.errors import InvalidInput
 from segue.model.record import Record
 
-_LOOK_SECONDS = 0.1
-_PATIENCE_MS = 5000
-_TTLS = (10, 3600)  # seconds; other values are clamped to this range
+_POLL_INTERVAL_SECONDS = 0.1
+_DEFAULT_RECLAIM_MS = 5000
+_TTL_SECONDS = (10, 3600)  # other values are clamped to this range
 
 State = Literal["queued", "starting", "active", "stopping", "stopped"]
 
@@ -50,7 +52,7 @@ class WorkOut(Out, frozen=True, tag_field="type", tag="work"):
     stopped_at: str | None
 
 
-Polled = WorkOut | None  # JSON's null where there is nothing to do
+Polled = WorkOut | None  # null if the queue has no work
 
 
 class Heartbeat(Out, frozen=True, tag_field="type", tag="work_heartbeat"):
@@ -68,53 +70,55 @@ class Stats(Out, frozen=True, tag_field="type", tag="work_queue_stats"):
 
 
 def show(record: Record, secret: str | None = None) -> WorkOut:
-    body = record.body
-
-    def at(name: str) -> str | None:
-        return None if body.get(name) is None else clock.to_rfc3339(body[name])
-
+    """Return an item of the queue as the API shows it."""
+    body = WorkBody.of(record)
     return WorkOut(
         id=format_record_id(record),
-        environment_id=ids.format_id("env", record.kind.partition(":")[2]),
-        data=SessionWork(id=ids.format_id("sesn", body["session"])),
-        state=body["state"],
-        metadata=body["metadata"],
+        environment_id=ids.format_id("env", parent_id(record)),
+        data=SessionWork(id=ids.format_id("sesn", body.session)),
+        state=body.state,
+        metadata=body.metadata,
         secret=secret,
         created_at=clock.to_rfc3339(record.created_at),
-        acknowledged_at=at("acknowledged_at"),
-        started_at=at("started_at"),
-        latest_heartbeat_at=at("latest_heartbeat_at"),
-        stop_requested_at=at("stop_requested_at"),
-        stopped_at=at("stopped_at"),
+        acknowledged_at=_format_time(body.acknowledged_at),
+        started_at=_format_time(body.started_at),
+        latest_heartbeat_at=_format_time(body.latest_heartbeat_at),
+        stop_requested_at=_format_time(body.stop_requested_at),
+        stopped_at=_format_time(body.stopped_at),
     )
 
 
+def _format_time(at: int | None) -> str | None:
+    return None if at is None else clock.to_rfc3339(at)
+
+
 async def poll(request: RestRequest) -> Polled:
-    place = await _place(request)
-    block = request.params.number("block_ms", 1, 999)
-    patience = request.params.number("reclaim_older_than_ms", 0, 1 << 31)
-    patience = _PATIENCE_MS if patience is None else patience
+    environment = await _environment(request)
+    block_ms = request.params.number("block_ms", 1, 999) or 0
+    reclaim_ms = request.params.number("reclaim_older_than_ms", 0, 1 << 31)
+    if reclaim_ms is None:
+        reclaim_ms = _DEFAULT_RECLAIM_MS
     loop = asyncio.get_running_loop()
-    until = loop.time() + (block or 0) / 1000
-    gone = asyncio.ensure_future(request.wait_for_disconnect())
-    waiting = Poll(request.hub.work_queue, place, patience * 1000)
+    deadline = loop.time() + block_ms / 1000
+    disconnected = asyncio.ensure_future(request.wait_for_disconnect())
+    worker_poll = Poll(request.hub.work_queue, environment, reclaim_ms * 1000)
     try:
         while True:
-            item = await waiting.next_item()
+            item = await worker_poll.next_item()
             if item is not None:
                 return show(item, _secret(request))
-            left = until - loop.time()
-            if left <= 0 or request.context.closing.is_set():
+            seconds_left = deadline - loop.time()
+            if seconds_left <= 0 or request.context.closing.is_set():
                 return None
-            await asyncio.wait({gone}, timeout=min(left, _LOOK_SECONDS))
-            if gone.done():  # what comes is for others
+            await asyncio.wait({disconnected}, timeout=min(seconds_left, _POLL_INTERVAL_SECONDS))
+            if disconnected.done():  # leave the next item to other workers
                 return None
     finally:
-        gone.cancel()
+        disconnected.cancel()
 
 
 def _secret(request: RestRequest) -> str | None:
-    """What a worker does the work with, in the form that it knows: the key that it has."""
+    """Return the worker's own API key in the form in which workers expect the secret of an item."""
     if not request.key:
         return None
     packed = codec.encode({"sessions_token": request.key})
@@ -126,31 +130,33 @@ async def acknowledge(request: RestRequest) -> WorkOut:
 
 
 async def heartbeat(request: RestRequest) -> Heartbeat:
-    low, high = _TTLS
-    wished = request.params.number("desired_ttl_seconds", 1, 1 << 31)
-    ttl = None if wished is None else min(max(wished, low), high)
+    low, high = _TTL_SECONDS
+    desired_ttl = request.params.number("desired_ttl_seconds", 1, 1 << 31)
+    ttl = None if desired_ttl is None else min(max(desired_ttl, low), high)
     item = await request.hub.work_queue.heartbeat(
         await _find(request), request.params.text("expected_last_heartbeat"), ttl
     )
+    body = WorkBody.of(item)
     return Heartbeat(
         last_heartbeat=last_heartbeat(item) or "",
-        lease_extended=item.body["state"] == "active",
-        state=item.body["state"],
-        ttl_seconds=item.body["ttl"],
+        lease_extended=body.state == "active",
+        state=body.state,
+        ttl_seconds=body.ttl,
     )
 
 
 async def stop(request: RestRequest) -> WorkOut:
-    given = await request.body(Stop)
-    return show(await request.hub.work_queue.stop(await _find(request), force=bool(given.force)))
+    sent = await request.body(Stop)
+    return show(await request.hub.work_queue.stop(await _find(request), force=bool(sent.force)))
 
 
 async def update(request: RestRequest) -> WorkOut:
-    given = await request.body(Update)
+    sent = await request.body(Update)
 
     def edit(current: Record) -> dict[str, Any]:
-        metadata = agent_settings.patch_metadata(current.body["metadata"], given.metadata)
-        return {**current.body, "metadata": metadata}
+        body = WorkBody.of(current)
+        metadata = agent_settings.patch_metadata(body.metadata, sent.metadata)
+        return replace(body, metadata=metadata).encode()
 
     return show(await request.hub.records.change(await _find(request), edit, drop_earlier=True))
 
@@ -160,35 +166,31 @@ async def retrieve(request: RestRequest) -> WorkOut:
 
 
 async def list_(request: RestRequest) -> Page[WorkOut]:
-    place = await _place(request)
-    return await records.page(request, kind(place.id), show, archived=True)
+    environment = await _environment(request)
+    return await records.page(request, kind(environment.id), show, archived=True)
 
 
 async def stats(request: RestRequest) -> Stats:
-    waiting = [
-        each
-        for each in await request.hub.work_queue.open_items(await _place(request))
-        if each.body["state"] == "queued"
-    ]
-    pending = sum("polled_at" in each.body for each in waiting)
-    oldest = clock.to_rfc3339(waiting[0].created_at) if waiting else None
+    items = await request.hub.work_queue.open_items(await _environment(request))
+    queued = [item for item in items if WorkBody.of(item).state == "queued"]
+    pending = sum(WorkBody.of(item).polled_at is not None for item in queued)
     return Stats(
-        depth=len(waiting) - pending,
+        depth=len(queued) - pending,
         pending=pending,
-        oldest_queued_at=oldest,
+        oldest_queued_at=clock.to_rfc3339(queued[0].created_at) if queued else None,
         workers_polling=None,  # not counted
     )
 
 
-async def _place(request: RestRequest) -> Record:
-    place = await records.find(request, "environment", request.path_params["environment_id"])
-    if not is_self_hosted(place):
-        raise InvalidInput(
-            f"environment {request.path_params['environment_id']} is not self_hosted"
-        )
-    return place
+async def _environment(request: RestRequest) -> Record:
+    """Return the environment in the path. Raises InvalidInput unless it is self-hosted."""
+    name = request.path_params["environment_id"]
+    environment = await records.find(request, "environment", name)
+    if not is_self_hosted(environment):
+        raise InvalidInput(f"environment {name} is not self_hosted")
+    return environment
 
 
 async def _find(request: RestRequest) -> Record:
-    place = await _place(request)
-    return await records.find(request, kind(place.id), request.path_params["work_id"])
+    environment = await _environment(request)
+    return await records.find(request, kind(environment.id), request.path_params["work_id"])

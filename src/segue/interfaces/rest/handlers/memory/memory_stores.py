@@ -1,4 +1,4 @@
-"""Memory stores: what sessions can have attached."""
+"""Memory stores: create, update, list, archive and delete them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 
+from segue.hub.resources.memories import MemoryStoreBody
 from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import MANAGED_AGENTS, RestRequest
@@ -45,44 +47,49 @@ class MemoryStore(Out, frozen=True, tag_field="type", tag="memory_store"):
 
 
 class MemoryStoreDeleted(Deleted, frozen=True, tag_field="type", tag="memory_store_deleted"):
-    """It is gone, and all memories with it."""
+    """The memory store and its memories were deleted."""
 
 
 def show(record: Record) -> MemoryStore:
+    """Return a memory store as the API shows it."""
+    body = MemoryStoreBody.of(record)
     return MemoryStore(
         id=format_record_id(record),
-        name=record.body["name"],
-        description=record.body["description"],
-        metadata=record.body["metadata"],
+        name=body.name,
+        description=body.description or "",
+        metadata=body.metadata,
         **records.times(record),
     )
 
 
 async def create(request: RestRequest) -> MemoryStore:
-    given = await request.body(Create)
-    body = msgspec.to_builtins(given)
+    sent = await request.body(Create)
+    body = MemoryStoreBody(
+        name=sent.name, description=sent.description, metadata=sent.metadata
+    ).encode()
     return show(await request.hub.records.create(request.workspace, "memory_store", body))
 
 
 async def update(request: RestRequest) -> MemoryStore:
-    given = await request.body(Update)
-    record = await memories.the_store(request)
+    sent = await request.body(Update)
+    record = await memories.find_store(request)
 
     def edit(current: Record) -> dict[str, Any]:
-        body = dict(current.body)
-        if not isinstance(given.name, UnsetType) and given.name is not None:
-            body["name"] = given.name
-        if not isinstance(given.description, UnsetType):
-            body["description"] = given.description or ""
-        if not isinstance(given.metadata, UnsetType):
-            body["metadata"] = agent_settings.patch_metadata(body["metadata"], given.metadata)
-        return body
+        body = MemoryStoreBody.of(current)
+        if not isinstance(sent.name, UnsetType) and sent.name is not None:
+            body = replace(body, name=sent.name)
+        if not isinstance(sent.description, UnsetType):
+            body = replace(body, description=sent.description or "")
+        if not isinstance(sent.metadata, UnsetType):
+            metadata = agent_settings.patch_metadata(body.metadata, sent.metadata)
+            body = replace(body, metadata=metadata)
+        return body.encode()
 
     return show(await request.hub.records.change(record, edit))
 
 
 async def retrieve(request: RestRequest) -> MemoryStore:
-    return show(await memories.the_store(request))
+    return show(await memories.find_store(request))
 
 
 async def list_(request: RestRequest) -> Page[MemoryStore]:
@@ -90,11 +97,11 @@ async def list_(request: RestRequest) -> Page[MemoryStore]:
 
 
 async def archive(request: RestRequest) -> MemoryStore:
-    return show(await request.hub.records.retire(await memories.the_store(request)))
+    return show(await request.hub.records.retire(await memories.find_store(request)))
 
 
 async def delete(request: RestRequest) -> MemoryStoreDeleted:
-    record = await memories.the_store(request)
+    record = await memories.find_store(request)
     await request.hub.records.delete(record)
     await request.hub.memories.delete_all(record)
     return MemoryStoreDeleted(id=format_record_id(record))

@@ -1,18 +1,17 @@
-"""The versions of memories: what each change made, and who made it."""
+"""Versions of memories: list, retrieve and redact them."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
-from msgspec.structs import replace
+from msgspec import convert
 
-from segue.hub.resources.memories import kind, versions
-from segue.hub.resources.record_ids import format_record_id
+from segue.hub.resources.memories import MemoryVersionBody, versions
+from segue.hub.resources.record_ids import format_record_id, parent_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Out, Page
 from segue.model import clock, ids
-from segue.model.errors import InvalidInput, NotFound
 from segue.model.record import Record
 
 from . import memories
@@ -37,7 +36,7 @@ class ApiActor(Out, frozen=True, tag_field="type", tag="api_actor"):
 
 
 class SessionActor(Out, frozen=True, tag_field="type", tag="session_actor"):
-    """The agent of a session, by way of its directory."""
+    """The agent of a session changed the memory in its directory."""
 
     session_id: str
 
@@ -61,87 +60,68 @@ class MemoryVersion(Out, frozen=True, tag_field="type", tag="memory_version"):
 
 
 def show(record: Record, view: memories.View) -> MemoryVersion:
-    body = record.body
-    by, redacted_by = body.get("by"), body.get("redacted_by")
-    redacted_at = body.get("redacted_at")
+    """Return a version as the API shows it, with its content if the view is full."""
+    body = MemoryVersionBody.of(record)
+    redacted_at = body.redacted_at
     return MemoryVersion(
         id=format_record_id(record),
-        memory_store_id=ids.format_id("memstore", record.kind.partition(":")[2]),
-        memory_id=ids.format_id("mem", body["memory"]),
-        operation=body["operation"],
-        path=body.get("path"),
-        content=body.get("content") if view == "full" else None,
-        content_sha256=body.get("sha256"),
-        content_size_bytes=body.get("size"),
+        memory_store_id=ids.format_id("memstore", parent_id(record)),
+        memory_id=ids.format_id("mem", body.memory),
+        operation=cast(Operation, body.operation),
+        path=body.path,
+        content=body.content if view == "full" else None,
+        content_sha256=body.sha256,
+        content_size_bytes=body.size,
         created_at=clock.to_rfc3339(record.created_at),
-        created_by=_actor(by),
+        created_by=convert(body.by, Actor | None),
         redacted_at=None if redacted_at is None else clock.to_rfc3339(redacted_at),
-        redacted_by=_actor(redacted_by),
+        redacted_by=convert(body.redacted_by, Actor | None),
     )
 
 
-def _actor(by: dict[str, str] | None) -> Actor | None:
-    if by is None:
-        return None
-    if by["type"] == "session_actor":
-        return SessionActor(session_id=by["session_id"])
-    return ApiActor(api_key_id=by["api_key_id"])
-
-
 async def list_(request: RestRequest) -> Page[MemoryVersion]:
-    store = await memories.the_store(request)
-    chosen = memories.view(request, "basic")
+    store = await memories.find_store(request)
+    view = memories.requested_view(request, "basic")
     params = request.params
     memory, key = params.text("memory_id"), params.text("api_key_id")
-    wanted = None if memory is None else ids.parse(memory, "mem") or ""
+    memory_id = None if memory is None else ids.parse(memory, "mem") or ""
     operation = params.choice("operation", "", "created", "modified", "deleted")
     session = params.text("session_id")
     service_account = params.text("service_account_id")  # matches no version: none exist here
 
-    def keep(record: Record) -> bool:
-        by = record.body.get("by") or {}
+    def matches(record: Record) -> bool:
+        body = MemoryVersionBody.of(record)
+        by = body.by or {}
         return (
             not service_account
-            and (wanted is None or record.body["memory"] == wanted)
+            and (memory_id is None or body.memory == memory_id)
             and (key is None or by.get("api_key_id") == key)
             and (session is None or by.get("session_id") == session)
-            and operation in ("", record.body["operation"])
+            and operation in ("", body.operation)
         )
 
     return await records.page(
         request,
         versions(store.id),
-        lambda record: show(record, chosen),
-        keep=keep,
-        max_limit=memories.page_limit(request, chosen),
+        lambda record: show(record, view),
+        keep=matches,
+        max_limit=memories.page_limit(request, view),
         clamp=True,
     )
 
 
 async def retrieve(request: RestRequest) -> MemoryVersion:
-    chosen = memories.view(request, "full")
-    return show(await _find(request), chosen)
+    view = memories.requested_view(request, "full")
+    return show(await _find(request), view)
 
 
 async def redact(request: RestRequest) -> MemoryVersion:
-    """Forget what a version said, for good. That it was made, and by whom, stays."""
-    record = await _find(request)
-    if "redacted_at" in record.body:
-        return show(record, "full")
-    store = await memories.the_store(request)
-    try:
-        memory = await request.hub.records.get(
-            request.workspace, kind(store.id), record.body["memory"]
-        )
-    except NotFound:
-        memory = None
-    if memory is not None and memory.body["version"] == record.id:
-        raise InvalidInput("the version is its memory's current one; change or delete that first")
-    kept = {name: record.body[name] for name in ("memory", "operation", "by")}
-    body = {**kept, "redacted_at": clock.now(), "redacted_by": memories.actor(request)}
-    return show(await request.hub.records.amend(replace(record, body=body)), "full")
+    """Delete the path and the content of a version, but not the version itself."""
+    version = await _find(request)
+    redacted = await request.hub.memories.redact(version, memories.actor(request))
+    return show(redacted, "full")
 
 
 async def _find(request: RestRequest) -> Record:
-    store = await memories.the_store(request)
+    store = await memories.find_store(request)
     return await records.find(request, versions(store.id), request.path_params["memory_version_id"])
