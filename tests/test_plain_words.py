@@ -55,7 +55,6 @@ NOT_YET_CLEAN = (
     "tests/clients/*",
     "tests/faults/*",
     "tests/faults/children/*",
-    "tests/interfaces/rest/*",
     "tests/store/*",
 )
 

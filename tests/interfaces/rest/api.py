@@ -1,4 +1,4 @@
-"""The door in this process: a hub on a real SQLite file, and requests as clients send them."""
+"""The REST API in this process, over a real database, and requests as clients send them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,14 +14,14 @@ from segue.model.principal import Principal
 from segue.store.base import Store
 from segue.store.postgres import PostgresStore
 from segue.store.sqlite import SQLiteStore
-from tests.interfaces.rest.judge import judge
+from tests.interfaces.rest.response_check import check_response
 
 BETA = "managed-agents-2026-04-01"
 HEADERS = {"anthropic-version": "2023-06-01", "anthropic-beta": BETA}
 
 
 class Api:
-    """One key's requests. An answer is the status and the decoded body."""
+    """Send requests with one API key, and check each response against the OpenAPI document."""
 
     def __init__(self, app: RestApp, client: httpx2.AsyncClient, workspace: str, key: str) -> None:
         self.app = app
@@ -36,33 +36,35 @@ class Api:
         return await self.client.request(method, path, headers=headers, **options)
 
     async def call(self, method: str, path: str, **options: Any) -> tuple[int, Any]:
-        answer = await self.raw(method, path, **options)
-        status, told = answer.status_code, answer.json()
-        kind = answer.headers["content-type"]
-        judge(method, answer.request.url.raw_path.decode().split("?")[0], status, kind, told)
-        return status, told
+        """Send a request, and return the status and the decoded body of the response."""
+        response = await self.raw(method, path, **options)
+        status, body = response.status_code, response.json()
+        content_type = response.headers["content-type"]
+        url_path = response.request.url.raw_path.decode().split("?")[0]
+        check_response(method, url_path, status, content_type, body)
+        return status, body
 
     async def ok(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
-        """The body of an answer that must be a success."""
-        status, answer = await self.call(method, path, **_options(body, params))
-        assert status == 200, answer
-        return answer
+        """Send a request that must succeed, and return the body of the response."""
+        status, response = await self.call(method, path, **_options(body, params))
+        assert status == 200, response
+        return response
 
     async def fails(
         self, status: int, method: str, path: str, body: Any = None, **params: Any
     ) -> str:
-        """The message of an answer that must be this error."""
-        found, answer = await self.call(method, path, **_options(body, params))
-        assert found == status, answer
-        assert answer["type"] == "error" and answer["request_id"].startswith("req_")
-        return answer["error"]["message"]
+        """Send a request that must fail with a status, and return the error message."""
+        actual_status, response = await self.call(method, path, **_options(body, params))
+        assert actual_status == status, response
+        assert response["type"] == "error" and response["request_id"].startswith("req_")
+        return response["error"]["message"]
 
     async def other(self, workspace: str) -> "Api":
-        """The same door, seen from another workspace."""
+        """Return the same API with a key of another workspace."""
         _, key = await self.hub.keys.create(workspace)
         return Api(self.app, self.client, workspace, key)
 
-    # What most tests begin with.
+    # What most tests start with.
 
     async def agent(self, **fields: Any) -> dict[str, Any]:
         body = {"name": "a", "model": "claude-sonnet-4-6", **fields}
@@ -74,9 +76,9 @@ class Api:
     async def session(self, **fields: Any) -> dict[str, Any]:
         body = {"agent": await self.built_in("agents"), **fields}
         body.setdefault("environment_id", await self.built_in("environments"))
-        made = await self.ok("POST", "/v1/sessions", body)
-        await self.hub.workdirs.wait_mounted()  # for whoever looks into its directory
-        return made
+        session = await self.ok("POST", "/v1/sessions", body)
+        await self.hub.workdirs.wait_mounted()  # for tests that read its directory
+        return session
 
     async def built_in(self, kind: str) -> str:
         if kind == "agents":
@@ -86,7 +88,7 @@ class Api:
         return ids.format_id("env", self.hub.records.built_in_environment(self.workspace))
 
     async def say(self, session: str, text: str) -> list[dict[str, Any]]:
-        """Send a message, and wait for the turn to rest."""
+        """Send a message, wait until the turn ends, and return the session's events."""
         turn = await self.send(session, message(text))
         id = ids.parse(turn["data"][0]["id"])
         await self.hub.turns.wait(self.principal, ids.parse(session) or "", id or "")
@@ -100,7 +102,7 @@ class Api:
 
 
 def _options(body: Any, params: dict[str, Any]) -> dict[str, Any]:
-    # An empty `params` would take away those that stand in the path.
+    # An empty `params` would remove the query from the path.
     return ({} if body is None else {"json": body}) | ({"params": params} if params else {})
 
 
@@ -117,13 +119,12 @@ async def open_api(
     rate_limit: int = 0,
     **options: Any,
 ) -> AsyncIterator[Api]:
-    """The door over a store: the one given, the PostgreSQL of an address, or a file here."""
+    """Yield the API over a store, a PostgreSQL database or, by default, an SQLite file."""
     if database is not None:
         store = await PostgresStore.open(database)
     store = store or SQLiteStore.open(directory / "segue.db")
     async with Hub(store, directory, **options) as hub:
         _, key = await hub.keys.create("local")
-        # Errors of ours must come back as answers, as they would from a server.
         app = RestApp(hub, rate_limit=rate_limit)
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:

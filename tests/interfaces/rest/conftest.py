@@ -9,7 +9,7 @@ from tests.interfaces.rest.directory_agent import DirectoryAgent
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Provider:
-    """To be entered by the test."""
+    """Return a model provider, which the test starts."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     preload("anthropic:any")
     return Provider()
@@ -17,11 +17,11 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Provider:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest) -> str | None:
-    """For `open_api`: the address of a PostgreSQL, if the test is to have one."""
+    """Return the `database` of `open_api`: a PostgreSQL URL, or None for SQLite."""
     if request.param == "sqlite":
         return None
-    found: str = request.getfixturevalue("migrated_database_url")
-    return found
+    url: str = request.getfixturevalue("migrated_database_url")
+    return url
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the official client's types for a body have, and the OpenAPI document has not."""
+"""Find what the official client's types have and the OpenAPI document lacks."""
 
 from collections.abc import Iterator
 from types import UnionType
@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_ar
 
 from typing_extensions import get_type_hints, is_typeddict
 
-from tests.interfaces.rest.judge import DOCUMENT
+from tests.interfaces.rest.response_check import DOCUMENT
 
 _WRAPPERS = (Annotated, Required, NotRequired)
 
 
 def beyond(kind: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
-    """Each field, kind of object or value that a type of the client's has and a schema has not."""
+    """Yield each field, object type or value that a type of the client has and a schema lacks."""
     while get_origin(kind) in _WRAPPERS:
         kind = get_args(kind)[0]
     origin, inner = get_origin(kind), get_args(kind)
@@ -37,7 +37,7 @@ def _beyond_object(kind: Any, schema: dict[str, Any], where: str) -> Iterator[st
     tagged = [each for each in objects if tag in each["properties"].get("type", {}).get("enum", ())]
     found = tagged or [each for each in objects if "enum" not in each["properties"].get("type", {})]
     if any(each.get("type") == "object" and "properties" not in each for each in choices(schema)):
-        return  # anything goes
+        return  # any object is valid
     if not found:
         yield f"{where}:{tag}"
     for name, hint in hints.items() if found else ():
@@ -55,7 +55,7 @@ def _tag(hint: Any) -> Any:
 
 
 def choices(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The schema, or each of those that it is one of, with references followed."""
+    """Yield the alternatives of a schema, with references resolved."""
     while "$ref" in schema:
         schema = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     several = schema.get("anyOf") or schema.get("oneOf")

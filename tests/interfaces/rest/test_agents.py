@@ -1,4 +1,4 @@
-"""Agents and environments: records that sessions refer to."""
+"""Agents, environments and models."""
 
 import asyncio
 from pathlib import Path
@@ -14,20 +14,20 @@ from tests.interfaces.rest.api import open_api
 BASH = {"name": "bash", "enabled": False}
 
 
-async def test_an_agent_that_lives_in_a_program_has_no_sessions_here(tmp_path: Path) -> None:
+async def test_agent_that_only_one_process_has_cannot_start_sessions(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         body = {"name": "echo", "spec": {"kind": "program:echo"}}
         record = await api.hub.records.create("local", "agent", body)
         agent = ids.format_id("agent", record.id)
         environment = (await api.session())["environment_id"]
-        given = {"agent": agent, "environment_id": environment}
-        error = await api.fails(400, "POST", "/v1/sessions", given)
+        sent = {"agent": agent, "environment_id": environment}
+        error = await api.fails(400, "POST", "/v1/sessions", sent)
         assert "echo is part of a program" in error
         api.hub.agent_registry.register("program:echo", lambda spec: DemoAgent())
-        assert (await api.ok("POST", "/v1/sessions", given))["agent"]["id"] == agent
+        assert (await api.ok("POST", "/v1/sessions", sent))["agent"]["id"] == agent
 
 
-async def test_settings_are_stored_with_every_default_filled_in(tmp_path: Path) -> None:
+async def test_agent_settings_are_stored_with_all_defaults(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         agent = await api.agent(
             model={"id": "m", "speed": "fast"},
@@ -71,7 +71,7 @@ async def test_settings_are_stored_with_every_default_filled_in(tmp_path: Path) 
         assert await api.ok("GET", f"/v1/agents/{agent['id']}") == agent
 
 
-async def test_each_change_makes_a_version_and_all_are_kept(tmp_path: Path) -> None:
+async def test_each_update_of_an_agent_stores_a_version(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         path = f"/v1/agents/{(await api.agent(system='1'))['id']}"
         for number in range(2, 6):
@@ -83,25 +83,25 @@ async def test_each_change_makes_a_version_and_all_are_kept(tmp_path: Path) -> N
         assert await api.fails(404, "GET", path, version="9") == "version: 9 not found"
         seen, page = [], {}
         while True:
-            found = await api.ok("GET", f"{path}/versions", limit=2, **page)
-            seen += [each["system"] for each in found["data"]]
-            if found["next_page"] is None:
+            results = await api.ok("GET", f"{path}/versions", limit=2, **page)
+            seen += [item["system"] for item in results["data"]]
+            if results["next_page"] is None:
                 break
-            page = {"page": found["next_page"]}
+            page = {"page": results["next_page"]}
         assert seen == ["5", "4", "3", "2", "1"]
 
 
-async def test_a_stale_version_is_409_and_not_to_be_retried(tmp_path: Path) -> None:
+async def test_update_of_a_stale_agent_version_is_409_without_retry(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         path = f"/v1/agents/{(await api.agent())['id']}"
         await api.ok("POST", path, {"name": "b", "version": 1})
-        answer = await api.raw("POST", path, json={"name": "c", "version": 1})
-        assert (answer.status_code, answer.headers["x-should-retry"]) == (409, "false")
-        assert answer.json()["error"]["type"] == "conflict_error"
+        response = await api.raw("POST", path, json={"name": "c", "version": 1})
+        assert (response.status_code, response.headers["x-should-retry"]) == (409, "false")
+        assert response.json()["error"]["type"] == "conflict_error"
         assert (await api.ok("GET", path))["name"] == "b"
 
 
-async def test_a_roster_is_pinned_when_it_is_saved_and_whole_in_the_session(
+async def test_roster_versions_are_pinned_and_sessions_show_the_agents_in_full(
     tmp_path: Path,
 ) -> None:
     async with open_api(tmp_path) as api:
@@ -121,7 +121,7 @@ async def test_a_roster_is_pinned_when_it_is_saved_and_whole_in_the_session(
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message_part"),
     [
         ({"model": {"id": "m", "speed": "ludicrous"}}, "model.speed"),
         ({"model": None}, "model"),
@@ -139,29 +139,29 @@ async def test_a_roster_is_pinned_when_it_is_saved_and_whole_in_the_session(
         ({"surprise": True}, "surprise"),
     ],
 )
-async def test_bad_settings_are_refused_with_the_field_s_name(
-    tmp_path: Path, fields: dict[str, Any], told: str
+async def test_error_for_invalid_agent_settings_names_the_field(
+    tmp_path: Path, fields: dict[str, Any], message_part: str
 ) -> None:
     async with open_api(tmp_path) as api:
         body = {"name": "a", "model": "m", **fields}
-        assert told in await api.fails(400, "POST", "/v1/agents", body)
+        assert message_part in await api.fails(400, "POST", "/v1/agents", body)
 
 
 @pytest.mark.parametrize("first", ["archive", "update"])
-async def test_who_archives_and_who_changes_an_agent_at_once_lose_nothing(
+async def test_concurrent_archive_and_update_of_an_agent_both_take_effect(
     tmp_path: Path, database: str | None, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    """Both have read the agent when the first of them writes."""
+    """Both requests have read the agent when the first of them writes."""
     async with open_api(tmp_path, database=database) as api:
         path = f"/v1/agents/{(await api.agent())['id']}"
-        put, read, gone = api.hub.store.put_record, asyncio.Event(), asyncio.Event()
+        put, read, deleted = api.hub.store.put_record, asyncio.Event(), asyncio.Event()
 
         async def slow(
             record: Record, *, amend: bool = False, drop_earlier: bool = False
         ) -> Record:
             if amend == (first == "update") and not read.is_set():
                 read.set()
-                await gone.wait()
+                await deleted.wait()
             return await put(record, amend=amend, drop_earlier=drop_earlier)
 
         monkeypatch.setattr(api.hub.store, "put_record", slow)
@@ -171,37 +171,37 @@ async def test_who_archives_and_who_changes_an_agent_at_once_lose_nothing(
         waits = asyncio.ensure_future(later)
         await read.wait()
         assert (await sooner)[0] == 200
-        gone.set()
-        status, answer = await waits
+        deleted.set()
+        status, response = await waits
         shown = await api.ok("GET", path)
         assert shown["archived_at"] is not None
         if first == "archive":
             assert (status, shown["name"], shown["version"]) == (400, "a", 1)
-            assert "is archived" in answer["error"]["message"]
+            assert "is archived" in response["error"]["message"]
         else:
             assert (status, shown["name"], shown["version"]) == (200, "other", 2)
-            assert answer == shown
+            assert response == shown
 
 
-async def test_agents_are_listed_newest_first_the_archived_on_request(tmp_path: Path) -> None:
+async def test_agents_are_listed_newest_first_and_archived_ones_on_request(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        made = [await api.agent(name=str(number)) for number in range(3)]
-        path = f"/v1/agents/{made[1]['id']}"
+        agent = [await api.agent(name=str(number)) for number in range(3)]
+        path = f"/v1/agents/{agent[1]['id']}"
         assert (await api.ok("POST", f"{path}/archive"))["archived_at"] is not None
 
         async def names(**params: Any) -> list[str]:
-            return [each["name"] for each in (await api.ok("GET", "/v1/agents", **params))["data"]]
+            return [item["name"] for item in (await api.ok("GET", "/v1/agents", **params))["data"]]
 
         assert await names() == ["2", "0", "segue"]
         assert await names(include_archived="true") == ["2", "1", "0", "segue"]
-        assert await names(**{"created_at[lte]": made[2]["created_at"]}) == ["2", "0", "segue"]
-        assert await names(**{"created_at[gte]": made[2]["created_at"]}) == ["2"]
+        assert await names(**{"created_at[lte]": agent[2]["created_at"]}) == ["2", "0", "segue"]
+        assert await names(**{"created_at[gte]": agent[2]["created_at"]}) == ["2"]
         await api.fails(400, "POST", path, {"name": "x"})
-        body = {"agent": made[1]["id"], "environment_id": await api.environment()}
+        body = {"agent": agent[1]["id"], "environment_id": await api.environment()}
         assert "archived" in await api.fails(400, "POST", "/v1/sessions", body)
 
 
-async def test_the_built_in_records_are_listed_and_stay(tmp_path: Path) -> None:
+async def test_built_in_records_are_listed_and_cannot_be_deleted(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         (agent,) = (await api.ok("GET", "/v1/agents"))["data"]
         (environment,) = (await api.ok("GET", "/v1/environments"))["data"]
@@ -211,7 +211,7 @@ async def test_the_built_in_records_are_listed_and_stay(tmp_path: Path) -> None:
         await api.fails(400, "DELETE", f"/v1/environments/{environment['id']}")
 
 
-async def test_reading_the_built_in_records_does_not_store_them(tmp_path: Path) -> None:
+async def test_reading_built_in_records_does_not_store_them(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         agent = await api.ok("GET", f"/v1/agents/{await api.built_in('agents')}")
         environment = await api.ok("GET", f"/v1/environments/{await api.built_in('environments')}")
@@ -226,7 +226,7 @@ async def test_reading_the_built_in_records_does_not_store_them(tmp_path: Path) 
             assert clock.to_rfc3339(stored.created_at) == shown["created_at"]
 
 
-async def test_the_built_in_records_are_stored_when_they_are_changed(tmp_path: Path) -> None:
+async def test_updating_built_in_records_stores_them(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         await api.hub.config.set("local", "model", "anthropic:claude-opus-4-8")
         path = f"/v1/agents/{await api.built_in('agents')}"
@@ -240,13 +240,13 @@ async def test_the_built_in_records_are_stored_when_they_are_changed(tmp_path: P
         assert (await api.ok("GET", path))["name"] == "here"
 
 
-async def test_an_environment_is_changed_in_parts_and_deleted(tmp_path: Path) -> None:
+async def test_environment_can_be_updated_field_by_field_and_deleted(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         config = {"type": "cloud", "packages": {"pip": ["httpx"]}}
-        made = await api.ok(
+        environment = await api.ok(
             "POST", "/v1/environments", {"name": "e", "config": config, "metadata": {"a": "1"}}
         )
-        path = f"/v1/environments/{made['id']}"
+        path = f"/v1/environments/{environment['id']}"
         limited = {"type": "cloud", "networking": {"type": "limited", "allowed_hosts": ["x.org"]}}
         changed = await api.ok("POST", path, {"config": limited, "metadata": {"a": "", "b": "2"}})
         assert changed["metadata"] == {"b": "2"}
@@ -258,49 +258,52 @@ async def test_an_environment_is_changed_in_parts_and_deleted(tmp_path: Path) ->
             "allow_package_managers": False,
         }
         assert await api.ok("GET", path) == changed
-        assert await api.ok("DELETE", path) == {"type": "environment_deleted", "id": made["id"]}
+        assert await api.ok("DELETE", path) == {
+            "type": "environment_deleted",
+            "id": environment["id"],
+        }
         await api.fails(404, "GET", path)
         listed = await api.ok("GET", "/v1/environments", include_archived="true")
-        assert [each["name"] for each in listed["data"]] == ["local"]
+        assert [item["name"] for item in listed["data"]] == ["local"]
 
 
-async def test_paging_through_environments_passes_over_the_deleted(tmp_path: Path) -> None:
+async def test_pages_of_environments_skip_deleted_ones(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        made = [await api.environment() for _ in range(9)]
-        for id in made[2:8]:
+        created = [await api.environment() for _ in range(9)]
+        for id in created[2:8]:
             await api.ok("DELETE", f"/v1/environments/{id}")
         seen, page = [], {}
         while True:
-            found = await api.ok(
+            results = await api.ok(
                 "GET", "/v1/environments", limit=2, include_archived="true", **page
             )
-            seen += [each["id"] for each in found["data"]]
-            if found["next_page"] is None:
+            seen += [item["id"] for item in results["data"]]
+            if results["next_page"] is None:
                 break
-            assert len(found["data"]) == 2
-            page = {"page": found["next_page"]}
-        assert set(made) - set(made[2:8]) < set(seen)
+            assert len(results["data"]) == 2
+            page = {"page": results["next_page"]}
+        assert set(created) - set(created[2:8]) < set(seen)
         assert len(seen) == len(set(seen)) == 4
 
 
-async def test_models_say_what_answers_here(tmp_path: Path) -> None:
+async def test_models_list_has_the_configured_model(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        found = await api.ok("GET", "/v1/models")
-        assert [model["id"] for model in found["data"]] == ["demo"]
-        assert found["has_more"] is False
-        assert await api.ok("GET", "/v1/models/demo") == found["data"][0]
+        results = await api.ok("GET", "/v1/models")
+        assert [model["id"] for model in results["data"]] == ["demo"]
+        assert results["has_more"] is False
+        assert await api.ok("GET", "/v1/models/demo") == results["data"][0]
         await api.fails(404, "GET", "/v1/models/claude-unknown")
 
 
-async def test_a_model_without_a_fast_mode_is_not_asked_for_one(tmp_path: Path) -> None:
+async def test_fast_mode_is_not_requested_from_a_model_without_it(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         for model in ("claude-haiku-4-5", "claude-opus-4-5-20251101"):
             body = {"name": "a", "model": {"id": model, "speed": "fast"}}
             assert "no fast mode" in await api.fails(400, "POST", "/v1/agents", body)
-        made = await api.agent(model={"id": "claude-opus-4-8", "speed": "fast"})
-        assert made["model"]["speed"] == "fast"
-        over = {"type": "agent_with_overrides", "id": made["id"]}
-        over["model"] = {"id": "claude-sonnet-4-6", "speed": "fast"}
-        place = await api.built_in("environments")
-        body = {"agent": over, "environment_id": place}
+        agent = await api.agent(model={"id": "claude-opus-4-8", "speed": "fast"})
+        assert agent["model"]["speed"] == "fast"
+        ended = {"type": "agent_with_overrides", "id": agent["id"]}
+        ended["model"] = {"id": "claude-sonnet-4-6", "speed": "fast"}
+        environment_id = await api.built_in("environments")
+        body = {"agent": ended, "environment_id": environment_id}
         assert "no fast mode" in await api.fails(400, "POST", "/v1/sessions", body)

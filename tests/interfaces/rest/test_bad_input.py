@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a documented one: never a failure of ours."""
+"""Invalid requests get documented responses and never make the server fail."""
 
 import asyncio
 import json
@@ -72,11 +72,11 @@ TYPES = [
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[str, str, list[tuple[str, str]], Any]:
-    endpoint = draw(st.sampled_from([each for each in ROUTES if not each.path.endswith("/stream")]))
+    endpoint = draw(st.sampled_from([item for item in ROUTES if not item.path.endswith("/stream")]))
     path = endpoint.path
     for name in NAMES:
-        spelt = draw(st.sampled_from([f"<{name}>", "nothing", "%00", "%F0%9F%98%80", "sesn_01x"]))
-        path = path.replace("{" + name + "}", spelt)
+        value = draw(st.sampled_from([f"<{name}>", "nothing", "%00", "%F0%9F%98%80", "sesn_01x"]))
+        path = path.replace("{" + name + "}", value)
     names = st.sampled_from([*endpoint.query, "beta", "surprise"])
     query = draw(
         st.lists(st.tuples(names, TEXTS.filter(lambda text: "\ud800" not in text)), max_size=3)
@@ -131,9 +131,9 @@ def test_no_request_makes_the_server_fail(tmp_path_factory: Any) -> None:
                 options = {"params": query} if query else {}
                 if method == "POST":
                     options["content"] = json.dumps(body).encode()
-                status, answer = await api.call(method, path, **options)
-                assert status < 500, (method, path, query, body, answer)
-                assert status == 200 or answer["error"]["message"]
+                status, response = await api.call(method, path, **options)
+                assert status < 500, (method, path, query, body, response)
+                assert status == 200 or response["error"]["message"]
 
     @hypothesis.settings(
         max_examples=40,
@@ -148,13 +148,15 @@ def test_no_request_makes_the_server_fail(tmp_path_factory: Any) -> None:
     check()
 
 
-async def test_odd_text_from_elsewhere_is_shown_in_lists_and_events(tmp_path: Path) -> None:
+async def test_invalid_unicode_from_other_interfaces_is_shown_in_lists_and_events(
+    tmp_path: Path,
+) -> None:
     async with open_api(tmp_path) as api:
         odd = "cut \ud83d emoji \0"
-        made = await api.hub.editor.create(api.principal, title=odd, metadata={"k": odd})
-        await api.hub.turns.run(api.principal, made.id, odd)
+        session = await api.hub.editor.create(api.principal, title=odd, metadata={"k": odd})
+        await api.hub.turns.run(api.principal, session.id, odd)
         (shown,) = (await api.ok("GET", "/v1/sessions"))["data"]
         assert (shown["title"], shown["metadata"]) == (odd, {"k": odd})
         assert shown["agent"]["name"] == "segue"
-        (said,) = await api.events(shown["id"], **{"types[]": "user.message"})
-        assert said["content"][0]["text"] == odd
+        (sent,) = await api.events(shown["id"], **{"types[]": "user.message"})
+        assert sent["content"][0]["text"] == odd

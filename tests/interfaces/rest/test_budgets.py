@@ -1,4 +1,4 @@
-"""Budgets: a session stops at what it may cost, and goes on when that is changed."""
+"""Budgets: a session stops when its budget is spent, and resumes when it is raised."""
 
 import asyncio
 import subprocess
@@ -36,7 +36,7 @@ def limit(cents: Any, currency: str = "USD") -> dict[str, Any]:
 
 @asynccontextmanager
 async def answered(model: Provider, directory: Path, **options: Any) -> AsyncIterator[Api]:
-    """The door, with a provider behind its model."""
+    """Yield the API with a model that the provider answers for."""
     model.input_tokens = TOKENS
     async with open_api(directory, **options) as api:
         await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
@@ -45,35 +45,37 @@ async def answered(model: Provider, directory: Path, **options: Any) -> AsyncIte
 
 
 async def code(api: Api, path: str, body: Any) -> str:
-    """Which error a request meets, for programs."""
-    status, answer = await api.call("POST", path, json=body)
-    assert status == 400, answer
-    return str(answer["error"]["details"]["error_code"])
+    """Send a request that must fail, and return its error code."""
+    status, response = await api.call("POST", path, json=body)
+    assert status == 400, response
+    return str(response["error"]["details"]["error_code"])
 
 
 def stopped(events: Shown) -> list[str]:
-    return [each["stop_reason"]["type"] for each in events if each["type"] == "session.status_idle"]
+    return [
+        event["stop_reason"]["type"] for event in events if event["type"] == "session.status_idle"
+    ]
 
 
-async def test_a_turn_stops_at_its_budget_and_goes_on_with_another(
+async def test_turn_stops_at_its_budget_and_resumes_with_a_higher_one(
     tmp_path: Path, database: str | None, model: Provider
 ) -> None:
     async with model:
         model.scripts = [LOOK, LOOK]
         async with answered(model, tmp_path, database=database) as api:
             agent = (await api.agent(tools=TOOLS))["id"]
-            made = await api.session(agent=agent, budget=limit("2"))
-            assert made["budget"] == limit("2")
-            path = f"/v1/sessions/{made['id']}"
-            await api.send(made["id"], message("look around"))
-            events = await until(api, made["id"], rests(1))
+            session = await api.session(agent=agent, budget=limit("2"))
+            assert session["budget"] == limit("2")
+            path = f"/v1/sessions/{session['id']}"
+            await api.send(session["id"], message("look around"))
+            events = await until(api, session["id"], rests(1))
             assert stopped(events) == ["budget_reached"]
-            assert events[-3]["stop_reason"] == {"type": "budget_reached"}  # the thread's
+            assert events[-3]["stop_reason"] == {"type": "budget_reached"}  # of the thread
             usage = events[-2]
             assert (usage["type"], usage["budget"]) == ("session.usage", limit("2"))
             assert usage["usage"]["list_cost"] == {"amount": "3", "currency": "USD"}
             assert types(events).count("agent.tool_result") == len(model.requests) == 2
-        # Another process knows it too, and takes nothing that would begin something.
+        # Another process refuses new turns, too.
         async with answered(model, tmp_path, database=database) as api:
             define: dict[str, Any] = {"type": "user.define_outcome", "description": "d"}
             define["rubric"] = {"type": "text", "content": "r"}
@@ -85,18 +87,20 @@ async def test_a_turn_stops_at_its_budget_and_goes_on_with_another(
             assert (await api.ok("GET", path))["title"] != "t"
             changed = await api.ok("POST", path, {"title": "t", "budget": limit("900")})
             assert (changed["budget"], changed["title"]) == (limit("900"), "t")
-            events = await until(api, made["id"], lambda found: "end_turn" in stopped(found))
-            updated = [each for each in events if each["type"] == "session.updated"]
-            assert [each.get("budget") for each in updated][-1] == limit("900")
+            events = await until(api, session["id"], lambda results: "end_turn" in stopped(results))
+            updated = [item for item in events if item["type"] == "session.updated"]
+            assert [item.get("budget") for item in updated][-1] == limit("900")
             assert types(events).count("user.message") == 1 and len(model.requests) == 3
             assert "Continue where" in str(model.requests[-1]["messages"][-1])
             before = len(events)
             await api.ok("POST", path, {"budget": limit("900")})
-            assert len(await api.events(made["id"])) == before
-            assert (await api.say(made["id"], "and now?"))[-2]["budget"] == limit("900")
+            assert len(await api.events(session["id"])) == before
+            assert (await api.say(session["id"], "and now?"))[-2]["budget"] == limit("900")
 
 
-async def test_a_budget_is_given_at_the_beginning_or_never(tmp_path: Path, model: Provider) -> None:
+async def test_budget_can_only_be_set_when_the_session_is_created(
+    tmp_path: Path, model: Provider
+) -> None:
     async with model, answered(model, tmp_path) as api:
         path = f"/v1/sessions/{(await api.session())['id']}"
         assert await code(api, path, {"budget": limit("5")}) == "budget_create_only"
@@ -105,32 +109,32 @@ async def test_a_budget_is_given_at_the_beginning_or_never(tmp_path: Path, model
         assert (await api.ok("POST", path, {"budget": limit("4")}))["budget"] == limit("4")
         assert (await api.ok("POST", path, {"budget": None}))["budget"] is None
         events = await api.events(path.rpartition("/")[2])
-        assert [each["budget"] for each in events] == [limit("4"), None]
+        assert [event["budget"] for event in events] == [limit("4"), None]
         assert await code(api, path, {"budget": limit("5")}) == "budget_create_only"
         for wrong in ("25.00", "025", "0", "-1", "", 25, "9" * 15):
             await api.fails(400, "POST", path, {"budget": limit(wrong)})
         assert "EUR" in await api.fails(400, "POST", path, {"budget": limit("5", "EUR")})
 
 
-async def test_all_models_that_a_session_may_use_have_a_price(
+async def test_session_with_a_budget_needs_prices_for_all_its_models(
     tmp_path: Path, model: Provider
 ) -> None:
     async with model, answered(model, tmp_path) as api:
         local = (await api.agent(model="ollama:llama3"))["id"]
         demo = (await api.agent(model="demo"))["id"]
         roster = {"type": "coordinator", "agents": [{"type": "self"}, local]}
-        leads = (await api.agent(multiagent=roster))["id"]
-        place = await api.built_in("environments")
-        for agent in (local, demo, leads):
-            body = {"agent": agent, "environment_id": place, "budget": limit("5")}
+        coordinator = (await api.agent(multiagent=roster))["id"]
+        environment_id = await api.built_in("environments")
+        for agent in (local, demo, coordinator):
+            body = {"agent": agent, "environment_id": environment_id, "budget": limit("5")}
             assert await code(api, "/v1/sessions", body) == "model_not_budgetable"
         assert (await api.ok("GET", "/v1/sessions"))["data"] == []
 
 
-async def test_what_cannot_be_measured_counts_as_spent(
+async def test_unknown_cost_counts_as_a_spent_budget(
     tmp_path: Path, model: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server says that another model answered, of which nobody knows the price."""
+    """The provider reports that another model answered, whose price is unknown."""
     monkeypatch.setenv("OPENAI_API_KEY", "test-key")
     async with model, answered(model, tmp_path) as api:
         await api.hub.config.set("local", "model", "openai-chat:gpt-5")
@@ -144,11 +148,13 @@ async def test_what_cannot_be_measured_counts_as_spent(
         path = f"/v1/sessions/{id}"
         assert await code(api, path, {"budget": limit("900")}) == "model_not_budgetable"
         await api.ok("POST", path, {"budget": None})
-        events = await until(api, id, lambda found: "end_turn" in stopped(found))
+        events = await until(api, id, lambda results: "end_turn" in stopped(results))
         assert len(model.requests) == 2 and events[-2]["budget"] is None
 
 
-async def test_what_was_begun_can_be_settled_or_given_up(tmp_path: Path, model: Provider) -> None:
+async def test_turn_stopped_by_its_budget_can_be_answered_or_cancelled(
+    tmp_path: Path, model: Provider
+) -> None:
     custom = {"type": "custom", "name": "ask", "description": "d"}
     custom["input_schema"] = {"type": "object"}  # type: ignore[assignment]  # any JSON
     async with model, answered(model, tmp_path) as api:
@@ -158,7 +164,7 @@ async def test_what_was_begun_can_be_settled_or_given_up(tmp_path: Path, model: 
         await api.send(id, message("ask"))
         events = await until(api, id, rests(1))
         assert stopped(events) == ["requires_action"]
-        (use,) = [each["id"] for each in events if each["type"] == "agent.custom_tool_use"]
+        (use,) = [event["id"] for event in events if event["type"] == "agent.custom_tool_use"]
         both = {"events": [message("and?"), result(use, "yes")]}
         assert await code(api, f"/v1/sessions/{id}/events", both) == "budget_reached"
         await api.send(id, result(use, "yes"))
@@ -169,38 +175,42 @@ async def test_what_was_begun_can_be_settled_or_given_up(tmp_path: Path, model: 
         assert stopped(await api.events(id))[-1] == "end_turn"
         await api.ok("POST", f"/v1/sessions/{id}", {"budget": limit("900")})
         await api.say(id, "something else")
-        # What was given up did not go on by itself.
+        # The cancelled turn was not resumed.
         assert len(model.requests) == 2 and "something else" in str(model.requests[-1])
 
 
-async def test_an_outcome_goes_on_to_be_graded(tmp_path: Path, model: Provider) -> None:
+async def test_outcome_is_graded_after_the_budget_is_raised(
+    tmp_path: Path, model: Provider
+) -> None:
     rubric = {"type": "text", "content": "There is one."}
-    wanted = {"type": "user.define_outcome", "description": "A poem", "rubric": rubric}
+    expected = {"type": "user.define_outcome", "description": "A poem", "rubric": rubric}
     verdict = {"result": "needs_revision", "explanation": "too short"}
     async with model, answered(model, tmp_path) as api:
         model.scripts = [[Say("Here.")], [Use("verdict", verdict)]]
         id = (await api.session(budget=limit("2")))["id"]
         path = f"/v1/sessions/{id}"
-        await api.send(id, wanted)
+        await api.send(id, expected)
         assert stopped(await until(api, id, rests(1))) == ["budget_reached"]
         (outcome,) = (await api.ok("GET", path))["outcome_evaluations"]
         assert (outcome["iteration"], outcome["completed_at"]) == (1, None)
         model.scripts = [[Say("Longer.")], [Use("verdict", {**verdict, "result": "satisfied"})]]
         await api.ok("POST", path, {"budget": limit("900")})
-        await until(api, id, lambda found: "end_turn" in stopped(found))
+        await until(api, id, lambda events: "end_turn" in stopped(events))
         (outcome,) = (await api.ok("GET", path))["outcome_evaluations"]
         assert (outcome["iteration"], outcome["result"]) == (1, "satisfied")
         assert len(model.requests) == 4 and "A poem" in str(model.requests[2]["messages"][-1])
-        # Given up before it goes on, it is settled.
+        # An outcome that is interrupted before it resumes is settled.
         id = (await api.session(budget=limit("1")))["id"]
-        await api.send(id, wanted)
+        await api.send(id, expected)
         await until(api, id, rests(1))
         await api.send(id, {"type": "user.interrupt"})
         (outcome,) = (await api.ok("GET", f"/v1/sessions/{id}"))["outcome_evaluations"]
         assert outcome["result"] == "interrupted"
 
 
-async def test_a_fork_has_the_budget_and_has_spent_nothing(tmp_path: Path, model: Provider) -> None:
+async def test_fork_has_the_budget_of_its_session_and_no_usage(
+    tmp_path: Path, model: Provider
+) -> None:
     async with model, answered(model, tmp_path) as api:
         model.scripts = [[Say("one")]]
         id = (await api.session(budget=limit("1")))["id"]
@@ -212,7 +222,7 @@ async def test_a_fork_has_the_budget_and_has_spent_nothing(tmp_path: Path, model
         assert (shown["budget"], shown["usage"]["list_cost"]["amount"]) == (limit("7"), "0")
 
 
-async def test_a_budget_that_is_changed_as_the_turn_stops_lets_it_go_on(tmp_path: Path) -> None:
+async def test_budget_raised_while_the_turn_stops_resumes_it(tmp_path: Path) -> None:
     class Spends:
         async def run(self, turn: Turn) -> StopReason:
             turns.append(turn.text)
@@ -221,7 +231,7 @@ async def test_a_budget_that_is_changed_as_the_turn_stops_lets_it_go_on(tmp_path
             await turn.emit(ModelCalled(usage=Usage(input_tokens=1, cost=20_000), model="m"))
             assert turn.session.at_budget
             await api.hub.turns.set_budget(api.principal, turn.session.id, 50_000)
-            return "budget_reached"  # as the turn knows it
+            return "budget_reached"  # the turn does not know the new budget
 
     turns: list[str] = []
     async with open_api(
@@ -235,7 +245,7 @@ async def test_a_budget_that_is_changed_as_the_turn_stops_lets_it_go_on(tmp_path
         assert (session.stop_reason, session.turns) == ("end_turn", 2)
 
 
-async def test_a_change_that_was_cut_off_is_asked_for_again_and_goes_on_once(
+async def test_interrupted_budget_change_can_be_repeated_and_resumes_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Spends:
@@ -262,12 +272,12 @@ async def test_a_change_that_was_cut_off_is_asked_for_again_and_goes_on_once(
         await api.hub.turns.engine.kick(("local", id))
         await api.hub.turns.engine.rest()
         session = await api.hub.sessions.get(api.principal, id)
-        # The first has spent all of it, so the second has nothing to go on with.
+        # The resumed turn spent the rest of the budget, so the second change resumed nothing.
         assert turns == ["go", "Continue where you stopped."]
         assert (session.stop_reason, session.turns) == ("budget_reached", 2)
 
 
-async def test_what_a_budget_cut_short_does_not_go_on_in_a_fork(tmp_path: Path) -> None:
+async def test_fork_does_not_resume_the_turn_that_a_budget_stopped(tmp_path: Path) -> None:
     class Spends:
         async def run(self, turn: Turn) -> StopReason:
             turns.append(turn.session.id)
@@ -289,10 +299,10 @@ async def test_what_a_budget_cut_short_does_not_go_on_in_a_fork(tmp_path: Path) 
 
 
 async def kept_waiting(*_: object) -> None:
-    """Nobody begins what waits."""
+    """Leave waiting turns alone."""
 
 
-async def test_a_deployment_gives_its_sessions_a_budget(tmp_path: Path, model: Provider) -> None:
+async def test_sessions_of_a_deployment_have_its_budget(tmp_path: Path, model: Provider) -> None:
     async with model, answered(model, tmp_path) as api:
         body = {
             "name": "d",
@@ -301,9 +311,9 @@ async def test_a_deployment_gives_its_sessions_a_budget(tmp_path: Path, model: P
             "initial_events": [message("go")],
             "budget": limit("5"),
         }
-        made = await api.ok("POST", "/v1/deployments", body)
-        path = f"/v1/deployments/{made['id']}"
-        assert made["budget"] == limit("5")
+        deployment = await api.ok("POST", "/v1/deployments", body)
+        path = f"/v1/deployments/{deployment['id']}"
+        assert deployment["budget"] == limit("5")
 
         async def budget() -> Any:
             run = await api.ok("POST", f"{path}/run")
@@ -321,11 +331,13 @@ async def test_a_deployment_gives_its_sessions_a_budget(tmp_path: Path, model: P
         assert await budget() is None
 
 
-async def test_the_official_client_and_people_are_told(tmp_path: Path, model: Provider) -> None:
+async def test_official_client_and_rendered_session_show_the_budget(
+    tmp_path: Path, model: Provider
+) -> None:
     data = tmp_path / "data"
     async with model:
         async with answered(model, data):
-            pass  # which leaves the configuration
+            pass  # stores the configuration
         model.scripts = [LOOK, LOOK]
         with serving(data) as server:
             client = AsyncAnthropic(
@@ -342,17 +354,17 @@ async def test_the_official_client_and_people_are_told(tmp_path: Path, model: Pr
                     tools=[{"type": "agent_toolset_20260401"}],
                 )
                 environment = await beta.environments.create(name="e")
-                little: Any = limit("2")
+                low_budget: Any = limit("2")
                 session = await beta.sessions.create(
-                    agent=agent.id, environment_id=environment.id, budget=little
+                    agent=agent.id, environment_id=environment.id, budget=low_budget
                 )
-                words: Any = message("look around")
-                send = beta.sessions.events.send(session.id, events=[words])
+                text: Any = message("look around")
+                send = beta.sessions.events.send(session.id, events=[text])
                 assert await ending(client, session.id, send) == "budget_reached"
                 with pytest.raises(BadRequestError, match=r"budget of \$0.02"):
-                    await beta.sessions.events.send(session.id, events=[words])
-                told = await asyncio.to_thread(segue, server.environment, "show", session.id)
-                assert "-- the session has reached its budget of $0.02 --" in told
+                    await beta.sessions.events.send(session.id, events=[text])
+                response = await asyncio.to_thread(segue, server.environment, "show", session.id)
+                assert "-- the session has reached its budget of $0.02 --" in response
                 more: Any = limit("2500")
                 update = beta.sessions.update(session.id, budget=more)
                 assert await ending(client, session.id, update) == "end_turn"
@@ -360,15 +372,15 @@ async def test_the_official_client_and_people_are_told(tmp_path: Path, model: Pr
                 changed = await beta.sessions.retrieve(session.id)
                 assert changed.budget is not None and changed.budget.to_dict() == more
     body = StatusChanged(status="idle", stop_reason="budget_reached")
-    begun = Event(seq=1, id=ids.new_id(), at=0, body=Created(cwd="/"))
-    made = projection.start("local", ids.new_id(), begun)
+    started = Event(seq=1, id=ids.new_id(), at=0, body=Created(cwd="/"))
+    created = projection.start("local", ids.new_id(), started)
     event = Event(seq=9, id=ids.new_id(), at=0, body=body)
-    (shown,) = build_items(made, [event], Pairs({}, {}))
+    (shown,) = build_items(created, [event], Pairs({}, {}))
     assert shown.text == "Stopped: the session has reached its budget."
 
 
 async def ending(client: AsyncAnthropic, session: str, act: Awaitable[object]) -> str:
-    """How the turn ends that something begins."""
+    """Start a turn and return its stop reason."""
     stream = await client.beta.sessions.events.stream(session)
     async with asyncio.timeout(60), stream:
         await act
@@ -384,9 +396,9 @@ def segue(environment: dict[str, str], *arguments: str) -> str:
     return done.stdout
 
 
-async def test_without_a_model_a_budget_is_refused_with_what_to_do(tmp_path: Path) -> None:
+async def test_budget_without_a_model_is_refused_with_a_hint(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         agent = (await api.agent())["id"]
-        place = await api.built_in("environments")
-        body = {"agent": agent, "environment_id": place, "budget": limit("5")}
+        environment_id = await api.built_in("environments")
+        body = {"agent": agent, "environment_id": environment_id, "budget": limit("5")}
         assert "segue config set model" in await api.fails(400, "POST", "/v1/sessions", body)

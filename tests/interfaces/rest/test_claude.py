@@ -1,4 +1,4 @@
-"""Claude Code's own sessions at this door: of a built-in agent, and marked by their source."""
+"""Sessions of Claude Code over REST: they have a built-in agent and their source."""
 
 import json
 import re
@@ -43,7 +43,7 @@ async def open_with(tmp_path: Path, home: Home) -> AsyncIterator[Api]:
         yield api
 
 
-async def test_it_is_listed_and_read(tmp_path: Path, home: Home) -> None:
+async def test_claude_session_is_listed_and_read(tmp_path: Path, home: Home) -> None:
     async with open_with(tmp_path, home) as api:
         own = await api.session(title="own")
         shown = {row["id"]: row for row in (await api.ok("GET", "/v1/sessions"))["data"]}
@@ -64,10 +64,10 @@ async def test_it_is_listed_and_read(tmp_path: Path, home: Home) -> None:
         assert first["content"] == [{"type": "text", "text": "Why is it slow?"}]
 
 
-async def test_it_is_a_session_of_claude_code_s_own_agent(tmp_path: Path, home: Home) -> None:
-    said = {"model": "claude-x", "usage": {"input_tokens": 3}}
+async def test_claude_session_has_the_claude_code_agent(tmp_path: Path, home: Home) -> None:
+    sent = {"model": "claude-x", "usage": {"input_tokens": 3}}
     last = assistant("a3", "a2", id="m3")
-    last["message"] |= said
+    last["message"] |= sent
     home.write([user("u1", None), last], S2)
     async with open_with(tmp_path, home) as api:
         await api.session(title="own")
@@ -77,20 +77,20 @@ async def test_it_is_a_session_of_claude_code_s_own_agent(tmp_path: Path, home: 
         record = await api.ok("GET", f"/v1/agents/{agent['id']}")
         assert (record["name"], record["model"]["id"]) == ("Claude Code", "default")
         listed = (await api.ok("GET", "/v1/agents"))["data"]
-        assert {each["name"] for each in listed} == {"segue", "Claude Code"}
-        mine = (await api.ok("GET", "/v1/sessions", agent_id=agent["id"]))["data"]
-        assert {row["id"] for row in mine} == {ID, ids.format_id("sesn", S2)}
+        assert {item["name"] for item in listed} == {"segue", "Claude Code"}
+        own_api = (await api.ok("GET", "/v1/sessions", agent_id=agent["id"]))["data"]
+        assert {row["id"] for row in own_api} == {ID, ids.format_id("sesn", S2)}
         for version, count in ((1, 2), (2, 0)):
             params = {"agent_id": agent["id"], "agent_version": version}
             assert len((await api.ok("GET", "/v1/sessions", **params))["data"]) == count
         ours = (await api.ok("GET", "/v1/sessions", agent_id=await api.built_in("agents")))["data"]
         assert [row["title"] for row in ours] == ["own"]
         await api.fails(400, "POST", f"/v1/agents/{agent['id']}/archive")
-        other = await api.other("elsewhere")  # which has no such sessions
-        assert [each["name"] for each in (await other.ok("GET", "/v1/agents"))["data"]] == ["segue"]
+        other = await api.other("elsewhere")  # which has no sources
+        assert [item["name"] for item in (await other.ok("GET", "/v1/agents"))["data"]] == ["segue"]
 
 
-async def test_one_that_claude_code_works_on_is_running(tmp_path: Path, home: Home) -> None:
+async def test_session_that_claude_code_works_on_is_running(tmp_path: Path, home: Home) -> None:
     async with open_with(tmp_path, home) as api:
         assert (await api.ok("GET", "/v1/sessions"))["data"][0]["status"] == "idle"
         home.write_process_file()
@@ -101,7 +101,7 @@ async def test_one_that_claude_code_works_on_is_running(tmp_path: Path, home: Ho
         assert len((await api.ok("GET", "/v1/sessions", **params))["data"]) == 1
 
 
-async def test_it_is_renamed_archived_and_deleted_in_claude_code_s_files(
+async def test_rename_archive_and_delete_change_the_files_of_claude_code(
     tmp_path: Path, home: Home
 ) -> None:
     async with open_with(tmp_path, home) as api:
@@ -113,11 +113,13 @@ async def test_it_is_renamed_archived_and_deleted_in_claude_code_s_files(
         assert info is not None and info.archived is True
         await api.ok("DELETE", PATH)
         assert claude.list_sessions() == []
-        assert [gone.session_id for gone in claude.list_trash()] == [S]
+        assert [deleted.session_id for deleted in claude.list_trash()] == [S]
         await api.fails(404, "GET", PATH)
 
 
-async def test_a_prompt_goes_on_with_a_copy(tmp_path: Path, home: Home) -> None:
+async def test_prompt_imports_the_session_and_continues_the_copy(
+    tmp_path: Path, home: Home
+) -> None:
     last = assistant("a3", "a2", id="m3")
     last["message"] |= {"model": "claude-x", "usage": {"input_tokens": 3}}
     with next(home.projects.rglob("*.jsonl")).open("ab") as file:
@@ -132,49 +134,52 @@ async def test_a_prompt_goes_on_with_a_copy(tmp_path: Path, home: Home) -> None:
         events = await api.events(ID)
         shown = [event["type"] for event in events]
         assert shown[: len(old)] == old and shown[-1] == "session.status_idle"
-        said = [event["content"] for event in events if event["type"] == "agent.message"]
-        assert said[-1] == [{"type": "text", "text": "Yes."}]
+        sent = [event["content"] for event in events if event["type"] == "agent.message"]
+        assert sent[-1] == [{"type": "text", "text": "Yes."}]
         (row,) = (await api.ok("GET", "/v1/sessions"))["data"]
         assert row["id"] == ID
     (after,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
     assert after == before
 
 
-async def test_a_copy_that_is_deleted_does_not_come_back(tmp_path: Path, home: Home) -> None:
+async def test_deleted_copy_is_not_imported_again(tmp_path: Path, home: Home) -> None:
     async with open_with(tmp_path, home) as api:
         await api.say(ID, "/say Yes.")
         await api.ok("DELETE", PATH)
         await api.fails(404, "GET", PATH)
         assert (await api.ok("GET", "/v1/sessions"))["data"] == []
-    assert [gone.session_id for gone in claude.list_trash()] == [S]
+    assert [deleted.session_id for deleted in claude.list_trash()] == [S]
 
 
-async def test_a_stream_of_it_goes_on_in_the_copy(tmp_path: Path, home: Home) -> None:
+async def test_stream_continues_with_the_imported_copy(tmp_path: Path, home: Home) -> None:
     async with open_with(tmp_path, home) as api:
-        held = await api.hub.sessions.get(api.principal, S)
-        headers = {"last-event-id": f"{held.last_seq}.0"}
+        stored = await api.hub.sessions.get(api.principal, S)
+        headers = {"last-event-id": f"{stored.last_seq}.0"}
         await api.say(ID, "/say one")
         copy = await api.hub.sessions.get(api.principal, S)
-        assert copy.last_seq < held.last_seq
-        await api.ok("POST", f"{PATH}/archive")  # which ends streams
-        answer = await api.raw("GET", f"{PATH}/events/stream", headers=headers)
-        assert answer.status_code == 200, answer.text
-        told = re.findall(r"^event: (.+)$", answer.text, re.MULTILINE)
-        assert told[:2] == ["ping", "session.status_running"]  # and nothing before its first turn
-        assert told.count("agent.message") == 1 and told[-1] == "session.status_terminated"
+        assert copy.last_seq < stored.last_seq
+        await api.ok("POST", f"{PATH}/archive")  # deleting the session ends its streams
+        response = await api.raw("GET", f"{PATH}/events/stream", headers=headers)
+        assert response.status_code == 200, response.text
+        text = re.findall(r"^event: (.+)$", response.text, re.MULTILINE)
+        assert text[:2] == [
+            "ping",
+            "session.status_running",
+        ]  # the stream has no events from before the first turn
+        assert text.count("agent.message") == 1 and text[-1] == "session.status_terminated"
         own = await api.session()
-        answer = await api.raw("GET", f"/v1/sessions/{own['id']}/events/stream", headers=headers)
-        assert answer.status_code == 400
+        response = await api.raw("GET", f"/v1/sessions/{own['id']}/events/stream", headers=headers)
+        assert response.status_code == 400
 
 
-async def test_another_workspace_does_not_have_it(tmp_path: Path, home: Home) -> None:
+async def test_other_workspaces_do_not_see_claude_sessions(tmp_path: Path, home: Home) -> None:
     async with open_with(tmp_path, home) as api:
         other = await api.other("elsewhere")
         assert (await other.ok("GET", "/v1/sessions"))["data"] == []
         await other.fails(404, "GET", PATH)
 
 
-async def test_what_an_agent_did_is_a_thread_of_its_session(tmp_path: Path, home: Home) -> None:
+async def test_subagent_is_a_thread_of_its_session(tmp_path: Path, home: Home) -> None:
     write_session_with_subagent(home)
     async with open_with(tmp_path, home) as api:
         primary, other = (await api.ok("GET", f"{PATH}/threads"))["data"]
@@ -186,25 +191,25 @@ async def test_what_an_agent_did_is_a_thread_of_its_session(tmp_path: Path, home
         assert await api.ok("GET", f"{PATH}/threads/{other['id']}") == other
         path = f"{PATH}/threads/{other['id']}/events"
         shown = (await api.ok("GET", path))["data"]
-        assert [each["type"] for each in shown][:2] == ["user.message", "agent.message"]
+        assert [entry["type"] for entry in shown][:2] == ["user.message", "agent.message"]
         assert shown[1]["content"] == [{"type": "text", "text": "A kingfisher, too"}]
         page = await api.ok("GET", path, limit=1)
         following = await api.ok("GET", path, limit=1, page=page["next_page"])
         assert [page["data"][0], following["data"][0]] == shown[:2]
-        one = await api.ok("GET", f"{PATH}/threads", limit=1)
-        two = await api.ok("GET", f"{PATH}/threads", limit=1, page=one["next_page"])
-        assert [each["id"] for each in one["data"]] == [primary["id"]]
+        item = await api.ok("GET", f"{PATH}/threads", limit=1)
+        two = await api.ok("GET", f"{PATH}/threads", limit=1, page=item["next_page"])
+        assert [entry["id"] for entry in item["data"]] == [primary["id"]]
         assert (two["data"], two["next_page"]) == ([other], None)
         await api.fails(400, "POST", f"{PATH}/threads/{other['id']}/archive")
         await api.fails(400, "GET", f"{PATH}/threads/{other['id']}/stream")
-        own = ids.format_id("sesn", ids.derived_id("nobody"))
+        own = ids.format_id("sesn", ids.derived_id("unknown"))
         await api.fails(404, "GET", f"/v1/sessions/{own}/threads/{other['id']}")
 
 
-async def test_a_thread_s_parent_is_the_one_that_started_it(tmp_path: Path, home: Home) -> None:
+async def test_parent_of_a_thread_is_the_thread_that_started_it(tmp_path: Path, home: Home) -> None:
     _, first = write_session_with_subagent(home, "b1")
     begin(first, "c2", parentAgentId="b1")
-    begin(first, "d3", parentAgentId="nobody")  # whose transcript is gone
+    begin(first, "d3", parentAgentId="unknown")  # its transcript was deleted
     async with open_with(tmp_path, home) as api:
         threads = (await api.ok("GET", f"{PATH}/threads"))["data"]
         primary, started = threads[0]["id"], named(threads, "count birds")
@@ -214,33 +219,33 @@ async def test_a_thread_s_parent_is_the_one_that_started_it(tmp_path: Path, home
         assert await api.ok("GET", f"{PATH}/threads/{inner['id']}") == inner
 
 
-async def test_pages_of_threads_go_on_where_they_were(tmp_path: Path, home: Home) -> None:
+async def test_pages_of_threads_continue_after_the_last_thread(tmp_path: Path, home: Home) -> None:
     _, file = write_session_with_subagent(home, "b1")
     begin(file, "c2")
     async with open_with(tmp_path, home) as api:
         threads = await api.ok("GET", f"{PATH}/threads")
         page = await api.ok("GET", f"{PATH}/threads", limit=2)
-        assert spelt(page) == spelt(threads)[:2]
-        begin(file, "a0")  # which stands before what was shown
+        assert thread_ids(page) == thread_ids(threads)[:2]
+        begin(file, "a0")  # it comes before the listed threads
         rest = await api.ok("GET", f"{PATH}/threads", limit=2, page=page["next_page"])
-        assert (spelt(rest), rest["next_page"]) == (spelt(threads)[2:], None)
+        assert (thread_ids(rest), rest["next_page"]) == (thread_ids(threads)[2:], None)
         assert len((await api.ok("GET", f"{PATH}/threads"))["data"]) == 4
         idle = await api.ok("GET", f"{PATH}/threads", limit=3, **{"statuses[]": "idle"})
         assert len(idle["data"]) == 3 and idle["next_page"]
         assert (await api.ok("GET", f"{PATH}/threads", **{"statuses[]": "running"}))["data"] == []
 
 
-def begin(beside: Path, agent: str, **about: str) -> None:
-    """The transcript of one more agent of a session's, beside another's."""
-    file = beside.with_name(f"agent-{agent}.jsonl")
-    said = user(f"{agent}-1", None, "Go on", isSidechain=True, agentId=agent)
-    file.write_bytes(as_line(said))
+def begin(transcript: Path, agent: str, **about: str) -> None:
+    """Write the transcript of another subagent of a session."""
+    file = transcript.with_name(f"agent-{agent}.jsonl")
+    sent = user(f"{agent}-1", None, "Continue", isSidechain=True, agentId=agent)
+    file.write_bytes(as_line(sent))
     file.with_suffix(".meta.json").write_text(json.dumps({"description": agent, **about}))
 
 
-def spelt(page: dict[str, Any]) -> list[str]:
-    return [each["id"] for each in page["data"]]
+def thread_ids(page: dict[str, Any]) -> list[str]:
+    return [item["id"] for item in page["data"]]
 
 
 def named(threads: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    return next(each for each in threads if each["agent"]["description"] == name)
+    return next(thread for thread in threads if thread["agent"]["description"] == name)

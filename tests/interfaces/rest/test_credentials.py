@@ -1,4 +1,4 @@
-"""Credentials: what is secret goes in and never comes out."""
+"""Credentials: their secrets are stored and never shown."""
 
 import asyncio
 from pathlib import Path
@@ -37,7 +37,7 @@ async def a_vault(api: Api) -> str:
 
 
 async def secrets(api: Api, vault: str, credential: dict[str, Any]) -> dict[str, str]:
-    """What is sealed, opened: as something that uses it would."""
+    """Return the decrypted secrets of a credential."""
     kind = f"credential:{_id(vault.rsplit('/', 1)[-1])}"
     record = await api.hub.records.get(api.workspace, kind, _id(credential["id"]))
     return {
@@ -46,49 +46,51 @@ async def secrets(api: Api, vault: str, credential: dict[str, Any]) -> dict[str,
     }
 
 
-def _id(spelt: str) -> str:
-    return ids.parse(spelt) or ""
+def _id(value: str) -> str:
+    return ids.parse(value) or ""
 
 
 @pytest.mark.parametrize("auth", [BEARER, VARIABLE, OAUTH], ids=lambda auth: str(auth["type"]))
-async def test_a_credential_lives_without_being_shown(tmp_path: Path, auth: dict[str, Any]) -> None:
+async def test_secrets_of_a_credential_are_never_shown(
+    tmp_path: Path, auth: dict[str, Any]
+) -> None:
     async with open_api(tmp_path) as api:
         vault = await a_vault(api)
         base = f"{vault}/credentials"
-        made = await api.ok("POST", base, {"auth": auth, "metadata": {"k": "v"}})
-        assert (made["type"], made["auth"]["type"]) == ("vault_credential", auth["type"])
-        assert made["vault_id"] == vault.rsplit("/", 1)[-1]
-        path = f"{base}/{made['id']}"
-        shown = [made, await api.ok("GET", path), await api.ok("GET", base)]
-        named = {"display_name": "n", "metadata": {"k": None}}
-        shown.append(await api.ok("POST", path, named))
+        created = await api.ok("POST", base, {"auth": auth, "metadata": {"k": "v"}})
+        assert (created["type"], created["auth"]["type"]) == ("vault_credential", auth["type"])
+        assert created["vault_id"] == vault.rsplit("/", 1)[-1]
+        path = f"{base}/{created['id']}"
+        shown = [created, await api.ok("GET", path), await api.ok("GET", base)]
+        names = {"display_name": "n", "metadata": {"k": None}}
+        shown.append(await api.ok("POST", path, names))
         assert (shown[-1]["display_name"], shown[-1]["metadata"]) == ("n", {})
-        found = sorted((await secrets(api, vault, made)).values())
-        assert found and all(value.startswith("S3CRET") for value in found)
+        results = sorted((await secrets(api, vault, created)).values())
+        assert results and all(value.startswith("S3CRET") for value in results)
         shown.append(await api.ok("POST", f"{path}/archive"))
-        assert await secrets(api, vault, made) == {}
+        assert await secrets(api, vault, created) == {}
         assert (await api.ok("GET", base))["data"] == []
         assert len((await api.ok("GET", base, include_archived="true"))["data"]) == 1
-        await api.fails(400, "POST", path, named)
+        await api.fails(400, "POST", path, names)
         deleted = await api.ok("DELETE", path)
-        assert deleted == {"type": "vault_credential_deleted", "id": made["id"]}
+        assert deleted == {"type": "vault_credential_deleted", "id": created["id"]}
         await api.fails(404, "GET", path)
         stored = b"".join(file.read_bytes() for file in tmp_path.glob("segue.db*"))
         for text in (str(shown), stored.decode("latin-1")):
             assert "S3CRET" not in text
 
 
-async def test_an_update_changes_what_it_names(tmp_path: Path) -> None:
+async def test_credential_update_changes_only_the_sent_fields(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         vault = await a_vault(api)
         base = f"{vault}/credentials"
-        made = await api.ok("POST", base, {"auth": OAUTH})
-        assert made["auth"]["refresh"]["token_endpoint_auth"] == {"type": "client_secret_basic"}
+        created = await api.ok("POST", base, {"auth": OAUTH})
+        assert created["auth"]["refresh"]["token_endpoint_auth"] == {"type": "client_secret_basic"}
         refresh = {"refresh_token": "S3CRET-new", "scope": ""}
         auth = {"type": "mcp_oauth", "refresh": refresh, "expires_at": None}
-        changed = await api.ok("POST", f"{base}/{made['id']}", {"auth": auth})
+        changed = await api.ok("POST", f"{base}/{created['id']}", {"auth": auth})
         assert (changed["auth"]["expires_at"], changed["auth"]["refresh"]["scope"]) == (None, None)
-        assert await secrets(api, vault, made) == {
+        assert await secrets(api, vault, created) == {
             "access_token": "S3CRET-c",
             "refresh_token": "S3CRET-new",
             "client_secret": "S3CRET-e",
@@ -105,14 +107,14 @@ async def test_an_update_changes_what_it_names(tmp_path: Path) -> None:
         assert "type" in await api.fails(400, "POST", path, {"auth": {"type": "static_bearer"}})
 
 
-async def test_what_is_archived_while_it_is_changed_stays_forgotten(
+async def test_secrets_archived_during_an_update_stay_deleted(
     tmp_path: Path, database: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_api(tmp_path, database=database) as api:
         vault = await a_vault(api)
-        made = await api.ok("POST", f"{vault}/credentials", {"auth": BEARER})
-        path = f"{vault}/credentials/{made['id']}"
-        updates = [api.ok("POST", path, {"metadata": {str(each): "x"}}) for each in range(4)]
+        credential = await api.ok("POST", f"{vault}/credentials", {"auth": BEARER})
+        path = f"{vault}/credentials/{credential['id']}"
+        updates = [api.ok("POST", path, {"metadata": {str(item): "x"}}) for item in range(4)]
         await asyncio.gather(*updates)
         assert (await api.ok("GET", path))["metadata"].keys() == set("0123")
         archived = asyncio.Event()
@@ -130,19 +132,19 @@ async def test_what_is_archived_while_it_is_changed_stays_forgotten(
             token = {"auth": {"type": "static_bearer", "token": "S3CRET-new"}}
             assert "archived" in await api.fails(400, "POST", path, token)
         assert (await api.ok("GET", path))["archived_at"] is not None
-        assert await secrets(api, vault, made) == {}
+        assert await secrets(api, vault, credential) == {}
 
 
 @pytest.mark.parametrize(
     ("place", "named"),
     [("vaults", "display_name"), ("environments", "name"), ("memory_stores", "name")],
 )
-async def test_what_is_archived_while_it_is_changed_stays_archived(
+async def test_credential_archived_during_an_update_stays_archived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, named: str
 ) -> None:
     async with open_api(tmp_path) as api:
-        made = await api.ok("POST", f"/v1/{place}", {named: "a"})
-        path = f"/v1/{place}/{made['id']}"
+        created = await api.ok("POST", f"/v1/{place}", {named: "a"})
+        path = f"/v1/{place}/{created['id']}"
         put = api.hub.records.update
 
         async def late(*given: Any, **options: Any) -> Any:
@@ -155,7 +157,7 @@ async def test_what_is_archived_while_it_is_changed_stays_archived(
         assert (await api.ok("GET", path))["archived_at"] is not None
 
 
-async def test_a_vault_has_one_credential_for_a_thing(tmp_path: Path) -> None:
+async def test_vault_has_one_credential_for_each_server_or_variable(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         base = f"{await a_vault(api)}/credentials"
         first = await api.ok("POST", base, {"auth": BEARER})
@@ -169,27 +171,27 @@ async def test_a_vault_has_one_credential_for_a_thing(tmp_path: Path) -> None:
         assert "at most" in await api.fails(400, "POST", base, {"auth": more})
 
 
-async def test_a_vault_takes_its_credentials_along(tmp_path: Path) -> None:
+async def test_archiving_or_deleting_a_vault_includes_its_credentials(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         vault = await a_vault(api)
-        made = await api.ok("POST", f"{vault}/credentials", {"auth": BEARER})
-        path = f"{vault}/credentials/{made['id']}"
+        credential = await api.ok("POST", f"{vault}/credentials", {"auth": BEARER})
+        path = f"{vault}/credentials/{credential['id']}"
         other = await a_vault(api)
-        await api.fails(404, "GET", f"{other}/credentials/{made['id']}")
+        await api.fails(404, "GET", f"{other}/credentials/{credential['id']}")
         await api.ok("POST", f"{vault}/archive")
         assert (await api.ok("GET", path))["archived_at"] is not None
-        assert await secrets(api, vault, made) == {}
+        assert await secrets(api, vault, credential) == {}
         await api.fails(400, "POST", f"{vault}/credentials", {"auth": BEARER})
         await api.ok("DELETE", vault)
         await api.fails(404, "GET", path)
 
 
-async def test_what_is_not_tried_is_not_known(tmp_path: Path) -> None:
+async def test_validation_of_a_credential_is_unknown(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         base = f"{await a_vault(api)}/credentials"
-        made = await api.ok("POST", base, {"auth": OAUTH})
-        told = await api.ok("POST", f"{base}/{made['id']}/mcp_oauth_validate")
-        assert (told["status"], told["has_refresh_token"]) == ("unknown", True)
+        created = await api.ok("POST", base, {"auth": OAUTH})
+        response = await api.ok("POST", f"{base}/{created['id']}/mcp_oauth_validate")
+        assert (response["status"], response["has_refresh_token"]) == ("unknown", True)
         bearer = await api.ok("POST", base, {"auth": BEARER})
         await api.fails(400, "POST", f"{base}/{bearer['id']}/mcp_oauth_validate")
 
@@ -207,7 +209,7 @@ async def test_what_is_not_tried_is_not_known(tmp_path: Path) -> None:
         None,
     ],
 )
-async def test_a_credential_that_is_none_is_refused(tmp_path: Path, auth: Any) -> None:
+async def test_invalid_credential_is_refused(tmp_path: Path, auth: Any) -> None:
     async with open_api(tmp_path) as api:
         base = f"{await a_vault(api)}/credentials"
         await api.fails(400, "POST", base, {"auth": auth})

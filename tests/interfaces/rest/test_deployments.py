@@ -1,4 +1,4 @@
-"""Memory stores, vaults and deployments, so far as sessions refer to them."""
+"""Memory stores, vaults and deployments, and the sessions that use them."""
 
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,15 @@ async def made(api: Api, kind: str, **fields: Any) -> dict[str, Any]:
     return await api.ok("POST", f"/v1/{kind}", fields)
 
 
-async def test_a_memory_store_is_attached_as_it_was_then(tmp_path: Path) -> None:
+async def test_session_shows_the_memory_store_as_it_was_when_attached(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         store = await made(api, "memory_stores", name="User's Preferences", description="d")
         attached = {"type": "memory_store", "memory_store_id": store["id"], "access": "read_only"}
         session = await api.session(resources=[attached])
         path = f"/v1/memory_stores/{store['id']}"
         assert (await api.ok("POST", path, {"name": "renamed"}))["name"] == "renamed"
-        (kept,) = (await api.ok("GET", f"/v1/sessions/{session['id']}"))["resources"]
-        assert kept == {
+        (stored,) = (await api.ok("GET", f"/v1/sessions/{session['id']}"))["resources"]
+        assert stored == {
             "type": "memory_store",
             "memory_store_id": store["id"],
             "access": "read_only",
@@ -31,15 +31,15 @@ async def test_a_memory_store_is_attached_as_it_was_then(tmp_path: Path) -> None
             "mount_path": "/mnt/memory/user-s-preferences",
         }
         await api.session()
-        found = await api.ok("GET", "/v1/sessions", memory_store_id=store["id"])
-        assert [each["id"] for each in found["data"]] == [session["id"]]
+        results = await api.ok("GET", "/v1/sessions", memory_store_id=store["id"])
+        assert [item["id"] for item in results["data"]] == [session["id"]]
         twice = {"resources": [attached, attached]}
         twice |= {"agent": session["agent"]["id"], "environment_id": session["environment_id"]}
         assert "twice" in await api.fails(400, "POST", "/v1/sessions", twice)
 
 
 @pytest.mark.parametrize(("kind", "name"), [("memory_stores", "name"), ("vaults", "display_name")])
-async def test_named_records_are_kept_changed_archived_and_deleted(
+async def test_memory_stores_and_vaults_can_be_updated_archived_and_deleted(
     tmp_path: Path, kind: str, name: str
 ) -> None:
     async with open_api(tmp_path) as api:
@@ -51,20 +51,20 @@ async def test_named_records_are_kept_changed_archived_and_deleted(
         assert await api.ok("GET", path) == changed
         assert (await api.ok("POST", f"{path}/archive"))["archived_at"] is not None
         await api.fails(400, "POST", path, {name: "late"})
-        assert [each["id"] for each in (await api.ok("GET", f"/v1/{kind}"))["data"]] == [
+        assert [item["id"] for item in (await api.ok("GET", f"/v1/{kind}"))["data"]] == [
             second["id"]
         ]
         both = await api.ok("GET", f"/v1/{kind}", include_archived="true", limit=1)
         assert both["data"][0]["id"] == second["id"]
         rest = await api.ok("GET", f"/v1/{kind}", include_archived="true", page=both["next_page"])
-        assert [each["id"] for each in rest["data"]] == [first["id"]]
+        assert [item["id"] for item in rest["data"]] == [first["id"]]
         assert (await api.ok("DELETE", path))["type"] == f"{kind[:-1]}_deleted"
         await api.fails(404, "GET", path)
         await api.fails(400, "POST", f"/v1/{kind}", {name: ""})
         await api.fails(400, "POST", f"/v1/{kind}", {})
 
 
-async def test_a_session_names_its_vaults(tmp_path: Path) -> None:
+async def test_session_shows_its_vaults(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         vault = await made(api, "vaults", display_name="v")
         session = await api.session(vault_ids=[vault["id"]])
@@ -75,14 +75,14 @@ async def test_a_session_names_its_vaults(tmp_path: Path) -> None:
         assert "archived" in await api.fails(400, "POST", "/v1/sessions", body)
 
 
-async def test_a_memory_store_can_be_named_under_either_beta(tmp_path: Path) -> None:
+async def test_memory_store_is_served_with_either_beta_header(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         for beta in ("managed-agents-2026-04-01", "agent-memory-2026-07-22"):
             headers = {"anthropic-beta": beta}
             assert (await api.call("GET", "/v1/memory_stores", headers=headers))[0] == 200
 
 
-async def test_running_a_deployment_makes_a_session_that_carries_it(tmp_path: Path) -> None:
+async def test_run_of_a_deployment_creates_a_session_with_its_settings(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         agent = await api.agent(system="one")
         deployment = await made(
@@ -109,14 +109,14 @@ async def test_running_a_deployment_makes_a_session_that_carries_it(tmp_path: Pa
         session = await api.ok("GET", f"/v1/sessions/{run['session_id']}")
         assert (session["deployment_id"], session["agent"]["system"]) == (deployment["id"], "one")
         await api.session()
-        found = await api.ok("GET", "/v1/sessions", deployment_id=deployment["id"])
-        assert [each["id"] for each in found["data"]] == [session["id"]]
+        results = await api.ok("GET", "/v1/sessions", deployment_id=deployment["id"])
+        assert [item["id"] for item in results["data"]] == [session["id"]]
         id = ids.parse(session["id"]) or ""
         async for _ in api.hub.history.follow(api.principal, id):
             if (await api.hub.sessions.get(api.principal, id)).stop_reason == "end_turn":
                 break
-        (asked,) = await api.events(session["id"], **{"types[]": "user.message"})
-        assert asked["content"] == [{"type": "text", "text": "go"}]
+        (request,) = await api.events(session["id"], **{"types[]": "user.message"})
+        assert request["content"] == [{"type": "text", "text": "go"}]
         for params in ({}, {"deployment_id": deployment["id"]}, {"trigger_type": "manual"}):
             assert (await api.ok("GET", "/v1/deployment_runs", **params))["data"] == [run]
         for params in ({"deployment_id": "depl_x"}, {"has_error": "true"}):
@@ -124,26 +124,26 @@ async def test_running_a_deployment_makes_a_session_that_carries_it(tmp_path: Pa
         assert await api.ok("GET", f"/v1/deployment_runs/{run['id']}") == run
 
 
-async def test_a_deployment_s_sessions_may_be_told_something_by_the_system(tmp_path: Path) -> None:
+async def test_deployment_can_send_a_system_message_to_its_sessions(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        said = {"type": "system.message", "content": [{"type": "text", "text": "be brief"}]}
+        sent = {"type": "system.message", "content": [{"type": "text", "text": "be brief"}]}
         base = {"agent": await api.built_in("agents"), "name": "d"}
         base["environment_id"] = await api.built_in("environments")
-        opening = [message("one"), message("/system"), said]
+        opening = [message("one"), message("/system"), sent]
         deployment = await made(api, "deployments", initial_events=opening, **base)
-        assert deployment["initial_events"][2] == said
+        assert deployment["initial_events"][2] == sent
         run = await api.ok("POST", f"/v1/deployments/{deployment['id']}/run")
         await api.hub.turns.engine.rest()
-        told = await api.events(run["session_id"])
-        assert [each["type"] for each in told].count("system.message") == 1
-        answers = [each["content"][0]["text"] for each in told if each["type"] == "agent.message"]
+        events = await api.events(run["session_id"])
+        assert [item["type"] for item in events].count("system.message") == 1
+        answers = [item["content"][0]["text"] for item in events if item["type"] == "agent.message"]
         assert "be brief" in answers[-1]
-        for wrong in ([said], [said, message("one")]):
+        for wrong in ([sent], [sent, message("one")]):
             body = {**base, "initial_events": wrong}
             assert "system.message" in await api.fails(400, "POST", "/v1/deployments", body)
 
 
-async def test_a_deployment_is_changed_paused_and_archived(tmp_path: Path) -> None:
+async def test_deployment_can_be_updated_paused_and_archived(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         agent = await api.agent()
         base = {"agent": agent["id"], "environment_id": await api.environment()}

@@ -1,4 +1,4 @@
-"""Sending events, and reading them back as a list."""
+"""Send events to a session and list its events."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ def types(events: list[dict[str, Any]]) -> list[str]:
     return [event["type"] for event in events]
 
 
-async def test_a_turn_s_events_come_in_the_order_that_clients_know(tmp_path: Path) -> None:
+async def test_events_of_a_turn_have_the_order_that_clients_rely_on(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session(title="t"))["id"]
         events = await api.say(id, "/model\n/think hm\n/say yes\n/usage 3 4\n/tool ls a b")
@@ -56,7 +56,9 @@ async def test_a_turn_s_events_come_in_the_order_that_clients_know(tmp_path: Pat
         assert by_type["session.status_idle"]["stop_reason"] == {"type": "end_turn"}
 
 
-async def test_a_message_is_echoed_queued_and_comes_again_with_its_time(tmp_path: Path) -> None:
+async def test_sent_message_is_returned_unprocessed_and_listed_with_its_time(
+    tmp_path: Path,
+) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         (echo,) = (await api.send(id, message("hello")))["data"]
@@ -67,7 +69,7 @@ async def test_a_message_is_echoed_queued_and_comes_again_with_its_time(tmp_path
         assert {**stored, "processed_at": None} == echo
 
 
-async def test_usage_in_the_past_is_what_it_was_then(tmp_path: Path) -> None:
+async def test_usage_event_has_the_usage_at_its_time(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         for _ in range(3):
@@ -75,49 +77,49 @@ async def test_usage_in_the_past_is_what_it_was_then(tmp_path: Path) -> None:
         for params in ({}, {"limit": "1"}, {"order": "desc"}):
             seen, page = [], {}
             while True:
-                found = await api.ok(
+                events = await api.ok(
                     "GET",
                     f"/v1/sessions/{id}/events",
                     **{"types[]": "session.usage"},
                     **params,
                     **page,
                 )
-                seen += [event["usage"]["input_tokens"] for event in found["data"]]
-                if found["next_page"] is None:
+                seen += [event["usage"]["input_tokens"] for event in events["data"]]
+                if events["next_page"] is None:
                     break
-                page = {"page": found["next_page"]}
+                page = {"page": events["next_page"]}
             assert seen == ([30, 20, 10] if params == {"order": "desc"} else [10, 20, 30])
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("order", ["asc", "desc"])
-async def test_pages_of_any_size_make_up_the_same_list(
+async def test_pages_of_any_size_add_up_to_the_same_list(
     tmp_path: Path, limit: int, order: str
 ) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         await api.say(id, "/say one\n/usage 1 1")
-        whole = await api.say(id, "/ask\n".replace("/ask\n", "/tool x y"))
+        full = await api.say(id, "/ask\n".replace("/ask\n", "/tool x y"))
         seen: list[dict[str, Any]] = []
         page: dict[str, str] = {}
         while True:
-            found = await api.ok(
+            events = await api.ok(
                 "GET", f"/v1/sessions/{id}/events", limit=limit, order=order, **page
             )
-            assert set(found) == {"data", "next_page"}
-            assert found["data"]
-            seen += found["data"]
-            if found["next_page"] is None:
+            assert set(events) == {"data", "next_page"}
+            assert events["data"]
+            seen += events["data"]
+            if events["next_page"] is None:
                 break
-            page = {"page": found["next_page"]}
-        assert seen == (whole if order == "asc" else whole[::-1])
+            page = {"page": events["next_page"]}
+        assert seen == (full if order == "asc" else full[::-1])
         if page:
             other = "desc" if order == "asc" else "asc"
-            told = await api.fails(400, "GET", f"/v1/sessions/{id}/events", order=other, **page)
-            assert told == "page token order does not match request"
+            response = await api.fails(400, "GET", f"/v1/sessions/{id}/events", order=other, **page)
+            assert response == "page token order does not match request"
 
 
-async def test_long_histories_are_read_in_pieces(tmp_path: Path) -> None:
+async def test_long_histories_are_read_in_batches(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session(title="t"))["id"]
         own = ids.parse(id) or ""
@@ -129,8 +131,8 @@ async def test_long_histories_are_read_in_pieces(tmp_path: Path) -> None:
             rest = await api.ok(
                 "GET", f"/v1/sessions/{id}/events", order=order, page=first["next_page"]
             )
-            said = [int(e["content"][0]["text"]) for e in first["data"] + rest["data"]]
-            assert said == sorted(range(1300), reverse=order == "desc")
+            sent = [int(e["content"][0]["text"]) for e in first["data"] + rest["data"]]
+            assert sent == sorted(range(1300), reverse=order == "desc")
             assert rest["next_page"] is None
 
 
@@ -140,8 +142,8 @@ async def test_events_are_filtered_by_type_and_time(tmp_path: Path) -> None:
         first = await api.say(id, "/say one")
         await asyncio.sleep(0.002)
         await api.say(id, "/say two")
-        said = await api.events(id, **{"types[]": ["agent.message", "user.message"]})
-        assert types(said) == ["user.message", "agent.message"] * 2
+        sent = await api.events(id, **{"types[]": ["agent.message", "user.message"]})
+        assert types(sent) == ["user.message", "agent.message"] * 2
         idle = await api.events(id, **{"types[]": "session.status_idle", "order": "desc"})
         assert len(idle) == 2
         end = first[-1]["processed_at"]
@@ -155,28 +157,28 @@ async def test_events_are_filtered_by_type_and_time(tmp_path: Path) -> None:
             assert await api.fails(400, "GET", path, page=wrong) == "invalid page cursor"
 
 
-async def test_a_cursor_is_good_for_its_own_list_and_order_only(tmp_path: Path) -> None:
+async def test_cursor_is_valid_for_its_own_list_and_order_only(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        one, two = (await api.session())["id"], (await api.session())["id"]
-        for id in (one, two):
+        item, two = (await api.session())["id"], (await api.session())["id"]
+        for id in (item, two):
             await api.say(id, "/say hello")
-        path = f"/v1/sessions/{one}/events"
+        path = f"/v1/sessions/{item}/events"
         page = (await api.ok("GET", path, limit=2))["next_page"]
         assert (await api.ok("GET", path, page=page))["data"]
         changed = page[:-1] + ("A" if page[-1] != "A" else "Q")
-        data = base64.urlsafe_b64encode(msgspec.msgpack.encode((f"events:{one}", False, 3, "0")))
+        data = base64.urlsafe_b64encode(msgspec.msgpack.encode((f"events:{item}", False, 3, "0")))
         for wrong in (changed, "page_" + data.decode().rstrip("=")):
             assert await api.fails(400, "GET", path, page=wrong) == "invalid page cursor"
         for elsewhere in (f"/v1/sessions/{two}/events", "/v1/sessions", "/v1/agents", "/v1/files"):
             assert await api.fails(400, "GET", elsewhere, page=page) == "invalid page cursor"
         sessions = (await api.ok("GET", "/v1/sessions", limit=1))["next_page"]
         assert await api.fails(400, "GET", path, page=sessions) == "invalid page cursor"
-        said = await api.fails(400, "GET", path, page=page, order="desc")
-        assert said == "page token order does not match request"
+        sent = await api.fails(400, "GET", path, page=page, order="desc")
+        assert sent == "page token order does not match request"
 
 
 async def asking(api: Api, text: str) -> tuple[str, list[dict[str, Any]]]:
-    """A session whose turn has asked, and its events so far."""
+    """Return a session whose turn waits for permission, and its events."""
     id = (await api.session())["id"]
     await api.send(id, message(text))
     async for _ in api.hub.history.follow(api.principal, ids.parse(id) or ""):
@@ -187,7 +189,7 @@ async def asking(api: Api, text: str) -> tuple[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize(("result", "failed"), [("allow", False), ("deny", True)])
-async def test_a_question_is_answered_by_naming_the_tool_call(
+async def test_confirmation_of_a_tool_call_answers_its_permission_request(
     tmp_path: Path, result: str, failed: bool
 ) -> None:
     async with open_api(tmp_path) as api:
@@ -196,10 +198,10 @@ async def test_a_question_is_answered_by_naming_the_tool_call(
         assert events[-1]["stop_reason"]["event_ids"] == [use["id"]]
         assert use["evaluated_permission"] == "ask"
         assert (await api.ok("GET", f"/v1/sessions/{id}"))["status"] == "idle"
-        answer = {"type": "user.tool_confirmation", "tool_use_id": use["id"], "result": result}
+        response = {"type": "user.tool_confirmation", "tool_use_id": use["id"], "result": result}
         if failed:
-            answer["deny_message"] = "rather not"
-        (echo,) = (await api.send(id, answer))["data"]
+            response["deny_message"] = "rather not"
+        (echo,) = (await api.send(id, response))["data"]
         turn = next(event["id"] for event in events if event["type"] == "user.message")
         await api.hub.turns.wait(api.principal, ids.parse(id) or "", ids.parse(turn) or "")
         after = (await api.events(id))[len(events) :]
@@ -215,20 +217,20 @@ async def test_a_question_is_answered_by_naming_the_tool_call(
         assert {**after[0], "processed_at": None, "session_thread_id": None} == echo
         assert after[0]["deny_message"] == ("rather not" if failed else None)
         assert after[3]["is_error"] is failed
-        body = {"events": [answer]}
+        body = {"events": [response]}
         assert "confirmation" in await api.fails(400, "POST", f"/v1/sessions/{id}/events", body)
 
 
-async def test_an_interrupt_ends_the_turn_and_shows_under_its_own_id(tmp_path: Path) -> None:
+async def test_interrupt_ends_the_turn_and_is_listed_with_its_id(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
-        (asked,) = (await api.send(id, message("/say begun\n/wait 60")))["data"]
+        (request,) = (await api.send(id, message("/say begun\n/wait 60")))["data"]
         async for _ in api.hub.history.follow(api.principal, ids.parse(id) or ""):
             if "agent.message" in types(await api.events(id)):
                 break
         sent = await api.send(id, {"type": "user.interrupt"}, message("instead"))
         interrupt, instead = sent["data"]
-        for turn in (asked, instead):
+        for turn in (request, instead):
             await api.hub.turns.wait(
                 api.principal, ids.parse(id) or "", ids.parse(turn["id"]) or ""
             )
@@ -240,7 +242,7 @@ async def test_an_interrupt_ends_the_turn_and_shows_under_its_own_id(tmp_path: P
         assert [end["stop_reason"]["type"] for end in ends] == ["end_turn", "end_turn"]
 
 
-async def test_an_interrupt_of_nothing_is_taken_and_changes_nothing(tmp_path: Path) -> None:
+async def test_interrupt_without_a_turn_has_no_effect(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         (echo,) = (await api.send(id, {"type": "user.interrupt"}))["data"]
@@ -248,7 +250,7 @@ async def test_an_interrupt_of_nothing_is_taken_and_changes_nothing(tmp_path: Pa
         assert await api.events(id) == []
 
 
-async def test_a_failing_turn_shows_its_error_and_how_it_rests(tmp_path: Path) -> None:
+async def test_failed_turn_has_an_error_event_and_a_stop_reason(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         events = await api.say(id, "/fail the disk is on fire")
@@ -264,7 +266,7 @@ async def test_a_failing_turn_shows_its_error_and_how_it_rests(tmp_path: Path) -
         assert refused[-1]["stop_details"]["type"] == "refusal"
 
 
-async def test_every_kind_of_tool_call_is_told_apart(tmp_path: Path) -> None:
+async def test_each_kind_of_tool_call_has_its_event_type(tmp_path: Path) -> None:
     async def play(turn: Turn) -> None:
         for call in (
             ToolCall(call_id="toolu_1", name="grep", input={"q": 1}),
@@ -307,17 +309,17 @@ async def test_every_kind_of_tool_call_is_told_apart(tmp_path: Path) -> None:
         error = next(event for event in events if event["type"] == "session.error")
         assert error["error"]["type"] == "model_overloaded_error"
         assert "agent.thread_context_compacted" in types(events)
-        # Whatever page a result is on, it is told as what its call was.
-        alone = await api.events(id, **{"types[]": ["agent.mcp_tool_result"]})
-        assert alone == [tools[3]]
+        # A result has the type of its call, also on another page.
+        single = await api.events(id, **{"types[]": ["agent.mcp_tool_result"]})
+        assert single == [tools[3]]
 
 
-async def test_content_of_every_kind_comes_back_as_it_was_sent(tmp_path: Path) -> None:
+async def test_content_of_every_kind_is_returned_as_it_was_sent(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         picture = await uploaded(api, b"\x89PNG", "a.png", "image/png")
-        named = await uploaded(api, b"a=b", "a.ini", "text/plain")
-        file = {"type": "file", "file_id": named["id"]}
+        names = await uploaded(api, b"a=b", "a.ini", "text/plain")
+        file = {"type": "file", "file_id": names["id"]}
         pixel = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
         pdf = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
         text = {"type": "text", "media_type": "text/plain", "data": "words"}
@@ -336,23 +338,25 @@ async def test_content_of_every_kind_comes_back_as_it_was_sent(tmp_path: Path) -
         assert echo["content"] == content
         turn = ids.parse(echo["id"]) or ""
         await api.hub.turns.wait(api.principal, ids.parse(id) or "", turn)
-        # Kept with what is in them: a file that is deleted later is still in the conversation.
-        await api.ok("DELETE", f"/v1/files/{named['id']}")
-        found = await api.hub.history.events(
+        # The message contains the file, so that deleting the file later does not change it.
+        await api.ok("DELETE", f"/v1/files/{names['id']}")
+        events = await api.hub.history.events(
             api.principal, ids.parse(id) or "", types=("user_message",)
         )
-        assert "a=b" in str(found) and "iVBORw==" in str(found)
-        # At other doors a document is known by its title.
-        assert isinstance(found[0].body, UserMessage)
-        held = [each for each in found[0].body.content if isinstance(each, Resource | ResourceLink)]
-        assert [each.uri for each in held] == ["t", "t", "document", page["url"]]
-        (told,) = await api.events(id, **{"types[]": "user.message"})
-        assert told["content"] == content
-        gone = {"type": "user.message", "content": [{"type": "document", "source": file}]}
-        await api.fails(404, "POST", f"/v1/sessions/{id}/events", {"events": [gone]})
+        assert "a=b" in str(events) and "iVBORw==" in str(events)
+        # Other interfaces show a document by its title.
+        assert isinstance(events[0].body, UserMessage)
+        stored = [
+            item for item in events[0].body.content if isinstance(item, Resource | ResourceLink)
+        ]
+        assert [item.uri for item in stored] == ["t", "t", "document", page["url"]]
+        (response,) = await api.events(id, **{"types[]": "user.message"})
+        assert response["content"] == content
+        deleted = {"type": "user.message", "content": [{"type": "document", "source": file}]}
+        await api.fails(404, "POST", f"/v1/sessions/{id}/events", {"events": [deleted]})
 
 
-def test_what_nobody_told_the_type_of_is_no_pdf() -> None:
+def test_document_without_a_type_is_shown_as_binary() -> None:
     (block,) = encode_content([Resource(uri="file:///a/b", data="AAAA")])
     shown = msgspec.to_builtins(block)
     assert shown["source"]["media_type"] == "application/octet-stream"
@@ -389,18 +393,18 @@ def test_what_nobody_told_the_type_of_is_no_pdf() -> None:
         [{"type": "system.message", "content": []}],
     ],
 )
-async def test_what_cannot_be_done_is_400_and_nothing_of_the_request_is(
+async def test_invalid_event_is_400_and_no_event_of_the_request_is_sent(
     tmp_path: Path, events: list[dict[str, Any]]
 ) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         body = {"events": [message("first"), *events] if events else []}
         status, _ = await api.call("POST", f"/v1/sessions/{id}/events", json=body)
-        assert status in (400, 404)  # the latter where it names something that does not exist
+        assert status in (400, 404)  # 404 if the event refers to something that does not exist
         assert await api.events(id) == []
 
 
-async def test_the_primary_thread_is_the_session_from_inside(tmp_path: Path) -> None:
+async def test_primary_thread_has_the_events_of_the_session(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         session = await api.session()
         id = session["id"]

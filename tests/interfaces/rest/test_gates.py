@@ -8,15 +8,15 @@ import pytest
 from tests.interfaces.rest.api import BETA, HEADERS, open_api
 
 
-async def test_an_unknown_path_is_404_even_without_a_key(tmp_path: Path) -> None:
+async def test_unknown_path_is_404_even_without_a_key(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         for path in ("/v1/nothing", "/", "/v1/sessions/", "/v1", "/v1/sessions/x/nothing"):
-            answer = await api.client.get(path)
-            assert answer.status_code == 404, path
-            assert answer.json()["error"] == {"type": "not_found_error", "message": "Not found"}
+            response = await api.client.get(path)
+            assert response.status_code == 404, path
+            assert response.json()["error"] == {"type": "not_found_error", "message": "Not found"}
 
 
-async def test_a_known_path_is_401_without_a_valid_key(tmp_path: Path) -> None:
+async def test_known_path_is_401_without_a_valid_key(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         for headers in (
             {},
@@ -24,15 +24,15 @@ async def test_a_known_path_is_401_without_a_valid_key(tmp_path: Path) -> None:
             {"authorization": "Bearer sk-segue-wrong"},
             {"authorization": f"Basic {api.key}"},
         ):
-            answer = await api.client.get("/v1/sessions", headers=headers)
-            assert answer.status_code == 401
-            assert answer.json()["error"] == {
+            response = await api.client.get("/v1/sessions", headers=headers)
+            assert response.status_code == 401
+            assert response.json()["error"] == {
                 "type": "authentication_error",
                 "message": "Authentication failed",
             }
 
 
-async def test_a_revoked_key_is_401(tmp_path: Path) -> None:
+async def test_revoked_key_is_401(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         await api.fails(404, "GET", "/v1/sessions/x")
         (key,) = await api.hub.keys.list("local")
@@ -41,18 +41,18 @@ async def test_a_revoked_key_is_401(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("beta", ["", "other-2026-01-01"])
-async def test_a_missing_beta_header_is_404_and_named_in_the_message(
+async def test_missing_beta_header_is_404_and_named_in_the_message(
     tmp_path: Path, beta: str
 ) -> None:
     async with open_api(tmp_path) as api:
-        for path, wanted in (
+        for path, wanted_value in (
             ("/v1/sessions", BETA),
             ("/v1/memory_stores", f"agent-memory-2026-07-22 or {BETA}"),
         ):
-            status, answer = await api.call("GET", path, headers={"anthropic-beta": beta})
-            expected = f"not found without the header anthropic-beta: {wanted}"
+            status, response = await api.call("GET", path, headers={"anthropic-beta": beta})
+            expected = f"not found without the header anthropic-beta: {wanted_value}"
             assert status == 404
-            assert answer["error"] == {"type": "not_found_error", "message": expected}
+            assert response["error"] == {"type": "not_found_error", "message": expected}
 
 
 async def test_other_beta_headers_are_accepted_with_the_required_one(tmp_path: Path) -> None:
@@ -61,14 +61,14 @@ async def test_other_beta_headers_are_accepted_with_the_required_one(tmp_path: P
         assert (await api.call("GET", "/v1/sessions", headers=beta))[0] == 200
 
 
-async def test_the_version_is_checked_after_the_beta_header(tmp_path: Path) -> None:
+async def test_version_is_checked_after_the_beta_header(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         key = {"x-api-key": api.key}
         assert (await api.client.get("/v1/sessions", headers=key)).status_code == 404
         beta = {**key, "anthropic-beta": BETA}
-        answer = await api.client.get("/v1/sessions", headers=beta)
-        assert answer.status_code == 400
-        assert answer.json()["error"]["message"] == "anthropic-version: header is required"
+        response = await api.client.get("/v1/sessions", headers=beta)
+        assert response.status_code == 400
+        assert response.json()["error"]["message"] == "anthropic-version: header is required"
         for version, status in (("2023-06-01", 200), ("2026-10-21", 200), ("1999-01-01", 400)):
             headers = {**beta, "anthropic-version": version}
             assert (await api.client.get("/v1/sessions", headers=headers)).status_code == status
@@ -76,13 +76,13 @@ async def test_the_version_is_checked_after_the_beta_header(tmp_path: Path) -> N
 
 async def test_both_key_headers_work_with_and_without_beta_true(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        for given in ({"x-api-key": api.key}, {"authorization": f"Bearer {api.key}"}):
+        for sent in ({"x-api-key": api.key}, {"authorization": f"Bearer {api.key}"}):
             for path in ("/v1/sessions", "/v1/sessions?beta=true"):
-                answer = await api.client.get(path, headers={**HEADERS, **given})
-                assert answer.status_code == 200
+                response = await api.client.get(path, headers={**HEADERS, **sent})
+                assert response.status_code == 200
 
 
-async def test_a_request_id_is_in_the_header_and_in_the_envelope(tmp_path: Path) -> None:
+async def test_request_id_is_in_the_header_and_in_the_envelope(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         bad = await api.raw("GET", "/v1/sessions/nothing")
         good = await api.raw("GET", "/v1/sessions")
@@ -91,13 +91,13 @@ async def test_a_request_id_is_in_the_header_and_in_the_envelope(tmp_path: Path)
         assert good.headers["request-id"] != bad.headers["request-id"]
 
 
-async def test_an_unsupported_method_on_a_known_path_is_405(tmp_path: Path) -> None:
+async def test_unsupported_method_on_a_known_path_is_405(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        status, answer = await api.call("PUT", "/v1/sessions")
-        assert (status, answer["error"]["type"]) == (405, "invalid_request_error")
+        status, response = await api.call("PUT", "/v1/sessions")
+        assert (status, response["error"]["type"]) == (405, "invalid_request_error")
 
 
-async def test_an_unknown_parameter_is_refused_with_the_names_of_the_valid_ones(
+async def test_unknown_parameter_is_refused_with_the_names_of_the_valid_ones(
     tmp_path: Path,
 ) -> None:
     async with open_api(tmp_path) as api:
@@ -122,12 +122,10 @@ async def test_an_unknown_parameter_is_refused_with_the_names_of_the_valid_ones(
         {"origin": "null"},
     ],
 )
-async def test_an_unknown_host_or_origin_is_refused(
-    tmp_path: Path, headers: dict[str, str]
-) -> None:
+async def test_unknown_host_or_origin_is_refused(tmp_path: Path, headers: dict[str, str]) -> None:
     async with open_api(tmp_path) as api:
-        status, answer = await api.call("GET", "/v1/sessions", headers=headers)
-        assert (status, answer["error"]["type"]) == (403, "permission_error")
+        status, response = await api.call("GET", "/v1/sessions", headers=headers)
+        assert (status, response["error"]["type"]) == (403, "permission_error")
 
 
 @pytest.mark.parametrize(
@@ -144,11 +142,11 @@ async def test_loopback_host_names_are_served(tmp_path: Path, headers: dict[str,
         assert (await api.call("GET", "/v1/sessions", headers=headers))[0] == 200
 
 
-async def test_a_body_over_32_mb_is_413_and_has_no_effect(tmp_path: Path) -> None:
+async def test_body_over_32_mb_is_413_and_has_no_effect(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         big = b'{"name": "' + b"x" * (32 * 1024 * 1024) + b'"}'
-        status, answer = await api.call("POST", "/v1/environments", content=big)
-        assert (status, answer["error"]["type"]) == (413, "request_too_large")
+        status, response = await api.call("POST", "/v1/environments", content=big)
+        assert (status, response["error"]["type"]) == (413, "request_too_large")
         assert len((await api.ok("GET", "/v1/environments"))["data"]) == 1
 
 
@@ -158,14 +156,14 @@ async def test_health_needs_no_key(tmp_path: Path) -> None:
             assert (await api.client.get(path)).status_code == 200
 
 
-async def test_an_internal_error_does_not_reveal_its_details(tmp_path: Path) -> None:
+async def test_internal_error_does_not_reveal_its_details(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
 
         async def broken(*_: object, **__: object) -> None:
             raise RuntimeError("the secret is plover")
 
         api.hub.sessions.list = broken  # type: ignore[method-assign, assignment]
-        answer: httpx2.Response = await api.raw("GET", "/v1/sessions")
-        assert answer.status_code == 500
-        assert answer.json()["error"]["type"] == "api_error"
-        assert "plover" not in answer.text
+        response: httpx2.Response = await api.raw("GET", "/v1/sessions")
+        assert response.status_code == 500
+        assert response.json()["error"]["type"] == "api_error"
+        assert "plover" not in response.text

@@ -1,4 +1,4 @@
-"""Two workspaces: whatever one key names of the other's does not exist."""
+"""A key cannot read or change the resources of another workspace."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ STORE = "/v1/memory_stores/{memory_store_id}"
 WORK = "/v1/environments/{environment_id}/work"
 VAULT = "/v1/vaults/{vault_id}"
 
-# What each address needs in its body to get as far as looking for what it names.
+# The bodies with which requests are valid up to the ids in their paths.
 BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/sessions/{session_id}"): {"title": "stolen"},
     ("POST", "/v1/sessions/{session_id}/events"): {"events": [message("stolen")]},
@@ -34,14 +34,14 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", f"{VAULT}/credentials/{{credential_id}}"): {"display_name": "stolen"},
     ("POST", "/v1/deployments/{deployment_id}"): {"name": "stolen"},
 }
-# Those that name nothing: they are looked at one by one below.
+# Routes without ids in their paths.
 KINDS = ("agents", "environments", "memory_stores", "vaults", "deployments")
 UNNAMED = ("sessions", "models", "deployment_runs", "files", "skills")
 LISTS = {f"/v1/{kind}" for kind in (*UNNAMED, *KINDS)}
 
 
 async def furnished(api: Api) -> dict[str, str]:
-    """One of everything, and the values that addresses name it by."""
+    """Create one resource of each kind, and return their ids by path parameter."""
     agent = await api.agent(name=f"agent of {api.workspace}")
     environment = await api.environment()
     repository = {"type": "github_repository", "url": "https://github.com/a/b"}
@@ -52,7 +52,7 @@ async def furnished(api: Api) -> dict[str, str]:
     path = f"/v1/vaults/{vault['id']}/credentials"
     credential = await api.ok("POST", path, {"auth": BEARER})
     file = await uploaded(api, b"xyzzy")
-    able = await skill(api, display_name=f"skill of {api.workspace}")
+    skill_ref = await skill(api, display_name=f"skill of {api.workspace}")
     made_with = {"agent": agent["id"], "environment_id": environment, "vault_ids": [vault["id"]]}
     memory = {"type": "memory_store", "memory_store_id": store["id"]}
     deployment = await api.ok(
@@ -88,8 +88,8 @@ async def furnished(api: Api) -> dict[str, str]:
         "vault_id": vault["id"],
         "credential_id": credential["id"],
         "file_id": file["id"],
-        "skill_id": able["id"],
-        "version": able["latest_version_id"],
+        "skill_id": skill_ref["id"],
+        "version": skill_ref["latest_version_id"],
         "deployment_id": deployment["id"],
         "deployment_run_id": run["id"],
     }
@@ -102,11 +102,11 @@ async def settled(api: Api, session: str) -> None:
             return
 
 
-async def test_no_address_leads_from_one_workspace_into_another(tmp_path: Path) -> None:
-    async with open_api(tmp_path) as mine:
-        theirs = await mine.other("theirs")
-        names = await furnished(theirs)
-        before = await everything(theirs, names)
+async def test_ids_of_another_workspace_are_not_found(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as own_api:
+        other_api = await own_api.other("theirs")
+        names = await furnished(other_api)
+        before = await everything(other_api, names)
         tried = 0
         for endpoint in ROUTES:
             if "{" not in endpoint.path or "model_id" in endpoint.path:
@@ -114,15 +114,17 @@ async def test_no_address_leads_from_one_workspace_into_another(tmp_path: Path) 
             path = endpoint.path.format(**names)
             body = BODIES.get((endpoint.method, endpoint.path))
             options = {} if body is None else {"json": body}
-            status, answer = await mine.call(endpoint.method, path, **options)
-            assert status == 404, (endpoint.method, path, answer)
-            assert answer["error"]["type"] == "not_found_error"
-            told = json.dumps(answer)
-            assert "theirs" not in told and "xyzzy" not in told
+            status, response = await own_api.call(endpoint.method, path, **options)
+            assert status == 404, (endpoint.method, path, response)
+            assert response["error"]["type"] == "not_found_error"
+            data = json.dumps(response)
+            assert "theirs" not in data and "xyzzy" not in data
             tried += 1
-        assert tried == len([e for e in ROUTES if "{" in e.path]) - 1  # all but the models
+        assert (
+            tried == len([e for e in ROUTES if "{" in e.path]) - 1
+        )  # models belong to no workspace
         assert {e.path for e in ROUTES if "{" not in e.path} == LISTS
-        assert await everything(theirs, names) == before
+        assert await everything(other_api, names) == before
 
 
 async def everything(api: Api, names: dict[str, str]) -> Any:
@@ -134,52 +136,52 @@ async def everything(api: Api, names: dict[str, str]) -> Any:
         "memory_stores/{memory_store_id}/memory_versions",
         "skills/{skill_id}/versions",
     )
-    paths = [*KINDS, "files", "skills", *(each.format(**names) for each in inner)]
+    paths = [*KINDS, "files", "skills", *(item.format(**names) for item in inner)]
     lists = [await api.ok("GET", f"/v1/{path}") for path in paths]
-    assert all(each["data"] for each in lists)
+    assert all(item["data"] for item in lists)
     return session, await api.events(names["session_id"]), lists
 
 
-async def test_lists_and_searches_show_their_own_workspace_only(tmp_path: Path) -> None:
-    async with open_api(tmp_path) as mine:
-        theirs = await mine.other("theirs")
-        own, other = await furnished(mine), await furnished(theirs)
-        for api, names in ((mine, own), (theirs, other)):
+async def test_lists_and_searches_show_only_the_workspace_of_the_key(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as own_api:
+        other_api = await own_api.other("theirs")
+        own, other = await furnished(own_api), await furnished(other_api)
+        for api, names in ((own_api, own), (other_api, other)):
             for params in ({}, {"q": "xyzzy"}, {"include_archived": "true"}):
-                found = (await api.ok("GET", "/v1/sessions", **params))["data"]
-                assert [each["id"] for each in found] == [names["session_id"]]
+                results = (await api.ok("GET", "/v1/sessions", **params))["data"]
+                assert [item["id"] for item in results] == [names["session_id"]]
             for kind in KINDS:
-                found = (await api.ok("GET", f"/v1/{kind}"))["data"]
-                assert len(found) == (2 if kind in KINDS[:2] else 1)  # with the built-in one
-                assert names[f"{kind[:-1]}_id"] in [each["id"] for each in found]
-            (able,) = (await api.ok("GET", "/v1/skills"))["data"]
-            assert able["id"] == names["skill_id"]
+                results = (await api.ok("GET", f"/v1/{kind}"))["data"]
+                assert len(results) == (2 if kind in KINDS[:2] else 1)  # one is built in
+                assert names[f"{kind[:-1]}_id"] in [item["id"] for item in results]
+            (skill_ref,) = (await api.ok("GET", "/v1/skills"))["data"]
+            assert skill_ref["id"] == names["skill_id"]
             (file,) = (await api.ok("GET", "/v1/files"))["data"]
             assert file["id"] == names["file_id"]
             (run,) = (await api.ok("GET", "/v1/deployment_runs"))["data"]
             assert run["id"] == names["deployment_run_id"]
-        assert (await mine.ok("GET", "/v1/sessions", agent_id=other["agent_id"]))["data"] == []
+        assert (await own_api.ok("GET", "/v1/sessions", agent_id=other["agent_id"]))["data"] == []
 
 
-async def test_a_cursor_is_no_way_into_another_workspace(tmp_path: Path) -> None:
-    async with open_api(tmp_path) as mine:
-        theirs = await mine.other("theirs")
-        for api in (mine, theirs):
+async def test_cursor_of_another_workspace_is_invalid(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as own_api:
+        other_api = await own_api.other("theirs")
+        for api in (own_api, other_api):
             for _ in range(3):
                 await api.session()
-        page = (await theirs.ok("GET", "/v1/sessions", limit=1))["next_page"]
-        assert await mine.fails(400, "GET", "/v1/sessions", page=page) == "invalid page cursor"
-        await theirs.agent()
-        records = (await theirs.ok("GET", "/v1/agents", limit=1))["next_page"]
-        assert await mine.fails(400, "GET", "/v1/agents", page=records) == "invalid page cursor"
+        page = (await other_api.ok("GET", "/v1/sessions", limit=1))["next_page"]
+        assert await own_api.fails(400, "GET", "/v1/sessions", page=page) == "invalid page cursor"
+        await other_api.agent()
+        records = (await other_api.ok("GET", "/v1/agents", limit=1))["next_page"]
+        assert await own_api.fails(400, "GET", "/v1/agents", page=records) == "invalid page cursor"
 
 
-async def test_a_session_is_made_with_what_its_workspace_has(tmp_path: Path) -> None:
-    async with open_api(tmp_path) as mine:
-        theirs = await mine.other("theirs")
-        names = await furnished(theirs)
-        own = {"agent": await mine.built_in("agents")}
-        own["environment_id"] = await mine.built_in("environments")
+async def test_session_cannot_use_resources_of_another_workspace(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as own_api:
+        other_api = await own_api.other("theirs")
+        names = await furnished(other_api)
+        own = {"agent": await own_api.built_in("agents")}
+        own["environment_id"] = await own_api.built_in("environments")
         memory = {"type": "memory_store", "memory_store_id": names["memory_store_id"]}
         file = {"type": "file", "file_id": names["file_id"]}
         for field, value in (
@@ -189,22 +191,22 @@ async def test_a_session_is_made_with_what_its_workspace_has(tmp_path: Path) -> 
             ("resources", [memory]),
             ("resources", [file]),
         ):
-            await mine.fails(404, "POST", "/v1/sessions", {**own, field: value})
-        session = await mine.session()
-        await mine.fails(404, "POST", f"/v1/sessions/{session['id']}/resources", file)
+            await own_api.fails(404, "POST", "/v1/sessions", {**own, field: value})
+        session = await own_api.session()
+        await own_api.fails(404, "POST", f"/v1/sessions/{session['id']}/resources", file)
         roster = {"type": "coordinator", "agents": [names["agent_id"]]}
-        able = [{"type": "custom", "skill_id": names["skill_id"]}]
-        for more in ({"multiagent": roster}, {"skills": able}):
-            await mine.fails(404, "POST", "/v1/agents", {"name": "a", "model": "m", **more})
+        skill_ref = [{"type": "custom", "skill_id": names["skill_id"]}]
+        for more in ({"multiagent": roster}, {"skills": skill_ref}):
+            await own_api.fails(404, "POST", "/v1/agents", {"name": "a", "model": "m", **more})
 
 
-async def test_an_agent_of_another_workspace_is_not_shown_through_a_session(
+async def test_session_does_not_show_an_agent_of_another_workspace(
     tmp_path: Path,
 ) -> None:
-    async with open_api(tmp_path) as mine:
-        theirs = await mine.other("theirs")
-        names = await furnished(theirs)
+    async with open_api(tmp_path) as own_api:
+        other_api = await own_api.other("theirs")
+        names = await furnished(other_api)
         stolen = AgentRef(id=ids.parse(names["agent_id"]) or "")
-        await mine.hub.editor.create(mine.principal, agent=stolen)
-        (shown,) = (await mine.ok("GET", "/v1/sessions"))["data"]
+        await own_api.hub.editor.create(own_api.principal, agent=stolen)
+        (shown,) = (await own_api.ok("GET", "/v1/sessions"))["data"]
         assert shown["agent"]["name"] == "unknown"

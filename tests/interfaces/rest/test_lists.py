@@ -1,4 +1,4 @@
-"""Listing sessions: every filter, both orders, cursors both ways."""
+"""List sessions: filters, orders and cursors."""
 
 import asyncio
 from datetime import datetime, timedelta, timezone
@@ -13,18 +13,18 @@ from tests.interfaces.rest.api import Api, open_api
 
 
 async def named(api: Api, **params: Any) -> list[str | None]:
-    found = await api.ok("GET", "/v1/sessions", **params)
-    return [session["title"] for session in found["data"]]
+    results = await api.ok("GET", "/v1/sessions", **params)
+    return [session["title"] for session in results["data"]]
 
 
 async def several(api: Api, count: int) -> list[dict[str, Any]]:
     return [await api.session(title=str(number)) for number in range(count)]
 
 
-async def test_pages_go_forward_and_back_again(tmp_path: Path) -> None:
+async def test_session_pages_can_be_read_forward_and_backward(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         await several(api, 7)
-        for order, whole in (("desc", "6543210"), ("asc", "0123456")):
+        for order, full in (("desc", "6543210"), ("asc", "0123456")):
             first = await api.ok("GET", "/v1/sessions", limit=3, order=order)
             assert set(first) == {"data", "next_page", "prev_page"}
             assert first["prev_page"] is None
@@ -36,15 +36,15 @@ async def test_pages_go_forward_and_back_again(tmp_path: Path) -> None:
             )
             assert third["next_page"] is None
             seen = [session["title"] for page in (first, second, third) for session in page["data"]]
-            assert "".join(seen) == whole
+            assert "".join(seen) == full
             back = await api.ok(
                 "GET", "/v1/sessions", limit=3, order=order, page=second["prev_page"]
             )
             assert back["next_page"] == first["next_page"]
-            assert [each["id"] for each in back["data"]] == [each["id"] for each in first["data"]]
+            assert [item["id"] for item in back["data"]] == [item["id"] for item in first["data"]]
 
 
-async def test_the_limit_is_20_unless_said_and_from_1_to_1000(tmp_path: Path) -> None:
+async def test_limit_is_20_by_default_and_from_1_to_1000(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         await several(api, 21)
         assert len(await named(api)) == 20
@@ -68,37 +68,37 @@ async def test_bad_cursors_are_400(tmp_path: Path) -> None:
             token + "A",
         ):
             assert await api.fails(400, "GET", "/v1/sessions", page=wrong) == "invalid page cursor"
-        told = await api.fails(400, "GET", "/v1/sessions", page=token, order="asc")
-        assert told == "page token order does not match request"
+        response = await api.fails(400, "GET", "/v1/sessions", page=token, order="asc")
+        assert response == "page token order does not match request"
         late = {"created_at[lt]": "2001-01-01T00:00:00Z"}
         assert "created_at" in await api.fails(400, "GET", "/v1/sessions", page=token, **late)
         # Other filters, and the limit, may change from page to page.
         assert await named(api, page=token, limit="5", **{"statuses[]": "idle"}) == ["1", "0"]
 
 
-async def test_created_at_takes_every_spelling_of_a_time(tmp_path: Path) -> None:
+async def test_created_at_accepts_every_notation_of_a_time(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         (session,) = await several(api, 1)
-        made = datetime.fromisoformat(session["created_at"])
-        east = made.astimezone(timezone(timedelta(hours=5, minutes=30)))
-        spellings = [
+        created = datetime.fromisoformat(session["created_at"])
+        east = created.astimezone(timezone(timedelta(hours=5, minutes=30)))
+        times = [
             session["created_at"],
-            made.isoformat(),
-            made.replace(tzinfo=None).isoformat(),
+            created.isoformat(),
+            created.replace(tzinfo=None).isoformat(),
             east.isoformat(),
             east.isoformat().replace("+", " "),
         ]
-        for spelt in spellings:
+        for time in times:
             for bound, seen in (("gt", []), ("gte", ["0"]), ("lt", []), ("lte", ["0"])):
-                assert await named(api, **{f"created_at[{bound}]": spelt}) == seen, (bound, spelt)
+                assert await named(api, **{f"created_at[{bound}]": time}) == seen, (bound, time)
         for absurd in ("yesterday", "0000-01-01", "99999-01-01T00:00:00Z", "2026-13-01", "-1"):
-            told = await api.fails(400, "GET", "/v1/sessions", **{"created_at[gt]": absurd})
-            assert "created_at[gt]" in told
+            response = await api.fails(400, "GET", "/v1/sessions", **{"created_at[gt]": absurd})
+            assert "created_at[gt]" in response
         assert await named(api, **{"created_at[gte]": "0001-01-01T00:00:00+14:00"}) == ["0"]
         assert await named(api, **{"created_at[lte]": "9999-12-31T23:59:59-14:00"}) == ["0"]
 
 
-async def test_sessions_are_found_by_their_agent_and_its_version(tmp_path: Path) -> None:
+async def test_sessions_can_be_filtered_by_agent_and_version(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         agent = await api.agent()
         await api.session(agent=agent["id"], title="one")
@@ -110,7 +110,7 @@ async def test_sessions_are_found_by_their_agent_and_its_version(tmp_path: Path)
         assert await named(api, agent_version="1") == ["other", "two", "one"]
 
 
-async def test_an_id_that_names_nothing_filters_everything_out(tmp_path: Path) -> None:
+async def test_filter_with_an_unknown_id_matches_nothing(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         await several(api, 1)
         for name, prefix in (
@@ -122,7 +122,7 @@ async def test_an_id_that_names_nothing_filters_everything_out(tmp_path: Path) -
                 assert await named(api, **{name: id}) == []
 
 
-async def test_sessions_are_found_by_deployment_and_memory_store(tmp_path: Path) -> None:
+async def test_sessions_can_be_filtered_by_deployment_and_memory_store(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         deployment, store = ids.new_id(), ids.new_id()
         await api.hub.editor.create(LOCAL, title="deployed", deployment_id=deployment)
@@ -147,13 +147,13 @@ async def test_sessions_are_found_by_deployment_and_memory_store(tmp_path: Path)
         "status[]=idle&status[]=terminated",
     ],
 )
-async def test_statuses_are_read_in_every_spelling(tmp_path: Path, query: str) -> None:
+async def test_statuses_filter_accepts_every_notation(tmp_path: Path, query: str) -> None:
     async with open_api(tmp_path) as api:
         idle, archived = await several(api, 2)
         await api.ok("POST", f"/v1/sessions/{archived['id']}/archive")
-        found = await api.ok("GET", f"/v1/sessions?{query}&include_archived=true&order=asc")
-        assert [session["title"] for session in found["data"]] == ["0", "1"]
-        # An archived session is terminated, and hidden unless asked for.
+        results = await api.ok("GET", f"/v1/sessions?{query}&include_archived=true&order=asc")
+        assert [session["title"] for session in results["data"]] == ["0", "1"]
+        # An archived session is terminated, and listed only on request.
         assert await named(api, **{"statuses[]": "terminated"}) == []
         both = {"statuses[]": "terminated", "include_archived": "true"}
         assert await named(api, **both) == ["1"]
@@ -162,11 +162,11 @@ async def test_statuses_are_read_in_every_spelling(tmp_path: Path, query: str) -
         assert idle["status"] == "idle"
 
 
-async def test_our_own_filters_find_by_directory_tag_source_and_words(tmp_path: Path) -> None:
+async def test_sessions_can_be_filtered_by_directory_tag_source_and_words(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        one = await api.hub.editor.create(LOCAL, cwd=str(tmp_path), title="here", tag="red")
+        item = await api.hub.editor.create(LOCAL, cwd=str(tmp_path), title="here", tag="red")
         await api.hub.editor.create(LOCAL, cwd="/elsewhere", title="there", tag="blue")
-        await api.hub.turns.run(LOCAL, one.id, "the connection was refused")
+        await api.hub.turns.run(LOCAL, item.id, "the connection was refused")
         assert await named(api, cwd=str(tmp_path)) == ["here"]
         assert await named(api, tag="blue") == ["there"]
         assert await named(api, source="segue") == ["there", "here"]
@@ -178,17 +178,17 @@ async def test_our_own_filters_find_by_directory_tag_source_and_words(tmp_path: 
         await api.fails(400, "GET", "/v1/sessions", q="!?")
 
 
-async def test_paging_through_many_meets_each_once(tmp_path: Path) -> None:
+async def test_pages_of_many_sessions_have_each_session_once(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        made = await asyncio.gather(
+        created = await asyncio.gather(
             *(api.hub.editor.create(LOCAL, title=str(n)) for n in range(95))
         )
         seen: list[str] = []
         page: dict[str, str] = {}
         while True:
-            found = await api.ok("GET", "/v1/sessions", limit=10, **page)
-            seen += [session["id"] for session in found["data"]]
-            if found["next_page"] is None:
+            results = await api.ok("GET", "/v1/sessions", limit=10, **page)
+            seen += [session["id"] for session in results["data"]]
+            if results["next_page"] is None:
                 break
-            page = {"page": found["next_page"]}
-        assert sorted(seen) == sorted(ids.format_id("sesn", each.id) for each in made)
+            page = {"page": results["next_page"]}
+        assert sorted(seen) == sorted(ids.format_id("sesn", item.id) for item in created)

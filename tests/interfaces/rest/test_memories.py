@@ -49,8 +49,8 @@ async def test_memory_can_be_created_changed_moved_and_deleted(tmp_path: Path) -
         unchanged = await api.ok("POST", path, {"path": "/b.md", "content": "two"})
         assert unchanged == moved  # without a change there is no new version
         await create_memory(api, store, "/notes/a.md")  # the path is free again
-        answer = await api.ok("DELETE", path)
-        assert answer == {"type": "memory_deleted", "id": memory["id"]}
+        response = await api.ok("DELETE", path)
+        assert response == {"type": "memory_deleted", "id": memory["id"]}
         await api.fails(404, "GET", path)
         await create_memory(api, store, "/b.md")
         history = (await api.ok("GET", f"{store}/memory_versions", memory_id=memory["id"]))["data"]

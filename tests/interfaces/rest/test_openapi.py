@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, valid, and true of a live server by made-up requests."""
+"""The OpenAPI document is complete and valid, and a running server conforms to it."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ from segue.interfaces.rest.routes import ROUTES
 from segue.interfaces.rest.schemas.events import Event, Streamed
 from tests.clients.rest_server import Server, serving
 from tests.interfaces.rest.api import HEADERS, message, open_api
-from tests.interfaces.rest.judge import DOCUMENT, judge, judge_frame
+from tests.interfaces.rest.response_check import DOCUMENT, check_frame, check_response
 from tests.interfaces.rest.test_skills import FILES, form
 from tests.interfaces.rest.test_two_workspaces import FORMS
 
@@ -27,11 +27,11 @@ CHECKS = (
 )
 
 
-def test_every_route_is_in_it_with_its_request_and_response_types() -> None:
-    told = {
+def test_document_has_every_route_with_its_request_and_response_types() -> None:
+    documented = {
         (method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods
     }
-    assert told == {(route.method, route.path) for route in ROUTES}
+    assert documented == {(route.method, route.path) for route in ROUTES}
     for route in ROUTES:
         operation = DOCUMENT["paths"][route.path][route.method.lower()]
         assert response_type(route) not in (dict, None)
@@ -42,7 +42,7 @@ def test_every_route_is_in_it_with_its_request_and_response_types() -> None:
         assert takes == ("requestBody" in operation)
 
 
-def test_its_schemas_are_schemas_and_its_references_lead_somewhere() -> None:
+def test_schemas_are_valid_and_references_resolve() -> None:
     text = json.dumps(DOCUMENT)
     for name, schema in DOCUMENT["components"]["schemas"].items():
         Draft202012Validator.check_schema(schema)
@@ -55,21 +55,21 @@ def test_its_schemas_are_schemas_and_its_references_lead_somewhere() -> None:
     assert len(set(operations)) == len(operations)
 
 
-def test_every_type_of_event_has_its_shape_and_no_other_has() -> None:
+def test_every_event_type_has_a_schema() -> None:
     shown = {name for names in TYPES.values() for name in names}
     assert {shape.__struct_config__.tag for shape in get_args(Event)} == shown
     live = {shape.__struct_config__.tag for shape in get_args(Streamed)}
     assert live - shown == {"session.deleted", "event_start", "event_delta", "ping"}
-    for made_up in (
+    for invalid in (
         {"type": "agent.message", "id": "sevt_x", "processed_at": None},
         {"type": "session.status_running", "id": "sevt_x", "processed_at": None, "more": 1},
         {"type": "agent.nothing", "id": "sevt_x", "processed_at": None},
     ):
         with pytest.raises(AssertionError):
-            judge_frame(made_up)
+            check_frame(invalid)
 
 
-async def test_anybody_may_read_it(tmp_path: Path) -> None:
+async def test_document_needs_no_key(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         answer = await api.client.get("/openapi.json")
         assert answer.status_code == 200
@@ -86,9 +86,9 @@ async def test_anybody_may_read_it(tmp_path: Path) -> None:
         (400, {"error": "no envelope"}),
     ],
 )
-def test_the_judge_knows_a_wrong_answer(status: int, answer: object) -> None:
+def test_judge_rejects_an_invalid_response(status: int, answer: object) -> None:
     with pytest.raises(AssertionError):
-        judge("GET", "/v1/vaults/vlt_x", status, "application/json", answer or [])
+        check_response("GET", "/v1/vaults/vlt_x", status, "application/json", answer or [])
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def furnish(server: Server) -> dict[str, list[str]]:
-    """A few of everything, so that requests get further than a 404: ids by their place."""
+    """Create a few resources of each kind, and return their ids by path parameter."""
     names: dict[str, list[str]] = {}
     with httpx2.Client(base_url=server.url, headers={**HEADERS, "x-api-key": server.key}) as client:
 
@@ -164,12 +164,12 @@ def parameters(named: dict[str, list[str]]) -> list[str]:
     ],
     ids=["short", "coverage", "long"],
 )
-def test_made_up_requests_are_answered_as_it_says(
+def test_responses_to_generated_requests_match_the_document(
     server: Server, tmp_path: Path, options: list[str]
 ) -> None:
     config = tmp_path / "schemathesis.toml"
     named = furnish(server)
-    # A stream ends by itself where the session has.
+    # Only the stream of an ended session ends by itself.
     over = {name: named.pop(f"over.{name}") for name in ("session_id", "thread_id")}
     operations = ["[[operations]]", 'include-path-regex = "stream$"', "[operations.parameters]"]
     config.write_text(

@@ -16,10 +16,10 @@ from tests.interfaces.rest.api import Api, message, open_api
 
 
 async def scraped(api: Api) -> dict[str, float]:
-    answer = await api.client.get("/metrics")
-    assert answer.status_code == 200
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+    response = await api.client.get("/metrics")
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = [line for line in response.text.splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
@@ -47,7 +47,7 @@ async def test_metrics_count_requests_by_route_and_status(tmp_path: Path) -> Non
 async def test_metrics_count_running_turns(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
-        for event, running in ((message("/ask Go on?"), 1), ({"type": "user.interrupt"}, 0)):
+        for event, running in ((message("/ask Proceed?"), 1), ({"type": "user.interrupt"}, 0)):
             await api.send(id, event)
             async with asyncio.timeout(60):
                 while (await scraped(api))["segue_turns_running"] != running:
@@ -69,12 +69,12 @@ async def test_log_lines_of_requests_contain_no_secrets(
     caplog.handler.setFormatter(logs.JsonFormatter())
     caplog.set_level(logging.INFO, "segue.rest")
     async with open_api(tmp_path) as api:
-        answer = await api.raw("GET", "/v1/sessions", params={"q": "hushed"})
+        response = await api.raw("GET", "/v1/sessions", params={"q": "hushed"})
         await api.session(title="a private matter")
         await api.client.get("/v1/sessions", headers={"x-api-key": "sk-segue-guessed"})
     lines = [json.loads(line) for line in caplog.text.splitlines()]
     first = lines[0]
-    assert first["request_id"] == answer.headers["request-id"]
+    assert first["request_id"] == response.headers["request-id"]
     assert {name: first[name] for name in ("level", "method", "route", "status", "workspace")} == {
         "level": "info",
         "method": "GET",
@@ -88,15 +88,15 @@ async def test_log_lines_of_requests_contain_no_secrets(
         assert word not in caplog.text
 
 
-async def test_a_key_over_its_rate_limit_gets_a_retry_after_header(tmp_path: Path) -> None:
+async def test_key_over_its_rate_limit_gets_a_retry_after_header(tmp_path: Path) -> None:
     async with open_api(tmp_path, rate_limit=3) as api:
         other = await api.other("w2")
         for left in (2, 1, 0):
-            answer = await api.raw("GET", "/v1/sessions")
-            assert answer.status_code == 200
-            assert answer.headers["anthropic-ratelimit-requests-limit"] == "3"
-            assert answer.headers["anthropic-ratelimit-requests-remaining"] == str(left)
-            assert answer.headers["anthropic-ratelimit-requests-reset"].endswith("Z")
+            response = await api.raw("GET", "/v1/sessions")
+            assert response.status_code == 200
+            assert response.headers["anthropic-ratelimit-requests-limit"] == "3"
+            assert response.headers["anthropic-ratelimit-requests-remaining"] == str(left)
+            assert response.headers["anthropic-ratelimit-requests-reset"].endswith("Z")
         refused = await api.raw("GET", "/v1/sessions")
         assert refused.status_code == 429
         assert refused.json()["error"]["type"] == "rate_limit_error"
@@ -107,7 +107,7 @@ async def test_a_key_over_its_rate_limit_gets_a_retry_after_header(tmp_path: Pat
         assert (await api.client.get("/v1/sessions")).status_code == 401
 
 
-def test_the_token_bucket_refills_evenly_up_to_the_limit() -> None:
+def test_token_bucket_refills_evenly_up_to_the_limit() -> None:
     now = 0.0
     limits = RateLimiter(60, lambda: now)
 
@@ -151,17 +151,17 @@ async def test_error_responses_say_whether_to_retry(
             raise error
 
         api.hub.sessions.list = broken  # type: ignore[method-assign, assignment]
-        answer = await api.raw("GET", "/v1/sessions")
-        assert answer.status_code == status
+        response = await api.raw("GET", "/v1/sessions")
+        assert response.status_code == status
         retry_headers: dict[str, Any] = {
-            name: answer.headers[name]
+            name: response.headers[name]
             for name in ("retry-after", "x-should-retry")
-            if name in answer.headers
+            if name in response.headers
         }
         assert retry_headers == (dict([hint]) if hint else {})
 
 
-async def test_a_server_that_is_stopping_is_not_ready(tmp_path: Path) -> None:
+async def test_server_that_is_stopping_is_not_ready(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         assert (await api.client.get("/readyz")).status_code == 200
         api.app.closing.set()

@@ -126,26 +126,26 @@ async def test_pages_of_session_files_continue_after_the_last_file(
 
         async def page(limit: int, **params: str) -> tuple[list[str], dict[str, Any]]:
             params["scope_id"] = session["id"]
-            answer = await api.ok("GET", "/v1/files", limit=limit, **params)
-            return [file["id"] for file in answer["data"]], answer
+            response = await api.ok("GET", "/v1/files", limit=limit, **params)
+            return [file["id"] for file in response["data"]], response
 
         all_ids, _ = await page(9)
         assert all_ids[:3] == [resource["file_id"] for resource in session["resources"]]
-        first, answer = await page(2)
+        first, response = await page(2)
         # A listed file and a later one are deleted, and the last output is replaced.
         removed = f"/v1/sessions/{session['id']}/resources/{session['resources'][1]['id']}"
         await api.ok("DELETE", removed)
         await api.ok("DELETE", f"/v1/files/{all_ids[3]}")
         directory_agent.act = lambda _: make("c", "d")
         await api.say(session["id"], "continue")
-        second, answer = await page(2, page=answer["next_page"])
-        rest, answer = await page(9, page=answer["next_page"])
+        second, response = await page(2, page=response["next_page"])
+        rest, response = await page(9, page=response["next_page"])
         assert (first, second) == (all_ids[:2], [all_ids[2], all_ids[4]])
-        assert len(rest) == 2 and all_ids[5] not in rest and answer["next_page"] is None
+        assert len(rest) == 2 and all_ids[5] not in rest and response["next_page"] is None
         # Older clients page by id.
         assert (await page(9, after_id=all_ids[2]))[0] == [all_ids[4], *rest]
-        previous, answer = await page(2, before_id=rest[0])
-        assert (previous, answer["has_more"]) == ([all_ids[2], all_ids[4]], True)
+        previous, response = await page(2, before_id=rest[0])
+        assert (previous, response["has_more"]) == ([all_ids[2], all_ids[4]], True)
         for name in ("after_id", "before_id"):
             params = {"scope_id": session["id"], name: all_ids[1]}
             assert name in await api.fails(404, "GET", "/v1/files", **params)

@@ -1,4 +1,4 @@
-"""Calls that no worker may run: it runs those that are allowed and have no `user.tool_result`."""
+"""Tool calls that workers must not run: those that are denied or have a `user.tool_result`."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ TOOLS = {
 
 
 class Strict:
-    """Hooks that let nothing pass."""
+    """Hooks that refuse every tool call."""
 
     async def before_tool(self, turn: Turn, call: HookedCall) -> PreToolDecision:
         return PreToolDecision(refusal="not that")
@@ -47,22 +47,22 @@ class Strict:
 
 @asynccontextmanager
 async def at_work(directory: Path, model: Provider) -> AsyncIterator[tuple[Api, str]]:
-    """A session whose tools run elsewhere."""
+    """Return a session whose tools a worker runs."""
     async with model, open_api(directory) as api:
         await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
         await api.hub.config.set("local", "model.base_url", model.url)
-        place = (await hosted(api)).rpartition("/")[2]
+        environment_path = (await hosted(api)).rpartition("/")[2]
         agent = await api.agent(tools=[TOOLS])
-        made = await api.session(agent=agent["id"], environment_id=place)
-        yield api, made["id"]
+        session = await api.session(agent=agent["id"], environment_id=environment_path)
+        yield api, session["id"]
 
 
 async def uses(api: Api, session: str, count: int) -> list[dict[str, Any]]:
-    """Calls, once there are so many."""
+    """Wait for a number of tool calls, and return them."""
     async with asyncio.timeout(30):
-        while len(found := await api.events(session, **{"types[]": "agent.tool_use"})) < count:
+        while len(events := await api.events(session, **{"types[]": "agent.tool_use"})) < count:
             await asyncio.sleep(0.01)
-    return found
+    return events
 
 
 async def pending(api: Api, session: str) -> None:
@@ -71,7 +71,7 @@ async def pending(api: Api, session: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_what_the_agent_has_not_and_what_a_hook_refuses_is_denied(
+async def test_unknown_tools_and_calls_that_a_hook_refuses_are_denied(
     tmp_path: Path, model: Provider
 ) -> None:
     async with at_work(tmp_path, model) as (api, session):
@@ -84,16 +84,14 @@ async def test_what_the_agent_has_not_and_what_a_hook_refuses_is_denied(
         turn = await api.hub.turns.submit(api.principal, id, "on", overrides={HOOKS_KEY: hooks_id})
         await api.hub.turns.wait(api.principal, id, turn)
         called = await uses(api, session, 4)
-        assert [each["evaluated_permission"] for each in called] == ["deny"] * 4
-        for each in called:
-            given = {"events": [{"type": "user.tool_result", "tool_use_id": each["id"]}]}
-            told = await api.fails(400, "POST", f"/v1/sessions/{session}/events", given)
-            assert "does not wait" in told
+        assert [item["evaluated_permission"] for item in called] == ["deny"] * 4
+        for item in called:
+            sent = {"events": [{"type": "user.tool_result", "tool_use_id": item["id"]}]}
+            events = await api.fails(400, "POST", f"/v1/sessions/{session}/events", sent)
+            assert "does not wait" in events
 
 
-async def test_a_call_of_a_turn_that_is_over_has_its_result(
-    tmp_path: Path, model: Provider
-) -> None:
+async def test_call_of_an_ended_turn_has_a_result(tmp_path: Path, model: Provider) -> None:
     async with at_work(tmp_path, model) as (api, session):
         model.scripts.append([Use("read", {"file_path": "a"})])
         await api.send(session, message("on"))
@@ -102,11 +100,11 @@ async def test_a_call_of_a_turn_that_is_over_has_its_result(
         await pending(api, session)
         await api.send(session, {"type": "user.interrupt"})
         await api.hub.turns.engine.rest()
-        (told,) = await api.events(session, **{"types[]": "user.tool_result"})
-        assert (told["tool_use_id"], told["is_error"]) == (call["id"], True)
+        (events,) = await api.events(session, **{"types[]": "user.tool_result"})
+        assert (events["tool_use_id"], events["is_error"]) == (call["id"], True)
 
 
-async def test_a_call_that_is_allowed_with_another_input_is_not_run_with_the_first(
+async def test_call_allowed_with_another_input_does_not_run_with_the_original_input(
     tmp_path: Path, model: Provider
 ) -> None:
     async with at_work(tmp_path, model) as (api, session):
@@ -115,12 +113,12 @@ async def test_a_call_that_is_allowed_with_another_input_is_not_run_with_the_fir
         (call,) = await uses(api, session, 1)
         assert call["evaluated_permission"] == "ask"
         await pending(api, session)
-        found = await api.hub.sessions.get(api.principal, ids.parse(session) or "")
-        (ask,) = found.open_asks
+        results = await api.hub.sessions.get(api.principal, ids.parse(session) or "")
+        (ask,) = results.open_asks
         changed = {"file_path": "c", "content": "d"}
-        await api.hub.turns.answer(api.principal, found.id, ask, "allow", input=changed)
+        await api.hub.turns.answer(api.principal, results.id, ask, "allow", input=changed)
         async with asyncio.timeout(30):
             await api.hub.turns.engine.rest()
-        (said,) = await api.events(session, **{"types[]": "user.tool_confirmation"})
-        assert (said["tool_use_id"], said["result"]) == (call["id"], "deny")
+        (sent,) = await api.events(session, **{"types[]": "user.tool_confirmation"})
+        assert (sent["tool_use_id"], sent["result"]) == (call["id"], "deny")
         assert "runs on a remote worker" in str(model.requests[1]["messages"])

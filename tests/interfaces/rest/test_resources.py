@@ -1,4 +1,4 @@
-"""What sessions have mounted: files, real clones of real repositories, tokens that nobody sees."""
+"""Resources of sessions: files and repositories, which are really cloned, and their tokens."""
 
 import subprocess
 from pathlib import Path
@@ -20,23 +20,23 @@ def git(*arguments: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    place = tmp_path / "origin" / "project.git"
-    git("init", "-q", "-b", "main", str(place))
+    position = tmp_path / "origin" / "project.git"
+    git("init", "-q", "-b", "main", str(position))
     for number, branch in enumerate(("main", "other")):
         if number:
-            git("-C", str(place), "checkout", "-q", "-b", branch)
-        (place / "file").write_text(branch)
-        git("-C", str(place), "add", "file")
-        git("-C", str(place), "commit", "-q", "-m", branch)
-    git("-C", str(place), "checkout", "-q", "main")
-    return place
+            git("-C", str(position), "checkout", "-q", "-b", branch)
+        (position / "file").write_text(branch)
+        git("-C", str(position), "add", "file")
+        git("-C", str(position), "commit", "-q", "-m", branch)
+    git("-C", str(position), "checkout", "-q", "main")
+    return position
 
 
 def directory(session: dict[str, Any]) -> Path:
     return Path(session["cwd"])
 
 
-async def test_a_repository_is_cloned_where_it_says(tmp_path: Path, repository: Path) -> None:
+async def test_repository_is_cloned_to_its_mount_path(tmp_path: Path, repository: Path) -> None:
     url = f"file://{repository}"
     first = git("-C", str(repository), "rev-parse", "main")
     async with open_api(tmp_path / "data", clone=[f"file://{tmp_path}/"]) as api:
@@ -45,8 +45,8 @@ async def test_a_repository_is_cloned_where_it_says(tmp_path: Path, repository: 
             ({"type": "branch", "name": "other"}, "other"),
             ({"type": "commit", "sha": first}, "main"),
         ):
-            given = {"type": "github_repository", "url": url, "authorization_token": TOKEN}
-            session = await api.session(resources=[{**given, "checkout": checkout}])
+            sent = {"type": "github_repository", "url": url, "authorization_token": TOKEN}
+            session = await api.session(resources=[{**sent, "checkout": checkout}])
             (shown,) = session["resources"]
             assert (shown["url"], shown["checkout"]) == (url, checkout)
             assert shown["mount_path"] == "/workspace/project"
@@ -54,7 +54,7 @@ async def test_a_repository_is_cloned_where_it_says(tmp_path: Path, repository: 
             assert (clone / "file").read_text() == text
             assert TOKEN not in (clone / ".git/config").read_text()
             assert await api.events(session["id"]) == []
-            assert [each.name for each in clone.parent.iterdir()] == ["project"]
+            assert [item.name for item in clone.parent.iterdir()] == ["project"]
 
 
 @pytest.mark.parametrize(
@@ -65,25 +65,25 @@ async def test_a_repository_is_cloned_where_it_says(tmp_path: Path, repository: 
         ("project.git", {"type": "commit", "sha": "0" * 40}, "repository_checkout_error"),
     ],
 )
-async def test_a_clone_that_fails_is_told_and_the_session_goes_on(
+async def test_failed_clone_is_reported_and_the_session_continues(
     tmp_path: Path, repository: Path, name: str, checkout: Any, kind: str
 ) -> None:
     url = f"file://{repository.parent}/{name}"
     async with open_api(tmp_path / "data", clone=["file://"]) as api:
-        given = {"type": "github_repository", "url": url, "mount_path": "/repo"}
-        session = await api.session(resources=[{**given, "checkout": checkout}])
+        sent = {"type": "github_repository", "url": url, "mount_path": "/repo"}
+        session = await api.session(resources=[{**sent, "checkout": checkout}])
         (event,) = await api.events(session["id"])
         assert (event["type"], event["error"]["type"]) == ("session.error", kind)
         assert event["error"]["retry_status"] == {"type": "retrying"}
         assert list(directory(session).iterdir()) == []
-        said = [each["type"] for each in await api.say(session["id"], "/say on")]
-        assert "agent.message" in said
+        message_sent = [item["type"] for item in await api.say(session["id"], "/say on")]
+        assert "agent.message" in message_sent
 
 
-async def test_only_what_the_operator_allows_is_cloned(tmp_path: Path, repository: Path) -> None:
+async def test_only_allowed_hosts_are_cloned_from(tmp_path: Path, repository: Path) -> None:
     async with open_api(tmp_path / "data", clone=["https://example.com/"]) as api:
-        given = {"type": "github_repository", "url": f"file://{repository}"}
-        session = await api.session(resources=[given])
+        sent = {"type": "github_repository", "url": f"file://{repository}"}
+        session = await api.session(resources=[sent])
         assert list(directory(session).iterdir()) == []
         assert await api.events(session["id"]) == []
         for url in ("ext::sh -c true", "--upload-pack=true", "ssh://example.com/x", "/etc"):
@@ -92,33 +92,37 @@ async def test_only_what_the_operator_allows_is_cloned(tmp_path: Path, repositor
             await api.fails(400, "POST", "/v1/sessions", body)
 
 
-async def test_a_token_is_sealed_replaced_and_forgotten(tmp_path: Path, repository: Path) -> None:
+async def test_repository_token_is_encrypted_replaced_and_deleted(
+    tmp_path: Path, repository: Path
+) -> None:
     async with open_api(tmp_path / "data", clone=["file://"]) as api:
-        given = {"type": "github_repository", "url": f"file://{repository}"}
-        session = await api.session(resources=[{**given, "authorization_token": TOKEN}])
+        sent = {"type": "github_repository", "url": f"file://{repository}"}
+        session = await api.session(resources=[{**sent, "authorization_token": TOKEN}])
         path = f"/v1/sessions/{session['id']}/resources/{session['resources'][0]['id']}"
-        found = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
-        resource = found.resources[0]
-        assert await api.hub.mounts.get_token(found, resource) == TOKEN
+        results = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
+        resource = results.resources[0]
+        assert await api.hub.mounts.get_token(results, resource) == TOKEN
         changed = await api.ok("POST", path, {"authorization_token": "ghp_another_one"})
         assert changed["updated_at"] > changed["created_at"]
-        assert await api.hub.mounts.get_token(found, resource) == "ghp_another_one"
+        assert await api.hub.mounts.get_token(results, resource) == "ghp_another_one"
         stored = b"".join(file.read_bytes() for file in (tmp_path / "data").glob("segue.db*"))
         for secret in (TOKEN, "ghp_another_one"):
             assert secret.encode() not in stored
             assert secret not in str(await api.ok("GET", f"/v1/sessions/{session['id']}"))
             assert secret not in str(await api.events(session["id"]))
         assert (await api.ok("DELETE", path))["type"] == "session_resource_deleted"
-        assert await api.hub.mounts.get_token(found, resource) is None
+        assert await api.hub.mounts.get_token(results, resource) is None
         assert (await api.ok("GET", f"/v1/sessions/{session['id']}"))["resources"] == []
-        assert (directory(session) / "workspace/project/file").exists()  # there may be work in it
+        assert (directory(session) / "workspace/project/file").exists()  # it may have changes
 
 
-async def test_a_clone_succeeds_once_its_origin_does(tmp_path: Path, repository: Path) -> None:
+async def test_clone_is_retried_until_its_origin_is_available(
+    tmp_path: Path, repository: Path
+) -> None:
     hidden = repository.rename(repository.with_name("hidden"))
     async with open_api(tmp_path / "data", clone=["file://"]) as api:
-        given = {"type": "github_repository", "url": f"file://{repository}"}
-        session = await api.session(resources=[given])
+        sent = {"type": "github_repository", "url": f"file://{repository}"}
+        session = await api.session(resources=[sent])
         hidden.rename(repository)
         path = f"/v1/sessions/{session['id']}/resources/{session['resources'][0]['id']}"
         await api.ok("POST", path, {"authorization_token": TOKEN})
@@ -126,57 +130,57 @@ async def test_a_clone_succeeds_once_its_origin_does(tmp_path: Path, repository:
         assert (directory(session) / "workspace/project/file").read_text() == "main"
 
 
-async def test_a_file_is_mounted_as_a_copy_of_the_sessions_own(tmp_path: Path) -> None:
+async def test_mounted_file_is_a_copy_that_belongs_to_the_session(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         file = await uploaded(api, b"one")
-        given = {"type": "file", "file_id": file["id"], "mount_path": "/data/a.txt"}
-        session = await api.session(resources=[given])
+        sent = {"type": "file", "file_id": file["id"], "mount_path": "/data/a.txt"}
+        session = await api.session(resources=[sent])
         (mounted,) = session["resources"]
         assert mounted["file_id"] != file["id"]
         assert (directory(session) / "data/a.txt").read_bytes() == b"one"
-        loose = await api.session(resources=[{**given, "mount_path": "b/c.txt"}])
+        loose = await api.session(resources=[{**sent, "mount_path": "b/c.txt"}])
         assert loose["resources"][0]["mount_path"] == "/uploads/b/c.txt"
         assert (directory(loose) / "uploads/b/c.txt").read_bytes() == b"one"
         scoped = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
-        assert [each["id"] for each in scoped] == [mounted["file_id"]]
+        assert [item["id"] for item in scoped] == [mounted["file_id"]]
         assert scoped[0]["scope"] == {"type": "session", "id": session["id"]}
         await api.ok("DELETE", f"/v1/files/{file['id']}")
-        kept = await api.raw("GET", f"/v1/files/{mounted['file_id']}/content")
-        assert kept.content == b"one"
+        stored = await api.raw("GET", f"/v1/files/{mounted['file_id']}/content")
+        assert stored.content == b"one"
 
 
-async def test_resources_come_and_go(tmp_path: Path) -> None:
+async def test_resources_can_be_added_and_deleted(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         session = await api.session()
         base = f"/v1/sessions/{session['id']}/resources"
-        made = []
+        created = []
         for number in range(3):
             file = await uploaded(api, b"x" * number, f"{number}")
-            made.append(await api.ok("POST", base, {"type": "file", "file_id": file["id"]}))
-        assert made[0]["mount_path"].startswith("/mnt/session/uploads/file_")
+            created.append(await api.ok("POST", base, {"type": "file", "file_id": file["id"]}))
+        assert created[0]["mount_path"].startswith("/mnt/session/uploads/file_")
         first = await api.ok("GET", base, limit=2)
         rest = await api.ok("GET", base, limit=2, page=first["next_page"])
-        assert [*first["data"], *rest["data"]] == made
-        assert await api.ok("GET", f"{base}/{made[1]['id']}") == made[1]
-        body = {"type": "file", "file_id": file["id"], "mount_path": made[0]["mount_path"]}
+        assert [*first["data"], *rest["data"]] == created
+        assert await api.ok("GET", f"{base}/{created[1]['id']}") == created[1]
+        body = {"type": "file", "file_id": file["id"], "mount_path": created[0]["mount_path"]}
         assert "already" in await api.fails(400, "POST", base, body)
         token = {"authorization_token": "t"}
-        await api.fails(400, "POST", f"{base}/{made[1]['id']}", token)
-        place = directory(session) / made[1]["mount_path"][1:]
-        assert place.exists()
-        await api.ok("DELETE", f"{base}/{made[1]['id']}")
-        assert not place.exists()
-        await api.fails(404, "GET", f"/v1/files/{made[1]['file_id']}")
-        assert (await api.ok("GET", base))["data"] == [made[0], made[2]]
+        await api.fails(400, "POST", f"{base}/{created[1]['id']}", token)
+        position = directory(session) / created[1]["mount_path"][1:]
+        assert position.exists()
+        await api.ok("DELETE", f"{base}/{created[1]['id']}")
+        assert not position.exists()
+        await api.fails(404, "GET", f"/v1/files/{created[1]['file_id']}")
+        assert (await api.ok("GET", base))["data"] == [created[0], created[2]]
         await api.fails(404, "POST", base, {"type": "file", "file_id": "file_x"})
         await api.ok("POST", f"/v1/sessions/{session['id']}/archive")
-        await api.fails(400, "DELETE", f"{base}/{made[0]['id']}")
+        await api.fails(400, "DELETE", f"{base}/{created[0]['id']}")
 
 
 @pytest.mark.parametrize(
     "path", ["/", "", "../x", "/../x", "/a/../../x", "/a//b", "/.", "/a\0b", "/a/"]
 )
-async def test_no_mount_path_leads_out(tmp_path: Path, path: str) -> None:
+async def test_mount_path_cannot_leave_the_session_directory(tmp_path: Path, path: str) -> None:
     async with open_api(tmp_path) as api:
         file = await uploaded(api)
         session = await api.session()
@@ -184,7 +188,9 @@ async def test_no_mount_path_leads_out(tmp_path: Path, path: str) -> None:
         await api.fails(400, "POST", f"/v1/sessions/{session['id']}/resources", body)
 
 
-async def test_no_link_in_a_clone_leads_out(tmp_path: Path, repository: Path) -> None:
+async def test_links_in_a_clone_cannot_leave_the_session_directory(
+    tmp_path: Path, repository: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (repository / "way").symlink_to(outside)
@@ -193,9 +199,9 @@ async def test_no_link_in_a_clone_leads_out(tmp_path: Path, repository: Path) ->
     async with open_api(tmp_path / "data", clone=["file://"]) as api:
         file = await uploaded(api)
         mounted = {"type": "file", "file_id": file["id"]}
-        given = {"type": "github_repository", "url": f"file://{repository}"}
+        sent = {"type": "github_repository", "url": f"file://{repository}"}
         mounted["mount_path"] = "/workspace/project/way/x"
-        session = await api.session(resources=[mounted, given])
+        session = await api.session(resources=[mounted, sent])
         (event,) = await api.events(session["id"])
         assert "leads out" in event["error"]["message"]
         path = f"/v1/sessions/{session['id']}/resources"
@@ -204,7 +210,7 @@ async def test_no_link_in_a_clone_leads_out(tmp_path: Path, repository: Path) ->
         assert list(outside.iterdir()) == []
 
 
-async def test_deleting_a_session_takes_what_was_its_own(tmp_path: Path) -> None:
+async def test_deleting_a_session_deletes_its_directory_and_files(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         file = await uploaded(api)
         session = await api.session(resources=[{"type": "file", "file_id": file["id"]}])
@@ -212,7 +218,7 @@ async def test_deleting_a_session_takes_what_was_its_own(tmp_path: Path) -> None
         fork = await api.hub.editor.fork(api.principal, id)
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
         copy = f"/v1/files/{session['resources'][0]['file_id']}"
-        await api.ok("GET", copy)  # the fork works there
+        await api.ok("GET", copy)  # the fork uses the same directory
         assert directory(session).exists()
         await api.ok("DELETE", f"/v1/sessions/{ids.format_id('sesn', fork.id)}")
         await api.fails(404, "GET", copy)
@@ -220,7 +226,7 @@ async def test_deleting_a_session_takes_what_was_its_own(tmp_path: Path) -> None
         await api.ok("GET", f"/v1/files/{file['id']}")
 
 
-async def test_a_session_alone_leaves_no_directory(tmp_path: Path) -> None:
+async def test_session_without_resources_has_no_directory(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         session = await api.session()
         assert directory(session).exists()
@@ -228,9 +234,9 @@ async def test_a_session_alone_leaves_no_directory(tmp_path: Path) -> None:
         assert not directory(session).exists()
 
 
-async def test_a_deployment_keeps_its_token_sealed(tmp_path: Path, repository: Path) -> None:
+async def test_deployment_stores_its_token_encrypted(tmp_path: Path, repository: Path) -> None:
     async with open_api(tmp_path / "data", clone=["file://"]) as api:
-        given = {"type": "github_repository", "url": f"file://{repository}"}
+        sent = {"type": "github_repository", "url": f"file://{repository}"}
         body = {
             "name": "d",
             "agent": await api.built_in("agents"),
@@ -238,7 +244,7 @@ async def test_a_deployment_keeps_its_token_sealed(tmp_path: Path, repository: P
             "initial_events": [
                 {"type": "user.message", "content": [{"type": "text", "text": "hi"}]}
             ],
-            "resources": [{**given, "authorization_token": TOKEN}],
+            "resources": [{**sent, "authorization_token": TOKEN}],
         }
         deployment = await api.ok("POST", "/v1/deployments", body)
         path = f"/v1/deployments/{deployment['id']}"
@@ -252,7 +258,7 @@ async def test_a_deployment_keeps_its_token_sealed(tmp_path: Path, repository: P
         assert TOKEN.encode() not in stored
 
 
-async def test_a_run_that_makes_no_session_says_why(tmp_path: Path) -> None:
+async def test_run_without_a_session_has_an_error(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         file = await uploaded(api)
         vault = await api.ok("POST", "/v1/vaults", {"display_name": "v"})

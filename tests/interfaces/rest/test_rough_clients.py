@@ -1,4 +1,4 @@
-"""Clients that send half, slowly, or rubbish, or stop listening: the others notice nothing."""
+"""Clients that send incomplete, slow or invalid requests do not affect other clients."""
 
 import json
 import socket
@@ -55,14 +55,14 @@ def head(server: Server, method: str, path: str, **more: object) -> bytes:
 
 
 def listen(server: Server, sock: socket.socket, session: str) -> None:
-    """Open a stream on a connection."""
+    """Open a connection and request a stream."""
     sock.sendall(head(server, "GET", f"/v1/sessions/{session}/events/stream"))
     got = b""
     while b'{"type": "ping"}' not in got:
         got += sock.recv(1)
 
 
-async def test_no_route_takes_a_body_that_is_no_json_object(tmp_path: Path) -> None:
+async def test_every_route_refuses_a_body_that_is_not_a_json_object(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         names = await furnish(api)
         before = await api.ok("GET", "/v1/sessions")
@@ -73,16 +73,18 @@ async def test_no_route_takes_a_body_that_is_no_json_object(tmp_path: Path) -> N
             for name, value in names.items():
                 path = path.replace("{" + name + "}", value)
             for body in RUBBISH:
-                status, answer = await api.call("POST", path, content=body)
-                # Some take no body at all, and then do not look at it.
-                assert status in (200, 400, 404), (path, body[:20], answer)
-                assert status == 200 or answer["error"]["message"]
+                status, response = await api.call("POST", path, content=body)
+                # Some routes ignore the body.
+                assert status in (200, 400, 404), (path, body[:20], response)
+                assert status == 200 or response["error"]["message"]
         after = await api.ok("GET", "/v1/sessions", include_archived="true")
         assert len(after["data"]) <= len(before["data"]) + len(RUBBISH)  # runs of the deployment
 
 
-def test_half_a_request_makes_nothing_and_holds_nobody_up(server: Server, client: Client) -> None:
-    made = len(client.ok("GET", "/v1/environments")["data"])
+def test_incomplete_request_has_no_effect_and_delays_no_other(
+    server: Server, client: Client
+) -> None:
+    environment = len(client.ok("GET", "/v1/environments")["data"])
     body = json.dumps({"name": "half"}).encode()
     halves = []
     for _ in range(20):
@@ -90,13 +92,13 @@ def test_half_a_request_makes_nothing_and_holds_nobody_up(server: Server, client
         request = head(server, "POST", "/v1/environments", content_length=len(body)) + body
         sock.sendall(request[: len(request) - 5])
         halves.append(sock)
-    assert len(client.ok("GET", "/v1/environments")["data"]) == made  # answered meanwhile
+    assert len(client.ok("GET", "/v1/environments")["data"]) == environment  # answered meanwhile
     for sock in halves:
         sock.close()
-    assert len(client.ok("GET", "/v1/environments")["data"]) == made
+    assert len(client.ok("GET", "/v1/environments")["data"]) == environment
 
 
-def test_a_request_that_comes_in_small_pieces_is_answered(server: Server) -> None:
+def test_request_sent_in_small_pieces_is_answered(server: Server) -> None:
     body = json.dumps({"name": "slow"}).encode()
     with dial(server) as sock:
         for byte in head(server, "POST", "/v1/environments", content_length=len(body)) + body:
@@ -114,20 +116,18 @@ def test_a_request_that_comes_in_small_pieces_is_answered(server: Server) -> Non
         b"\r\n" * 50,
     ],
 )
-def test_what_is_no_http_ends_its_own_connection_only(
+def test_invalid_http_closes_only_its_own_connection(
     server: Server, client: Client, sent: bytes
 ) -> None:
     with dial(server) as sock:
         sock.sendall(sent)
         sock.shutdown(socket.SHUT_WR)
-        answer = sock.recv(65536)
-        assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4")), answer
+        response = sock.recv(65536)
+        assert not response or response.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4")), response
     assert client.ok("GET", "/v1/models")["data"]
 
 
-def test_a_body_without_a_length_is_refused_when_it_is_too_long(
-    server: Server, client: Client
-) -> None:
+def test_too_long_body_without_a_length_is_refused(server: Server, client: Client) -> None:
     chunk = b"x" * (1 << 20)
     with dial(server) as sock:
         sock.sendall(head(server, "POST", "/v1/environments", transfer_encoding="chunked"))
@@ -138,7 +138,7 @@ def test_a_body_without_a_length_is_refused_when_it_is_too_long(
     assert client.ok("GET", "/v1/models")["data"]
 
 
-def test_a_stream_that_is_not_read_loses_nothing_and_delays_nobody(
+def test_unread_stream_loses_no_events_and_delays_no_other_client(
     server: Server, client: Client
 ) -> None:
     id = client.session()
@@ -147,19 +147,19 @@ def test_a_stream_that_is_not_read_loses_nothing_and_delays_nobody(
         listen(server, sock, id)
         client.send(id, message("/repeat 100 " + "many words " * 50))
         client.idle(id)
-        whole = client.ok("GET", f"/v1/sessions/{id}/events")["data"]
-        assert len(whole) > 100
-        found = []
+        full = client.ok("GET", f"/v1/sessions/{id}/events")["data"]
+        assert len(full) > 100
+        results = []
         deadline = time.monotonic() + 60
         with sock.makefile("rb") as file:
-            while len(found) < len(whole) and time.monotonic() < deadline:
+            while len(results) < len(full) and time.monotonic() < deadline:
                 line = file.readline()
                 if line.startswith(b"data: ") and b'"ping"' not in line:
-                    found.append(json.loads(line[6:]))
-    assert found == whole
+                    results.append(json.loads(line[6:]))
+    assert results == full
 
 
-def test_streams_that_are_dropped_are_forgotten(server: Server, client: Client) -> None:
+def test_server_closes_streams_of_disconnected_clients(server: Server, client: Client) -> None:
     id = client.session()
     socks = [dial(server) for _ in range(30)]
     for sock in socks:
@@ -172,7 +172,7 @@ def test_streams_that_are_dropped_are_forgotten(server: Server, client: Client) 
     assert streams() >= 30
     before = streams()
     for number, sock in enumerate(socks):
-        if number % 2:  # some without a word
+        if number % 2:  # some without closing the connection
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         sock.close()
     deadline = time.monotonic() + 20

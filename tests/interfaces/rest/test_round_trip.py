@@ -1,4 +1,4 @@
-"""A session with everything that one can have, shown as it was given."""
+"""A session with every kind of setting and resource is shown as it was created."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ MODEL = {"id": "claude-sonnet-4-6", "speed": "standard"}
 
 
 def within(given: Any, shown: Any) -> bool:
-    """Whether everything given is shown, at its place; more may be shown beside it."""
+    """Return whether `shown` has every value of `sent`; it may have more fields."""
     if isinstance(given, dict):
         return isinstance(shown, dict) and all(
             name in shown and within(value, shown[name]) for name, value in given.items()
@@ -44,23 +44,23 @@ def within(given: Any, shown: Any) -> bool:
 
 
 async def made(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A session, and what of it was given."""
+    """Create a session with everything, and return it with its request."""
     settings = {"model": MODEL, "tools": TOOLS, "mcp_servers": SERVERS}
     helper = {**settings, "name": "Reader", "system": "Read.", "description": "Reads."}
     helper["skills"] = [XLSX]
     member = await api.ok("POST", "/v1/agents", helper)
     agent = {**settings, "name": "Librarian", "system": "Lend.", "description": "Lends."}
-    able = await skill(api)
-    await api.call("POST", f"/v1/skills/{able['id']}/versions", files=form(FILES))
-    agent["skills"] = [XLSX, {"type": "custom", "skill_id": able["id"], "version": "2"}]
+    skill_ref = await skill(api)
+    await api.call("POST", f"/v1/skills/{skill_ref['id']}/versions", files=form(FILES))
+    agent["skills"] = [XLSX, {"type": "custom", "skill_id": skill_ref["id"], "version": "2"}]
     roster = {"type": "coordinator", "agents": [member["id"]]}
     main = await api.ok("POST", "/v1/agents", {**agent, "multiagent": roster})
     vault = await api.ok("POST", "/v1/vaults", {"display_name": "v"})
     file = await uploaded(api, b"%PDF", "receipt.pdf", "application/pdf")
-    given = {
+    sent = {
         "environment_id": await api.environment(),
         "title": "Overdue book",
-        "metadata": {"shelf": "12"},
+        "metadata": {"team": "12"},
         "vault_ids": [vault["id"]],
         "resources": [
             {"type": "file", "file_id": file["id"], "mount_path": "/uploads/receipt.pdf"},
@@ -72,7 +72,7 @@ async def made(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
             },
         ],
     }
-    session = await api.ok("POST", "/v1/sessions", {**given, "agent": main["id"]})
+    session = await api.ok("POST", "/v1/sessions", {**sent, "agent": main["id"]})
     id = ids.parse(session["id"]) or ""
     outcome = ids.new_id()
     await api.hub.editor.append(
@@ -82,7 +82,7 @@ async def made(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
         OutcomeEvaluated(outcome_id=outcome, iteration=0, result="satisfied", explanation="Is."),
     )
     expected: dict[str, Any] = {
-        **given,
+        **sent,
         "type": "session",
         "id": session["id"],
         "status": "idle",
@@ -109,13 +109,13 @@ async def made(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
             }
         ],
     }
-    # A mounted file is a copy, with an id of its own.
-    expected["resources"] = [{**each} for each in given["resources"]]
+    # A mounted file is a copy with another id.
+    expected["resources"] = [{**item} for item in sent["resources"]]
     expected["resources"][0]["file_id"] = session["resources"][0]["file_id"]
     return session, expected
 
 
-async def test_what_was_given_is_what_is_listed(tmp_path: Path) -> None:
+async def test_list_shows_a_session_as_it_was_created(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         session, expected = await made(api)
         (listed,) = (await api.ok("GET", "/v1/sessions"))["data"]
@@ -128,7 +128,7 @@ async def test_what_was_given_is_what_is_listed(tmp_path: Path) -> None:
         assert not within({**expected, "title": "another"}, listed)
 
 
-async def test_a_session_that_is_shown_can_be_made_again_from_what_is_shown(tmp_path: Path) -> None:
+async def test_session_can_be_created_again_from_its_response(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         session, _ = await made(api)
         agent = session["agent"]
@@ -142,10 +142,10 @@ async def test_a_session_that_is_shown_can_be_made_again_from_what_is_shown(tmp_
                 "resources": [
                     {
                         name: value
-                        for name, value in each.items()
+                        for name, value in item.items()
                         if name not in ("id", "created_at", "updated_at")
                     }
-                    for each in session["resources"]
+                    for item in session["resources"]
                 ],
             },
         )
@@ -159,7 +159,7 @@ async def test_a_session_that_is_shown_can_be_made_again_from_what_is_shown(tmp_
         assert within(copied, twin)
 
 
-async def test_another_database_makes_no_difference(
+async def test_session_is_the_same_in_another_database(
     tmp_path: Path, migrated_database_url: str
 ) -> None:
     store = await open_store(tmp_path, migrated_database_url)
@@ -168,11 +168,11 @@ async def test_another_database_makes_no_difference(
         assert within(expected, await api.ok("GET", f"/v1/sessions/{session['id']}"))
         file = f"/v1/files/{session['resources'][0]['file_id']}"
         assert (await api.raw("GET", f"{file}/content")).content == b"%PDF"
-        kept = await api.ok("POST", "/v1/memory_stores", {"name": "m"})
-        base = f"/v1/memory_stores/{kept['id']}/memories"
+        stored = await api.ok("POST", "/v1/memory_stores", {"name": "m"})
+        base = f"/v1/memory_stores/{stored['id']}/memories"
         note = await api.ok("POST", base, {"path": "/a", "content": "one"})
         await api.fails(409, "POST", base, {"path": "/a", "content": "two"})
         await api.ok("POST", f"{base}/{note['id']}", {"path": "/b"})
-        assert [each["path"] for each in (await api.ok("GET", base))["data"]] == ["/b"]
+        assert [item["path"] for item in (await api.ok("GET", base))["data"]] == ["/b"]
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
         await api.fails(404, "GET", file)

@@ -1,4 +1,4 @@
-"""Deployments that run by themselves, when their time has come."""
+"""Deployments that run on a schedule."""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +20,7 @@ MINUTE = 60 * clock.SECOND
 
 
 class Time:
-    """A clock that a test moves, and servers that look at it."""
+    """A clock that a test moves, and the schedulers that read it."""
 
     def __init__(self, patch: pytest.MonkeyPatch, begin: str) -> None:
         self.now = clock.from_rfc3339(begin)
@@ -62,16 +62,16 @@ async def runs(api: Api, **params: str) -> list[dict[str, Any]]:
     return (await api.ok("GET", "/v1/deployment_runs", **params))["data"]
 
 
-async def test_what_is_due_runs_once_whoever_looks(
+async def test_due_deployment_runs_once_with_several_servers(
     tmp_path: Path, database: str | None, time: Time, directory_agent: DirectoryAgent
 ) -> None:
     async with open_api(
         tmp_path, database=database, agent_registry=registry_with(directory_agent)
     ) as api:
         time.servers = [scheduler(api) for _ in range(3)]
-        made = await deployed(api)
+        created = await deployed(api)
         expected = [f"2026-11-16T{hour}:15:00.000000Z" for hour in range(10, 15)]
-        assert made["schedule"] == {
+        assert created["schedule"] == {
             **HOURLY,
             "last_run_at": None,
             "upcoming_runs_at": expected,
@@ -82,25 +82,25 @@ async def test_what_is_due_runs_once_whoever_looks(
         (run,) = await runs(api)
         assert run["trigger_context"] == {"type": "schedule", "scheduled_at": expected[0]}
         session = await api.ok("GET", f"/v1/sessions/{run['session_id']}")
-        assert session["deployment_id"] == made["id"]
+        assert session["deployment_id"] == created["id"]
         await time.passes(1)
         assert await runs(api) == [run]
-        # Of what came due while nobody looked, the last one is done.
+        # Of the runs that became due while no scheduler ran, only the last one is made.
         await time.passes(180)
         newest, first = await runs(api)
         assert (first, newest["trigger_context"]["scheduled_at"]) == (run, expected[3])
-        path = f"/v1/deployments/{made['id']}"
-        asked = await api.ok("POST", f"{path}/run")
-        assert await runs(api, trigger_type="manual") == [asked]
+        path = f"/v1/deployments/{created['id']}"
+        request = await api.ok("POST", f"{path}/run")
+        assert await runs(api, trigger_type="manual") == [request]
         assert await runs(api, trigger_type="schedule") == [newest, first]
         shown = await api.ok("GET", path)
         assert shown["schedule"]["upcoming_runs_at"][0] == expected[4]
         assert newest["created_at"] > shown["schedule"]["last_run_at"] > expected[3]
-        assert shown["updated_at"] == made["updated_at"]
+        assert shown["updated_at"] == created["updated_at"]
         await api.hub.turns.engine.rest()
 
 
-async def test_a_server_that_wakes_early_looks_when_the_minute_has_come(
+async def test_scheduler_that_wakes_early_waits_for_the_minute(
     tmp_path: Path, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     early, looked = [300, 20, 0, 0, 300, 0, 0, 0], list[int]()
@@ -118,12 +118,12 @@ async def test_a_server_that_wakes_early_looks_when_the_minute_has_come(
 
         monkeypatch.setattr(server, "run_due", run_due)
         monkeypatch.setattr("segue.hub.resources.scheduler.asyncio.sleep", sleep)
-        begun = clock.now() // MINUTE
+        started = clock.now() // MINUTE
         await server.run(api.app.closing)
-    assert looked == [begun + 1, begun + 2, begun + 3]
+    assert looked == [started + 1, started + 2, started + 3]
 
 
-async def test_paused_archived_and_without_a_schedule_nothing_runs(
+async def test_paused_archived_and_unscheduled_deployments_do_not_run(
     tmp_path: Path, database: str | None, time: Time, directory_agent: DirectoryAgent
 ) -> None:
     async with open_api(
@@ -133,14 +133,14 @@ async def test_paused_archived_and_without_a_schedule_nothing_runs(
         path = f"/v1/deployments/{(await deployed(api))['id']}"
         await api.ok("POST", f"{path}/pause")
         await time.passes(60)
-        # Nor is it made up for.
+        # The missed run is not made later.
         await api.ok("POST", f"{path}/unpause")
         await time.passes(1)
         assert (await api.ok("POST", path, {"schedule": None}))["schedule"] is None
         await time.passes(60)
         daily = {**HOURLY, "expression": "0 0 * * *"}
         assert (await api.ok("POST", path, {"schedule": daily}))["schedule"]["expression"]
-        await api.ok("POST", path, {"name": "other"})  # which leaves it as it is
+        await api.ok("POST", path, {"name": "other"})  # the status stays as it is
         archived = await api.ok("POST", f"{path}/archive")
         assert archived["schedule"]["upcoming_runs_at"] == []
         await time.passes(24 * 60)
@@ -161,7 +161,7 @@ async def given(api: Api) -> dict[str, Any]:
     }
 
 
-async def test_one_that_cannot_run_is_paused_and_says_why(
+async def test_deployment_that_cannot_run_is_paused_with_a_reason(
     tmp_path: Path, database: str | None, time: Time, directory_agent: DirectoryAgent
 ) -> None:
     async with open_api(
@@ -185,7 +185,7 @@ async def test_one_that_cannot_run_is_paused_and_says_why(
         await api.hub.turns.engine.rest()
 
 
-async def test_a_run_that_fails_after_its_session_was_made_is_among_the_runs(
+async def test_run_that_fails_after_creating_its_session_is_listed(
     tmp_path: Path,
     database: str | None,
     time: Time,
@@ -196,8 +196,8 @@ async def test_a_run_that_fails_after_its_session_was_made_is_among_the_runs(
         tmp_path, database=database, agent_registry=registry_with(directory_agent)
     ) as api:
         time.servers = [scheduler(api)]
-        made = await deployed(api)
-        failures = [StoreFull("the disk is full"), ZeroDivisionError("what nobody should read")]
+        created = await deployed(api)
+        failures = [StoreFull("the disk is full"), ZeroDivisionError("internal details")]
         prompt = api.hub.turns.submit
 
         async def prompted(*given: Any, **more: Any) -> str:
@@ -212,22 +212,30 @@ async def test_a_run_that_fails_after_its_session_was_made_is_among_the_runs(
         assert (last["error"], last["session_id"] is None) == (None, False)
         assert [run["error"]["type"] for run in failed] == ["unknown_error"] * 2
         assert [run["session_id"] for run in failed] == [None, None]
-        told = [run["error"]["message"] for run in failed]
-        assert "the disk is full" in told[1] and "log" in told[0] and "nobody" not in told[0]
-        sessions = (await api.ok("GET", "/v1/sessions", deployment_id=made["id"]))["data"]
-        spelt = [each["id"] for each in sessions]
-        assert len(spelt) == 3 and spelt[1] in told[0] and spelt[2] in told[1]
+        response = [run["error"]["message"] for run in failed]
+        assert (
+            "the disk is full" in response[1]
+            and "log" in response[0]
+            and "internal details" not in response[0]
+        )
+        sessions = (await api.ok("GET", "/v1/sessions", deployment_id=created["id"]))["data"]
+        session_ids = [session["id"] for session in sessions]
+        assert (
+            len(session_ids) == 3
+            and session_ids[1] in response[0]
+            and session_ids[2] in response[1]
+        )
         assert (await runs(api, has_error="true")) == failed
-        assert (await api.ok("GET", f"/v1/deployments/{made['id']}"))["status"] == "active"
+        assert (await api.ok("GET", f"/v1/deployments/{created['id']}"))["status"] == "active"
         await api.hub.turns.engine.rest()
 
 
-async def test_what_somebody_changes_just_then_or_fails_on_keeps_nothing_from_running(
+async def test_concurrent_edit_or_failure_does_not_stop_other_deployments(
     tmp_path: Path, time: Time, directory_agent: DirectoryAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
         time.servers = [scheduler(api)]
-        made = [await deployed(api) for _ in range(2)]
+        created = [await deployed(api) for _ in range(2)]
         claim, seen = Scheduler._claim, []
 
         async def claimed(self: Scheduler, deployment: Record, due: int) -> Record:
@@ -243,21 +251,21 @@ async def test_what_somebody_changes_just_then_or_fails_on_keeps_nothing_from_ru
         await time.passes(60)
         assert len(seen) == 3 and seen[1] == seen[2]
         (run,) = await runs(api)
-        assert run["deployment_id"] == made[0]["id"]  # the older one, which is looked at last
+        assert run["deployment_id"] == created[0]["id"]  # the older one, which is read last
         await api.hub.turns.engine.rest()
-        path = f"/v1/deployments/{made[0]['id']}"
+        path = f"/v1/deployments/{created[0]['id']}"
         assert (await api.ok("GET", path))["name"] == "other"
-        # However often it runs, one version is kept.
+        # Runs store no new versions of the deployment.
         for _ in range(3):
             await time.passes(60)
-        id = ids.parse(made[0]["id"]) or ""
-        kept = await api.hub.store.get_record("local", "deployment", id)
-        assert kept is not None and kept.version == 6
+        id = ids.parse(created[0]["id"]) or ""
+        stored = await api.hub.store.get_record("local", "deployment", id)
+        assert stored is not None and stored.version == 6
         assert await api.hub.store.get_record("local", "deployment", id, 5) is None
         await api.hub.turns.engine.rest()
 
 
-async def test_who_archives_or_schedules_one_as_it_is_looked_at_has_the_last_word(
+async def test_archive_or_schedule_during_a_scheduler_pass_takes_effect(
     tmp_path: Path,
     database: str | None,
     time: Time,
@@ -295,32 +303,32 @@ async def test_who_archives_or_schedules_one_as_it_is_looked_at_has_the_last_wor
         await api.hub.turns.engine.rest()
 
 
-def test_the_official_client_takes_it_as_its_own(tmp_path: Path) -> None:
+def test_official_client_parses_scheduled_deployments(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         client = Anthropic(
             base_url=server.url, api_key=server.key, max_retries=0, _strict_response_validation=True
         )
         beta = client.beta
         schedule: Any = {**HOURLY, "expression": "*/5 9-17 * * 1-5"}
-        words: Any = message("go")
-        made = beta.deployments.create(
+        text: Any = message("go")
+        created = beta.deployments.create(
             name="d",
             agent=beta.agents.create(name="a", model="m").id,
             environment_id=beta.environments.create(name="e").id,
-            initial_events=[words],
+            initial_events=[text],
             schedule=schedule,
         )
-        assert made.schedule is not None and len(made.schedule.upcoming_runs_at or ()) == 5
-        assert [each.schedule for each in beta.deployments.list()] == [made.schedule]
-        run = beta.deployments.run(made.id)
+        assert created.schedule is not None and len(created.schedule.upcoming_runs_at or ()) == 5
+        assert [item.schedule for item in beta.deployments.list()] == [created.schedule]
+        run = beta.deployments.run(created.id)
         assert list(beta.deployment_runs.list(trigger_type="manual")) == [run]
         assert list(beta.deployment_runs.list(trigger_type="schedule")) == []
-        assert beta.deployments.update(made.id, schedule=None).schedule is None
+        assert beta.deployments.update(created.id, schedule=None).schedule is None
         client.close()
 
 
 @pytest.mark.full
-def test_a_live_server_runs_it_when_the_minute_comes(tmp_path: Path) -> None:
+def test_running_server_starts_a_deployment_at_its_minute(tmp_path: Path) -> None:
     from time import sleep
 
     with serving(tmp_path, "--workers", "2") as server:
@@ -328,20 +336,20 @@ def test_a_live_server_runs_it_when_the_minute_comes(tmp_path: Path) -> None:
             base_url=server.url, api_key=server.key, max_retries=0, _strict_response_validation=True
         )
         beta = client.beta
-        words: Any = message("go")
+        text: Any = message("go")
         schedule: Any = {**HOURLY, "expression": "* * * * *"}
         beta.deployments.create(
             name="d",
             agent=beta.agents.create(name="a", model="m").id,
             environment_id=beta.environments.create(name="e").id,
-            initial_events=[words],
+            initial_events=[text],
             schedule=schedule,
         )
         for _ in range(90):
-            if found := list(beta.deployment_runs.list()):
+            if results := list(beta.deployment_runs.list()):
                 break
             sleep(1)
-        (run,) = found
+        (run,) = results
         assert run.session_id is not None and run.trigger_context.type == "schedule"
         sleep(2)
         assert list(beta.deployment_runs.list()) == [run]

@@ -16,7 +16,7 @@ from tests.clients.rest_server import serving
 from tests.interfaces.rest.api import HEADERS, open_api
 
 
-def test_the_first_start_creates_a_key_and_later_starts_reuse_it(tmp_path: Path) -> None:
+def test_first_start_creates_a_key_and_later_starts_reuse_it(tmp_path: Path) -> None:
     with serving(tmp_path) as first:
         assert first.key in first.startup_output
         assert "Three things to try" in first.startup_output
@@ -36,7 +36,7 @@ def test_sessions_created_by_the_cli_are_served(tmp_path: Path) -> None:
         subprocess.run(
             [sys.executable, "-m", "segue", "new", "--title", "Seen"], env=environment, check=True
         )
-        made = subprocess.run(
+        created = subprocess.run(
             [sys.executable, "-m", "segue", "keys", "create", "--workspace", "w2"],
             env=environment,
             capture_output=True,
@@ -44,24 +44,24 @@ def test_sessions_created_by_the_cli_are_served(tmp_path: Path) -> None:
             check=True,
         )
         titles = {}
-        for key in (server.key, made.stdout.strip()):
+        for key in (server.key, created.stdout.strip()):
             headers = {**HEADERS, "x-api-key": key}
-            answer = httpx2.get(f"{server.url}/v1/sessions", headers=headers)
-            titles[key] = [session["title"] for session in answer.json()["data"]]
+            response = httpx2.get(f"{server.url}/v1/sessions", headers=headers)
+            titles[key] = [session["title"] for session in response.json()["data"]]
         assert list(titles.values()) == [["Seen"], []]
 
 
-def test_a_host_name_is_served_only_if_it_is_allowed(tmp_path: Path) -> None:
+def test_host_name_is_served_only_if_it_is_allowed(tmp_path: Path) -> None:
     with serving(tmp_path, "--allow-host", "segue.example") as server:
         headers = {**HEADERS, "x-api-key": server.key}
         for host, status in (("segue.example", 200), ("other.example", 403)):
-            answer = httpx2.get(f"{server.url}/v1/sessions", headers={**headers, "host": host})
-            assert answer.status_code == status
+            response = httpx2.get(f"{server.url}/v1/sessions", headers={**headers, "host": host})
+            assert response.status_code == status
 
 
-def test_a_port_in_use_is_an_error_with_a_hint(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+def test_port_in_use_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as accepted:
+        port = str(accepted.getsockname()[1])
         done = subprocess.run(
             [sys.executable, "-m", "segue", "serve", "--port", port, "--data-dir", str(tmp_path)],
             capture_output=True,
@@ -75,23 +75,23 @@ def test_a_port_in_use_is_an_error_with_a_hint(tmp_path: Path) -> None:
 
 async def test_each_workspace_has_its_own_key(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        made = {}
+        created = {}
         for workspace, name in (("local", "key"), ("w2", "key-w2")):
             path, secret = await ensure_key(api.hub, workspace)
             assert (path, path.read_text().strip()) == (tmp_path / name, secret)
             assert (await ensure_key(api.hub, workspace)) == (path, None)
-            made[workspace] = (await api.hub.keys.authenticate(secret or "")).workspace
-        assert made == {"local": "local", "w2": "w2"}
+            created[workspace] = (await api.hub.keys.authenticate(secret or "")).workspace
+        assert created == {"local": "local", "w2": "w2"}
 
 
 def test_several_workers_serve_rest_and_web(tmp_path: Path) -> None:
     with serving(tmp_path, "--workers", "2", "--rate-limit", "1000") as server:
         headers = {**HEADERS, "x-api-key": server.key}
         for _ in range(6):
-            answer = httpx2.get(f"{server.url}/v1/sessions", headers=headers)
-            assert answer.status_code == 200
+            response = httpx2.get(f"{server.url}/v1/sessions", headers=headers)
+            assert response.status_code == 200
             # Each worker enforces its share of the limit.
-            assert answer.headers["anthropic-ratelimit-requests-limit"] == "500"
+            assert response.headers["anthropic-ratelimit-requests-limit"] == "500"
             assert httpx2.get(f"{server.url}/login").headers["content-type"].startswith("text/html")
         server.process.terminate()
         assert server.process.wait(30) == 0
@@ -118,13 +118,13 @@ def test_workers_import_nothing_from_the_current_directory(
 def test_log_level_info_logs_requests(tmp_path: Path) -> None:
     with serving(tmp_path, "--log-level", "info") as server:
         headers = {**HEADERS, "x-api-key": server.key}
-        answer = httpx2.get(f"{server.url}/v1/sessions?q=hushed", headers=headers)
+        response = httpx2.get(f"{server.url}/v1/sessions?q=hushed", headers=headers)
         server.process.terminate()
         server.process.wait(30)
         assert server.process.stderr is not None
         lines = [json.loads(line) for line in server.process.stderr.read().splitlines()]
     (request_line,) = [
-        line for line in lines if line.get("request_id") == answer.headers["request-id"]
+        line for line in lines if line.get("request_id") == response.headers["request-id"]
     ]
     assert (request_line["route"], request_line["status"]) == ("/v1/sessions", 200)
     assert "hushed" not in str(lines) and server.key not in str(lines)

@@ -1,4 +1,4 @@
-"""The life of a session, from create to delete."""
+"""Create, update, archive and delete sessions."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from segue.model.principal import LOCAL
 from tests.interfaces.rest.api import Api, message, open_api
 
 
-async def test_a_new_session_has_every_key_with_nulls_where_there_is_nothing(
+async def test_new_session_has_every_field_and_null_for_missing_values(
     tmp_path: Path,
 ) -> None:
     async with open_api(tmp_path) as api:
@@ -70,7 +70,7 @@ async def test_a_new_session_has_every_key_with_nulls_where_there_is_nothing(
         }
 
 
-async def test_a_session_keeps_the_version_it_was_made_with(tmp_path: Path) -> None:
+async def test_session_keeps_the_agent_version_it_was_created_with(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         agent = await api.agent(system="one")
         first = await api.session(agent=agent["id"])
@@ -78,10 +78,10 @@ async def test_a_session_keeps_the_version_it_was_made_with(tmp_path: Path) -> N
         second = await api.session(agent=agent["id"])
         pinned = await api.session(agent={"type": "agent", "id": agent["id"], "version": 1})
         shown = [
-            (await api.ok("GET", f"/v1/sessions/{each['id']}"))["agent"]
-            for each in (first, second, pinned)
+            (await api.ok("GET", f"/v1/sessions/{item['id']}"))["agent"]
+            for item in (first, second, pinned)
         ]
-        assert [(each["version"], each["system"]) for each in shown] == [
+        assert [(item["version"], item["system"]) for item in shown] == [
             (1, "one"),
             (2, "two"),
             (1, "one"),
@@ -92,7 +92,7 @@ async def test_a_session_keeps_the_version_it_was_made_with(tmp_path: Path) -> N
         assert await api.fails(404, "POST", "/v1/sessions", body) == "agent.version: 999 not found"
 
 
-async def test_overrides_replace_whole_settings_of_this_session_only(tmp_path: Path) -> None:
+async def test_overrides_replace_settings_of_one_session_only(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         agent = await api.agent(system="one", tools=[{"type": "agent_toolset_20260401"}])
         overridden = await api.session(
@@ -117,12 +117,12 @@ async def test_overrides_replace_whole_settings_of_this_session_only(tmp_path: P
             "agent": {"type": "agent_with_overrides", "id": agent["id"], "model": None},
             "environment_id": await api.environment(),
         }
-        status, answer = await api.call("POST", "/v1/sessions", json=body)
+        status, response = await api.call("POST", "/v1/sessions", json=body)
         assert status == 400
-        assert answer["error"]["details"] == {"error_code": "agent_model_required"}
+        assert response["error"]["details"] == {"error_code": "agent_model_required"}
 
 
-async def test_initial_events_run_at_once(tmp_path: Path) -> None:
+async def test_initial_events_start_a_turn(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         session = await api.session(initial_events=[message("one"), message("two")])
         assert session["status"] == "running"
@@ -132,11 +132,11 @@ async def test_initial_events_run_at_once(tmp_path: Path) -> None:
                 await api.hub.sessions.get(api.principal, id)
             ).turns == 2 and event.type == "status_changed":
                 break
-        asked = await api.events(session["id"], **{"types[]": "user.message"})
-        assert [event["content"][0]["text"] for event in asked] == ["one", "two"]
+        request = await api.events(session["id"], **{"types[]": "user.message"})
+        assert [event["content"][0]["text"] for event in request] == ["one", "two"]
 
 
-async def test_a_repository_is_kept_as_given_without_its_token(tmp_path: Path) -> None:
+async def test_session_shows_a_repository_without_its_token(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         session = await api.session(
             resources=[
@@ -148,12 +148,15 @@ async def test_a_repository_is_kept_as_given_without_its_token(tmp_path: Path) -
                 }
             ]
         )
-        (kept,) = session["resources"]
-        assert (kept["url"], kept["mount_path"]) == ("https://github.com/a/b.git", "/workspace/b")
-        assert kept["checkout"] == {"type": "branch", "name": "main"}
+        (stored,) = session["resources"]
+        assert (stored["url"], stored["mount_path"]) == (
+            "https://github.com/a/b.git",
+            "/workspace/b",
+        )
+        assert stored["checkout"] == {"type": "branch", "name": "main"}
         path = f"/v1/sessions/{session['id']}/resources"
-        assert (await api.ok("GET", path))["data"] == [kept]
-        assert await api.ok("GET", f"{path}/{kept['id']}") == kept
+        assert (await api.ok("GET", path))["data"] == [stored]
+        assert await api.ok("GET", f"{path}/{stored['id']}") == stored
         await api.fails(404, "GET", f"{path}/sesrsc_nothing")
         exported = b"".join(
             [line async for line in api.hub.exchange.export(LOCAL, ids.parse(session["id"]) or "")]
@@ -162,7 +165,7 @@ async def test_a_repository_is_kept_as_given_without_its_token(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "told"),
+    ("fields", "status", "message_part"),
     [
         ({"metadata": {str(n): "" for n in range(17)}}, 400, "metadata"),
         ({"metadata": {"k" * 65: "v"}}, 400, "metadata"),
@@ -181,8 +184,8 @@ async def test_a_repository_is_kept_as_given_without_its_token(tmp_path: Path) -
         ({"surprise": 1}, 400, "surprise: unknown field"),
     ],
 )
-async def test_a_bad_create_is_refused_and_leaves_nothing(
-    tmp_path: Path, fields: dict[str, Any], status: int, told: str
+async def test_invalid_create_request_is_refused_and_stores_nothing(
+    tmp_path: Path, fields: dict[str, Any], status: int, message_part: str
 ) -> None:
     async with open_api(tmp_path) as api:
         body = {
@@ -190,18 +193,18 @@ async def test_a_bad_create_is_refused_and_leaves_nothing(
             "environment_id": await api.built_in("environments"),
             **fields,
         }
-        assert told in await api.fails(status, "POST", "/v1/sessions", body)
+        assert message_part in await api.fails(status, "POST", "/v1/sessions", body)
         assert (await api.ok("GET", "/v1/sessions"))["data"] == []
 
 
 @pytest.mark.parametrize("content", [b"{", b"[1]", b'"x"', b"\xff\xfe", b"[" * 100_000])
-async def test_a_body_that_is_no_json_object_is_400(tmp_path: Path, content: bytes) -> None:
+async def test_body_that_is_not_a_json_object_is_400(tmp_path: Path, content: bytes) -> None:
     async with open_api(tmp_path) as api:
-        status, answer = await api.call("POST", "/v1/sessions", content=content)
-        assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+        status, response = await api.call("POST", "/v1/sessions", content=content)
+        assert (status, response["error"]["type"]) == (400, "invalid_request_error")
 
 
-async def test_metadata_is_patched_and_the_title_set_and_cleared(tmp_path: Path) -> None:
+async def test_metadata_can_be_patched_and_the_title_set_and_cleared(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         session = await api.session(metadata={"a": "1", "b": "2"}, title="first")
         path = f"/v1/sessions/{session['id']}"
@@ -218,7 +221,7 @@ async def test_metadata_is_patched_and_the_title_set_and_cleared(tmp_path: Path)
         await api.fails(400, "POST", path, {"budget": {"type": "limit", "max_list_cost": {}}})
 
 
-async def test_tools_are_replaced_for_an_idle_session(tmp_path: Path) -> None:
+async def test_tools_of_an_idle_session_can_be_replaced(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         session = await api.session()
         tool = {
@@ -236,7 +239,7 @@ async def test_tools_are_replaced_for_an_idle_session(tmp_path: Path) -> None:
         assert "'x'" in await api.fails(400, "POST", path, bad)
 
 
-async def test_an_archived_session_is_terminated_readable_and_hidden(tmp_path: Path) -> None:
+async def test_archived_session_is_terminated_readable_and_not_listed(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         session = await api.session()
         id = session["id"]
@@ -248,7 +251,7 @@ async def test_an_archived_session_is_terminated_readable_and_hidden(tmp_path: P
         assert (await api.events(id))[-1]["type"] == "session.status_terminated"
         assert (await api.ok("GET", "/v1/sessions"))["data"] == []
         shown = await api.ok("GET", "/v1/sessions", include_archived="true")
-        assert [each["id"] for each in shown["data"]] == [id]
+        assert [item["id"] for item in shown["data"]] == [id]
         first = (await api.ok("GET", f"/v1/sessions/{id}"))["stats"]
         assert (await api.ok("GET", f"/v1/sessions/{id}"))["stats"] == first
         body = {"events": [message("more")]}
@@ -256,18 +259,18 @@ async def test_an_archived_session_is_terminated_readable_and_hidden(tmp_path: P
         await api.fails(400, "POST", f"/v1/sessions/{id}", {"title": "no"})
 
 
-async def test_a_running_session_is_neither_archived_nor_deleted(tmp_path: Path) -> None:
+async def test_running_session_cannot_be_archived_or_deleted(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         await api.send(id, message("/wait 60"))
         await until_status(api, id, "running")
-        told = await api.fails(400, "POST", f"/v1/sessions/{id}/archive")
-        assert told == (
+        response = await api.fails(400, "POST", f"/v1/sessions/{id}/archive")
+        assert response == (
             f'Session {id} cannot be archived while its status is "running".'
             " Only pending or idle sessions may be archived."
         )
-        told = await api.fails(400, "DELETE", f"/v1/sessions/{id}")
-        assert told.startswith("Cannot delete session while it is running.")
+        response = await api.fails(400, "DELETE", f"/v1/sessions/{id}")
+        assert response.startswith("Cannot delete session while it is running.")
         await api.send(id, {"type": "user.interrupt"})
         await until_status(api, id, "idle")
         assert await api.ok("DELETE", f"/v1/sessions/{id}") == {
@@ -285,7 +288,7 @@ async def until_status(api: Api, id: str, status: str) -> None:
             return
 
 
-async def test_a_session_can_be_named_by_its_uuid_too(tmp_path: Path) -> None:
+async def test_session_can_be_read_by_its_uuid(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         assert (await api.ok("GET", f"/v1/sessions/{ids.parse(id)}"))["id"] == id
@@ -293,7 +296,7 @@ async def test_a_session_can_be_named_by_its_uuid_too(tmp_path: Path) -> None:
             await api.fails(404, "GET", f"/v1/sessions/{wrong}")
 
 
-async def test_a_session_in_the_trash_does_not_exist_here(tmp_path: Path) -> None:
+async def test_session_in_the_trash_is_not_found(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         await api.hub.editor.trash(LOCAL, ids.parse(id) or "")
@@ -301,9 +304,11 @@ async def test_a_session_in_the_trash_does_not_exist_here(tmp_path: Path) -> Non
         assert (await api.ok("GET", "/v1/sessions", include_archived="true"))["data"] == []
 
 
-async def test_sessions_made_elsewhere_are_seen_and_continued_here(tmp_path: Path) -> None:
+async def test_sessions_of_other_interfaces_can_be_listed_and_continued(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        made = await api.hub.editor.create(LOCAL, cwd="/p", tag="t", title="From the command line")
+        session = await api.hub.editor.create(
+            LOCAL, cwd="/p", tag="t", title="From the command line"
+        )
         (shown,) = (await api.ok("GET", "/v1/sessions"))["data"]
-        assert (shown["title"], shown["cwd"], shown["tag"]) == (made.title, "/p", "t")
+        assert (shown["title"], shown["cwd"], shown["tag"]) == (session.title, "/p", "t")
         assert (await api.say(shown["id"], "hello"))[-1]["type"] == "session.status_idle"

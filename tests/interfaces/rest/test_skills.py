@@ -1,4 +1,4 @@
-"""Skills: uploaded, listed, read back, pinned by agents and shown by sessions."""
+"""Upload, list and download skills, and pin them in agents."""
 
 import io
 import zipfile
@@ -19,15 +19,15 @@ def form(files: dict[str, bytes]) -> list[tuple[str, tuple[str, bytes]]]:
 
 
 async def skill(api: Api, files: dict[str, bytes] = FILES, **fields: Any) -> dict[str, Any]:
-    status, made = await api.call("POST", "/v1/skills", files=form(files), data=fields)
-    assert status == 200, made
-    return dict(made)
+    status, created = await api.call("POST", "/v1/skills", files=form(files), data=fields)
+    assert status == 200, created
+    return dict(created)
 
 
 async def refused(api: Api, files: Any, path: str = "/v1/skills", **fields: Any) -> str:
-    status, answer = await api.call("POST", path, files=files, data=fields)
-    assert status == 400, answer
-    return str(answer["error"]["message"])
+    status, response = await api.call("POST", path, files=files, data=fields)
+    assert status == 400, response
+    return str(response["error"]["message"])
 
 
 def zipped(files: dict[str, bytes]) -> bytes:
@@ -38,23 +38,23 @@ def zipped(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-async def test_a_skill_is_kept_with_its_versions(tmp_path: Path) -> None:
+async def test_skill_is_stored_with_its_versions(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        made = await skill(api, display_name="Greets")
-        path = f"/v1/skills/{made['id']}"
-        assert made["display_name"] == "Greets" and made["source"] == {"type": "custom"}
-        assert await api.ok("GET", path) == made
-        first = await api.ok("GET", f"{path}/versions/{made['latest_version_id']}")
+        created = await skill(api, display_name="Greets")
+        path = f"/v1/skills/{created['id']}"
+        assert created["display_name"] == "Greets" and created["source"] == {"type": "custom"}
+        assert await api.ok("GET", path) == created
+        first = await api.ok("GET", f"{path}/versions/{created['latest_version_id']}")
         assert (first["name"], first["description"]) == ("greeting", "Says ahoy.")
         status, second = await api.call("POST", f"{path}/versions", files=form(FILES))
         assert status == 200 and second["version"] == "2"
         assert (await api.ok("GET", path))["latest_version_id"] == second["id"]
         for page in ({}, {"limit": 1}):
             listed = (await api.ok("GET", f"{path}/versions", **page))["data"]
-            assert [each["id"] for each in listed] == [second["id"], first["id"]][: len(listed)]
-        for named in (second["id"], "2", "latest"):
-            answer = await api.raw("GET", f"{path}/versions/{named}/content")
-            with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+            assert [item["id"] for item in listed] == [second["id"], first["id"]][: len(listed)]
+        for names in (second["id"], "2", "latest"):
+            response = await api.raw("GET", f"{path}/versions/{names}/content")
+            with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
                 assert {name: archive.read(name) for name in archive.namelist()} == FILES
         await api.ok("DELETE", f"{path}/versions/2")
         assert (await api.ok("GET", path))["latest_version"] == "1"
@@ -62,28 +62,28 @@ async def test_a_skill_is_kept_with_its_versions(tmp_path: Path) -> None:
         status, third = await api.call("POST", f"{path}/versions", files=form(FILES))
         assert third["version"] == "3"  # a number is not used again
         assert (await api.ok("DELETE", path))["type"] == "skill_deleted"
-        for gone in ("", "/versions", "/versions/1", "/versions/1/content"):
-            await api.fails(404, "GET", path + gone)
+        for deleted in ("", "/versions", "/versions/1", "/versions/1/content"):
+            await api.fails(404, "GET", path + deleted)
         assert (await api.ok("GET", "/v1/skills"))["data"] == []
 
 
-async def test_both_shapes_that_clients_know_are_shown(tmp_path: Path) -> None:
+async def test_skill_has_the_format_that_the_client_expects(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        made = await skill(api, display_title="Greets")
+        created = await skill(api, display_title="Greets")
         former = (await api.raw("GET", "/v1/skills", headers=FORMER)).json()["data"][0]
-        assert former == {**made, "source": "custom"}
+        assert former == {**created, "source": "custom"}
         assert former["display_title"] == "Greets" and former["latest_version"] == "1"
         assert len((await api.ok("GET", "/v1/skills", source="custom"))["data"]) == 1
         assert (await api.ok("GET", "/v1/skills", source="anthropic"))["data"] == []
 
 
-async def test_an_archive_is_as_good_as_its_files(tmp_path: Path) -> None:
+async def test_skill_can_be_uploaded_as_an_archive(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        made = await skill(api, {"greeting.zip": zipped({**FILES, "greeting/docs/": b""})})
-        answer = await api.raw("GET", f"/v1/skills/{made['id']}/versions/1/content")
-        with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        created = await skill(api, {"greeting.zip": zipped({**FILES, "greeting/docs/": b""})})
+        response = await api.raw("GET", f"/v1/skills/{created['id']}/versions/1/content")
+        with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
             assert set(archive.namelist()) == set(FILES)
-        assert made["display_name"] == "greeting"  # from the files
+        assert created["display_name"] == "greeting"  # the name in the files
 
 
 def headed(head: bytes) -> dict[str, bytes]:
@@ -113,14 +113,14 @@ def headed(head: bytes) -> dict[str, bytes]:
         {"a.zip": zipped({"a/SKILL.md": MAIN, "a/bomb": b"\0" * (31 << 20)})},
     ],
 )
-async def test_what_is_no_skill_is_refused(tmp_path: Path, files: dict[str, bytes]) -> None:
+async def test_invalid_skill_is_refused(tmp_path: Path, files: dict[str, bytes]) -> None:
     async with open_api(tmp_path) as api:
-        assert "files" in (told := await refused(api, form(files))) or "SKILL.md" in told
+        assert "files" in (response := await refused(api, form(files))) or "SKILL.md" in response
         assert (await api.ok("GET", "/v1/skills"))["data"] == []
-        assert [each async for each in api.hub.records.all("local", "archive")] == []
+        assert [item async for item in api.hub.records.all("local", "archive")] == []
 
 
-async def test_a_version_of_another_name_is_refused(tmp_path: Path) -> None:
+async def test_version_with_another_name_is_refused(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         path = f"/v1/skills/{(await skill(api))['id']}/versions"
         other = {"x/SKILL.md": MAIN.replace(b"greeting", b"farewell")}
@@ -128,32 +128,32 @@ async def test_a_version_of_another_name_is_refused(tmp_path: Path) -> None:
         assert "unknown field" in await refused(api, form(FILES), path, display_name="x")
         assert "files[]" in await refused(api, [("display_name", (None, "x"))])
         assert "255" in await refused(api, form(FILES), display_name="x" * 256)
-        assert len([each async for each in api.hub.records.all("local", "archive")]) == 1
+        assert len([item async for item in api.hub.records.all("local", "archive")]) == 1
 
 
-async def test_an_agent_pins_a_skill_and_its_session_shows_it(tmp_path: Path) -> None:
+async def test_agent_pins_a_skill_version_that_its_session_shows(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        made = await skill(api)
-        named = {"type": "custom", "skill_id": made["id"]}
-        agent = await api.agent(skills=[named, {"type": "anthropic", "skill_id": "xlsx"}])
+        created = await skill(api)
+        names = {"type": "custom", "skill_id": created["id"]}
+        agent = await api.agent(skills=[names, {"type": "anthropic", "skill_id": "xlsx"}])
         xlsx = {"type": "anthropic", "skill_id": "xlsx", "version": "latest"}
-        assert agent["skills"] == [{**named, "version": "1"}, xlsx]
-        await api.call("POST", f"/v1/skills/{made['id']}/versions", files=form(FILES))
+        assert agent["skills"] == [{**names, "version": "1"}, xlsx]
+        await api.call("POST", f"/v1/skills/{created['id']}/versions", files=form(FILES))
         session = await api.session(agent=agent["id"])
-        assert session["agent"]["skills"] == agent["skills"]  # as it was saved
-        override = {"type": "agent_with_overrides", "id": agent["id"], "skills": [named]}
+        assert session["agent"]["skills"] == agent["skills"]  # the version that was pinned
+        override = {"type": "agent_with_overrides", "id": agent["id"], "skills": [names]}
         session = await api.session(agent=override)
-        assert session["agent"]["skills"] == [{**named, "version": "2"}]
-        by_id = {**named, "version": made["latest_version_id"]}
+        assert session["agent"]["skills"] == [{**names, "version": "2"}]
+        by_id = {**names, "version": created["latest_version_id"]}
         assert (await api.agent(skills=[by_id]))["skills"] == [by_id]
         body = {"name": "a", "model": "m"}
-        for wrong in ({**named, "version": "9"}, {**named, "skill_id": "skill_x"}):
+        for wrong in ({**names, "version": "9"}, {**names, "skill_id": "skill_x"}):
             message = await api.fails(404, "POST", "/v1/agents", {**body, "skills": [wrong]})
             assert "not found" in message
-        await api.ok("DELETE", f"/v1/skills/{made['id']}")
-        place = await api.built_in("environments")
+        await api.ok("DELETE", f"/v1/skills/{created['id']}")
+        environment_id = await api.built_in("environments")
         await api.fails(
-            404, "POST", "/v1/sessions", {"agent": agent["id"], "environment_id": place}
+            404, "POST", "/v1/sessions", {"agent": agent["id"], "environment_id": environment_id}
         )
         shown = await api.ok("GET", f"/v1/sessions/{session['id']}")
-        assert shown["agent"]["skills"] == [{**named, "version": "2"}]
+        assert shown["agent"]["skills"] == [{**names, "version": "2"}]

@@ -1,4 +1,4 @@
-"""Sessions that another tool keeps: read here as they are, marked by their source."""
+"""Sessions of other tools over REST."""
 
 from pathlib import Path
 
@@ -17,12 +17,12 @@ HISTORY = [
 ]
 
 
-async def test_a_source_s_session_is_listed_with_a_built_in_agent_and_read(tmp_path: Path) -> None:
+async def test_session_of_a_source_is_listed_with_a_built_in_agent_and_read(tmp_path: Path) -> None:
     source = MemorySource()
     async with open_api(tmp_path, sources=[source]) as api:
-        made = await source.create(ids.new_id(), HISTORY)
+        created = await source.create(ids.new_id(), HISTORY)
         await api.session(title="own")
-        id = ids.format_id("sesn", made.id)
+        id = ids.format_id("sesn", created.id)
         (shown,) = (await api.ok("GET", "/v1/sessions", source="memory"))["data"]
         assert (shown["id"], shown["source"], shown["cwd"]) == (id, "memory", "/p")
         assert shown["agent"]["id"] == await api.built_in("agents")
@@ -32,24 +32,26 @@ async def test_a_source_s_session_is_listed_with_a_built_in_agent_and_read(tmp_p
             "user.message",
             "agent.tool_use",
             "agent.message",
-        ]  # when the request began is not known, so no span is told
+        ]  # the start of the request is unknown, so it has no span
         (thread,) = (await api.ok("GET", f"/v1/sessions/{id}/threads"))["data"]
         assert thread["status"] == "idle"
 
 
-async def test_what_a_source_cannot_hold_is_refused_or_laid_over_it(tmp_path: Path) -> None:
+async def test_edits_that_a_source_does_not_support_are_refused_or_stored_in_the_overlay(
+    tmp_path: Path,
+) -> None:
     source = MemorySource()
     async with open_api(tmp_path, sources=[source]) as api:
-        made = await source.create(ids.new_id(), HISTORY)
-        id = ids.format_id("sesn", made.id)
+        created = await source.create(ids.new_id(), HISTORY)
+        id = ids.format_id("sesn", created.id)
         path = f"/v1/sessions/{id}"
         assert (await api.ok("POST", path, {"title": "Slow build"}))["title"] == "Slow build"
-        told = await api.fails(400, "POST", path, {"metadata": {"k": "v"}})
-        assert "metadata" in told
-        told = await api.fails(400, "POST", f"{path}/events", {"events": [message("go on")]})
-        assert id in told and "fork or import" in told
+        response = await api.fails(400, "POST", path, {"metadata": {"k": "v"}})
+        assert "metadata" in response
+        response = await api.fails(400, "POST", f"{path}/events", {"events": [message("continue")]})
+        assert id in response and "fork or import" in response
         assert (await api.ok("POST", f"{path}/archive"))["status"] == "terminated"
         assert (await api.ok("GET", "/v1/sessions"))["data"] == []
         await api.ok("DELETE", path)
         await api.fails(404, "GET", path)
-        assert await source.get(made.id) is not None
+        assert await source.get(created.id) is not None

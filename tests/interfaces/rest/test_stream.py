@@ -12,25 +12,27 @@ import pytest
 
 from tests.clients.rest_server import Server, serving
 from tests.interfaces.rest.api import HEADERS, message
-from tests.interfaces.rest.judge import judge_frame
+from tests.interfaces.rest.response_check import check_frame
 
 
 class Client:
-    """Plain HTTP, so that frames are seen as they are sent."""
+    """A client over plain HTTP, which sees frames as they are sent."""
 
     def __init__(self, server: Server) -> None:
         headers = {**HEADERS, "x-api-key": server.key}
         self.http = httpx2.Client(base_url=server.url, headers=headers, timeout=30)
 
     def ok(self, method: str, path: str, body: Any = None) -> Any:
-        answer = self.http.request(method, path, **({} if body is None else {"json": body}))
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        response = self.http.request(method, path, **({} if body is None else {"json": body}))
+        assert response.status_code == 200, response.text
+        return response.json()
 
     def session(self) -> str:
         agent = self.ok("GET", "/v1/agents")["data"][0]["id"]
-        place = self.ok("GET", "/v1/environments")["data"][0]["id"]
-        return self.ok("POST", "/v1/sessions", {"agent": agent, "environment_id": place})["id"]
+        environment_id = self.ok("GET", "/v1/environments")["data"][0]["id"]
+        return self.ok("POST", "/v1/sessions", {"agent": agent, "environment_id": environment_id})[
+            "id"
+        ]
 
     def send(self, session: str, *events: Any) -> Any:
         return self.ok("POST", f"/v1/sessions/{session}/events", {"events": list(events)})
@@ -40,14 +42,14 @@ class Client:
         self, session: str, query: str = "", **headers: str
     ) -> Iterator[Iterator[dict[str, Any]]]:
         path = f"/v1/sessions/{session}/events/stream{query}"
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        with self.http.stream("GET", path, headers=named) as answer:
-            assert answer.status_code == 200, answer.read()
-            assert answer.headers["content-type"].startswith("text/event-stream")
-            yield frames(answer.iter_lines())
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        with self.http.stream("GET", path, headers=names) as response:
+            assert response.status_code == 200, response.read()
+            assert response.headers["content-type"].startswith("text/event-stream")
+            yield frames(response.iter_lines())
 
     def idle(self, session: str) -> None:
-        """Wait until a session rests, without a stream."""
+        """Wait until a session is idle, without a stream."""
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             if self.ok("GET", f"/v1/sessions/{session}/events?types[]=session.status_idle")["data"]:
@@ -57,7 +59,7 @@ class Client:
 
 
 def frames(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """Frames with their names and ids, pings left out."""
+    """Yield the frames of a stream with their names and ids, without pings."""
     import json
 
     frame: dict[str, Any] = {}
@@ -67,19 +69,19 @@ def frames(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
             frame[name] = json.loads(value) if name == "data" else value
             continue
         assert frame["event"] == frame["data"]["type"]
-        judge_frame(frame["data"])
+        check_frame(frame["data"])
         if frame["event"] != "ping":
             yield frame
         frame = {}
 
 
 def upto(frames: Iterator[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    found = []
+    results = []
     for frame in frames:
-        found.append(frame)
+        results.append(frame)
         if frame["event"] == kind:
-            return found
-    raise AssertionError(f"the stream ended before {kind}: {[f['event'] for f in found]}")
+            return results
+    raise AssertionError(f"the stream ended before {kind}: {[f['event'] for f in results]}")
 
 
 def data(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -99,7 +101,7 @@ def client(server: Server) -> Iterator[Client]:
     client.http.close()
 
 
-def test_a_stream_shows_a_turn_as_the_list_does(client: Client) -> None:
+def test_stream_shows_a_turn_as_the_list_does(client: Client) -> None:
     id = client.session()
     with client.stream(id) as stream:
         client.send(id, message("/say hello\n/usage 1 2"))
@@ -108,7 +110,7 @@ def test_a_stream_shows_a_turn_as_the_list_does(client: Client) -> None:
     assert all("id" in frame for frame in seen)
 
 
-def test_a_stream_opened_after_a_quick_turn_replays_it(client: Client) -> None:
+def test_stream_opened_after_a_quick_turn_replays_it(client: Client) -> None:
     id = client.session()
     client.send(id, message("quick"))
     deadline = time.monotonic() + 60
@@ -119,30 +121,30 @@ def test_a_stream_opened_after_a_quick_turn_replays_it(client: Client) -> None:
     assert seen[0]["event"] == "session.status_running"
 
 
-def test_a_turn_whose_end_was_received_is_not_replayed(client: Client) -> None:
+def test_turn_whose_end_was_received_is_not_replayed(client: Client) -> None:
     id = client.session()
     for number in range(3):
         with client.stream(id) as stream:
             client.send(id, message(f"/say {number}"))
             seen = upto(stream, "session.status_idle")
-        said = [
-            each["content"][0]["text"] for each in data(seen) if each["type"] == "agent.message"
+        sent = [
+            item["content"][0]["text"] for item in data(seen) if item["type"] == "agent.message"
         ]
-        assert said == [str(number)]
+        assert sent == [str(number)]
 
 
-def test_a_turn_of_another_interface_is_not_replayed(client: Client, server: Server) -> None:
+def test_turn_of_another_interface_is_not_replayed(client: Client, server: Server) -> None:
     id = client.session()
     prompting = [sys.executable, "-m", "segue", "prompt", id, "/say from the terminal"]
     subprocess.run(prompting, env=server.environment, check=True, capture_output=True)
     with client.stream(id) as stream:
         client.send(id, message("/say from here"))
         seen = upto(stream, "session.status_idle")
-    said = [each["content"][0]["text"] for each in data(seen) if each["type"] == "agent.message"]
-    assert said == ["from here"]
+    sent = [item["content"][0]["text"] for item in data(seen) if item["type"] == "agent.message"]
+    assert sent == ["from here"]
 
 
-def test_a_stream_that_opens_during_a_turn_starts_with_that_turn(client: Client) -> None:
+def test_stream_that_opens_during_a_turn_starts_with_that_turn(client: Client) -> None:
     id = client.session()
     with client.stream(id) as first:
         client.send(id, message("/say one\n/wait 1\n/say two"))
@@ -150,23 +152,23 @@ def test_a_stream_that_opens_during_a_turn_starts_with_that_turn(client: Client)
         with client.stream(id) as second:
             seen = upto(second, "session.status_idle")
     assert seen[0]["event"] == "session.status_running"
-    said = [each["content"][0]["text"] for each in data(seen) if each["type"] == "agent.message"]
-    assert said == ["one", "two"]
+    sent = [item["content"][0]["text"] for item in data(seen) if item["type"] == "agent.message"]
+    assert sent == ["one", "two"]
 
 
 def test_last_event_id_resumes_after_any_event(client: Client) -> None:
     id = client.session()
     with client.stream(id) as stream:
         client.send(id, message("/say hello\n/tool x y\n/usage 1 1"))
-        whole = upto(stream, "session.status_idle")
-    for number, frame in enumerate(whole[:-1]):
+        full = upto(stream, "session.status_idle")
+    for number, frame in enumerate(full[:-1]):
         for event_id in (frame["id"], frame["data"]["id"]):
             with client.stream(id, last_event_id=event_id) as stream:
-                assert upto(stream, "session.status_idle") == whole[number + 1 :], event_id
+                assert upto(stream, "session.status_idle") == full[number + 1 :], event_id
     for wrong in ("sevt_nothing", "99999.0", "0.0", "x"):
         headers = {"last-event-id": wrong}
-        answer = client.http.get(f"/v1/sessions/{id}/events/stream", headers=headers)
-        assert answer.status_code == 400
+        response = client.http.get(f"/v1/sessions/{id}/events/stream", headers=headers)
+        assert response.status_code == 400
 
 
 def test_deltas_are_sent_on_request_and_add_up_to_the_message(client: Client) -> None:
@@ -174,14 +176,14 @@ def test_deltas_are_sent_on_request_and_add_up_to_the_message(client: Client) ->
     with client.stream(id, "?event_deltas[]=agent.message&event_deltas[]=agent.thinking") as stream:
         client.send(id, message("/slow 0.05\n/think let me see\n/say one two three four"))
         seen = data(upto(stream, "session.status_idle"))
-    starts = [each["event"] for each in seen if each["type"] == "event_start"]
-    whole = [each for each in seen if each["type"] in ("agent.message", "agent.thinking")]
+    starts = [item["event"] for item in seen if item["type"] == "event_start"]
+    full = [item for item in seen if item["type"] in ("agent.message", "agent.thinking")]
     assert [(start["type"], start["id"]) for start in starts] == [
-        (each["type"], each["id"]) for each in whole
+        (item["type"], item["id"]) for item in full
     ]
-    pieces = [each for each in seen if each["type"] == "event_delta"]
-    assert {each["event_id"] for each in pieces} == {whole[-1]["id"]}
-    streamed = "".join(each["delta"]["content"]["text"] for each in pieces)
+    pieces = [item for item in seen if item["type"] == "event_delta"]
+    assert {item["event_id"] for item in pieces} == {full[-1]["id"]}
+    streamed = "".join(item["delta"]["content"]["text"] for item in pieces)
     assert len(pieces) > 1 and "one two three four".startswith(streamed) and len(streamed) > 4
     with client.stream(id) as stream:
         client.send(id, message("/slow 0.02\n/say one two three"))
@@ -191,10 +193,10 @@ def test_deltas_are_sent_on_request_and_add_up_to_the_message(client: Client) ->
     assert wrong.status_code == 400
 
 
-def test_a_stream_ends_when_its_session_is_deleted_or_archived(client: Client) -> None:
-    gone, archived = client.session(), client.session()
-    with client.stream(gone) as stream:
-        client.ok("DELETE", f"/v1/sessions/{gone}")
+def test_stream_ends_when_its_session_is_deleted_or_archived(client: Client) -> None:
+    deleted, archived = client.session(), client.session()
+    with client.stream(deleted) as stream:
+        client.ok("DELETE", f"/v1/sessions/{deleted}")
         assert [frame["event"] for frame in stream] == ["session.deleted"]
     with client.stream(archived) as stream:
         client.ok("POST", f"/v1/sessions/{archived}/archive")
@@ -206,7 +208,7 @@ def test_a_stream_ends_when_its_session_is_deleted_or_archived(client: Client) -
         assert list(stream) == []
 
 
-def test_a_stream_ends_when_the_cli_deletes_its_session(client: Client, server: Server) -> None:
+def test_stream_ends_when_the_cli_deletes_its_session(client: Client, server: Server) -> None:
     id = client.session()
     with client.stream(id) as stream:
         deleting = [sys.executable, "-m", "segue", "delete", "--yes", id]
@@ -214,36 +216,36 @@ def test_a_stream_ends_when_the_cli_deletes_its_session(client: Client, server: 
         assert [frame["event"] for frame in stream] == ["session.deleted"]
 
 
-def test_the_thread_s_stream_is_the_session_s(client: Client) -> None:
+def test_stream_of_the_primary_thread_is_the_stream_of_the_session(client: Client) -> None:
     id = client.session()
     (thread,) = client.ok("GET", f"/v1/sessions/{id}/threads")["data"]
     path = f"/v1/sessions/{id}/threads/{thread['id']}/stream"
-    with client.http.stream("GET", path) as answer:
+    with client.http.stream("GET", path) as response:
         client.send(id, message("hi"))
-        seen = upto(frames(answer.iter_lines()), "session.status_idle")
+        seen = upto(frames(response.iter_lines()), "session.status_idle")
     assert seen[0]["event"] == "session.status_running"
 
 
-def test_a_permission_request_on_a_stream_is_answered_by_a_request(client: Client) -> None:
+def test_permission_request_on_a_stream_is_answered_by_a_request(client: Client) -> None:
     id = client.session()
     with client.stream(id) as stream:
         client.send(id, message("/ask May I?"))
         waits = upto(stream, "session.status_idle")[-1]["data"]["stop_reason"]
         assert waits["type"] == "requires_action"
-        answer = {"type": "user.tool_confirmation", "result": "allow"}
-        client.send(id, {**answer, "tool_use_id": waits["event_ids"][0]})
+        response = {"type": "user.tool_confirmation", "result": "allow"}
+        client.send(id, {**response, "tool_use_id": waits["event_ids"][0]})
         rest = upto(stream, "session.status_idle")
     assert rest[-1]["data"]["stop_reason"] == {"type": "end_turn"}
 
 
-def test_a_permission_request_is_replayed_to_a_late_stream_but_not_twice(client: Client) -> None:
+def test_permission_request_is_replayed_to_a_late_stream_but_not_twice(client: Client) -> None:
     id = client.session()
     client.send(id, message("/ask May I?"))
     with client.stream(id) as stream:
         waits = upto(stream, "session.status_idle")[-1]["data"]["stop_reason"]
     with client.stream(id) as stream:
-        answer = {"type": "user.tool_confirmation", "result": "deny"}
-        client.send(id, {**answer, "tool_use_id": waits["event_ids"][0]})
+        response = {"type": "user.tool_confirmation", "result": "deny"}
+        client.send(id, {**response, "tool_use_id": waits["event_ids"][0]})
         rest = upto(stream, "session.status_idle")
     assert rest[0]["event"] == "user.tool_confirmation"
     assert rest[-1]["data"]["stop_reason"] == {"type": "end_turn"}

@@ -1,4 +1,4 @@
-"""Turns that need the client: its tools, system messages, outcomes, messages sent midway."""
+"""Turns with tools of the client, system messages, outcomes and messages sent during a turn."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def types(events: Shown) -> list[str]:
 
 
 async def until(api: Api, session: str, found: Callable[[Shown], bool]) -> Shown:
-    """A session's events, once they are as wanted."""
+    """Wait until a session's events match, and return them."""
     async with asyncio.timeout(60):
         async for _ in api.hub.history.follow(api.principal, ids.parse(session) or ""):
             if found(events := await api.events(session)):
@@ -44,7 +44,7 @@ def result(use: str, text: str, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("failed", [False, True])
-async def test_a_custom_tool_is_run_by_the_client(tmp_path: Path, failed: bool) -> None:
+async def test_client_runs_a_custom_tool(tmp_path: Path, failed: bool) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         await api.send(id, message('/custom weather {"city": "Oslo"}'))
@@ -61,11 +61,11 @@ async def test_a_custom_tool_is_run_by_the_client(tmp_path: Path, failed: bool) 
         ]
         use = events[4]
         assert (use["name"], use["input"]) == ("weather", {"city": "Oslo"})
-        wanted = {"type": "requires_action", "event_ids": [use["id"]]}
-        assert events[-1]["stop_reason"] == wanted
+        expected = {"type": "requires_action", "event_ids": [use["id"]]}
+        assert events[-1]["stop_reason"] == expected
         assert (await api.ok("GET", f"/v1/sessions/{id}"))["status"] == "idle"
         (echo,) = (await api.send(id, result(use["id"], "rain", is_error=failed)))["data"]
-        assert echo["processed_at"] is not None  # it is taken in as it comes
+        assert echo["processed_at"] is not None  # the result is stored when it arrives
         after = (await until(api, id, rests(2)))[len(events) :]
         assert types(after) == [
             "user.custom_tool_result",
@@ -80,19 +80,19 @@ async def test_a_custom_tool_is_run_by_the_client(tmp_path: Path, failed: bool) 
         assert (after[0]["custom_tool_use_id"], after[0]["is_error"]) == (use["id"], failed)
         assert said(after) == [f"weather {'failed' if failed else 'completed'}: rain"]
         assert after[-1]["stop_reason"] == {"type": "end_turn"}
-        # Once more changes nothing, and is no error.
+        # Sending the result again changes nothing and is not an error.
         await api.send(id, result(use["id"], "snow"))
         assert len(await api.events(id)) == len(events) + len(after)
 
 
-async def test_a_result_that_comes_before_it_is_waited_for_is_not_lost(tmp_path: Path) -> None:
+async def test_result_that_arrives_before_the_turn_waits_is_not_lost(tmp_path: Path) -> None:
     class Slow:
         async def run(self, turn: Turn) -> Any:
             call = await turn.tool("early", custom=True)
             await asyncio.sleep(0.2)
-            given = (await turn.result(call))[0].body
-            assert isinstance(given, ToolResult)
-            await turn.say(str(given.status))
+            sent = (await turn.result(call))[0].body
+            assert isinstance(sent, ToolResult)
+            await turn.say(str(sent.status))
             return "end_turn"
 
     async with open_api(
@@ -100,12 +100,12 @@ async def test_a_result_that_comes_before_it_is_waited_for_is_not_lost(tmp_path:
     ) as api:
         id = (await api.session())["id"]
         await api.send(id, message("go"))
-        events = await until(api, id, lambda found: "agent.custom_tool_use" in types(found))
+        events = await until(api, id, lambda results: "agent.custom_tool_use" in types(results))
         await api.send(id, result(events[-1]["id"], "quick"))
-        assert said(await until(api, id, lambda found: bool(said(found)))) == ["completed"]
+        assert said(await until(api, id, lambda results: bool(said(results)))) == ["completed"]
 
 
-async def test_each_result_leaves_the_rest_to_be_waited_for(tmp_path: Path) -> None:
+async def test_turn_waits_until_it_has_every_result(tmp_path: Path) -> None:
     class Both:
         async def run(self, turn: Turn) -> Any:
             calls = [await turn.tool(name, custom=True) for name in ("one", "two")]
@@ -118,18 +118,18 @@ async def test_each_result_leaves_the_rest_to_be_waited_for(tmp_path: Path) -> N
         id = (await api.session())["id"]
         await api.send(id, message("go"))
         events = await until(api, id, rests(2))
-        one, two = events[-1]["stop_reason"]["event_ids"]
+        item, two = events[-1]["stop_reason"]["event_ids"]
         await api.send(id, result(two, "2"))
-        events = await until(api, id, lambda found: "user.custom_tool_result" in types(found))
-        assert events[-1]["stop_reason"] == {"type": "requires_action", "event_ids": [one]}
-        await api.send(id, result(one, "1"))
+        events = await until(api, id, lambda results: "user.custom_tool_result" in types(results))
+        assert events[-1]["stop_reason"] == {"type": "requires_action", "event_ids": [item]}
+        await api.send(id, result(item, "1"))
         events = await until(
-            api, id, lambda found: found[-1].get("stop_reason") == {"type": "end_turn"}
+            api, id, lambda results: results[-1].get("stop_reason") == {"type": "end_turn"}
         )
         assert types(events).count("user.custom_tool_result") == 2
 
 
-async def test_a_tool_of_the_agent_s_own_may_be_run_by_a_worker(tmp_path: Path) -> None:
+async def test_worker_can_run_a_tool_of_the_agent(tmp_path: Path) -> None:
     class Remote:
         async def run(self, turn: Turn) -> Any:
             await turn.result(await turn.tool("bash", input={"command": "ls"}))
@@ -146,16 +146,16 @@ async def test_a_tool_of_the_agent_s_own_may_be_run_by_a_worker(tmp_path: Path) 
         wrong = {"events": [result(use["id"], "x")]}
         assert "does not wait" in await api.fails(400, "POST", path, wrong)
         content = [{"type": "text", "text": "a b"}]
-        given = {"type": "user.tool_result", "tool_use_id": use["id"], "content": content}
-        await api.send(id, given)
+        sent = {"type": "user.tool_result", "tool_use_id": use["id"], "content": content}
+        await api.send(id, sent)
         events = await until(api, id, rests(2))
         (shown,) = [event for event in events if event["type"] == "user.tool_result"]
         assert (shown["tool_use_id"], shown["content"]) == (use["id"], content)
         assert await api.events(id, **{"types[]": "user.tool_result"}) == [shown]
-        await api.fails(400, "POST", path, {"events": [given]})  # it waits no longer
+        await api.fails(400, "POST", path, {"events": [sent]})  # the session does not wait any more
 
 
-async def test_an_interrupt_ends_a_turn_that_waits_for_the_client(tmp_path: Path) -> None:
+async def test_interrupt_ends_a_turn_that_waits_for_the_client(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         await api.send(id, message("/custom never"))
@@ -167,7 +167,7 @@ async def test_an_interrupt_ends_a_turn_that_waits_for_the_client(tmp_path: Path
         assert closed["is_error"]
 
 
-async def test_a_message_sent_midway_joins_the_turn(tmp_path: Path) -> None:
+async def test_message_sent_during_a_turn_joins_it(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session(title="t"))["id"]
         await api.send(id, message("/say begun\n/custom wait\n/more"))
@@ -175,7 +175,7 @@ async def test_a_message_sent_midway_joins_the_turn(tmp_path: Path) -> None:
         (use,) = [event for event in events if event["type"] == "agent.custom_tool_use"]
         await api.send(id, message("and this"), result(use["id"], "ok"))
         events = await until(api, id, rests(2))
-        assert types(events).count("session.status_running") == 2  # it began, and went on
+        assert types(events).count("session.status_running") == 2  # it started and was resumed
         assert types(events)[-6:] == [
             "agent.message",
             "user.message",
@@ -187,7 +187,7 @@ async def test_a_message_sent_midway_joins_the_turn(tmp_path: Path) -> None:
         assert said(events)[-1] == "You added: and this"
 
 
-async def test_a_system_message_comes_with_what_stands_before_it(tmp_path: Path) -> None:
+async def test_system_message_is_sent_with_the_event_before_it(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session(title="t"))["id"]
         system = {"type": "system.message", "content": [{"type": "text", "text": "be brief"}]}
@@ -203,7 +203,7 @@ async def test_a_system_message_comes_with_what_stands_before_it(tmp_path: Path)
         assert types(after)[:2] == ["user.custom_tool_result", "system.message"]
 
 
-async def test_an_outcome_is_a_turn_and_stands_in_the_session(tmp_path: Path) -> None:
+async def test_outcome_runs_a_turn_and_is_shown_by_the_session(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         rubric = {"type": "text", "content": "five sections"}
         define = {"type": "user.define_outcome", "description": "A summary", "rubric": rubric}
@@ -230,20 +230,20 @@ async def test_an_outcome_is_a_turn_and_stands_in_the_session(tmp_path: Path) ->
         }
 
 
-async def test_a_session_may_begin_with_one_outcome(tmp_path: Path) -> None:
+async def test_session_can_start_with_one_outcome(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         rubric = {"type": "text", "content": "r"}
         define = {"type": "user.define_outcome", "description": "d", "rubric": rubric}
-        made = await api.session(initial_events=[message("first"), define])
-        assert made["status"] == "running"
-        events = await until(api, made["id"], rests(2))
+        session = await api.session(initial_events=[message("first"), define])
+        assert session["status"] == "running"
+        events = await until(api, session["id"], rests(2))
         assert "user.define_outcome" in types(events)
-        body = {"agent": made["agent"]["id"], "environment_id": made["environment_id"]}
+        body = {"agent": session["agent"]["id"], "environment_id": session["environment_id"]}
         body["initial_events"] = [define, define]
         assert "at most one" in await api.fails(400, "POST", "/v1/sessions", body)
 
 
-async def test_a_rubric_may_be_a_file(tmp_path: Path) -> None:
+async def test_rubric_can_be_a_file(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         files = {"file": ("rubric.md", b"five sections", "text/markdown")}
         _, file = await api.call("POST", "/v1/files", files=files)
@@ -256,7 +256,7 @@ async def test_a_rubric_may_be_a_file(tmp_path: Path) -> None:
         assert shown["rubric"] == rubric
 
 
-async def test_a_retry_is_told_and_the_session_is_rescheduling_meanwhile(tmp_path: Path) -> None:
+async def test_retry_is_reported_and_the_session_is_rescheduling(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session(title="t"))["id"]
         events = await api.say(id, "/retry too much to do\n/say there")
@@ -275,7 +275,7 @@ async def test_a_retry_is_told_and_the_session_is_rescheduling_meanwhile(tmp_pat
         }
 
 
-async def test_a_request_to_a_model_that_is_cut_off_still_ends(tmp_path: Path) -> None:
+async def test_interrupted_model_request_has_an_end_event(tmp_path: Path) -> None:
     class Cut:
         async def run(self, turn: Turn) -> Any:
             await turn.emit(ModelAsked(model="m"))
@@ -287,7 +287,7 @@ async def test_a_request_to_a_model_that_is_cut_off_still_ends(tmp_path: Path) -
     ) as api:
         id = (await api.session())["id"]
         await api.send(id, message("go"))
-        await until(api, id, lambda found: "span.model_request_start" in types(found))
+        await until(api, id, lambda results: "span.model_request_start" in types(results))
         await api.send(id, {"type": "user.interrupt"})
         events = await until(api, id, rests(1))
         start, end = (event for event in events if event["type"].startswith("span."))

@@ -1,4 +1,4 @@
-"""Whatever two workspaces do, in whatever order, neither sees or touches what is the other's."""
+"""Random requests of two workspaces do not read or change resources of the other workspace."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.interfaces.rest.test_skills import FILES, form
 
 STREAMS = [route for route in ROUTES if route.path.endswith("stream")]
 OTHERS = [route for route in ROUTES if route not in STREAMS]
-# Parameters that name something, and what they name.
+# Query parameters that are ids, and the path parameters for the same resources.
 NAMING = {
     "agent_id": "agent_id",
     "deployment_id": "deployment_id",
@@ -30,7 +30,7 @@ NAMING = {
     "after_id": "file_id",
     "before_id": "file_id",
 }
-# The bodies that are forms.
+# Bodies that are forms.
 FORMS: dict[tuple[str, str], Any] = {
     ("POST", "/v1/files"): {"file": ("f", b"xyzzy", "text/plain")},
     ("POST", "/v1/skills"): form(FILES),
@@ -39,7 +39,7 @@ FORMS: dict[tuple[str, str], Any] = {
 
 
 class Step(NamedTuple):
-    """A request by one of two, each name in it of the first's things or the second's."""
+    """A request of one of two workspaces; each index chooses whose ids its parts contain."""
 
     route: int
     asks: int
@@ -61,22 +61,22 @@ steps = st.builds(
 
 
 def making(names: dict[str, str], kind: str) -> Any:
-    """A body that makes something, out of somebody's things."""
+    """Return a body that creates a resource from resources of one workspace."""
     setup = {"agent": names["agent_id"], "environment_id": names["environment_id"]}
     memory = {"type": "memory_store", "memory_store_id": names["memory_store_id"]}
     file = {"type": "file", "file_id": names["file_id"]}
     setup |= {"vault_ids": [names["vault_id"]], "resources": [memory, file]}
-    able = {"type": "custom", "skill_id": names["skill_id"]}
+    skill = {"type": "custom", "skill_id": names["skill_id"]}
     roster = {"type": "coordinator", "agents": [names["agent_id"]]}
     return {
         "/v1/sessions": setup,
         "/v1/deployments": {**setup, "name": "d", "initial_events": [message("hi")]},
-        "/v1/agents": {"name": "a", "model": "m", "multiagent": roster, "skills": [able]},
+        "/v1/agents": {"name": "a", "model": "m", "multiagent": roster, "skills": [skill]},
     }.get(kind)
 
 
 class House:
-    """Two workspaces, and what is known to be whose."""
+    """Two workspaces, and the ids of their resources."""
 
     def __init__(self, apis: list[Api], names: list[dict[str, str]]) -> None:
         self.apis = apis
@@ -94,35 +94,33 @@ class House:
             chosen = {name: self.names[step.query][kind] for name, kind in NAMING.items()}
             options["params"] = {name: chosen[name] for name in route.query if name in chosen}
         body = BODIES.get((route.method, route.path))
-        if route.method == "POST" and (made := making(self.names[step.body], route.path)):
-            body = made
+        if route.method == "POST" and (created := making(self.names[step.body], route.path)):
+            body = created
             foreign = foreign or step.body != step.asks
         if (route.method, route.path) in FORMS:
             options["files"] = FORMS[route.method, route.path]
         elif body is not None:
             options["json"] = body
-        await (
-            api.hub.turns.engine.rest()
-        )  # what was begun before gives titles, and the like, on its own
+        await api.hub.turns.engine.rest()  # earlier turns still set titles
         before = await fingerprint(self.apis[1 - step.asks], other)
-        answer = await api.raw(route.method, path, **options)
-        assert answer.status_code < 500, (route, answer.text)
+        response = await api.raw(route.method, path, **options)
+        assert response.status_code < 500, (route, response.text)
         if foreign:
-            assert answer.status_code in (400, 404), (route, answer.text)
+            assert response.status_code in (400, 404), (route, response.text)
         given_by_us = path + json.dumps(options.get("params", {})) + json.dumps(body)
         for name, id in other.items():
             if id not in given_by_us:
-                assert id not in answer.text, (route, name)
-        assert f"of {self.apis[1 - step.asks].workspace}" not in answer.text, route
-        if answer.status_code == 200:
-            told = answer.text if "content" not in route.path else ""
-            assert not any(id in told for id in other.values()), route
+                assert id not in response.text, (route, name)
+        assert f"of {self.apis[1 - step.asks].workspace}" not in response.text, route
+        if response.status_code == 200:
+            text = response.text if "content" not in route.path else ""
+            assert not any(id in text for id in other.values()), route
         assert await fingerprint(self.apis[1 - step.asks], other) == before, route
 
 
 async def fingerprint(api: Api, names: dict[str, str]) -> Any:
-    """All that a workspace can see of its own, as far as it is still there."""
-    found = []
+    """Return everything that a workspace can read of its own resources."""
+    results = []
     for path in (
         "/v1/sessions?include_archived=true",
         "/v1/agents?include_archived=true",
@@ -137,74 +135,76 @@ async def fingerprint(api: Api, names: dict[str, str]) -> Any:
         f"/v1/memory_stores/{names['memory_store_id']}/memories?view=full",
         f"/v1/vaults/{names['vault_id']}/credentials",
     ):
-        answer = (await api.raw("GET", path)).json()
-        for each in answer.get("data", ()):
+        response = (await api.raw("GET", path)).json()
+        for item in response.get("data", ()):
             for moving in ("stats", "usage", "updated_at", "status"):
-                each.pop(moving, None)
-        answer.pop("request_id", None)
-        found.append(answer)
-    return found
+                item.pop(moving, None)
+        response.pop("request_id", None)
+        results.append(response)
+    return results
 
 
 async def live(taken: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        async with open_api(Path(directory)) as mine:
-            theirs = await mine.other("theirs")
-            house = House([mine, theirs], [await furnished(mine), await furnished(theirs)])
+        async with open_api(Path(directory)) as own_api:
+            other_api = await own_api.other("theirs")
+            house = House(
+                [own_api, other_api], [await furnished(own_api), await furnished(other_api)]
+            )
             for step in taken:
                 await house.take(step)
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps, min_size=25, max_size=25))
-def test_nothing_passes_between_two_workspaces(taken: list[Step]) -> None:
+def test_random_requests_do_not_cross_workspaces(taken: list[Step]) -> None:
     asyncio.run(live(taken))
 
 
 @pytest.mark.full
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps, min_size=40, max_size=40))
-def test_nothing_passes_between_two_workspaces_for_long(taken: list[Step]) -> None:
+def test_long_series_of_random_requests_do_not_cross_workspaces(taken: list[Step]) -> None:
     asyncio.run(live(taken))
 
 
-def test_every_parameter_that_names_something_is_tried() -> None:
+def test_random_requests_use_every_id_parameter() -> None:
     naming = {name for route in ROUTES for name in route.query if name.endswith(("_id", "ids[]"))}
-    # Keys and service accounts are told of nowhere but in versions of one's own memories.
+    # Only versions of memories show keys and service accounts.
     assert naming - {"api_key_id", "service_account_id"} == NAMING.keys()
 
 
-async def test_every_step_but_a_stream_is_among_the_made_up_ones(tmp_path: Path) -> None:
-    """The same, once through all addresses, with the other's names everywhere."""
-    async with open_api(tmp_path) as mine:
-        theirs = await mine.other("theirs")
-        house = House([mine, theirs], [await furnished(mine), await furnished(theirs)])
-        before = await everything(theirs, house.names[1])
+async def test_every_route_with_ids_of_another_workspace_is_refused(tmp_path: Path) -> None:
+    """Send a request to every route with ids of the other workspace."""
+    async with open_api(tmp_path) as own_api:
+        other_api = await own_api.other("theirs")
+        house = House([own_api, other_api], [await furnished(own_api), await furnished(other_api)])
+        before = await everything(other_api, house.names[1])
         for number in range(len(OTHERS)):
             await house.take(Step(number, asks=0, path=1, query=1, body=1, filtered=True))
-        assert await everything(theirs, house.names[1]) == before
+        assert await everything(other_api, house.names[1]) == before
 
 
-async def test_two_sessions_of_one_id_are_two_sessions(tmp_path: Path) -> None:
-    async with open_api(tmp_path) as mine:
-        theirs = await mine.other("theirs")
+async def test_sessions_with_one_id_in_two_workspaces_are_separate(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as own_api:
+        other_api = await own_api.other("theirs")
         id = ids.new_id()
-        spelt = ids.format_id("sesn", id)
-        for api in (mine, theirs):
+        session_id = ids.format_id("sesn", id)
+        for api in (own_api, other_api):
             await api.hub.editor.create(api.principal, id=id, title=f"of {api.workspace}")
         heard: list[Any] = []
 
         async def listen() -> None:
-            async for event in mine.hub.history.follow(mine.principal, id):
+            async for event in own_api.hub.history.follow(own_api.principal, id):
                 heard.append(event)
 
         listening = asyncio.create_task(listen())
-        before = await mine.events(spelt)
-        told = await theirs.say(spelt, "/say only theirs")
-        assert any(each["type"] == "agent.message" for each in told)
-        assert await mine.events(spelt) == before
-        await mine.say(spelt, "/say only mine")
+        before = await own_api.events(session_id)
+        response = await other_api.say(session_id, "/say only theirs")
+        assert any(item["type"] == "agent.message" for item in response)
+        assert await own_api.events(session_id) == before
+        await own_api.say(session_id, "/say only mine")
         listening.cancel()
         assert heard and "only theirs" not in str(heard) and "only mine" in str(heard)
-        await theirs.ok("DELETE", f"/v1/sessions/{spelt}")
-        assert (await mine.ok("GET", f"/v1/sessions/{spelt}"))["title"] == "of local"
+        await other_api.ok("DELETE", f"/v1/sessions/{session_id}")
+        assert (await own_api.ok("GET", f"/v1/sessions/{session_id}"))["title"] == "of local"

@@ -1,4 +1,4 @@
-"""Credentials at work: a session's agent calls an MCP server that demands a token."""
+"""Credentials of vaults in use: an agent calls an MCP server that requires a token."""
 
 import asyncio
 import sys
@@ -19,15 +19,15 @@ TOKEN = "sesame"
 
 
 class Guarded:
-    """An MCP server that wants `TOKEN`, and the place where one gets it."""
+    """An MCP server that requires `TOKEN`, and its token endpoint."""
 
-    def __init__(self, port: int, told: asyncio.StreamReader) -> None:
+    def __init__(self, port: int, output: asyncio.StreamReader) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self._told = told
+        self._output = output
 
     async def asked(self) -> str:
-        """What the next one who wanted a token said."""
-        return (await self._told.readline()).decode()
+        """Return the next request to the token endpoint."""
+        return (await self._output.readline()).decode()
 
 
 @asynccontextmanager
@@ -43,7 +43,7 @@ async def guarded() -> AsyncIterator[Guarded]:
 
 
 async def furnished(api: Api, model: Provider, server: Guarded) -> str:
-    """An agent that calls the server without asking, and a model that wants it to."""
+    """Return an agent that may call the server, and let the model call it."""
     await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
     await api.hub.config.set("local", "model.base_url", model.url)
     await api.hub.config.set("local", "web.private", "true")
@@ -56,10 +56,10 @@ async def furnished(api: Api, model: Provider, server: Guarded) -> str:
 
 
 async def vault(api: Api, auth: dict[str, Any]) -> tuple[str, str]:
-    made = await api.ok("POST", "/v1/vaults", {"display_name": "v"})
-    path = f"/v1/vaults/{made['id']}/credentials"
-    held = await api.ok("POST", path, {"auth": auth})
-    return made["id"], f"{path}/{held['id']}"
+    created = await api.ok("POST", "/v1/vaults", {"display_name": "v"})
+    path = f"/v1/vaults/{created['id']}/credentials"
+    stored = await api.ok("POST", path, {"auth": auth})
+    return created["id"], f"{path}/{stored['id']}"
 
 
 async def added(api: Api, model: Provider, session: str) -> list[dict[str, Any]]:
@@ -67,29 +67,29 @@ async def added(api: Api, model: Provider, session: str) -> list[dict[str, Any]]
     return await api.say(session, "Add")
 
 
-def results(told: list[dict[str, Any]]) -> list[str]:
-    return [e["content"][0]["text"] for e in told if e["type"] == "agent.mcp_tool_result"]
+def results(events: list[dict[str, Any]]) -> list[str]:
+    return [e["content"][0]["text"] for e in events if e["type"] == "agent.mcp_tool_result"]
 
 
-async def test_the_vault_s_token_opens_the_server_and_is_shown_nowhere(
+async def test_mcp_server_receives_the_token_of_the_vault_and_no_response_shows_it(
     tmp_path: Path, model: Provider
 ) -> None:
     async with model, guarded() as server, open_api(tmp_path) as api:
         agent = await furnished(api, model, server)
-        # As it is compared, not as it is spelt.
+        # The URL is compared, not its notation.
         url = f"{server.url}/mcp/"
         empty = (await api.ok("POST", "/v1/vaults", {"display_name": "e"}))["id"]
         auth = {"type": "static_bearer", "mcp_server_url": url, "token": TOKEN}
-        held, _ = await vault(api, auth)
-        session = (await api.session(agent=agent, vault_ids=[empty, held]))["id"]
-        told = await added(api, model, session)
-        assert results(told) == ["42"]
-        assert TOKEN not in str(told) and TOKEN not in str(model.requests)
-        stored = b"".join(each.read_bytes() for each in tmp_path.glob("segue.db*"))
+        held_value, _ = await vault(api, auth)
+        session = (await api.session(agent=agent, vault_ids=[empty, held_value]))["id"]
+        response = await added(api, model, session)
+        assert results(response) == ["42"]
+        assert TOKEN not in str(response) and TOKEN not in str(model.requests)
+        stored = b"".join(item.read_bytes() for item in tmp_path.glob("segue.db*"))
         assert TOKEN.encode() not in stored
 
 
-async def test_without_the_token_the_session_says_what_is_wrong(
+async def test_session_without_a_token_has_an_authentication_error(
     tmp_path: Path, model: Provider
 ) -> None:
     async with model, guarded() as server, open_api(tmp_path) as api:
@@ -98,18 +98,18 @@ async def test_without_the_token_the_session_says_what_is_wrong(
         wrong, credential = await vault(api, auth)
         for vaults in ([], [wrong]):
             session = (await api.session(agent=agent, vault_ids=vaults))["id"]
-            told = await api.say(session, "Add")
-            (error,) = [each["error"] for each in told if each["type"] == "session.error"]
+            response = await api.say(session, "Add")
+            (error,) = [item["error"] for item in response if item["type"] == "session.error"]
             assert error["type"] == "mcp_authentication_failed_error"
             assert error["mcp_server_name"] == "adder"
-        # Changed where it is kept, and right from the next turn on.
+        # A corrected token is used from the next turn on.
         change = {"auth": {"type": "static_bearer", "token": TOKEN}}
         await api.ok("POST", credential, change)
         assert results(await added(api, model, session)) == ["42"]
 
 
 @pytest.mark.parametrize("how", ["expired", "refused"])
-async def test_a_token_that_ran_out_is_renewed_and_the_new_one_kept(
+async def test_expired_token_is_renewed_and_stored(
     tmp_path: Path, model: Provider, how: str
 ) -> None:
     async with model, guarded() as server, open_api(tmp_path) as api:
@@ -127,29 +127,29 @@ async def test_a_token_that_ran_out_is_renewed_and_the_new_one_kept(
                 "scope": "add",
             },
         }
-        held, credential = await vault(api, auth)
-        session = (await api.session(agent=agent, vault_ids=[held]))["id"]
+        stored, credential = await vault(api, auth)
+        session = (await api.session(agent=agent, vault_ids=[stored]))["id"]
         assert results(await added(api, model, session)) == ["42"]
-        asked = await server.asked()
+        request = await server.asked()
         for part in ("refresh_token', 'again", "client_id', 'us", "client_secret', 'hush", "add"):
-            assert part in asked
+            assert part in request
         shown = await api.ok("GET", credential)
         assert shown["auth"]["expires_at"] > "2026"
-        # The new ones are what is kept: a server of another process needs no exchange.
-        found = await api.hub.sessions.get(api.principal, ids.parse(session) or "")
-        keyring = api.hub.credentials.keyring(found, private=True)
+        # The new tokens are stored: another process does not renew them again.
+        matches = await api.hub.sessions.get(api.principal, ids.parse(session) or "")
+        keyring = api.hub.credentials.keyring(matches, private=True)
         assert await keyring.token(f"{server.url}/mcp") == TOKEN
         assert await keyring.token(f"{server.url}/mcp", TOKEN) is None  # `more` is refused
 
 
-async def test_a_token_is_for_its_own_server_and_workspace(tmp_path: Path) -> None:
+async def test_token_is_sent_only_to_its_server_and_in_its_workspace(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         url = "https://a.example/mcp"
         auth = {"type": "static_bearer", "mcp_server_url": url, "token": TOKEN}
-        held, credential = await vault(api, auth)
-        session = await api.session(vault_ids=[held])
-        found = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
-        keyring = api.hub.credentials.keyring(found, private=False)
+        stored, credential = await vault(api, auth)
+        session = await api.session(vault_ids=[stored])
+        matches = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
+        keyring = api.hub.credentials.keyring(matches, private=False)
         assert await keyring.token("HTTPS://A.example:443/mcp/") == TOKEN
         for other in ("http://a.example/mcp", "https://a.example/", "https://b.example/mcp", "x"):
             assert await keyring.token(other) is None
@@ -157,7 +157,7 @@ async def test_a_token_is_for_its_own_server_and_workspace(tmp_path: Path) -> No
         assert await keyring.token(url) is None
 
 
-async def test_what_is_archived_while_it_is_renewed_stays_forgotten(
+async def test_secrets_archived_during_a_renewal_stay_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_api(tmp_path) as api:
@@ -169,16 +169,16 @@ async def test_what_is_archived_while_it_is_renewed_stays_forgotten(
         }
         url = "https://a.example/mcp"
         auth = {"type": "mcp_oauth", "mcp_server_url": url, "access_token": "stale"}
-        held, credential = await vault(api, {**auth, "refresh": refresh})
-        session = await api.session(vault_ids=[held])
+        stored, credential = await vault(api, {**auth, "refresh": refresh})
+        session = await api.session(vault_ids=[stored])
 
         async def archive_then_answer(*_: Any, **options: Any) -> dict[str, Any]:
             await api.ok("POST", f"{credential}/archive")
             return {"access_token": "new", "refresh_token": "more"}
 
         monkeypatch.setattr(credentials, "_exchange", archive_then_answer)
-        found = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
-        keyring = api.hub.credentials.keyring(found, private=False)
+        matches = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
+        keyring = api.hub.credentials.keyring(matches, private=False)
         assert await keyring.token(url, "stale") is None
         assert (await api.ok("GET", credential))["archived_at"] is not None
         assert await keyring.token(url) is None
@@ -186,15 +186,15 @@ async def test_what_is_archived_while_it_is_renewed_stays_forgotten(
 
 def variable(name: str, value: str, **networking: Any) -> dict[str, Any]:
     where = networking or {"type": "unrestricted"}
-    named = {"secret_name": name, "secret_value": value}
-    return {"type": "environment_variable", "networking": where, **named}
+    names = {"secret_name": name, "secret_value": value}
+    return {"type": "environment_variable", "networking": where, **names}
 
 
-def shown(told: list[dict[str, Any]]) -> list[str]:
-    return [each["content"][0]["text"] for each in told if each["type"] == "agent.tool_result"]
+def shown(events: list[dict[str, Any]]) -> list[str]:
+    return [item["content"][0]["text"] for item in events if item["type"] == "agent.tool_result"]
 
 
-async def test_programs_have_a_vault_s_variables_and_nobody_is_shown_them(
+async def test_programs_have_the_variables_of_a_vault_and_no_response_shows_them(
     tmp_path: Path, model: Provider
 ) -> None:
     secret = 'plover\'s "$HOME"\nxyzzy'
@@ -215,23 +215,23 @@ async def test_programs_have_a_vault_s_variables_and_nobody_is_shown_them(
 
         assert await ran('printf %s "$API_KEY" | wc -c') == f"{len(secret)}\n"
         assert await ran('echo "<$API_KEY>"; echo ${HELD_BACK-none}') == "<[API_KEY]>\nnone\n"
-        told = await ran('X=1; env; printf %s "$API_KEY" > kept; cat kept')
-        assert "API_KEY=[API_KEY]" in told and told.endswith("[API_KEY]")
+        response = await ran('X=1; env; printf %s "$API_KEY" > kept; cat kept')
+        assert "API_KEY=[API_KEY]" in response and response.endswith("[API_KEY]")
         model.scripts.append([Use("read", {"file_path": "kept"})])
         assert "[API_KEY]" in shown(await api.say(session, "on"))[-1]
         assert "API_KEY" in str(model.requests[0]["system"])
-        # Another value is there with the next turn, in a new shell, and none when it is gone.
+        # The next turn has a new shell with the new value, and none once the credential is deleted.
         change = {"auth": {"type": "environment_variable", "secret_value": "plugh77"}}
         await api.ok("POST", credential, change)
         assert await ran("printf %s $API_KEY | wc -c; echo ${X-none}") == "7\nnone\n"
-        # One that is for the loader of programs means nothing to what puts up the walls.
+        # A variable of the dynamic loader does not affect the sandbox.
         await api.ok("POST", path, {"auth": variable("LD_PRELOAD", "/nowhere.so")})
         assert await ran("echo $LD_PRELOAD") == "[LD_PRELOAD]\n"
-        for each in (first, second):
-            await api.ok("POST", f"/v1/vaults/{each}/archive")
+        for item in (first, second):
+            await api.ok("POST", f"/v1/vaults/{item}/archive")
         assert await ran("echo ${API_KEY-none}") == "none\n"
         assert "API_KEY" not in str(model.requests[-1]["system"])
         everything = str(await api.events(session)) + str(model.requests)
         assert "xyzzy" not in everything and "plugh77" not in everything
-        stored = b"".join(each.read_bytes() for each in (tmp_path / "data").glob("segue.db*"))
+        stored = b"".join(item.read_bytes() for item in (tmp_path / "data").glob("segue.db*"))
         assert b"xyzzy" not in stored

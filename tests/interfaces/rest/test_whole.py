@@ -1,4 +1,4 @@
-"""Nothing that the official client can ask for is unknown: methods, and their parameters."""
+"""The API serves every method and parameter of the official client."""
 
 import inspect
 import json
@@ -18,14 +18,14 @@ from segue.interfaces.rest.openapi import FORMS
 from segue.interfaces.rest.request import Endpoint
 from segue.interfaces.rest.routes import ROUTES
 from tests.clients.rest_server import serving
-from tests.interfaces.rest.judge import DOCUMENT
+from tests.interfaces.rest.response_check import DOCUMENT
 from tests.interfaces.rest.shapes import beyond, choices
 
-# What the client has beside sessions and what they refer to; webhooks make no requests.
+# Other resources of the client, which segue does not serve; webhooks send no requests.
 NOT_SERVED = {
     *("dreams", "messages", "organization", "threads", "tunnels", "user_profiles", "webhooks"),
 }
-# What may not stand in a body here.
+# Fields that segue refuses in a body.
 NOT_TAKEN = {
     *("tools.configs.allowed_domains", "tools.configs.blocked_domains"),
     *("tools.configs.max_content_tokens", "tools.configs.url_sources"),
@@ -34,7 +34,7 @@ NOT_TAKEN = {
     "execution_identity:aws_role",
     *("events.content:redacted", "initial_events.content:redacted"),
 }
-# Said once for all requests, by headers that mean nothing here or are read elsewhere.
+# Parameters of all methods that are sent as headers.
 HEADERS = {"betas", "workspace_id", "anthropic_worker_id"}
 OPTIONS = {"extra_headers", "extra_query", "extra_body", "timeout", "idempotency_key"}
 
@@ -42,7 +42,7 @@ _routes = RouteTree(ROUTES)
 
 
 class Asked(Exception):
-    """The request that a method makes, instead of its answer."""
+    """Raised with the request that a client method sends."""
 
 
 def refuse(request: httpx2.Request) -> httpx2.Response:
@@ -59,33 +59,33 @@ def client() -> Anthropic:
 
 
 def methods(resource: Any, above: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Every method that makes a request, by its name below `client.beta`."""
+    """Return every client method that sends a request, by its name below `client.beta`."""
     for name in dir(resource):
         if name.startswith(("_", "with_")):
             continue
-        found = getattr(resource, name)
-        if isinstance(found, SyncAPIResource):
+        results = getattr(resource, name)
+        if isinstance(results, SyncAPIResource):
             if above or name not in NOT_SERVED:
-                yield from methods(found, f"{above}{name}.")
-        elif inspect.ismethod(found):
-            yield f"{above}{name}", found
+                yield from methods(results, f"{above}{name}.")
+        elif inspect.ismethod(results):
+            yield f"{above}{name}", results
 
 
 FOUND = dict(methods(client().beta))
 
 
 def request(name: str) -> httpx2.Request:
-    """What a method sends that is given all that it takes."""
-    taken = inspect.signature(FOUND[name]).parameters.keys() - OPTIONS
-    given: dict[str, Any] = {each: value(each) for each in taken}
+    """Return the request that a method sends with all its parameters."""
+    accepted = inspect.signature(FOUND[name]).parameters.keys() - OPTIONS
+    sent: dict[str, Any] = {item: value(item) for item in accepted}
     with pytest.raises((Asked, Exception)) as raised:
-        FOUND[name](**given)
+        FOUND[name](**sent)
     reason: BaseException | None = raised.value
     while reason is not None and not isinstance(reason, Asked):
         reason = reason.__cause__ or reason.__context__
     assert reason is not None, (name, raised.value)
-    made: httpx2.Request = reason.args[0]
-    return made
+    created: httpx2.Request = reason.args[0]
+    return created
 
 
 def value(name: str) -> Any:
@@ -99,36 +99,36 @@ def value(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_a_method_of_the_client_s_is_served_with_all_that_it_takes(name: str) -> None:
-    made = request(name)
-    found = _routes.match(made.url.path)
-    assert found is not None and made.method in found[0], (made.method, made.url.path)
-    endpoint = found[0][made.method]
-    asked = {key for key, _ in made.url.params.multi_items()} - {"beta"}
-    assert asked <= set(endpoint.query), name
-    assert body(made) <= fields(endpoint), name
-    taken = inspect.signature(FOUND[name]).parameters.keys() - OPTIONS - HEADERS
-    said = made.url.path + str(made.url.params) + made.content.decode("latin-1")
-    assert [each for each in taken if each not in said and f"{value(each)}" not in said] == []
+def test_every_method_of_the_client_is_served_with_all_its_parameters(name: str) -> None:
+    created = request(name)
+    results = _routes.match(created.url.path)
+    assert results is not None and created.method in results[0], (created.method, created.url.path)
+    endpoint = results[0][created.method]
+    requested = {key for key, _ in created.url.params.multi_items()} - {"beta"}
+    assert requested <= set(endpoint.query), name
+    assert body(created) <= fields(endpoint), name
+    accepted = inspect.signature(FOUND[name]).parameters.keys() - OPTIONS - HEADERS
+    sent = created.url.path + str(created.url.params) + created.content.decode("latin-1")
+    assert [item for item in accepted if item not in sent and f"{value(item)}" not in sent] == []
 
 
-def test_what_bodies_may_hold_is_known_but_for_what_is_refused_by_name() -> None:
-    found: set[str] = set()
+def test_document_has_every_body_field_of_the_client_except_refused_ones() -> None:
+    results: set[str] = set()
     for method, call in FOUND.items():
         hints = get_type_hints(call, vars(sys.modules[call.__module__]))
-        made = request(method)
-        address = _routes.match(made.url.path)
+        created = request(method)
+        address = _routes.match(created.url.path)
         assert address is not None
-        endpoint = address[0][made.method]
+        endpoint = address[0][created.method]
         if endpoint.request_type is None:
             continue
-        operation = DOCUMENT["paths"][endpoint.path][made.method.lower()]
+        operation = DOCUMENT["paths"][endpoint.path][created.method.lower()]
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
-        (whole,) = choices(schema)
-        for name in whole["properties"].keys() & hints.keys():
-            where = "" if name == "agent" else name  # a session's are the agent's own
-            found |= set(beyond(hints[name], whole["properties"][name], where))
-    assert {each.removeprefix(".") for each in found} == NOT_TAKEN
+        (full,) = choices(schema)
+        for name in full["properties"].keys() & hints.keys():
+            where = "" if name == "agent" else name  # a session has the skills of its agent
+            results |= set(beyond(hints[name], full["properties"][name], where))
+    assert {item.removeprefix(".") for item in results} == NOT_TAKEN
 
 
 def body(made: httpx2.Request) -> set[str]:
@@ -139,7 +139,7 @@ def body(made: httpx2.Request) -> set[str]:
 
 def fields(endpoint: Endpoint) -> set[str]:
     if form := FORMS.get((endpoint.method, endpoint.path)):
-        return {each.removesuffix("[]") for each in form["properties"]}
+        return {item.removesuffix("[]") for item in form["properties"]}
     if endpoint.request_type is None:
         return set()
     (_, schemas) = msgspec.json.schema_components([endpoint.request_type], ref_template="{name}")
@@ -147,25 +147,25 @@ def fields(endpoint: Endpoint) -> set[str]:
     return set(schemas[ref["$ref"]]["properties"])
 
 
-def test_all_addresses_are_asked_for_by_some_method() -> None:
-    """Which says that the methods above are all there are."""
-    asked = set()
+def test_every_route_is_requested_by_a_client_method() -> None:
+    """This shows that `methods` finds all client methods."""
+    requested = set()
     for name in FOUND:
-        made = request(name)
-        found = _routes.match(made.url.path)
-        assert found is not None
-        asked.add((made.method, found[0][made.method].path))
-    assert asked == {(route.method, route.path) for route in ROUTES}
+        created = request(name)
+        results = _routes.match(created.url.path)
+        assert results is not None
+        requested.add((created.method, results[0][created.method].path))
+    assert requested == {(route.method, route.path) for route in ROUTES}
 
 
-def test_the_client_has_nothing_else_beside() -> None:
+def test_client_has_no_other_resources() -> None:
     beta = client().beta
     kinds = {name for name in dir(beta) if isinstance(getattr(beta, name), SyncAPIResource)}
     known = {name.partition(".")[0] for name in FOUND}
     assert kinds - known == NOT_SERVED & kinds
 
 
-def test_what_no_other_test_asks_by_the_client_is_answered_as_it_expects(tmp_path: Path) -> None:
+def test_client_parses_the_responses_that_no_other_test_requests(tmp_path: Path) -> None:
     with (
         serving(tmp_path) as server,
         Anthropic(
@@ -177,7 +177,7 @@ def test_what_no_other_test_asks_by_the_client_is_answered_as_it_expects(tmp_pat
         assert beta.memory_stores.retrieve(store.id) == store
         vault = beta.vaults.create(display_name="v")
         assert beta.vaults.retrieve(vault.id) == vault
-        held = beta.vaults.credentials.create(
+        stored = beta.vaults.credentials.create(
             vault.id,
             auth={
                 "type": "mcp_oauth",
@@ -185,8 +185,8 @@ def test_what_no_other_test_asks_by_the_client_is_answered_as_it_expects(tmp_pat
                 "access_token": "t",
             },
         )
-        tried = beta.vaults.credentials.mcp_oauth_validate(held.id, vault_id=vault.id)
-        assert tried.credential_id == held.id
+        tried = beta.vaults.credentials.mcp_oauth_validate(stored.id, vault_id=vault.id)
+        assert tried.credential_id == stored.id
         environment = beta.environments.create(name="e")
         agent = beta.agents.create(name="a", model="demo")
         first: Any = {"type": "user.message", "content": [{"type": "text", "text": "hi"}]}
@@ -205,6 +205,6 @@ def test_what_no_other_test_asks_by_the_client_is_answered_as_it_expects(tmp_pat
             for event in stream:
                 if event.type == "session.thread_status_idle":
                     break
-        # The one thread of a session goes with it.
+        # The primary thread is archived with its session.
         with pytest.raises(BadRequestError, match="archive the session"):
             beta.sessions.threads.archive(thread.id, session_id=session.id)
