@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from segue.sources.base import Progress, Source
     from segue.store.base import Store
 
-SOURCES = "SEGUE_SOURCES"
-GITHUB = "https://github.com/"
+_DEFAULT_CLONE_PREFIXES = "https://github.com/"
 
 
 async def open_hub(
@@ -28,28 +27,32 @@ async def open_hub(
 ) -> Hub:
     """Open the hub over the store in a data directory, or over a PostgreSQL database.
 
-    Without arguments: the default data directory, or `SEGUE_DATABASE_URL` where that is set.
-    `sources` are other tools' sessions to show with segue's own: names of the source registry with
-    commas between, `"none"`, or Source objects. By default `SEGUE_SOURCES` names them, else all
-    with the embedded store, and none with a database that others share. With `in_memory`, the
-    sessions end with this process, and no database is opened. A `lasting` hub also opens
-    sources whose tools are first used later, which costs a moment at the start. `progress` is
-    called with the bytes that a long reading has read and has to read. `options` are those of
-    `Hub`: `agent_registry`, `clone` … `SEGUE_CLONE` has URL prefixes with spaces between.
+    `directory` is the default data directory if it is None. `database_url` is the variable
+    SEGUE_DATABASE_URL if it is None; without both, the store is in the directory. With
+    `in_memory`, sessions end with this process and no database is opened.
+
+    `sources` selects other tools' sessions: names of the source registry separated by commas,
+    "none", or Source objects. The default is the variable SEGUE_SOURCES, else all sources with
+    the embedded store and none with a database, which others may share. A `lasting` hub also
+    opens sources whose tools were not used yet. `progress` receives the bytes read and the bytes
+    to read while a source is indexed.
+
+    `options` are those of `Hub`. The default of `clone` is the variable SEGUE_CLONE: URL prefixes
+    separated by spaces.
     """
     from segue.hub import Hub
     from segue.hub.location import data_dir
     from segue.store import open_store
 
-    where = data_dir() if directory is None else Path(directory).expanduser().absolute()
+    path = data_dir() if directory is None else Path(directory).expanduser().absolute()
     url = None if in_memory else database_url or os.environ.get("SEGUE_DATABASE_URL") or None
-    options.setdefault("clone", os.environ.get("SEGUE_CLONE", GITHUB).split())
+    options.setdefault("clone", os.environ.get("SEGUE_CLONE", _DEFAULT_CLONE_PREFIXES).split())
     if sources is None:
-        sources = os.environ.get(SOURCES) or default_sources(url)
+        sources = os.environ.get("SEGUE_SOURCES") or _default_sources(url)
     if isinstance(sources, str):
-        sources = _open_sources(sources, where, progress, unused=lasting)
-    store = _memory_store() if in_memory else await open_store(where, url)
-    return Hub(store, where, sources=sources, database_url=url, **options)
+        sources = _open_sources(sources, path, progress, unused=lasting)
+    store = _memory_store() if in_memory else await open_store(path, url)
+    return Hub(store, path, sources=sources, database_url=url, **options)
 
 
 def _memory_store() -> Store:
@@ -58,18 +61,15 @@ def _memory_store() -> Store:
     return MemoryStore()
 
 
-def default_sources(database_url: str | None) -> str:
-    """Return the names of the sources that are open by default.
-
-    Those are all with the embedded store, and none with a database that others share.
-    """
+def _default_sources(database_url: str | None) -> str:
+    """Return the names of all sources, or with a database, which others may share, of none."""
     from segue.sources import registry
 
     return registry.NONE if database_url else ",".join(registry.names())
 
 
 def _index_dir(directory: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where indices are: with the data, or where that can only be read, in the user's cache."""
+    """Return where indexes are: in the data directory, or in the cache if that is read-only."""
     if not directory.exists() or os.access(directory, os.W_OK):
         return directory
     cache = environ.get("XDG_CACHE_HOME", "")
