@@ -90,7 +90,7 @@ def requests(draw: st.DrawFn) -> tuple[str, str, list[tuple[str, str]], Any]:
     return endpoint.method, path, query, body
 
 
-async def furnish(api: Api) -> dict[str, str]:
+async def create_resources(api: Api) -> dict[str, str]:
     repository = {"type": "github_repository", "url": "https://github.com/a/b"}
     session = await api.session(resources=[repository])
     thread = (await api.ok("GET", f"/v1/sessions/{session['id']}/threads"))["data"][0]
@@ -122,9 +122,9 @@ async def furnish(api: Api) -> dict[str, str]:
 def test_no_request_makes_the_server_fail(tmp_path_factory: Any) -> None:
     directory: Path = tmp_path_factory.mktemp("fuzz")
 
-    async def attempt(drawn: list[tuple[str, str, list[tuple[str, str]], Any]]) -> None:
+    async def send_all(drawn: list[tuple[str, str, list[tuple[str, str]], Any]]) -> None:
         async with open_api(directory) as api:
-            names = await furnish(api)
+            names = await create_resources(api)
             for method, path, query, body in drawn:
                 for name, value in names.items():
                     path = path.replace(f"<{name}>", value)
@@ -143,7 +143,7 @@ def test_no_request_makes_the_server_fail(tmp_path_factory: Any) -> None:
     )
     @hypothesis.given(st.lists(requests(), min_size=5, max_size=25))
     def check(drawn: list[tuple[str, str, list[tuple[str, str]], Any]]) -> None:
-        asyncio.run(attempt(drawn))
+        asyncio.run(send_all(drawn))
 
     check()
 

@@ -35,7 +35,7 @@ def limit(cents: Any, currency: str = "USD") -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def answered(model: Provider, directory: Path, **options: Any) -> AsyncIterator[Api]:
+async def open_with_model(model: Provider, directory: Path, **options: Any) -> AsyncIterator[Api]:
     """Yield the API with a model that the provider answers for."""
     model.input_tokens = TOKENS
     async with open_api(directory, **options) as api:
@@ -44,14 +44,14 @@ async def answered(model: Provider, directory: Path, **options: Any) -> AsyncIte
         yield api
 
 
-async def code(api: Api, path: str, body: Any) -> str:
+async def error_code(api: Api, path: str, body: Any) -> str:
     """Send a request that must fail, and return its error code."""
     status, response = await api.call("POST", path, json=body)
     assert status == 400, response
     return str(response["error"]["details"]["error_code"])
 
 
-def stopped(events: Shown) -> list[str]:
+def stop_reasons(events: Shown) -> list[str]:
     return [
         event["stop_reason"]["type"] for event in events if event["type"] == "session.status_idle"
     ]
@@ -62,32 +62,36 @@ async def test_turn_stops_at_its_budget_and_resumes_with_a_higher_one(
 ) -> None:
     async with model:
         model.scripts = [LOOK, LOOK]
-        async with answered(model, tmp_path, database=database) as api:
+        async with open_with_model(model, tmp_path, database=database) as api:
             agent = (await api.agent(tools=TOOLS))["id"]
             session = await api.session(agent=agent, budget=limit("2"))
             assert session["budget"] == limit("2")
             path = f"/v1/sessions/{session['id']}"
             await api.send(session["id"], message("look around"))
             events = await until(api, session["id"], rests(1))
-            assert stopped(events) == ["budget_reached"]
+            assert stop_reasons(events) == ["budget_reached"]
             assert events[-3]["stop_reason"] == {"type": "budget_reached"}  # of the thread
             usage = events[-2]
             assert (usage["type"], usage["budget"]) == ("session.usage", limit("2"))
             assert usage["usage"]["list_cost"] == {"amount": "3", "currency": "USD"}
             assert types(events).count("agent.tool_result") == len(model.requests) == 2
         # Another process refuses new turns, too.
-        async with answered(model, tmp_path, database=database) as api:
+        async with open_with_model(model, tmp_path, database=database) as api:
             define: dict[str, Any] = {"type": "user.define_outcome", "description": "d"}
             define["rubric"] = {"type": "text", "content": "r"}
             for event in (message("more"), define):
-                assert await code(api, f"{path}/events", {"events": [event]}) == "budget_reached"
+                assert (
+                    await error_code(api, f"{path}/events", {"events": [event]}) == "budget_reached"
+                )
             for cents in ("1", "2", "3"):
                 body = {"title": "t", "budget": limit(cents)}
-                assert await code(api, path, body) == "budget_not_raised"
+                assert await error_code(api, path, body) == "budget_not_raised"
             assert (await api.ok("GET", path))["title"] != "t"
             changed = await api.ok("POST", path, {"title": "t", "budget": limit("900")})
             assert (changed["budget"], changed["title"]) == (limit("900"), "t")
-            events = await until(api, session["id"], lambda results: "end_turn" in stopped(results))
+            events = await until(
+                api, session["id"], lambda results: "end_turn" in stop_reasons(results)
+            )
             updated = [item for item in events if item["type"] == "session.updated"]
             assert [item.get("budget") for item in updated][-1] == limit("900")
             assert types(events).count("user.message") == 1 and len(model.requests) == 3
@@ -101,16 +105,16 @@ async def test_turn_stops_at_its_budget_and_resumes_with_a_higher_one(
 async def test_budget_can_only_be_set_when_the_session_is_created(
     tmp_path: Path, model: Provider
 ) -> None:
-    async with model, answered(model, tmp_path) as api:
+    async with model, open_with_model(model, tmp_path) as api:
         path = f"/v1/sessions/{(await api.session())['id']}"
-        assert await code(api, path, {"budget": limit("5")}) == "budget_create_only"
+        assert await error_code(api, path, {"budget": limit("5")}) == "budget_create_only"
         assert (await api.ok("POST", path, {"budget": None}))["budget"] is None
         path = f"/v1/sessions/{(await api.session(budget=limit('5')))['id']}"
         assert (await api.ok("POST", path, {"budget": limit("4")}))["budget"] == limit("4")
         assert (await api.ok("POST", path, {"budget": None}))["budget"] is None
         events = await api.events(path.rpartition("/")[2])
         assert [event["budget"] for event in events] == [limit("4"), None]
-        assert await code(api, path, {"budget": limit("5")}) == "budget_create_only"
+        assert await error_code(api, path, {"budget": limit("5")}) == "budget_create_only"
         for wrong in ("25.00", "025", "0", "-1", "", 25, "9" * 15):
             await api.fails(400, "POST", path, {"budget": limit(wrong)})
         assert "EUR" in await api.fails(400, "POST", path, {"budget": limit("5", "EUR")})
@@ -119,7 +123,7 @@ async def test_budget_can_only_be_set_when_the_session_is_created(
 async def test_session_with_a_budget_needs_prices_for_all_its_models(
     tmp_path: Path, model: Provider
 ) -> None:
-    async with model, answered(model, tmp_path) as api:
+    async with model, open_with_model(model, tmp_path) as api:
         local = (await api.agent(model="ollama:llama3"))["id"]
         demo = (await api.agent(model="demo"))["id"]
         roster = {"type": "coordinator", "agents": [{"type": "self"}, local]}
@@ -127,7 +131,7 @@ async def test_session_with_a_budget_needs_prices_for_all_its_models(
         environment_id = await api.built_in("environments")
         for agent in (local, demo, coordinator):
             body = {"agent": agent, "environment_id": environment_id, "budget": limit("5")}
-            assert await code(api, "/v1/sessions", body) == "model_not_budgetable"
+            assert await error_code(api, "/v1/sessions", body) == "model_not_budgetable"
         assert (await api.ok("GET", "/v1/sessions"))["data"] == []
 
 
@@ -136,19 +140,19 @@ async def test_unknown_cost_counts_as_a_spent_budget(
 ) -> None:
     """The provider reports that another model answered, whose price is unknown."""
     monkeypatch.setenv("OPENAI_API_KEY", "test-key")
-    async with model, answered(model, tmp_path) as api:
+    async with model, open_with_model(model, tmp_path) as api:
         await api.hub.config.set("local", "model", "openai-chat:gpt-5")
         await api.hub.config.set("local", "model.base_url", f"{model.url}/v1")
         model.scripts = [LOOK, [Say("there")]]
         agent = (await api.agent(model="openai-chat:gpt-5", tools=TOOLS))["id"]
         id = (await api.session(agent=agent, budget=limit("500")))["id"]
         await api.send(id, message("look"))
-        assert stopped(await until(api, id, rests(1))) == ["budget_reached"]
+        assert stop_reasons(await until(api, id, rests(1))) == ["budget_reached"]
         assert len(model.requests) == 1
         path = f"/v1/sessions/{id}"
-        assert await code(api, path, {"budget": limit("900")}) == "model_not_budgetable"
+        assert await error_code(api, path, {"budget": limit("900")}) == "model_not_budgetable"
         await api.ok("POST", path, {"budget": None})
-        events = await until(api, id, lambda results: "end_turn" in stopped(results))
+        events = await until(api, id, lambda results: "end_turn" in stop_reasons(results))
         assert len(model.requests) == 2 and events[-2]["budget"] is None
 
 
@@ -157,22 +161,22 @@ async def test_turn_stopped_by_its_budget_can_be_answered_or_cancelled(
 ) -> None:
     custom = {"type": "custom", "name": "ask", "description": "d"}
     custom["input_schema"] = {"type": "object"}  # type: ignore[assignment]  # any JSON
-    async with model, answered(model, tmp_path) as api:
+    async with model, open_with_model(model, tmp_path) as api:
         model.scripts = [[Use("ask", {})]]
         agent = (await api.agent(tools=[custom]))["id"]
         id = (await api.session(agent=agent, budget=limit("1")))["id"]
         await api.send(id, message("ask"))
         events = await until(api, id, rests(1))
-        assert stopped(events) == ["requires_action"]
+        assert stop_reasons(events) == ["requires_action"]
         (use,) = [event["id"] for event in events if event["type"] == "agent.custom_tool_use"]
         both = {"events": [message("and?"), result(use, "yes")]}
-        assert await code(api, f"/v1/sessions/{id}/events", both) == "budget_reached"
+        assert await error_code(api, f"/v1/sessions/{id}/events", both) == "budget_reached"
         await api.send(id, result(use, "yes"))
         events = await until(api, id, rests(2))
-        assert stopped(events)[-1] == "budget_reached"
+        assert stop_reasons(events)[-1] == "budget_reached"
         assert "user.custom_tool_result" in types(events)
         await api.send(id, {"type": "user.interrupt"})
-        assert stopped(await api.events(id))[-1] == "end_turn"
+        assert stop_reasons(await api.events(id))[-1] == "end_turn"
         await api.ok("POST", f"/v1/sessions/{id}", {"budget": limit("900")})
         await api.say(id, "something else")
         # The cancelled turn was not resumed.
@@ -185,17 +189,17 @@ async def test_outcome_is_graded_after_the_budget_is_raised(
     rubric = {"type": "text", "content": "There is one."}
     expected = {"type": "user.define_outcome", "description": "A poem", "rubric": rubric}
     verdict = {"result": "needs_revision", "explanation": "too short"}
-    async with model, answered(model, tmp_path) as api:
+    async with model, open_with_model(model, tmp_path) as api:
         model.scripts = [[Say("Here.")], [Use("verdict", verdict)]]
         id = (await api.session(budget=limit("2")))["id"]
         path = f"/v1/sessions/{id}"
         await api.send(id, expected)
-        assert stopped(await until(api, id, rests(1))) == ["budget_reached"]
+        assert stop_reasons(await until(api, id, rests(1))) == ["budget_reached"]
         (outcome,) = (await api.ok("GET", path))["outcome_evaluations"]
         assert (outcome["iteration"], outcome["completed_at"]) == (1, None)
         model.scripts = [[Say("Longer.")], [Use("verdict", {**verdict, "result": "satisfied"})]]
         await api.ok("POST", path, {"budget": limit("900")})
-        await until(api, id, lambda events: "end_turn" in stopped(events))
+        await until(api, id, lambda events: "end_turn" in stop_reasons(events))
         (outcome,) = (await api.ok("GET", path))["outcome_evaluations"]
         assert (outcome["iteration"], outcome["result"]) == (1, "satisfied")
         assert len(model.requests) == 4 and "A poem" in str(model.requests[2]["messages"][-1])
@@ -211,7 +215,7 @@ async def test_outcome_is_graded_after_the_budget_is_raised(
 async def test_fork_has_the_budget_of_its_session_and_no_usage(
     tmp_path: Path, model: Provider
 ) -> None:
-    async with model, answered(model, tmp_path) as api:
+    async with model, open_with_model(model, tmp_path) as api:
         model.scripts = [[Say("one")]]
         id = (await api.session(budget=limit("1")))["id"]
         await api.say(id, "go")
@@ -223,7 +227,7 @@ async def test_fork_has_the_budget_of_its_session_and_no_usage(
 
 
 async def test_budget_raised_while_the_turn_stops_resumes_it(tmp_path: Path) -> None:
-    class Spends:
+    class SpendingAgent:
         async def run(self, turn: Turn) -> StopReason:
             turns.append(turn.text)
             if len(turns) > 1:
@@ -235,7 +239,7 @@ async def test_budget_raised_while_the_turn_stops_resumes_it(tmp_path: Path) -> 
 
     turns: list[str] = []
     async with open_api(
-        tmp_path, agent_registry=AgentRegistry({"default": lambda _: Spends()})
+        tmp_path, agent_registry=AgentRegistry({"default": lambda _: SpendingAgent()})
     ) as api:
         id = (await api.hub.editor.create(api.principal, budget=10_000)).id
         await api.hub.turns.run(api.principal, id, "go")
@@ -248,7 +252,7 @@ async def test_budget_raised_while_the_turn_stops_resumes_it(tmp_path: Path) -> 
 async def test_interrupted_budget_change_can_be_repeated_and_resumes_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Spends:
+    class SpendingAgent:
         async def run(self, turn: Turn) -> StopReason:
             turns.append(turn.text)
             await turn.emit(ModelCalled(usage=Usage(input_tokens=1, cost=20_000), model="m"))
@@ -256,17 +260,17 @@ async def test_interrupted_budget_change_can_be_repeated_and_resumes_once(
 
     turns: list[str] = []
     async with open_api(
-        tmp_path, agent_registry=AgentRegistry({"default": lambda _: Spends()})
+        tmp_path, agent_registry=AgentRegistry({"default": lambda _: SpendingAgent()})
     ) as api:
         id = (await api.hub.editor.create(api.principal, budget=10_000)).id
         await api.hub.turns.run(api.principal, id, "go")
         await api.hub.turns.engine.rest()
-        with monkeypatch.context() as killed:
-            killed.setattr(service, "resume", None)
+        with monkeypatch.context() as patch:
+            patch.setattr(service, "resume", None)
             with pytest.raises(TypeError):
                 await api.hub.turns.set_budget(api.principal, id, 30_000)
-        with monkeypatch.context() as later:
-            later.setattr(type(api.hub.turns.engine), "kick", kept_waiting)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(api.hub.turns.engine), "kick", leave_waiting)
             for _ in range(2):
                 await api.hub.turns.set_budget(api.principal, id, 30_000)
         await api.hub.turns.engine.kick(("local", id))
@@ -278,7 +282,7 @@ async def test_interrupted_budget_change_can_be_repeated_and_resumes_once(
 
 
 async def test_fork_does_not_resume_the_turn_that_a_budget_stopped(tmp_path: Path) -> None:
-    class Spends:
+    class SpendingAgent:
         async def run(self, turn: Turn) -> StopReason:
             turns.append(turn.session.id)
             await turn.emit(ModelCalled(usage=Usage(input_tokens=1, cost=20_000), model="m"))
@@ -286,7 +290,7 @@ async def test_fork_does_not_resume_the_turn_that_a_budget_stopped(tmp_path: Pat
 
     turns: list[str] = []
     async with open_api(
-        tmp_path, agent_registry=AgentRegistry({"default": lambda _: Spends()})
+        tmp_path, agent_registry=AgentRegistry({"default": lambda _: SpendingAgent()})
     ) as api:
         id = (await api.hub.editor.create(api.principal, budget=10_000)).id
         assert await api.hub.turns.run(api.principal, id, "go") == "budget_reached"
@@ -298,12 +302,12 @@ async def test_fork_does_not_resume_the_turn_that_a_budget_stopped(tmp_path: Pat
         assert await api.hub.turns.run(api.principal, forked.id, "go") == "end_turn"
 
 
-async def kept_waiting(*_: object) -> None:
+async def leave_waiting(*_: object) -> None:
     """Leave waiting turns alone."""
 
 
 async def test_sessions_of_a_deployment_have_its_budget(tmp_path: Path, model: Provider) -> None:
-    async with model, answered(model, tmp_path) as api:
+    async with model, open_with_model(model, tmp_path) as api:
         body = {
             "name": "d",
             "agent": (await api.agent())["id"],
@@ -326,7 +330,7 @@ async def test_sessions_of_a_deployment_have_its_budget(tmp_path: Path, model: P
         await api.hub.config.set("local", "model", "ollama:llama3")
         run = await api.ok("POST", f"{path}/run")
         assert run["error"]["type"] == "session_creation_rejected_error"
-        assert await code(api, path, {"budget": limit("9")}) == "model_not_budgetable"
+        assert await error_code(api, path, {"budget": limit("9")}) == "model_not_budgetable"
         assert (await api.ok("POST", path, {"budget": None}))["budget"] is None
         assert await budget() is None
 
@@ -336,7 +340,7 @@ async def test_official_client_and_rendered_session_show_the_budget(
 ) -> None:
     data = tmp_path / "data"
     async with model:
-        async with answered(model, data):
+        async with open_with_model(model, data):
             pass  # stores the configuration
         model.scripts = [LOOK, LOOK]
         with serving(data) as server:
@@ -360,14 +364,16 @@ async def test_official_client_and_rendered_session_show_the_budget(
                 )
                 text: Any = message("look around")
                 send = beta.sessions.events.send(session.id, events=[text])
-                assert await ending(client, session.id, send) == "budget_reached"
+                assert await stop_reason_of(client, session.id, send) == "budget_reached"
                 with pytest.raises(BadRequestError, match=r"budget of \$0.02"):
                     await beta.sessions.events.send(session.id, events=[text])
-                response = await asyncio.to_thread(segue, server.environment, "show", session.id)
+                response = await asyncio.to_thread(
+                    run_segue, server.environment, "show", session.id
+                )
                 assert "-- the session has reached its budget of $0.02 --" in response
                 more: Any = limit("2500")
                 update = beta.sessions.update(session.id, budget=more)
-                assert await ending(client, session.id, update) == "end_turn"
+                assert await stop_reason_of(client, session.id, update) == "end_turn"
                 assert len(model.requests) == 3
                 changed = await beta.sessions.retrieve(session.id)
                 assert changed.budget is not None and changed.budget.to_dict() == more
@@ -379,7 +385,7 @@ async def test_official_client_and_rendered_session_show_the_budget(
     assert shown.text == "Stopped: the session has reached its budget."
 
 
-async def ending(client: AsyncAnthropic, session: str, act: Awaitable[object]) -> str:
+async def stop_reason_of(client: AsyncAnthropic, session: str, act: Awaitable[object]) -> str:
     """Start a turn and return its stop reason."""
     stream = await client.beta.sessions.events.stream(session)
     async with asyncio.timeout(60), stream:
@@ -390,7 +396,7 @@ async def ending(client: AsyncAnthropic, session: str, act: Awaitable[object]) -
     raise AssertionError("the stream ended")
 
 
-def segue(environment: dict[str, str], *arguments: str) -> str:
+def run_segue(environment: dict[str, str], *arguments: str) -> str:
     command = [sys.executable, "-m", "segue", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return done.stdout

@@ -208,25 +208,29 @@ async def test_subagent_is_a_thread_of_its_session(tmp_path: Path, home: Home) -
 
 async def test_parent_of_a_thread_is_the_thread_that_started_it(tmp_path: Path, home: Home) -> None:
     _, first = write_session_with_subagent(home, "b1")
-    begin(first, "c2", parentAgentId="b1")
-    begin(first, "d3", parentAgentId="unknown")  # its transcript was deleted
+    write_subagent(first, "c2", parentAgentId="b1")
+    write_subagent(first, "d3", parentAgentId="unknown")  # its transcript was deleted
     async with open_with(tmp_path, home) as api:
         threads = (await api.ok("GET", f"{PATH}/threads"))["data"]
-        primary, started = threads[0]["id"], named(threads, "count birds")
-        assert started["parent_thread_id"] == named(threads, "d3")["parent_thread_id"] == primary
-        inner = named(threads, "c2")
+        primary, started = threads[0]["id"], thread_named(threads, "count birds")
+        assert (
+            started["parent_thread_id"]
+            == thread_named(threads, "d3")["parent_thread_id"]
+            == primary
+        )
+        inner = thread_named(threads, "c2")
         assert inner["parent_thread_id"] == started["id"]
         assert await api.ok("GET", f"{PATH}/threads/{inner['id']}") == inner
 
 
 async def test_pages_of_threads_continue_after_the_last_thread(tmp_path: Path, home: Home) -> None:
     _, file = write_session_with_subagent(home, "b1")
-    begin(file, "c2")
+    write_subagent(file, "c2")
     async with open_with(tmp_path, home) as api:
         threads = await api.ok("GET", f"{PATH}/threads")
         page = await api.ok("GET", f"{PATH}/threads", limit=2)
         assert thread_ids(page) == thread_ids(threads)[:2]
-        begin(file, "a0")  # it comes before the listed threads
+        write_subagent(file, "a0")  # it comes before the listed threads
         rest = await api.ok("GET", f"{PATH}/threads", limit=2, page=page["next_page"])
         assert (thread_ids(rest), rest["next_page"]) == (thread_ids(threads)[2:], None)
         assert len((await api.ok("GET", f"{PATH}/threads"))["data"]) == 4
@@ -235,7 +239,7 @@ async def test_pages_of_threads_continue_after_the_last_thread(tmp_path: Path, h
         assert (await api.ok("GET", f"{PATH}/threads", **{"statuses[]": "running"}))["data"] == []
 
 
-def begin(transcript: Path, agent: str, **about: str) -> None:
+def write_subagent(transcript: Path, agent: str, **about: str) -> None:
     """Write the transcript of another subagent of a session."""
     file = transcript.with_name(f"agent-{agent}.jsonl")
     sent = user(f"{agent}-1", None, "Continue", isSidechain=True, agentId=agent)
@@ -247,5 +251,5 @@ def thread_ids(page: dict[str, Any]) -> list[str]:
     return [item["id"] for item in page["data"]]
 
 
-def named(threads: list[dict[str, Any]], name: str) -> dict[str, Any]:
+def thread_named(threads: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return next(thread for thread in threads if thread["agent"]["description"] == name)

@@ -31,12 +31,12 @@ OAUTH = {
 }
 
 
-async def a_vault(api: Api) -> str:
+async def create_vault(api: Api) -> str:
     vault = await api.ok("POST", "/v1/vaults", {"display_name": "v"})
     return f"/v1/vaults/{vault['id']}"
 
 
-async def secrets(api: Api, vault: str, credential: dict[str, Any]) -> dict[str, str]:
+async def decrypted_secrets(api: Api, vault: str, credential: dict[str, Any]) -> dict[str, str]:
     """Return the decrypted secrets of a credential."""
     kind = f"credential:{_id(vault.rsplit('/', 1)[-1])}"
     record = await api.hub.records.get(api.workspace, kind, _id(credential["id"]))
@@ -55,7 +55,7 @@ async def test_secrets_of_a_credential_are_never_shown(
     tmp_path: Path, auth: dict[str, Any]
 ) -> None:
     async with open_api(tmp_path) as api:
-        vault = await a_vault(api)
+        vault = await create_vault(api)
         base = f"{vault}/credentials"
         created = await api.ok("POST", base, {"auth": auth, "metadata": {"k": "v"}})
         assert (created["type"], created["auth"]["type"]) == ("vault_credential", auth["type"])
@@ -65,10 +65,10 @@ async def test_secrets_of_a_credential_are_never_shown(
         names = {"display_name": "n", "metadata": {"k": None}}
         shown.append(await api.ok("POST", path, names))
         assert (shown[-1]["display_name"], shown[-1]["metadata"]) == ("n", {})
-        results = sorted((await secrets(api, vault, created)).values())
+        results = sorted((await decrypted_secrets(api, vault, created)).values())
         assert results and all(value.startswith("S3CRET") for value in results)
         shown.append(await api.ok("POST", f"{path}/archive"))
-        assert await secrets(api, vault, created) == {}
+        assert await decrypted_secrets(api, vault, created) == {}
         assert (await api.ok("GET", base))["data"] == []
         assert len((await api.ok("GET", base, include_archived="true"))["data"]) == 1
         await api.fails(400, "POST", path, names)
@@ -82,7 +82,7 @@ async def test_secrets_of_a_credential_are_never_shown(
 
 async def test_credential_update_changes_only_the_sent_fields(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        vault = await a_vault(api)
+        vault = await create_vault(api)
         base = f"{vault}/credentials"
         created = await api.ok("POST", base, {"auth": OAUTH})
         assert created["auth"]["refresh"]["token_endpoint_auth"] == {"type": "client_secret_basic"}
@@ -90,7 +90,7 @@ async def test_credential_update_changes_only_the_sent_fields(tmp_path: Path) ->
         auth = {"type": "mcp_oauth", "refresh": refresh, "expires_at": None}
         changed = await api.ok("POST", f"{base}/{created['id']}", {"auth": auth})
         assert (changed["auth"]["expires_at"], changed["auth"]["refresh"]["scope"]) == (None, None)
-        assert await secrets(api, vault, created) == {
+        assert await decrypted_secrets(api, vault, created) == {
             "access_token": "S3CRET-c",
             "refresh_token": "S3CRET-new",
             "client_secret": "S3CRET-e",
@@ -103,7 +103,7 @@ async def test_credential_update_changes_only_the_sent_fields(tmp_path: Path) ->
         wide = {"type": "environment_variable", "networking": {"type": "unrestricted"}}
         changed = await api.ok("POST", path, {"auth": {**wide, "secret_value": "S3CRET-z"}})
         assert changed["auth"]["networking"] == {"type": "unrestricted"}
-        assert await secrets(api, vault, variable) == {"secret_value": "S3CRET-z"}
+        assert await decrypted_secrets(api, vault, variable) == {"secret_value": "S3CRET-z"}
         assert "type" in await api.fails(400, "POST", path, {"auth": {"type": "static_bearer"}})
 
 
@@ -111,7 +111,7 @@ async def test_secrets_archived_during_an_update_stay_deleted(
     tmp_path: Path, database: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_api(tmp_path, database=database) as api:
-        vault = await a_vault(api)
+        vault = await create_vault(api)
         credential = await api.ok("POST", f"{vault}/credentials", {"auth": BEARER})
         path = f"{vault}/credentials/{credential['id']}"
         updates = [api.ok("POST", path, {"metadata": {str(item): "x"}}) for item in range(4)]
@@ -132,7 +132,7 @@ async def test_secrets_archived_during_an_update_stay_deleted(
             token = {"auth": {"type": "static_bearer", "token": "S3CRET-new"}}
             assert "archived" in await api.fails(400, "POST", path, token)
         assert (await api.ok("GET", path))["archived_at"] is not None
-        assert await secrets(api, vault, credential) == {}
+        assert await decrypted_secrets(api, vault, credential) == {}
 
 
 @pytest.mark.parametrize(
@@ -147,19 +147,19 @@ async def test_credential_archived_during_an_update_stays_archived(
         path = f"/v1/{place}/{created['id']}"
         put = api.hub.records.update
 
-        async def late(*given: Any, **options: Any) -> Any:
+        async def update_late(*given: Any, **options: Any) -> Any:
             monkeypatch.undo()
             await api.ok("POST", f"{path}/archive")
             return await put(*given, **options)
 
-        monkeypatch.setattr(api.hub.records, "update", late)
+        monkeypatch.setattr(api.hub.records, "update", update_late)
         assert "archived" in await api.fails(400, "POST", path, {named: "b"})
         assert (await api.ok("GET", path))["archived_at"] is not None
 
 
 async def test_vault_has_one_credential_for_each_server_or_variable(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        base = f"{await a_vault(api)}/credentials"
+        base = f"{await create_vault(api)}/credentials"
         first = await api.ok("POST", base, {"auth": BEARER})
         assert "already" in await api.fails(409, "POST", base, {"auth": BEARER})
         await api.ok("POST", f"{base}/{first['id']}/archive")
@@ -173,14 +173,14 @@ async def test_vault_has_one_credential_for_each_server_or_variable(tmp_path: Pa
 
 async def test_archiving_or_deleting_a_vault_includes_its_credentials(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        vault = await a_vault(api)
+        vault = await create_vault(api)
         credential = await api.ok("POST", f"{vault}/credentials", {"auth": BEARER})
         path = f"{vault}/credentials/{credential['id']}"
-        other = await a_vault(api)
+        other = await create_vault(api)
         await api.fails(404, "GET", f"{other}/credentials/{credential['id']}")
         await api.ok("POST", f"{vault}/archive")
         assert (await api.ok("GET", path))["archived_at"] is not None
-        assert await secrets(api, vault, credential) == {}
+        assert await decrypted_secrets(api, vault, credential) == {}
         await api.fails(400, "POST", f"{vault}/credentials", {"auth": BEARER})
         await api.ok("DELETE", vault)
         await api.fails(404, "GET", path)
@@ -188,7 +188,7 @@ async def test_archiving_or_deleting_a_vault_includes_its_credentials(tmp_path: 
 
 async def test_validation_of_a_credential_is_unknown(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        base = f"{await a_vault(api)}/credentials"
+        base = f"{await create_vault(api)}/credentials"
         created = await api.ok("POST", base, {"auth": OAUTH})
         response = await api.ok("POST", f"{base}/{created['id']}/mcp_oauth_validate")
         assert (response["status"], response["has_refresh_token"]) == ("unknown", True)
@@ -211,6 +211,6 @@ async def test_validation_of_a_credential_is_unknown(tmp_path: Path) -> None:
 )
 async def test_invalid_credential_is_refused(tmp_path: Path, auth: Any) -> None:
     async with open_api(tmp_path) as api:
-        base = f"{await a_vault(api)}/credentials"
+        base = f"{await create_vault(api)}/credentials"
         await api.fails(400, "POST", base, {"auth": auth})
         assert (await api.ok("GET", base))["data"] == []

@@ -9,13 +9,13 @@ from segue.model import ids
 from tests.interfaces.rest.api import Api, message, open_api
 
 
-async def made(api: Api, kind: str, **fields: Any) -> dict[str, Any]:
+async def create(api: Api, kind: str, **fields: Any) -> dict[str, Any]:
     return await api.ok("POST", f"/v1/{kind}", fields)
 
 
 async def test_session_shows_the_memory_store_as_it_was_when_attached(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        store = await made(api, "memory_stores", name="User's Preferences", description="d")
+        store = await create(api, "memory_stores", name="User's Preferences", description="d")
         attached = {"type": "memory_store", "memory_store_id": store["id"], "access": "read_only"}
         session = await api.session(resources=[attached])
         path = f"/v1/memory_stores/{store['id']}"
@@ -43,8 +43,8 @@ async def test_memory_stores_and_vaults_can_be_updated_archived_and_deleted(
     tmp_path: Path, kind: str, name: str
 ) -> None:
     async with open_api(tmp_path) as api:
-        first = await made(api, kind, **{name: "one", "metadata": {"a": "1"}})
-        second = await made(api, kind, **{name: "two"})
+        first = await create(api, kind, **{name: "one", "metadata": {"a": "1"}})
+        second = await create(api, kind, **{name: "two"})
         path = f"/v1/{kind}/{first['id']}"
         changed = await api.ok("POST", path, {name: "uno", "metadata": {"a": None, "b": "2"}})
         assert (changed[name], changed["metadata"]) == ("uno", {"b": "2"})
@@ -66,7 +66,7 @@ async def test_memory_stores_and_vaults_can_be_updated_archived_and_deleted(
 
 async def test_session_shows_its_vaults(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        vault = await made(api, "vaults", display_name="v")
+        vault = await create(api, "vaults", display_name="v")
         session = await api.session(vault_ids=[vault["id"]])
         assert session["vault_ids"] == [vault["id"]]
         await api.ok("POST", f"/v1/vaults/{vault['id']}/archive")
@@ -85,7 +85,7 @@ async def test_memory_store_is_served_with_either_beta_header(tmp_path: Path) ->
 async def test_run_of_a_deployment_creates_a_session_with_its_settings(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         agent = await api.agent(system="one")
-        deployment = await made(
+        deployment = await create(
             api,
             "deployments",
             name="nightly",
@@ -130,7 +130,7 @@ async def test_deployment_can_send_a_system_message_to_its_sessions(tmp_path: Pa
         base = {"agent": await api.built_in("agents"), "name": "d"}
         base["environment_id"] = await api.built_in("environments")
         opening = [message("one"), message("/system"), sent]
-        deployment = await made(api, "deployments", initial_events=opening, **base)
+        deployment = await create(api, "deployments", initial_events=opening, **base)
         assert deployment["initial_events"][2] == sent
         run = await api.ok("POST", f"/v1/deployments/{deployment['id']}/run")
         await api.hub.turns.engine.rest()
@@ -147,7 +147,7 @@ async def test_deployment_can_be_updated_paused_and_archived(tmp_path: Path) -> 
     async with open_api(tmp_path) as api:
         agent = await api.agent()
         base = {"agent": agent["id"], "environment_id": await api.environment()}
-        deployment = await made(
+        deployment = await create(
             api, "deployments", name="d", initial_events=[message("one")], **base
         )
         path = f"/v1/deployments/{deployment['id']}"

@@ -16,7 +16,7 @@ from segue.model.content import Image, Resource, ResourceLink, as_content
 from segue.model.event import AgentMessage, Compacted, Failed, ToolCall, ToolResult, UserMessage
 from segue.model.principal import LOCAL
 from tests.interfaces.rest.api import Api, message, open_api
-from tests.interfaces.rest.test_files import uploaded
+from tests.interfaces.rest.test_files import upload_file
 
 SYSTEM = {"type": "system.message", "content": [{"type": "text", "text": "t"}]}
 
@@ -177,7 +177,7 @@ async def test_cursor_is_valid_for_its_own_list_and_order_only(tmp_path: Path) -
         assert sent == "page token order does not match request"
 
 
-async def asking(api: Api, text: str) -> tuple[str, list[dict[str, Any]]]:
+async def session_with_open_request(api: Api, text: str) -> tuple[str, list[dict[str, Any]]]:
     """Return a session whose turn waits for permission, and its events."""
     id = (await api.session())["id"]
     await api.send(id, message(text))
@@ -193,7 +193,7 @@ async def test_confirmation_of_a_tool_call_answers_its_permission_request(
     tmp_path: Path, result: str, failed: bool
 ) -> None:
     async with open_api(tmp_path) as api:
-        id, events = await asking(api, "/ask May I?")
+        id, events = await session_with_open_request(api, "/ask May I?")
         (use,) = [event for event in events if event["type"] == "agent.tool_use"]
         assert events[-1]["stop_reason"]["event_ids"] == [use["id"]]
         assert use["evaluated_permission"] == "ask"
@@ -267,7 +267,7 @@ async def test_failed_turn_has_an_error_event_and_a_stop_reason(tmp_path: Path) 
 
 
 async def test_each_kind_of_tool_call_has_its_event_type(tmp_path: Path) -> None:
-    async def play(turn: Turn) -> None:
+    async def emit_calls(turn: Turn) -> None:
         for call in (
             ToolCall(call_id="toolu_1", name="grep", input={"q": 1}),
             ToolCall(call_id=ids.new_id(), name="find", server="files", input="text"),
@@ -281,7 +281,7 @@ async def test_each_kind_of_tool_call_has_its_event_type(tmp_path: Path) -> None
 
     class Scripted:
         async def run(self, turn: Turn) -> Any:
-            await play(turn)
+            await emit_calls(turn)
             return "end_turn"
 
     agent_registry = AgentRegistry({"default": lambda _: Scripted()})
@@ -317,8 +317,8 @@ async def test_each_kind_of_tool_call_has_its_event_type(tmp_path: Path) -> None
 async def test_content_of_every_kind_is_returned_as_it_was_sent(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
-        picture = await uploaded(api, b"\x89PNG", "a.png", "image/png")
-        names = await uploaded(api, b"a=b", "a.ini", "text/plain")
+        picture = await upload_file(api, b"\x89PNG", "a.png", "image/png")
+        names = await upload_file(api, b"a=b", "a.ini", "text/plain")
         file = {"type": "file", "file_id": names["id"]}
         pixel = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
         pdf = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}

@@ -13,7 +13,7 @@ from segue.model import clock
 from tests.interfaces.rest.api import Api, open_api
 
 
-async def uploaded(
+async def upload_file(
     api: Api, data: bytes = b"hello", name: str = "a.txt", mime: str = "text/plain", **fields: Any
 ) -> dict[str, Any]:
     response = await api.raw("POST", "/v1/files", files={"file": (name, data, mime)}, data=fields)
@@ -24,7 +24,7 @@ async def uploaded(
 async def test_uploaded_file_can_be_downloaded(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         data = bytes(range(256)) * (PART_BYTES // 128) + b"end"  # three parts
-        file = await uploaded(api, data, "dir/r\u00e9sum\u00e9.bin", "application/x-thing")
+        file = await upload_file(api, data, "dir/r\u00e9sum\u00e9.bin", "application/x-thing")
         assert (file["type"], file["filename"]) == ("file", "r\u00e9sum\u00e9.bin")
         assert (file["mime_type"], file["size_bytes"]) == ("application/x-thing", len(data))
         assert (file["scope"], file["expires_at"], file["downloadable"]) == (None, None, True)
@@ -51,14 +51,14 @@ def _parts(directory: Path) -> int:
 
 async def test_empty_and_unnamed_files_can_be_uploaded(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        file = await uploaded(api, b"", "..", "application/pdf")
+        file = await upload_file(api, b"", "..", "application/pdf")
         assert (file["filename"], file["size_bytes"]) == ("unnamed.pdf", 0)
         assert (await api.raw("GET", f"/v1/files/{file['id']}/content")).content == b""
 
 
 async def test_files_can_be_paged_by_token_and_by_id(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        file = [(await uploaded(api, name=f"{number}"))["id"] for number in range(5)][::-1]
+        file = [(await upload_file(api, name=f"{number}"))["id"] for number in range(5)][::-1]
         first = await api.ok("GET", "/v1/files", limit=2)
         assert [item["id"] for item in first["data"]] == file[:2]
         second = await api.ok("GET", "/v1/files", limit=2, page=first["next_page"])
@@ -81,7 +81,7 @@ async def test_expired_file_cannot_be_downloaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_api(tmp_path) as api:
-        file = await uploaded(api, expires_in_seconds="3600")
+        file = await upload_file(api, expires_in_seconds="3600")
         assert file["expires_at"] > file["created_at"]
         later = clock.now() + 3601 * clock.SECOND
         monkeypatch.setattr(clock, "now", lambda: later)

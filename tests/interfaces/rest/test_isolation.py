@@ -9,7 +9,7 @@ from segue.model import ids
 from segue.model.event import AgentRef
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.test_credentials import BEARER
-from tests.interfaces.rest.test_files import uploaded
+from tests.interfaces.rest.test_files import upload_file
 from tests.interfaces.rest.test_skills import skill
 
 STORE = "/v1/memory_stores/{memory_store_id}"
@@ -40,7 +40,7 @@ UNNAMED = ("sessions", "models", "deployment_runs", "files", "skills")
 LISTS = {f"/v1/{kind}" for kind in (*UNNAMED, *KINDS)}
 
 
-async def furnished(api: Api) -> dict[str, str]:
+async def create_resources(api: Api) -> dict[str, str]:
     """Create one resource of each kind, and return their ids by path parameter."""
     agent = await api.agent(name=f"agent of {api.workspace}")
     environment = await api.environment()
@@ -51,7 +51,7 @@ async def furnished(api: Api) -> dict[str, str]:
     vault = await api.ok("POST", "/v1/vaults", {"display_name": f"vault of {api.workspace}"})
     path = f"/v1/vaults/{vault['id']}/credentials"
     credential = await api.ok("POST", path, {"auth": BEARER})
-    file = await uploaded(api, b"xyzzy")
+    file = await upload_file(api, b"xyzzy")
     skill_ref = await skill(api, display_name=f"skill of {api.workspace}")
     made_with = {"agent": agent["id"], "environment_id": environment, "vault_ids": [vault["id"]]}
     memory = {"type": "memory_store", "memory_store_id": store["id"]}
@@ -59,7 +59,7 @@ async def furnished(api: Api) -> dict[str, str]:
         "POST", "/v1/deployments", {**made_with, "name": "d", "initial_events": [message("hi")]}
     )
     run = await api.ok("POST", f"/v1/deployments/{deployment['id']}/run")
-    await settled(api, run["session_id"])
+    await wait_for_turn(api, run["session_id"])
     await api.ok("DELETE", f"/v1/sessions/{run['session_id']}")
     session = await api.session(
         **made_with,
@@ -95,7 +95,7 @@ async def furnished(api: Api) -> dict[str, str]:
     }
 
 
-async def settled(api: Api, session: str) -> None:
+async def wait_for_turn(api: Api, session: str) -> None:
     id = ids.parse(session) or ""
     async for _ in api.hub.history.follow(api.principal, id):
         if (await api.hub.sessions.get(api.principal, id)).stop_reason == "end_turn":
@@ -105,8 +105,8 @@ async def settled(api: Api, session: str) -> None:
 async def test_ids_of_another_workspace_are_not_found(tmp_path: Path) -> None:
     async with open_api(tmp_path) as own_api:
         other_api = await own_api.other("theirs")
-        names = await furnished(other_api)
-        before = await everything(other_api, names)
+        names = await create_resources(other_api)
+        before = await read_resources(other_api, names)
         tried = 0
         for endpoint in ROUTES:
             if "{" not in endpoint.path or "model_id" in endpoint.path:
@@ -124,10 +124,10 @@ async def test_ids_of_another_workspace_are_not_found(tmp_path: Path) -> None:
             tried == len([e for e in ROUTES if "{" in e.path]) - 1
         )  # models belong to no workspace
         assert {e.path for e in ROUTES if "{" not in e.path} == LISTS
-        assert await everything(other_api, names) == before
+        assert await read_resources(other_api, names) == before
 
 
-async def everything(api: Api, names: dict[str, str]) -> Any:
+async def read_resources(api: Api, names: dict[str, str]) -> Any:
     session = await api.ok("GET", f"/v1/sessions/{names['session_id']}")
     session.pop("stats")
     inner = (
@@ -145,7 +145,7 @@ async def everything(api: Api, names: dict[str, str]) -> Any:
 async def test_lists_and_searches_show_only_the_workspace_of_the_key(tmp_path: Path) -> None:
     async with open_api(tmp_path) as own_api:
         other_api = await own_api.other("theirs")
-        own, other = await furnished(own_api), await furnished(other_api)
+        own, other = await create_resources(own_api), await create_resources(other_api)
         for api, names in ((own_api, own), (other_api, other)):
             for params in ({}, {"q": "xyzzy"}, {"include_archived": "true"}):
                 results = (await api.ok("GET", "/v1/sessions", **params))["data"]
@@ -179,7 +179,7 @@ async def test_cursor_of_another_workspace_is_invalid(tmp_path: Path) -> None:
 async def test_session_cannot_use_resources_of_another_workspace(tmp_path: Path) -> None:
     async with open_api(tmp_path) as own_api:
         other_api = await own_api.other("theirs")
-        names = await furnished(other_api)
+        names = await create_resources(other_api)
         own = {"agent": await own_api.built_in("agents")}
         own["environment_id"] = await own_api.built_in("environments")
         memory = {"type": "memory_store", "memory_store_id": names["memory_store_id"]}
@@ -205,7 +205,7 @@ async def test_session_does_not_show_an_agent_of_another_workspace(
 ) -> None:
     async with open_api(tmp_path) as own_api:
         other_api = await own_api.other("theirs")
-        names = await furnished(other_api)
+        names = await create_resources(other_api)
         stolen = AgentRef(id=ids.parse(names["agent_id"]) or "")
         await own_api.hub.editor.create(own_api.principal, agent=stolen)
         (shown,) = (await own_api.ok("GET", "/v1/sessions"))["data"]

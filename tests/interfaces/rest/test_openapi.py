@@ -18,8 +18,8 @@ from segue.interfaces.rest.schemas.events import Event, Streamed
 from tests.clients.rest_server import Server, serving
 from tests.interfaces.rest.api import HEADERS, message, open_api
 from tests.interfaces.rest.response_check import DOCUMENT, check_frame, check_response
+from tests.interfaces.rest.test_random_isolation import FORMS
 from tests.interfaces.rest.test_skills import FILES, form
-from tests.interfaces.rest.test_two_workspaces import FORMS
 
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,"
@@ -97,7 +97,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def furnish(server: Server) -> dict[str, list[str]]:
+def create_resources(server: Server) -> dict[str, list[str]]:
     """Create a few resources of each kind, and return their ids by path parameter."""
     names: dict[str, list[str]] = {}
     with httpx2.Client(base_url=server.url, headers={**HEADERS, "x-api-key": server.key}) as client:
@@ -168,7 +168,7 @@ def test_responses_to_generated_requests_match_the_document(
     server: Server, tmp_path: Path, options: list[str]
 ) -> None:
     config = tmp_path / "schemathesis.toml"
-    named = furnish(server)
+    named = create_resources(server)
     # Only the stream of an ended session ends by itself.
     over = {name: named.pop(f"over.{name}") for name in ("session_id", "thread_id")}
     operations = ["[[operations]]", 'include-path-regex = "stream$"', "[operations.parameters]"]

@@ -15,7 +15,7 @@ from segue.model import errors
 from tests.interfaces.rest.api import Api, message, open_api
 
 
-async def scraped(api: Api) -> dict[str, float]:
+async def read_metrics(api: Api) -> dict[str, float]:
     response = await api.client.get("/metrics")
     assert response.status_code == 200
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -30,7 +30,7 @@ async def test_metrics_count_requests_by_route_and_status(tmp_path: Path) -> Non
             await api.ok("GET", f"/v1/sessions/{session['id']}")
         await api.fails(404, "GET", "/v1/sessions/sesn_nothing")
         await api.client.get("/v1/nothing")
-        samples = await scraped(api)
+        samples = await read_metrics(api)
         route = 'route="/v1/sessions/{session_id}"'
         name = "segue_http_requests_total"
         assert samples[f'{name}{{method="GET",{route},status="200"}}'] == 3
@@ -50,7 +50,7 @@ async def test_metrics_count_running_turns(tmp_path: Path) -> None:
         for event, running in ((message("/ask Proceed?"), 1), ({"type": "user.interrupt"}, 0)):
             await api.send(id, event)
             async with asyncio.timeout(60):
-                while (await scraped(api))["segue_turns_running"] != running:
+                while (await read_metrics(api))["segue_turns_running"] != running:
                     await asyncio.sleep(0.01)
 
 

@@ -15,7 +15,7 @@ from segue.model.record import Record
 from tests.agents.provider import Provider
 from tests.interfaces.rest.api import message, open_api
 from tests.interfaces.rest.directory_agent import DirectoryAgent, registry_with
-from tests.interfaces.rest.test_files import uploaded
+from tests.interfaces.rest.test_files import upload_file
 
 
 async def test_outputs_directory_is_not_created_through_a_link(
@@ -44,7 +44,7 @@ async def test_outputs_directory_is_not_created_through_a_link(
 async def test_demo_agent_accepts_mount_paths(tmp_path: Path) -> None:
     async with open_api(tmp_path / "data") as api:
         session = await api.session()
-        file = await uploaded(api, b"a,b", "data.csv")
+        file = await upload_file(api, b"a,b", "data.csv")
         resource = {"type": "file", "file_id": file["id"], "mount_path": "/data/in.csv"}
         await api.ok("POST", f"/v1/sessions/{session['id']}/resources", resource)
         hub, id = api.hub, ids.parse(session["id"], "sesn") or ""
@@ -101,7 +101,7 @@ async def test_outputs_of_a_turn_are_stored_as_files(
         await api.say(session["id"], "continue")
         assert (await contents())["report.pdf"] == b"%PDF-2" and len(await contents()) == 2
         # Purging the session deletes its outputs, but no uploaded file.
-        await uploaded(api, b"mine")
+        await upload_file(api, b"mine")
         assert len((await api.ok("GET", "/v1/files"))["data"]) == 3
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
         (remaining,) = (await api.ok("GET", "/v1/files"))["data"]
@@ -112,7 +112,7 @@ async def test_pages_of_session_files_continue_after_the_last_file(
     tmp_path: Path, directory_agent: DirectoryAgent
 ) -> None:
     async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
-        mounts = [{"type": "file", "file_id": (await uploaded(api))["id"]} for _ in range(3)]
+        mounts = [{"type": "file", "file_id": (await upload_file(api))["id"]} for _ in range(3)]
         session = await api.session(resources=mounts)
         top = Path(session["cwd"]) / "mnt/session/outputs"
         top.mkdir(parents=True)

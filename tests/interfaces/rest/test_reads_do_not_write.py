@@ -14,8 +14,8 @@ from segue.interfaces.rest.routes import PUBLIC_ROUTES, ROUTES
 from segue.model import clock
 from tests.hub.test_reads_do_not_write import ReadOnlyStore
 from tests.interfaces.rest.api import Api, open_api
-from tests.interfaces.rest.test_files import uploaded
-from tests.interfaces.rest.test_isolation import furnished
+from tests.interfaces.rest.test_files import upload_file
+from tests.interfaces.rest.test_isolation import create_resources
 
 POLL = "/v1/environments/{environment_id}/work/poll"  # a GET that hands out work
 READS = [route.path for route in ROUTES if route.method == "GET" and route.path != POLL]
@@ -53,7 +53,7 @@ async def end_session(api: Api) -> dict[str, str]:
 
 async def test_get_requests_write_nothing(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        names = {**await furnished(api), **await queue_work(api), "model_id": "demo"}
+        names = {**await create_resources(api), **await queue_work(api), "model_id": "demo"}
         ended = await end_session(api)
         async with read_only_api(api) as reader:
             for path in READS:
@@ -68,7 +68,7 @@ async def test_reading_an_expired_file_writes_nothing_to_a_read_only_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_api(tmp_path) as api:
-        file = await uploaded(api, expires_in_seconds="3600")
+        file = await upload_file(api, expires_in_seconds="3600")
         later = clock.now() + 3601 * clock.SECOND
         monkeypatch.setattr(clock, "now", lambda: later)
         async with read_only_api(api) as reader:

@@ -8,7 +8,7 @@ import pytest
 
 from segue.model import ids
 from tests.interfaces.rest.api import open_api
-from tests.interfaces.rest.test_files import uploaded
+from tests.interfaces.rest.test_files import upload_file
 
 TOKEN = "ghp_the_token_itself"
 
@@ -132,7 +132,7 @@ async def test_clone_is_retried_until_its_origin_is_available(
 
 async def test_mounted_file_is_a_copy_that_belongs_to_the_session(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        file = await uploaded(api, b"one")
+        file = await upload_file(api, b"one")
         sent = {"type": "file", "file_id": file["id"], "mount_path": "/data/a.txt"}
         session = await api.session(resources=[sent])
         (mounted,) = session["resources"]
@@ -155,7 +155,7 @@ async def test_resources_can_be_added_and_deleted(tmp_path: Path) -> None:
         base = f"/v1/sessions/{session['id']}/resources"
         created = []
         for number in range(3):
-            file = await uploaded(api, b"x" * number, f"{number}")
+            file = await upload_file(api, b"x" * number, f"{number}")
             created.append(await api.ok("POST", base, {"type": "file", "file_id": file["id"]}))
         assert created[0]["mount_path"].startswith("/mnt/session/uploads/file_")
         first = await api.ok("GET", base, limit=2)
@@ -182,7 +182,7 @@ async def test_resources_can_be_added_and_deleted(tmp_path: Path) -> None:
 )
 async def test_mount_path_cannot_leave_the_session_directory(tmp_path: Path, path: str) -> None:
     async with open_api(tmp_path) as api:
-        file = await uploaded(api)
+        file = await upload_file(api)
         session = await api.session()
         body = {"type": "file", "file_id": file["id"], "mount_path": path}
         await api.fails(400, "POST", f"/v1/sessions/{session['id']}/resources", body)
@@ -197,7 +197,7 @@ async def test_links_in_a_clone_cannot_leave_the_session_directory(
     git("-C", str(repository), "add", "way")
     git("-C", str(repository), "commit", "-q", "-m", "a link")
     async with open_api(tmp_path / "data", clone=["file://"]) as api:
-        file = await uploaded(api)
+        file = await upload_file(api)
         mounted = {"type": "file", "file_id": file["id"]}
         sent = {"type": "github_repository", "url": f"file://{repository}"}
         mounted["mount_path"] = "/workspace/project/way/x"
@@ -212,7 +212,7 @@ async def test_links_in_a_clone_cannot_leave_the_session_directory(
 
 async def test_deleting_a_session_deletes_its_directory_and_files(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        file = await uploaded(api)
+        file = await upload_file(api)
         session = await api.session(resources=[{"type": "file", "file_id": file["id"]}])
         id = ids.parse(session["id"]) or ""
         fork = await api.hub.editor.fork(api.principal, id)
@@ -260,7 +260,7 @@ async def test_deployment_stores_its_token_encrypted(tmp_path: Path, repository:
 
 async def test_run_without_a_session_has_an_error(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        file = await uploaded(api)
+        file = await upload_file(api)
         vault = await api.ok("POST", "/v1/vaults", {"display_name": "v"})
         body = {
             "name": "d",

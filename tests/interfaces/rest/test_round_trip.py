@@ -7,7 +7,7 @@ from segue.model import ids
 from segue.model.event import OutcomeDefined, OutcomeEvaluated
 from segue.store import open_store
 from tests.interfaces.rest.api import Api, open_api
-from tests.interfaces.rest.test_files import uploaded
+from tests.interfaces.rest.test_files import upload_file
 from tests.interfaces.rest.test_skills import FILES, form, skill
 
 TOOLS = [
@@ -32,18 +32,18 @@ XLSX = {"type": "anthropic", "skill_id": "xlsx", "version": "1"}
 MODEL = {"id": "claude-sonnet-4-6", "speed": "standard"}
 
 
-def within(given: Any, shown: Any) -> bool:
+def contains(given: Any, shown: Any) -> bool:
     """Return whether `shown` has every value of `sent`; it may have more fields."""
     if isinstance(given, dict):
         return isinstance(shown, dict) and all(
-            name in shown and within(value, shown[name]) for name, value in given.items()
+            name in shown and contains(value, shown[name]) for name, value in given.items()
         )
     if isinstance(given, list):
-        return len(given) == len(shown) and all(map(within, given, shown))
+        return len(given) == len(shown) and all(map(contains, given, shown))
     return bool(given == shown)
 
 
-async def made(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
+async def create_full_session(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
     """Create a session with everything, and return it with its request."""
     settings = {"model": MODEL, "tools": TOOLS, "mcp_servers": SERVERS}
     helper = {**settings, "name": "Reader", "system": "Read.", "description": "Reads."}
@@ -56,7 +56,7 @@ async def made(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
     roster = {"type": "coordinator", "agents": [member["id"]]}
     main = await api.ok("POST", "/v1/agents", {**agent, "multiagent": roster})
     vault = await api.ok("POST", "/v1/vaults", {"display_name": "v"})
-    file = await uploaded(api, b"%PDF", "receipt.pdf", "application/pdf")
+    file = await upload_file(api, b"%PDF", "receipt.pdf", "application/pdf")
     sent = {
         "environment_id": await api.environment(),
         "title": "Overdue book",
@@ -117,20 +117,20 @@ async def made(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
 
 async def test_list_shows_a_session_as_it_was_created(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        session, expected = await made(api)
+        session, expected = await create_full_session(api)
         (listed,) = (await api.ok("GET", "/v1/sessions"))["data"]
-        assert within(expected, listed), listed
-        assert within(expected, await api.ok("GET", f"/v1/sessions/{session['id']}"))
+        assert contains(expected, listed), listed
+        assert contains(expected, await api.ok("GET", f"/v1/sessions/{session['id']}"))
         usage = {"input_tokens": 0, "output_tokens": 0, "cache_read_input_tokens": 0}
-        assert within(usage, listed["usage"])
+        assert contains(usage, listed["usage"])
         assert listed["outcome_evaluations"][0]["completed_at"] is not None
         assert {"active_seconds", "duration_seconds"} == listed["stats"].keys()
-        assert not within({**expected, "title": "another"}, listed)
+        assert not contains({**expected, "title": "another"}, listed)
 
 
 async def test_session_can_be_created_again_from_its_response(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        session, _ = await made(api)
+        session, _ = await create_full_session(api)
         agent = session["agent"]
         again = await api.ok(
             "POST",
@@ -156,7 +156,7 @@ async def test_session_can_be_created_again_from_its_response(tmp_path: Path) ->
             for name in ("name", "description", "system", "model", "tools", "mcp_servers", "skills")
         }
         twin = await api.ok("POST", "/v1/agents", copied)
-        assert within(copied, twin)
+        assert contains(copied, twin)
 
 
 async def test_session_is_the_same_in_another_database(
@@ -164,8 +164,8 @@ async def test_session_is_the_same_in_another_database(
 ) -> None:
     store = await open_store(tmp_path, migrated_database_url)
     async with open_api(tmp_path, store=store) as api:
-        session, expected = await made(api)
-        assert within(expected, await api.ok("GET", f"/v1/sessions/{session['id']}"))
+        session, expected = await create_full_session(api)
+        assert contains(expected, await api.ok("GET", f"/v1/sessions/{session['id']}"))
         file = f"/v1/files/{session['resources'][0]['file_id']}"
         assert (await api.raw("GET", f"{file}/content")).content == b"%PDF"
         stored = await api.ok("POST", "/v1/memory_stores", {"name": "m"})

@@ -19,7 +19,7 @@ HOURLY = {"type": "cron", "expression": "0 * * * *", "timezone": "Asia/Kathmandu
 MINUTE = 60 * clock.SECOND
 
 
-class Time:
+class MovableClock:
     """A clock that a test moves, and the schedulers that read it."""
 
     def __init__(self, patch: pytest.MonkeyPatch, begin: str) -> None:
@@ -37,8 +37,8 @@ class Time:
 
 
 @pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    return Time(monkeypatch, "2026-11-16T10:00:00Z")  # a quarter to four in Kathmandu
+def time(monkeypatch: pytest.MonkeyPatch) -> MovableClock:
+    return MovableClock(monkeypatch, "2026-11-16T10:00:00Z")  # a quarter to four in Kathmandu
 
 
 def scheduler(api: Api) -> Scheduler:
@@ -46,7 +46,7 @@ def scheduler(api: Api) -> Scheduler:
     return Scheduler(api.hub.store, api.hub.records, api.hub.deployments)
 
 
-async def deployed(api: Api, **fields: Any) -> dict[str, Any]:
+async def create_deployment(api: Api, **fields: Any) -> dict[str, Any]:
     body = {
         "name": "d",
         "agent": (await api.agent())["id"],
@@ -63,13 +63,13 @@ async def runs(api: Api, **params: str) -> list[dict[str, Any]]:
 
 
 async def test_due_deployment_runs_once_with_several_servers(
-    tmp_path: Path, database: str | None, time: Time, directory_agent: DirectoryAgent
+    tmp_path: Path, database: str | None, time: MovableClock, directory_agent: DirectoryAgent
 ) -> None:
     async with open_api(
         tmp_path, database=database, agent_registry=registry_with(directory_agent)
     ) as api:
         time.servers = [scheduler(api) for _ in range(3)]
-        created = await deployed(api)
+        created = await create_deployment(api)
         expected = [f"2026-11-16T{hour}:15:00.000000Z" for hour in range(10, 15)]
         assert created["schedule"] == {
             **HOURLY,
@@ -101,7 +101,7 @@ async def test_due_deployment_runs_once_with_several_servers(
 
 
 async def test_scheduler_that_wakes_early_waits_for_the_minute(
-    tmp_path: Path, time: Time, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, time: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     early, looked = [300, 20, 0, 0, 300, 0, 0, 0], list[int]()
 
@@ -124,13 +124,13 @@ async def test_scheduler_that_wakes_early_waits_for_the_minute(
 
 
 async def test_paused_archived_and_unscheduled_deployments_do_not_run(
-    tmp_path: Path, database: str | None, time: Time, directory_agent: DirectoryAgent
+    tmp_path: Path, database: str | None, time: MovableClock, directory_agent: DirectoryAgent
 ) -> None:
     async with open_api(
         tmp_path, database=database, agent_registry=registry_with(directory_agent)
     ) as api:
         time.servers = [scheduler(api)]
-        path = f"/v1/deployments/{(await deployed(api))['id']}"
+        path = f"/v1/deployments/{(await create_deployment(api))['id']}"
         await api.ok("POST", f"{path}/pause")
         await time.passes(60)
         # The missed run is not made later.
@@ -148,11 +148,11 @@ async def test_paused_archived_and_unscheduled_deployments_do_not_run(
         assert await api.hub.store.records("", "scheduled") == []
         for wrong, field in (("expression", "0 0 31 2 *"), ("timezone", "Nowhere")):
             bad = {**HOURLY, wrong: field}
-            body = {**(await given(api)), "schedule": bad}
+            body = {**(await arguments(api)), "schedule": bad}
             assert f"schedule.{wrong}" in await api.fails(400, "POST", "/v1/deployments", body)
 
 
-async def given(api: Api) -> dict[str, Any]:
+async def arguments(api: Api) -> dict[str, Any]:
     return {
         "name": "d",
         "agent": await api.built_in("agents"),
@@ -162,14 +162,14 @@ async def given(api: Api) -> dict[str, Any]:
 
 
 async def test_deployment_that_cannot_run_is_paused_with_a_reason(
-    tmp_path: Path, database: str | None, time: Time, directory_agent: DirectoryAgent
+    tmp_path: Path, database: str | None, time: MovableClock, directory_agent: DirectoryAgent
 ) -> None:
     async with open_api(
         tmp_path, database=database, agent_registry=registry_with(directory_agent)
     ) as api:
         time.servers = [scheduler(api)]
         vault = (await api.ok("POST", "/v1/vaults", {"display_name": "v"}))["id"]
-        path = f"/v1/deployments/{(await deployed(api, vault_ids=[vault]))['id']}"
+        path = f"/v1/deployments/{(await create_deployment(api, vault_ids=[vault]))['id']}"
         await api.ok("POST", f"/v1/vaults/{vault}/archive")
         await time.passes(60)
         (run,) = await runs(api)
@@ -188,7 +188,7 @@ async def test_deployment_that_cannot_run_is_paused_with_a_reason(
 async def test_run_that_fails_after_creating_its_session_is_listed(
     tmp_path: Path,
     database: str | None,
-    time: Time,
+    time: MovableClock,
     directory_agent: DirectoryAgent,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -196,16 +196,16 @@ async def test_run_that_fails_after_creating_its_session_is_listed(
         tmp_path, database=database, agent_registry=registry_with(directory_agent)
     ) as api:
         time.servers = [scheduler(api)]
-        created = await deployed(api)
+        created = await create_deployment(api)
         failures = [StoreFull("the disk is full"), ZeroDivisionError("internal details")]
         prompt = api.hub.turns.submit
 
-        async def prompted(*given: Any, **more: Any) -> str:
+        async def submit_and_fail(*arguments: Any, **options: Any) -> str:
             if failures:
                 raise failures.pop(0)
-            return await prompt(*given, **more)
+            return await prompt(*arguments, **options)
 
-        monkeypatch.setattr(api.hub.turns, "submit", prompted)
+        monkeypatch.setattr(api.hub.turns, "submit", submit_and_fail)
         for _ in range(3):
             await time.passes(60)
         last, *failed = await runs(api)
@@ -231,14 +231,17 @@ async def test_run_that_fails_after_creating_its_session_is_listed(
 
 
 async def test_concurrent_edit_or_failure_does_not_stop_other_deployments(
-    tmp_path: Path, time: Time, directory_agent: DirectoryAgent, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    time: MovableClock,
+    directory_agent: DirectoryAgent,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
         time.servers = [scheduler(api)]
-        created = [await deployed(api) for _ in range(2)]
+        created = [await create_deployment(api) for _ in range(2)]
         claim, seen = Scheduler._claim, []
 
-        async def claimed(self: Scheduler, deployment: Record, due: int) -> Record:
+        async def claim_after_edit(self: Scheduler, deployment: Record, due: int) -> Record:
             seen.append(deployment.id)
             if len(seen) == 1:
                 raise OSError("the disk is full")
@@ -247,7 +250,7 @@ async def test_concurrent_edit_or_failure_does_not_stop_other_deployments(
                 await api.ok("POST", f"/v1/deployments/{name}", {"name": "other"})
             return await claim(self, deployment, due)
 
-        monkeypatch.setattr(Scheduler, "_claim", claimed)
+        monkeypatch.setattr(Scheduler, "_claim", claim_after_edit)
         await time.passes(60)
         assert len(seen) == 3 and seen[1] == seen[2]
         (run,) = await runs(api)
@@ -268,7 +271,7 @@ async def test_concurrent_edit_or_failure_does_not_stop_other_deployments(
 async def test_archive_or_schedule_during_a_scheduler_pass_takes_effect(
     tmp_path: Path,
     database: str | None,
-    time: Time,
+    time: MovableClock,
     directory_agent: DirectoryAgent,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -276,7 +279,7 @@ async def test_archive_or_schedule_during_a_scheduler_pass_takes_effect(
         tmp_path, database=database, agent_registry=registry_with(directory_agent)
     ) as api:
         time.servers = [scheduler(api)]
-        path = f"/v1/deployments/{(await deployed(api))['id']}"
+        path = f"/v1/deployments/{(await create_deployment(api))['id']}"
         claim, delete = Scheduler._claim, api.hub.records.delete
 
         async def archived(self: Scheduler, deployment: Record, due: int) -> Record:
@@ -288,7 +291,7 @@ async def test_archive_or_schedule_during_a_scheduler_pass_takes_effect(
             await time.passes(60)
         assert (await api.ok("GET", path))["archived_at"] is not None
         assert await runs(api) == []
-        path = f"/v1/deployments/{(await deployed(api))['id']}"
+        path = f"/v1/deployments/{(await create_deployment(api))['id']}"
         await api.ok("POST", path, {"schedule": None})
 
         async def scheduled(record: Record) -> None:

@@ -24,13 +24,13 @@ async def skill(api: Api, files: dict[str, bytes] = FILES, **fields: Any) -> dic
     return dict(created)
 
 
-async def refused(api: Api, files: Any, path: str = "/v1/skills", **fields: Any) -> str:
+async def upload_refused(api: Api, files: Any, path: str = "/v1/skills", **fields: Any) -> str:
     status, response = await api.call("POST", path, files=files, data=fields)
     assert status == 400, response
     return str(response["error"]["message"])
 
 
-def zipped(files: dict[str, bytes]) -> bytes:
+def make_archive(files: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, data in files.items():
@@ -79,14 +79,14 @@ async def test_skill_has_the_format_that_the_client_expects(tmp_path: Path) -> N
 
 async def test_skill_can_be_uploaded_as_an_archive(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        created = await skill(api, {"greeting.zip": zipped({**FILES, "greeting/docs/": b""})})
+        created = await skill(api, {"greeting.zip": make_archive({**FILES, "greeting/docs/": b""})})
         response = await api.raw("GET", f"/v1/skills/{created['id']}/versions/1/content")
         with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
             assert set(archive.namelist()) == set(FILES)
         assert created["display_name"] == "greeting"  # the name in the files
 
 
-def headed(head: bytes) -> dict[str, bytes]:
+def with_header(head: bytes) -> dict[str, bytes]:
     return {"a/SKILL.md": b"---\n" + head + b"\n---\n"}
 
 
@@ -102,20 +102,23 @@ def headed(head: bytes) -> dict[str, bytes]:
         {"a/SKILL.md": MAIN, "a/x": b"", "a/x/y": b""},
         {"a/SKILL.md": b"no head"},
         {"a/SKILL.md": b"\xff\xfe"},
-        headed(b"name: greeting"),
-        headed(b"name: [a]\ndescription: x"),
-        headed(b"name: Not A Name\ndescription: x"),
-        headed(b"{{{"),
-        headed(b"name: " + b"a" * 65 + b"\ndescription: x"),
+        with_header(b"name: greeting"),
+        with_header(b"name: [a]\ndescription: x"),
+        with_header(b"name: Not A Name\ndescription: x"),
+        with_header(b"{{{"),
+        with_header(b"name: " + b"a" * 65 + b"\ndescription: x"),
         {"a.zip": b"no archive"},
-        {"a.zip": zipped(FILES)[:-30]},
-        {"a.zip": zipped({"../SKILL.md": MAIN})},
-        {"a.zip": zipped({"a/SKILL.md": MAIN, "a/bomb": b"\0" * (31 << 20)})},
+        {"a.zip": make_archive(FILES)[:-30]},
+        {"a.zip": make_archive({"../SKILL.md": MAIN})},
+        {"a.zip": make_archive({"a/SKILL.md": MAIN, "a/bomb": b"\0" * (31 << 20)})},
     ],
 )
 async def test_invalid_skill_is_refused(tmp_path: Path, files: dict[str, bytes]) -> None:
     async with open_api(tmp_path) as api:
-        assert "files" in (response := await refused(api, form(files))) or "SKILL.md" in response
+        assert (
+            "files" in (response := await upload_refused(api, form(files)))
+            or "SKILL.md" in response
+        )
         assert (await api.ok("GET", "/v1/skills"))["data"] == []
         assert [item async for item in api.hub.records.all("local", "archive")] == []
 
@@ -124,10 +127,10 @@ async def test_version_with_another_name_is_refused(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         path = f"/v1/skills/{(await skill(api))['id']}/versions"
         other = {"x/SKILL.md": MAIN.replace(b"greeting", b"farewell")}
-        assert "cannot be changed" in await refused(api, form(other), path)
-        assert "unknown field" in await refused(api, form(FILES), path, display_name="x")
-        assert "files[]" in await refused(api, [("display_name", (None, "x"))])
-        assert "255" in await refused(api, form(FILES), display_name="x" * 256)
+        assert "cannot be changed" in await upload_refused(api, form(other), path)
+        assert "unknown field" in await upload_refused(api, form(FILES), path, display_name="x")
+        assert "files[]" in await upload_refused(api, [("display_name", (None, "x"))])
+        assert "255" in await upload_refused(api, form(FILES), display_name="x" * 256)
         assert len([item async for item in api.hub.records.all("local", "archive")]) == 1
 
 

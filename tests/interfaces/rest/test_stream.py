@@ -75,7 +75,7 @@ def frames(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
         frame = {}
 
 
-def upto(frames: Iterator[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+def read_until(frames: Iterator[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     results = []
     for frame in frames:
         results.append(frame)
@@ -105,7 +105,7 @@ def test_stream_shows_a_turn_as_the_list_does(client: Client) -> None:
     id = client.session()
     with client.stream(id) as stream:
         client.send(id, message("/say hello\n/usage 1 2"))
-        seen = upto(stream, "session.status_idle")
+        seen = read_until(stream, "session.status_idle")
     assert data(seen) == client.ok("GET", f"/v1/sessions/{id}/events")["data"]
     assert all("id" in frame for frame in seen)
 
@@ -117,7 +117,7 @@ def test_stream_opened_after_a_quick_turn_replays_it(client: Client) -> None:
     while client.ok("GET", f"/v1/sessions/{id}")["stats"]["active_seconds"] == 0:
         assert time.monotonic() < deadline
     with client.stream(id) as stream:
-        seen = upto(stream, "session.status_idle")
+        seen = read_until(stream, "session.status_idle")
     assert seen[0]["event"] == "session.status_running"
 
 
@@ -126,7 +126,7 @@ def test_turn_whose_end_was_received_is_not_replayed(client: Client) -> None:
     for number in range(3):
         with client.stream(id) as stream:
             client.send(id, message(f"/say {number}"))
-            seen = upto(stream, "session.status_idle")
+            seen = read_until(stream, "session.status_idle")
         sent = [
             item["content"][0]["text"] for item in data(seen) if item["type"] == "agent.message"
         ]
@@ -139,7 +139,7 @@ def test_turn_of_another_interface_is_not_replayed(client: Client, server: Serve
     subprocess.run(prompting, env=server.environment, check=True, capture_output=True)
     with client.stream(id) as stream:
         client.send(id, message("/say from here"))
-        seen = upto(stream, "session.status_idle")
+        seen = read_until(stream, "session.status_idle")
     sent = [item["content"][0]["text"] for item in data(seen) if item["type"] == "agent.message"]
     assert sent == ["from here"]
 
@@ -148,9 +148,9 @@ def test_stream_that_opens_during_a_turn_starts_with_that_turn(client: Client) -
     id = client.session()
     with client.stream(id) as first:
         client.send(id, message("/say one\n/wait 1\n/say two"))
-        upto(first, "agent.message")
+        read_until(first, "agent.message")
         with client.stream(id) as second:
-            seen = upto(second, "session.status_idle")
+            seen = read_until(second, "session.status_idle")
     assert seen[0]["event"] == "session.status_running"
     sent = [item["content"][0]["text"] for item in data(seen) if item["type"] == "agent.message"]
     assert sent == ["one", "two"]
@@ -160,11 +160,11 @@ def test_last_event_id_resumes_after_any_event(client: Client) -> None:
     id = client.session()
     with client.stream(id) as stream:
         client.send(id, message("/say hello\n/tool x y\n/usage 1 1"))
-        full = upto(stream, "session.status_idle")
+        full = read_until(stream, "session.status_idle")
     for number, frame in enumerate(full[:-1]):
         for event_id in (frame["id"], frame["data"]["id"]):
             with client.stream(id, last_event_id=event_id) as stream:
-                assert upto(stream, "session.status_idle") == full[number + 1 :], event_id
+                assert read_until(stream, "session.status_idle") == full[number + 1 :], event_id
     for wrong in ("sevt_nothing", "99999.0", "0.0", "x"):
         headers = {"last-event-id": wrong}
         response = client.http.get(f"/v1/sessions/{id}/events/stream", headers=headers)
@@ -175,7 +175,7 @@ def test_deltas_are_sent_on_request_and_add_up_to_the_message(client: Client) ->
     id = client.session()
     with client.stream(id, "?event_deltas[]=agent.message&event_deltas[]=agent.thinking") as stream:
         client.send(id, message("/slow 0.05\n/think let me see\n/say one two three four"))
-        seen = data(upto(stream, "session.status_idle"))
+        seen = data(read_until(stream, "session.status_idle"))
     starts = [item["event"] for item in seen if item["type"] == "event_start"]
     full = [item for item in seen if item["type"] in ("agent.message", "agent.thinking")]
     assert [(start["type"], start["id"]) for start in starts] == [
@@ -187,7 +187,7 @@ def test_deltas_are_sent_on_request_and_add_up_to_the_message(client: Client) ->
     assert len(pieces) > 1 and "one two three four".startswith(streamed) and len(streamed) > 4
     with client.stream(id) as stream:
         client.send(id, message("/slow 0.02\n/say one two three"))
-        plain = upto(stream, "session.status_idle")
+        plain = read_until(stream, "session.status_idle")
     assert not any(frame["event"].startswith("event_") for frame in plain)
     wrong = client.http.get(f"/v1/sessions/{id}/events/stream?event_deltas[]=user.message")
     assert wrong.status_code == 400
@@ -222,7 +222,7 @@ def test_stream_of_the_primary_thread_is_the_stream_of_the_session(client: Clien
     path = f"/v1/sessions/{id}/threads/{thread['id']}/stream"
     with client.http.stream("GET", path) as response:
         client.send(id, message("hi"))
-        seen = upto(frames(response.iter_lines()), "session.status_idle")
+        seen = read_until(frames(response.iter_lines()), "session.status_idle")
     assert seen[0]["event"] == "session.status_running"
 
 
@@ -230,11 +230,11 @@ def test_permission_request_on_a_stream_is_answered_by_a_request(client: Client)
     id = client.session()
     with client.stream(id) as stream:
         client.send(id, message("/ask May I?"))
-        waits = upto(stream, "session.status_idle")[-1]["data"]["stop_reason"]
+        waits = read_until(stream, "session.status_idle")[-1]["data"]["stop_reason"]
         assert waits["type"] == "requires_action"
         response = {"type": "user.tool_confirmation", "result": "allow"}
         client.send(id, {**response, "tool_use_id": waits["event_ids"][0]})
-        rest = upto(stream, "session.status_idle")
+        rest = read_until(stream, "session.status_idle")
     assert rest[-1]["data"]["stop_reason"] == {"type": "end_turn"}
 
 
@@ -242,11 +242,11 @@ def test_permission_request_is_replayed_to_a_late_stream_but_not_twice(client: C
     id = client.session()
     client.send(id, message("/ask May I?"))
     with client.stream(id) as stream:
-        waits = upto(stream, "session.status_idle")[-1]["data"]["stop_reason"]
+        waits = read_until(stream, "session.status_idle")[-1]["data"]["stop_reason"]
     with client.stream(id) as stream:
         response = {"type": "user.tool_confirmation", "result": "deny"}
         client.send(id, {**response, "tool_use_id": waits["event_ids"][0]})
-        rest = upto(stream, "session.status_idle")
+        rest = read_until(stream, "session.status_idle")
     assert rest[0]["event"] == "user.tool_confirmation"
     assert rest[-1]["data"]["stop_reason"] == {"type": "end_turn"}
 
@@ -259,7 +259,7 @@ def test_stopping_the_server_ends_open_streams_at_once(
         id = client.session()
         with client.stream(id) as stream:
             client.send(id, message("hello"))
-            upto(stream, "session.status_idle")
+            read_until(stream, "session.status_idle")
             server.process.terminate()
             assert list(stream) == []
         client.http.close()

@@ -20,11 +20,11 @@ def types(events: Shown) -> list[str]:
     return [event["type"] for event in events]
 
 
-async def until(api: Api, session: str, found: Callable[[Shown], bool]) -> Shown:
+async def until(api: Api, session: str, matches: Callable[[Shown], bool]) -> Shown:
     """Wait until a session's events match, and return them."""
     async with asyncio.timeout(60):
         async for _ in api.hub.history.follow(api.principal, ids.parse(session) or ""):
-            if found(events := await api.events(session)):
+            if matches(events := await api.events(session)):
                 return events
     raise AssertionError("the session is gone")
 
@@ -33,7 +33,7 @@ def rests(count: int) -> Callable[[Shown], bool]:
     return lambda events: types(events).count("session.status_idle") >= count
 
 
-def said(events: Shown) -> list[str]:
+def agent_texts(events: Shown) -> list[str]:
     return [event["content"][0]["text"] for event in events if event["type"] == "agent.message"]
 
 
@@ -78,7 +78,7 @@ async def test_client_runs_a_custom_tool(tmp_path: Path, failed: bool) -> None:
         ]
         assert after[0]["id"] == echo["id"]
         assert (after[0]["custom_tool_use_id"], after[0]["is_error"]) == (use["id"], failed)
-        assert said(after) == [f"weather {'failed' if failed else 'completed'}: rain"]
+        assert agent_texts(after) == [f"weather {'failed' if failed else 'completed'}: rain"]
         assert after[-1]["stop_reason"] == {"type": "end_turn"}
         # Sending the result again changes nothing and is not an error.
         await api.send(id, result(use["id"], "snow"))
@@ -102,7 +102,9 @@ async def test_result_that_arrives_before_the_turn_waits_is_not_lost(tmp_path: P
         await api.send(id, message("go"))
         events = await until(api, id, lambda results: "agent.custom_tool_use" in types(results))
         await api.send(id, result(events[-1]["id"], "quick"))
-        assert said(await until(api, id, lambda results: bool(said(results)))) == ["completed"]
+        assert agent_texts(await until(api, id, lambda results: bool(agent_texts(results)))) == [
+            "completed"
+        ]
 
 
 async def test_turn_waits_until_it_has_every_result(tmp_path: Path) -> None:
@@ -184,7 +186,7 @@ async def test_message_sent_during_a_turn_joins_it(tmp_path: Path) -> None:
             "session.usage",
             "session.status_idle",
         ]
-        assert said(events)[-1] == "You added: and this"
+        assert agent_texts(events)[-1] == "You added: and this"
 
 
 async def test_system_message_is_sent_with_the_event_before_it(tmp_path: Path) -> None:
@@ -196,7 +198,7 @@ async def test_system_message_is_sent_with_the_event_before_it(tmp_path: Path) -
         events = await until(api, id, rests(1))
         assert types(events)[2:4] == ["user.message", "system.message"]
         assert events[3] == {**sent["data"][1], "processed_at": events[3]["processed_at"]}
-        assert said(events) == ["be brief"]
+        assert agent_texts(events) == ["be brief"]
         (use,) = [event for event in events if event["type"] == "agent.custom_tool_use"]
         await api.send(id, result(use["id"], "ok"), system)
         after = (await until(api, id, rests(2)))[len(events) :]

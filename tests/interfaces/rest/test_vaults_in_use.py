@@ -18,7 +18,7 @@ PROGRAM = str(Path(__file__).parents[1] / "acp" / "programs" / "adder.py")
 TOKEN = "sesame"
 
 
-class Guarded:
+class ProtectedServer:
     """An MCP server that requires `TOKEN`, and its token endpoint."""
 
     def __init__(self, port: int, output: asyncio.StreamReader) -> None:
@@ -31,18 +31,18 @@ class Guarded:
 
 
 @asynccontextmanager
-async def guarded() -> AsyncIterator[Guarded]:
+async def run_protected_server() -> AsyncIterator[ProtectedServer]:
     command = (sys.executable, PROGRAM, "http", TOKEN)
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None
-        yield Guarded(int(await process.stdout.readline()), process.stdout)
+        yield ProtectedServer(int(await process.stdout.readline()), process.stdout)
     finally:
         process.kill()
         await process.wait()
 
 
-async def furnished(api: Api, model: Provider, server: Guarded) -> str:
+async def create_agent(api: Api, model: Provider, server: ProtectedServer) -> str:
     """Return an agent that may call the server, and let the model call it."""
     await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
     await api.hub.config.set("local", "model.base_url", model.url)
@@ -55,14 +55,14 @@ async def furnished(api: Api, model: Provider, server: Guarded) -> str:
     return str(agent["id"])
 
 
-async def vault(api: Api, auth: dict[str, Any]) -> tuple[str, str]:
+async def create_vault(api: Api, auth: dict[str, Any]) -> tuple[str, str]:
     created = await api.ok("POST", "/v1/vaults", {"display_name": "v"})
     path = f"/v1/vaults/{created['id']}/credentials"
-    stored = await api.ok("POST", path, {"auth": auth})
-    return created["id"], f"{path}/{stored['id']}"
+    credential = await api.ok("POST", path, {"auth": auth})
+    return created["id"], f"{path}/{credential['id']}"
 
 
-async def added(api: Api, model: Provider, session: str) -> list[dict[str, Any]]:
+async def new_events(api: Api, model: Provider, session: str) -> list[dict[str, Any]]:
     model.scripts.append([Use("adder__add", {"a": 2, "b": 40})])
     return await api.say(session, "Add")
 
@@ -74,15 +74,15 @@ def results(events: list[dict[str, Any]]) -> list[str]:
 async def test_mcp_server_receives_the_token_of_the_vault_and_no_response_shows_it(
     tmp_path: Path, model: Provider
 ) -> None:
-    async with model, guarded() as server, open_api(tmp_path) as api:
-        agent = await furnished(api, model, server)
+    async with model, run_protected_server() as server, open_api(tmp_path) as api:
+        agent = await create_agent(api, model, server)
         # The URL is compared, not its notation.
         url = f"{server.url}/mcp/"
         empty = (await api.ok("POST", "/v1/vaults", {"display_name": "e"}))["id"]
         auth = {"type": "static_bearer", "mcp_server_url": url, "token": TOKEN}
-        held_value, _ = await vault(api, auth)
-        session = (await api.session(agent=agent, vault_ids=[empty, held_value]))["id"]
-        response = await added(api, model, session)
+        vault_id, _ = await create_vault(api, auth)
+        session = (await api.session(agent=agent, vault_ids=[empty, vault_id]))["id"]
+        response = await new_events(api, model, session)
         assert results(response) == ["42"]
         assert TOKEN not in str(response) and TOKEN not in str(model.requests)
         stored = b"".join(item.read_bytes() for item in tmp_path.glob("segue.db*"))
@@ -92,10 +92,10 @@ async def test_mcp_server_receives_the_token_of_the_vault_and_no_response_shows_
 async def test_session_without_a_token_has_an_authentication_error(
     tmp_path: Path, model: Provider
 ) -> None:
-    async with model, guarded() as server, open_api(tmp_path) as api:
-        agent = await furnished(api, model, server)
+    async with model, run_protected_server() as server, open_api(tmp_path) as api:
+        agent = await create_agent(api, model, server)
         auth = {"type": "static_bearer", "mcp_server_url": f"{server.url}/mcp", "token": "no"}
-        wrong, credential = await vault(api, auth)
+        wrong, credential = await create_vault(api, auth)
         for vaults in ([], [wrong]):
             session = (await api.session(agent=agent, vault_ids=vaults))["id"]
             response = await api.say(session, "Add")
@@ -105,15 +105,15 @@ async def test_session_without_a_token_has_an_authentication_error(
         # A corrected token is used from the next turn on.
         change = {"auth": {"type": "static_bearer", "token": TOKEN}}
         await api.ok("POST", credential, change)
-        assert results(await added(api, model, session)) == ["42"]
+        assert results(await new_events(api, model, session)) == ["42"]
 
 
 @pytest.mark.parametrize("how", ["expired", "refused"])
 async def test_expired_token_is_renewed_and_stored(
     tmp_path: Path, model: Provider, how: str
 ) -> None:
-    async with model, guarded() as server, open_api(tmp_path) as api:
-        agent = await furnished(api, model, server)
+    async with model, run_protected_server() as server, open_api(tmp_path) as api:
+        agent = await create_agent(api, model, server)
         auth = {
             "type": "mcp_oauth",
             "mcp_server_url": f"{server.url}/mcp",
@@ -127,17 +127,17 @@ async def test_expired_token_is_renewed_and_stored(
                 "scope": "add",
             },
         }
-        stored, credential = await vault(api, auth)
-        session = (await api.session(agent=agent, vault_ids=[stored]))["id"]
-        assert results(await added(api, model, session)) == ["42"]
+        vault_id, credential = await create_vault(api, auth)
+        session = (await api.session(agent=agent, vault_ids=[vault_id]))["id"]
+        assert results(await new_events(api, model, session)) == ["42"]
         request = await server.asked()
         for part in ("refresh_token', 'again", "client_id', 'us", "client_secret', 'hush", "add"):
             assert part in request
         shown = await api.ok("GET", credential)
         assert shown["auth"]["expires_at"] > "2026"
         # The new tokens are stored: another process does not renew them again.
-        matches = await api.hub.sessions.get(api.principal, ids.parse(session) or "")
-        keyring = api.hub.credentials.keyring(matches, private=True)
+        stored_session = await api.hub.sessions.get(api.principal, ids.parse(session) or "")
+        keyring = api.hub.credentials.keyring(stored_session, private=True)
         assert await keyring.token(f"{server.url}/mcp") == TOKEN
         assert await keyring.token(f"{server.url}/mcp", TOKEN) is None  # `more` is refused
 
@@ -146,10 +146,10 @@ async def test_token_is_sent_only_to_its_server_and_in_its_workspace(tmp_path: P
     async with open_api(tmp_path) as api:
         url = "https://a.example/mcp"
         auth = {"type": "static_bearer", "mcp_server_url": url, "token": TOKEN}
-        stored, credential = await vault(api, auth)
-        session = await api.session(vault_ids=[stored])
-        matches = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
-        keyring = api.hub.credentials.keyring(matches, private=False)
+        vault_id, credential = await create_vault(api, auth)
+        session = await api.session(vault_ids=[vault_id])
+        stored_session = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
+        keyring = api.hub.credentials.keyring(stored_session, private=False)
         assert await keyring.token("HTTPS://A.example:443/mcp/") == TOKEN
         for other in ("http://a.example/mcp", "https://a.example/", "https://b.example/mcp", "x"):
             assert await keyring.token(other) is None
@@ -169,16 +169,16 @@ async def test_secrets_archived_during_a_renewal_stay_deleted(
         }
         url = "https://a.example/mcp"
         auth = {"type": "mcp_oauth", "mcp_server_url": url, "access_token": "stale"}
-        stored, credential = await vault(api, {**auth, "refresh": refresh})
-        session = await api.session(vault_ids=[stored])
+        vault_id, credential = await create_vault(api, {**auth, "refresh": refresh})
+        session = await api.session(vault_ids=[vault_id])
 
         async def archive_then_answer(*_: Any, **options: Any) -> dict[str, Any]:
             await api.ok("POST", f"{credential}/archive")
             return {"access_token": "new", "refresh_token": "more"}
 
         monkeypatch.setattr(credentials, "_exchange", archive_then_answer)
-        matches = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
-        keyring = api.hub.credentials.keyring(matches, private=False)
+        stored_session = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
+        keyring = api.hub.credentials.keyring(stored_session, private=False)
         assert await keyring.token(url, "stale") is None
         assert (await api.ok("GET", credential))["archived_at"] is not None
         assert await keyring.token(url) is None
@@ -201,21 +201,23 @@ async def test_programs_have_the_variables_of_a_vault_and_no_response_shows_them
     async with model, open_api(tmp_path / "data") as api:
         await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
         await api.hub.config.set("local", "model.base_url", model.url)
-        first, credential = await vault(api, variable("API_KEY", secret))
-        second, _ = await vault(api, variable("API_KEY", "of another"))
+        first, credential = await create_vault(api, variable("API_KEY", secret))
+        second, _ = await create_vault(api, variable("API_KEY", "of another"))
         path = f"/v1/vaults/{second}/credentials"
         hosts = {"type": "limited", "allowed_hosts": ["api.example.com"]}
         await api.ok("POST", path, {"auth": variable("HELD_BACK", "elsewhere", **hosts)})
         agent = await api.agent(tools=[{"type": "agent_toolset_20260401"}])
         session = (await api.session(agent=agent["id"], vault_ids=[first, second]))["id"]
 
-        async def ran(command: str) -> str:
+        async def run_command(command: str) -> str:
             model.scripts.append([Use("bash", {"command": command})])
             return shown(await api.say(session, "on"))[-1]
 
-        assert await ran('printf %s "$API_KEY" | wc -c') == f"{len(secret)}\n"
-        assert await ran('echo "<$API_KEY>"; echo ${HELD_BACK-none}') == "<[API_KEY]>\nnone\n"
-        response = await ran('X=1; env; printf %s "$API_KEY" > kept; cat kept')
+        assert await run_command('printf %s "$API_KEY" | wc -c') == f"{len(secret)}\n"
+        assert (
+            await run_command('echo "<$API_KEY>"; echo ${HELD_BACK-none}') == "<[API_KEY]>\nnone\n"
+        )
+        response = await run_command('X=1; env; printf %s "$API_KEY" > kept; cat kept')
         assert "API_KEY=[API_KEY]" in response and response.endswith("[API_KEY]")
         model.scripts.append([Use("read", {"file_path": "kept"})])
         assert "[API_KEY]" in shown(await api.say(session, "on"))[-1]
@@ -223,13 +225,13 @@ async def test_programs_have_the_variables_of_a_vault_and_no_response_shows_them
         # The next turn has a new shell with the new value, and none once the credential is deleted.
         change = {"auth": {"type": "environment_variable", "secret_value": "plugh77"}}
         await api.ok("POST", credential, change)
-        assert await ran("printf %s $API_KEY | wc -c; echo ${X-none}") == "7\nnone\n"
+        assert await run_command("printf %s $API_KEY | wc -c; echo ${X-none}") == "7\nnone\n"
         # A variable of the dynamic loader does not affect the sandbox.
         await api.ok("POST", path, {"auth": variable("LD_PRELOAD", "/nowhere.so")})
-        assert await ran("echo $LD_PRELOAD") == "[LD_PRELOAD]\n"
+        assert await run_command("echo $LD_PRELOAD") == "[LD_PRELOAD]\n"
         for item in (first, second):
             await api.ok("POST", f"/v1/vaults/{item}/archive")
-        assert await ran("echo ${API_KEY-none}") == "none\n"
+        assert await run_command("echo ${API_KEY-none}") == "none\n"
         assert "API_KEY" not in str(model.requests[-1]["system"])
         everything = str(await api.events(session)) + str(model.requests)
         assert "xyzzy" not in everything and "plugh77" not in everything

@@ -32,14 +32,14 @@ WORKER = Path(__file__).parents[2] / "clients" / "rest_worker.mjs"
 HOSTED = {"name": "h", "config": {"type": "self_hosted"}}
 
 
-async def hosted(api: Api) -> str:
+async def create_environment(api: Api) -> str:
     """Create a self-hosted environment and return the path of its work queue."""
     environment = await api.ok("POST", "/v1/environments", HOSTED)
     assert environment["config"] == {"type": "self_hosted"}
     return f"/v1/environments/{environment['id']}"
 
 
-async def offered(api: Api, place: str) -> str:
+async def start_session(api: Api, place: str) -> str:
     """Create a session in a self-hosted environment and send it a message."""
     session = await api.session(environment_id=place.rpartition("/")[2])
     await api.say(session["id"], "on")
@@ -52,9 +52,9 @@ async def test_work_item_passes_from_queued_to_stopped(
     async with open_api(
         tmp_path, database=database, agent_registry=registry_with(directory_agent)
     ) as api:
-        environment_path = await hosted(api)
+        environment_path = await create_environment(api)
         assert await api.ok("GET", f"{environment_path}/work/poll") is None
-        session = await offered(api, environment_path)
+        session = await start_session(api, environment_path)
         await api.say(session, "on")  # one item is enough
         stats = await api.ok("GET", f"{environment_path}/work/stats")
         assert (stats["depth"], stats["pending"]) == (1, 0)
@@ -78,14 +78,14 @@ async def test_work_item_passes_from_queued_to_stopped(
         assert (await api.ok("POST", f"{path}/stop", {}))["state"] == "stopping"
         beat = await api.ok("POST", f"{path}/heartbeat?expected_last_heartbeat=any")
         assert (beat["state"], beat["lease_extended"]) == ("stopping", False)
-        stopped = await api.ok("POST", f"{path}/stop", {"force": True})
-        assert stopped["state"] == "stopped" and stopped["stopped_at"] is not None
+        stopped_item = await api.ok("POST", f"{path}/stop", {"force": True})
+        assert stopped_item["state"] == "stopped" and stopped_item["stopped_at"] is not None
         await api.fails(409, "POST", f"{path}/stop", {"force": True})
-        assert await api.ok("GET", path) == stopped
+        assert await api.ok("GET", path) == stopped_item
         # The next message needs a worker again.
         await api.say(session, "on")
         first, second = (await api.ok("GET", f"{environment_path}/work"))["data"]
-        assert (first["state"], second) == ("queued", stopped)
+        assert (first["state"], second) == ("queued", stopped_item)
         only = await api.ok("GET", f"{environment_path}/work", limit=1)
         after = await api.ok("GET", f"{environment_path}/work", limit=1, page=only["next_page"])
         assert (only["data"], after["data"]) == ([first], [second])
@@ -97,8 +97,8 @@ async def test_heartbeat_is_accepted_only_from_the_worker_that_holds_the_item(
     async with open_api(
         tmp_path, database=database, agent_registry=registry_with(directory_agent)
     ) as api:
-        environment_path = await hosted(api)
-        await offered(api, environment_path)
+        environment_path = await create_environment(api)
+        await start_session(api, environment_path)
         item = await api.ok("GET", f"{environment_path}/work/poll")
         path = f"{environment_path}/work/{item['id']}"
         await api.ok("POST", f"{path}/ack")
@@ -142,8 +142,8 @@ async def test_item_that_is_not_acknowledged_or_held_is_handed_out_again(
     async with open_api(
         tmp_path, database=database, agent_registry=registry_with(directory_agent)
     ) as api:
-        environment_path = await hosted(api)
-        session = await offered(api, environment_path)
+        environment_path = await create_environment(api)
+        session = await start_session(api, environment_path)
         item = await api.ok("GET", f"{environment_path}/work/poll")
         later = clock.now()
         monkeypatch.setattr(clock, "now", lambda: later)
@@ -188,7 +188,7 @@ async def test_item_is_queued_again_during_a_turn_unless_it_was_to_stop(
     async with open_api(
         tmp_path, database=database, agent_registry=registry_with(Endless())
     ) as api:
-        environment_path = await hosted(api)
+        environment_path = await create_environment(api)
         session = (await api.session(environment_id=environment_path.rpartition("/")[2]))["id"]
         await api.send(session, message("on"))
         item = await api.ok("GET", f"{environment_path}/work/poll")
@@ -218,21 +218,21 @@ async def test_prompt_sent_while_a_lost_worker_is_replaced_gets_another_item(
             return "end_turn"
 
     async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
-        environment_path = await hosted(api)
-        session = await offered(api, environment_path)
+        environment_path = await create_environment(api)
+        session = await start_session(api, environment_path)
         item = await api.ok("GET", f"{environment_path}/work/poll")
         await api.ok("POST", f"{environment_path}/work/{item['id']}/ack")
         later = clock.now() + 301 * clock.SECOND
         monkeypatch.setattr(clock, "now", lambda: later)
         needed = api.hub.work_queue._needed
 
-        async def slowly(item: Record) -> bool:
+        async def check_slowly(item: Record) -> bool:
             results = await needed(item)
             api.hub.agent_registry.register("default", lambda _: Endless())
             await api.send(session, message("on"))
             return results
 
-        monkeypatch.setattr(api.hub.work_queue, "_needed", slowly)
+        monkeypatch.setattr(api.hub.work_queue, "_needed", check_slowly)
         assert await api.ok("GET", f"{environment_path}/work/poll") is None
         monkeypatch.undo()
         again = await api.ok("GET", f"{environment_path}/work/poll")
@@ -243,8 +243,8 @@ async def test_session_leaves_tools_to_workers_after_its_environment_is_deleted(
     tmp_path: Path, directory_agent: DirectoryAgent
 ) -> None:
     async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
-        environment_path = await hosted(api)
-        session = await offered(api, environment_path)
+        environment_path = await create_environment(api)
+        session = await start_session(api, environment_path)
         own = (await api.session())["id"]
         await api.ok("DELETE", environment_path)
         for name, elsewhere in ((session, True), (own, False)):
@@ -258,7 +258,7 @@ async def test_one_of_many_polling_workers_gets_the_item(
     async with open_api(
         tmp_path, database=database, agent_registry=registry_with(directory_agent)
     ) as api:
-        environment_path = await hosted(api)
+        environment_path = await create_environment(api)
         session = (await api.session(environment_id=environment_path.rpartition("/")[2]))["id"]
         sent = [api.send(session, message(str(number))) for number in range(5)]
         await asyncio.gather(*sent)
@@ -278,7 +278,7 @@ async def test_waiting_poll_reads_the_queue_once(
     async with open_api(
         tmp_path, database=database, agent_registry=registry_with(directory_agent)
     ) as api:
-        environment_path = await hosted(api)
+        environment_path = await create_environment(api)
         queue = kind(ids.parse(environment_path.rpartition("/")[2]) or "")
         stored = {"session": ids.new_id(), "state": "active", "metadata": {}, "ttl": 300}
         stored["latest_heartbeat_at"] = clock.now()
@@ -286,19 +286,19 @@ async def test_waiting_poll_reads_the_queue_once(
             await api.hub.records.create("local", queue, stored)
         records, read = api.hub.store.records, []
 
-        async def counted(workspace: str, kind: str, **options: Any) -> list[Record]:
+        async def count_reads(workspace: str, kind: str, **options: Any) -> list[Record]:
             results = await records(workspace, kind, **options)
             if kind == queue:
                 read.append(len(results))
             return results
 
-        monkeypatch.setattr(api.hub.store, "records", counted)
+        monkeypatch.setattr(api.hub.store, "records", count_reads)
         assert await api.ok("GET", f"{environment_path}/work/poll", block_ms=450) is None
         assert read[:2] == [12, 0] and len(read) > 3 and set(read[2:]) == {1}
         polls = asyncio.ensure_future(api.ok("GET", f"{environment_path}/work/poll", block_ms=999))
         while len(read) < 8:
             await asyncio.sleep(0.02)
-        session = await offered(api, environment_path)
+        session = await start_session(api, environment_path)
         assert (await polls)["data"]["id"] == session
         assert sum(read) < 12 * 3 + len(read)
 
@@ -329,15 +329,15 @@ async def test_only_self_hosted_environments_have_a_work_queue(tmp_path: Path) -
     async with open_api(tmp_path) as api:
         cloud = f"/v1/environments/{await api.environment()}"
         assert "not self_hosted" in await api.fails(400, "GET", f"{cloud}/work/poll")
-        environment_path = await hosted(api)
+        environment_path = await create_environment(api)
         for path, body in ((cloud, HOSTED["config"]), (environment_path, {"type": "cloud"})):
             assert "config.type" in await api.fails(400, "POST", path, {"config": body})
         other = await api.other("theirs")
-        await offered(api, environment_path)
+        await start_session(api, environment_path)
         (item,) = (await api.ok("GET", f"{environment_path}/work"))["data"]
         for end in ("poll", "stats", item["id"]):
             await other.fails(404, "GET", f"{environment_path}/work/{end}")
-        other_api = await hosted(other)
+        other_api = await create_environment(other)
         for end in ("ack", "heartbeat", "stop"):
             await other.fails(404, "POST", f"{other_api}/work/{item['id']}/{end}")
         sent = {"type": "github_repository", "url": "https://github.com/a/b"}
@@ -356,7 +356,7 @@ async def test_system_prompt_has_the_directories_of_the_worker(
     async with model, open_api(tmp_path) as api:
         await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
         await api.hub.config.set("local", "model.base_url", model.url)
-        environment_path = await hosted(api)
+        environment_path = await create_environment(api)
         skill_ref = await skill(api)
         agent = await api.agent(skills=[{"type": "custom", "skill_id": skill_ref["id"]}])
         store = await api.ok("POST", "/v1/memory_stores", {"name": "My notes"})
@@ -377,7 +377,7 @@ async def test_result_is_accepted_as_soon_as_its_call_is_listed(
     async with model, open_api(tmp_path) as api:
         await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
         await api.hub.config.set("local", "model.base_url", model.url)
-        environment_path = await hosted(api)
+        environment_path = await create_environment(api)
         session = await api.session(
             agent=(await api.agent(tools=[{"type": "agent_toolset_20260401"}]))["id"],
             environment_id=environment_path.rpartition("/")[2],
@@ -439,7 +439,7 @@ async def test_official_workers_run_the_tools_of_a_session(
                 _strict_response_validation=True,
             )
             async with client:
-                await worked(client, server, position, language)
+                await run_worker_turns(client, server, position, language)
     assert (position / "here.txt").read_text() == "made\n"
     assert str(position) in str(model.requests[1]) and "made" in str(model.requests[2])
     assert "Working directory" not in str(model.requests[0]["system"])
@@ -471,7 +471,9 @@ async def worker(
         await asyncio.gather(working, return_exceptions=True)
 
 
-async def worked(client: AsyncAnthropic, server: Server, place: Path, language: str) -> None:
+async def run_worker_turns(
+    client: AsyncAnthropic, server: Server, place: Path, language: str
+) -> None:
     """Run two turns with a worker, then poll with a lease that another worker has."""
     beta = client.beta
     environment = await beta.environments.create(name="h", config={"type": "self_hosted"})
@@ -487,7 +489,7 @@ async def worked(client: AsyncAnthropic, server: Server, place: Path, language: 
             assert results and not any(result.is_error for result in results)
             waits = [e.stop_reason for e in events if e.type == "session.status_idle"][:-1]
             assert all(reason.type == "requires_action" for reason in waits)
-            await stopped(beta, environment.id)
+            await wait_until_stopped(beta, environment.id)
     # The turn must be over before the item is stopped: a session that is running when its worker
     # leaves gets another item.
     await run_turn(beta, session.id, "once more")
@@ -528,7 +530,7 @@ def texts(events: list[Any]) -> list[str]:
     return [block.text for e in events if e.type == "agent.message" for block in e.content]
 
 
-async def stopped(beta: Any, environment: str) -> None:
+async def wait_until_stopped(beta: Any, environment: str) -> None:
     """Wait until the worker has stopped all its items."""
     async with asyncio.timeout(30):
         while any([e.state != "stopped" async for e in beta.environments.work.list(environment)]):

@@ -12,7 +12,7 @@ from segue.model import ids
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.directory_agent import DirectoryAgent, registry_with
 from tests.interfaces.rest.mounted_memories import MountedMemories
-from tests.interfaces.rest.test_files import uploaded
+from tests.interfaces.rest.test_files import upload_file
 
 
 def slow_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -85,7 +85,7 @@ async def test_next_turn_makes_the_clone_that_a_dead_process_did_not_finish(
 
 async def test_file_is_mounted_once(tmp_path: Path, directory_agent: DirectoryAgent) -> None:
     async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
-        file = await uploaded(api, b"one")
+        file = await upload_file(api, b"one")
         first = {"type": "file", "file_id": file["id"], "mount_path": "/a"}
         session = await api.session(resources=[first])
         later = {**first, "mount_path": "/b"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from segue.interfaces.rest.routes import ROUTES
 from segue.model import ids
 from tests.interfaces.rest.api import Api, message, open_api
-from tests.interfaces.rest.test_isolation import BODIES, everything, furnished
+from tests.interfaces.rest.test_isolation import BODIES, create_resources, read_resources
 from tests.interfaces.rest.test_skills import FILES, form
 
 STREAMS = [route for route in ROUTES if route.path.endswith("stream")]
@@ -60,7 +60,7 @@ steps = st.builds(
 )
 
 
-def making(names: dict[str, str], kind: str) -> Any:
+def creation_body(names: dict[str, str], kind: str) -> Any:
     """Return a body that creates a resource from resources of one workspace."""
     setup = {"agent": names["agent_id"], "environment_id": names["environment_id"]}
     memory = {"type": "memory_store", "memory_store_id": names["memory_store_id"]}
@@ -75,14 +75,14 @@ def making(names: dict[str, str], kind: str) -> Any:
     }.get(kind)
 
 
-class House:
+class TwoWorkspaces:
     """Two workspaces, and the ids of their resources."""
 
     def __init__(self, apis: list[Api], names: list[dict[str, str]]) -> None:
         self.apis = apis
         self.names = names
 
-    async def take(self, step: Step) -> None:
+    async def request(self, step: Step) -> None:
         route = OTHERS[step.route]
         api, other = self.apis[step.asks], self.names[1 - step.asks]
         path = route.path.format(**{**self.names[step.path], "model_id": "demo"})
@@ -94,7 +94,7 @@ class House:
             chosen = {name: self.names[step.query][kind] for name, kind in NAMING.items()}
             options["params"] = {name: chosen[name] for name in route.query if name in chosen}
         body = BODIES.get((route.method, route.path))
-        if route.method == "POST" and (created := making(self.names[step.body], route.path)):
+        if route.method == "POST" and (created := creation_body(self.names[step.body], route.path)):
             body = created
             foreign = foreign or step.body != step.asks
         if (route.method, route.path) in FORMS:
@@ -144,28 +144,29 @@ async def fingerprint(api: Api, names: dict[str, str]) -> Any:
     return results
 
 
-async def live(taken: list[Step]) -> None:
+async def run_steps(steps_taken: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         async with open_api(Path(directory)) as own_api:
             other_api = await own_api.other("theirs")
-            house = House(
-                [own_api, other_api], [await furnished(own_api), await furnished(other_api)]
+            workspaces = TwoWorkspaces(
+                [own_api, other_api],
+                [await create_resources(own_api), await create_resources(other_api)],
             )
-            for step in taken:
-                await house.take(step)
+            for step in steps_taken:
+                await workspaces.request(step)
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps, min_size=25, max_size=25))
-def test_random_requests_do_not_cross_workspaces(taken: list[Step]) -> None:
-    asyncio.run(live(taken))
+def test_random_requests_do_not_cross_workspaces(steps_taken: list[Step]) -> None:
+    asyncio.run(run_steps(steps_taken))
 
 
 @pytest.mark.full
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps, min_size=40, max_size=40))
-def test_long_series_of_random_requests_do_not_cross_workspaces(taken: list[Step]) -> None:
-    asyncio.run(live(taken))
+def test_long_series_of_random_requests_do_not_cross_workspaces(steps_taken: list[Step]) -> None:
+    asyncio.run(run_steps(steps_taken))
 
 
 def test_random_requests_use_every_id_parameter() -> None:
@@ -178,11 +179,14 @@ async def test_every_route_with_ids_of_another_workspace_is_refused(tmp_path: Pa
     """Send a request to every route with ids of the other workspace."""
     async with open_api(tmp_path) as own_api:
         other_api = await own_api.other("theirs")
-        house = House([own_api, other_api], [await furnished(own_api), await furnished(other_api)])
-        before = await everything(other_api, house.names[1])
+        workspaces = TwoWorkspaces(
+            [own_api, other_api],
+            [await create_resources(own_api), await create_resources(other_api)],
+        )
+        before = await read_resources(other_api, workspaces.names[1])
         for number in range(len(OTHERS)):
-            await house.take(Step(number, asks=0, path=1, query=1, body=1, filtered=True))
-        assert await everything(other_api, house.names[1]) == before
+            await workspaces.request(Step(number, asks=0, path=1, query=1, body=1, filtered=True))
+        assert await read_resources(other_api, workspaces.names[1]) == before
 
 
 async def test_sessions_with_one_id_in_two_workspaces_are_separate(tmp_path: Path) -> None:

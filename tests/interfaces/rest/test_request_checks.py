@@ -45,12 +45,12 @@ async def test_missing_beta_header_is_404_and_named_in_the_message(
     tmp_path: Path, beta: str
 ) -> None:
     async with open_api(tmp_path) as api:
-        for path, wanted_value in (
+        for path, header in (
             ("/v1/sessions", BETA),
             ("/v1/memory_stores", f"agent-memory-2026-07-22 or {BETA}"),
         ):
             status, response = await api.call("GET", path, headers={"anthropic-beta": beta})
-            expected = f"not found without the header anthropic-beta: {wanted_value}"
+            expected = f"not found without the header anthropic-beta: {header}"
             assert status == 404
             assert response["error"] == {"type": "not_found_error", "message": expected}
 

@@ -19,7 +19,7 @@ from segue.interfaces.rest.request import Endpoint
 from segue.interfaces.rest.routes import ROUTES
 from tests.clients.rest_server import serving
 from tests.interfaces.rest.response_check import DOCUMENT
-from tests.interfaces.rest.shapes import beyond, choices
+from tests.interfaces.rest.schema_gaps import choices, missing_from_schema
 
 # Other resources of the client, which segue does not serve; webhooks send no requests.
 NOT_SERVED = {
@@ -41,12 +41,12 @@ OPTIONS = {"extra_headers", "extra_query", "extra_body", "timeout", "idempotency
 _routes = RouteTree(ROUTES)
 
 
-class Asked(Exception):
+class RequestSent(Exception):
     """Raised with the request that a client method sends."""
 
 
-def refuse(request: httpx2.Request) -> httpx2.Response:
-    raise Asked(request)
+def raise_request(request: httpx2.Request) -> httpx2.Response:
+    raise RequestSent(request)
 
 
 def client() -> Anthropic:
@@ -54,7 +54,7 @@ def client() -> Anthropic:
         base_url="http://127.0.0.1:1",
         api_key="k",
         max_retries=0,
-        http_client=httpx2.Client(transport=httpx2.MockTransport(refuse)),
+        http_client=httpx2.Client(transport=httpx2.MockTransport(raise_request)),
     )
 
 
@@ -78,10 +78,10 @@ def request(name: str) -> httpx2.Request:
     """Return the request that a method sends with all its parameters."""
     accepted = inspect.signature(FOUND[name]).parameters.keys() - OPTIONS
     sent: dict[str, Any] = {item: value(item) for item in accepted}
-    with pytest.raises((Asked, Exception)) as raised:
+    with pytest.raises((RequestSent, Exception)) as raised:
         FOUND[name](**sent)
     reason: BaseException | None = raised.value
-    while reason is not None and not isinstance(reason, Asked):
+    while reason is not None and not isinstance(reason, RequestSent):
         reason = reason.__cause__ or reason.__context__
     assert reason is not None, (name, raised.value)
     created: httpx2.Request = reason.args[0]
@@ -127,14 +127,17 @@ def test_document_has_every_body_field_of_the_client_except_refused_ones() -> No
         (full,) = choices(schema)
         for name in full["properties"].keys() & hints.keys():
             where = "" if name == "agent" else name  # a session has the skills of its agent
-            results |= set(beyond(hints[name], full["properties"][name], where))
+            results |= set(missing_from_schema(hints[name], full["properties"][name], where))
     assert {item.removeprefix(".") for item in results} == NOT_TAKEN
 
 
-def body(made: httpx2.Request) -> set[str]:
-    if not made.headers.get("content-type", "").startswith("application/json") or not made.content:
+def body(sent_request: httpx2.Request) -> set[str]:
+    if (
+        not sent_request.headers.get("content-type", "").startswith("application/json")
+        or not sent_request.content
+    ):
         return set()
-    return set(json.loads(made.content))
+    return set(json.loads(sent_request.content))
 
 
 def fields(endpoint: Endpoint) -> set[str]:

@@ -11,39 +11,45 @@ from tests.interfaces.rest.response_check import DOCUMENT
 _WRAPPERS = (Annotated, Required, NotRequired)
 
 
-def beyond(kind: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
+def missing_from_schema(kind: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
     """Yield each field, object type or value that a type of the client has and a schema lacks."""
     while get_origin(kind) in _WRAPPERS:
         kind = get_args(kind)[0]
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        for each in inner:
-            yield from beyond(each, schema, where)
+        for choice in inner:
+            yield from missing_from_schema(choice, schema, where)
     elif is_typeddict(kind):
-        yield from _beyond_object(kind, schema, where)
+        yield from _missing_from_object(kind, schema, where)
     elif origin is Literal:
-        allowed = [value for each in choices(schema) for value in each.get("enum", inner)]
+        allowed = [value for choice in choices(schema) for value in choice.get("enum", inner)]
         yield from (f"{where}={value}" for value in inner if value not in allowed)
     elif inner:
-        for each in choices(schema):
-            if "items" in each:
-                yield from beyond(inner[0], each["items"], where)
+        for choice in choices(schema):
+            if "items" in choice:
+                yield from missing_from_schema(inner[0], choice["items"], where)
 
 
-def _beyond_object(kind: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
+def _missing_from_object(kind: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
     hints = get_type_hints(kind, include_extras=True)
     tag = _tag(hints.pop("type", None))
-    objects = [each for each in choices(schema) if "properties" in each]
-    tagged = [each for each in objects if tag in each["properties"].get("type", {}).get("enum", ())]
-    found = tagged or [each for each in objects if "enum" not in each["properties"].get("type", {})]
-    if any(each.get("type") == "object" and "properties" not in each for each in choices(schema)):
+    objects = [choice for choice in choices(schema) if "properties" in choice]
+    tagged = [
+        choice for choice in objects if tag in choice["properties"].get("type", {}).get("enum", ())
+    ]
+    found = tagged or [
+        choice for choice in objects if "enum" not in choice["properties"].get("type", {})
+    ]
+    if any(
+        choice.get("type") == "object" and "properties" not in choice for choice in choices(schema)
+    ):
         return  # any object is valid
     if not found:
         yield f"{where}:{tag}"
     for name, hint in hints.items() if found else ():
-        fields = [each["properties"][name] for each in found if name in each["properties"]]
+        fields = [choice["properties"][name] for choice in found if name in choice["properties"]]
         if fields:
-            yield from beyond(hint, fields[0], f"{where}.{name}")
+            yield from missing_from_schema(hint, fields[0], f"{where}.{name}")
         else:
             yield f"{where}.{name}"
 
@@ -61,5 +67,5 @@ def choices(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
     several = schema.get("anyOf") or schema.get("oneOf")
     if several is None:
         yield schema
-    for each in several or ():
-        yield from choices(each)
+    for choice in several or ():
+        yield from choices(choice)

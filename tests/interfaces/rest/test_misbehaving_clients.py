@@ -12,7 +12,7 @@ from segue.http.body import MAX_BODY_BYTES
 from segue.interfaces.rest.routes import ROUTES
 from tests.clients.rest_server import Server, serving
 from tests.interfaces.rest.api import HEADERS, message, open_api
-from tests.interfaces.rest.test_bad_input import furnish
+from tests.interfaces.rest.test_bad_input import create_resources
 from tests.interfaces.rest.test_stream import Client
 
 RUBBISH = [
@@ -64,7 +64,7 @@ def listen(server: Server, sock: socket.socket, session: str) -> None:
 
 async def test_every_route_refuses_a_body_that_is_not_a_json_object(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        names = await furnish(api)
+        names = await create_resources(api)
         before = await api.ok("GET", "/v1/sessions")
         for endpoint in ROUTES:
             if endpoint.method != "POST" or endpoint.path == "/v1/files":

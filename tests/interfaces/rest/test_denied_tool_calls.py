@@ -18,7 +18,7 @@ from segue.model import ids
 from segue.model.event import ToolResult
 from tests.agents.provider import Provider, Say, Use
 from tests.interfaces.rest.api import Api, message, open_api
-from tests.interfaces.rest.test_work import hosted
+from tests.interfaces.rest.test_work import create_environment
 
 TOOLS = {
     "type": "agent_toolset_20260401",
@@ -29,7 +29,7 @@ TOOLS = {
 }
 
 
-class Strict:
+class RefusingHooks:
     """Hooks that refuse every tool call."""
 
     async def before_tool(self, turn: Turn, call: HookedCall) -> PreToolDecision:
@@ -46,18 +46,18 @@ class Strict:
 
 
 @asynccontextmanager
-async def at_work(directory: Path, model: Provider) -> AsyncIterator[tuple[Api, str]]:
+async def open_with_worker(directory: Path, model: Provider) -> AsyncIterator[tuple[Api, str]]:
     """Return a session whose tools a worker runs."""
     async with model, open_api(directory) as api:
         await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
         await api.hub.config.set("local", "model.base_url", model.url)
-        environment_path = (await hosted(api)).rpartition("/")[2]
+        environment_path = (await create_environment(api)).rpartition("/")[2]
         agent = await api.agent(tools=[TOOLS])
         session = await api.session(agent=agent["id"], environment_id=environment_path)
         yield api, session["id"]
 
 
-async def uses(api: Api, session: str, count: int) -> list[dict[str, Any]]:
+async def wait_for_calls(api: Api, session: str, count: int) -> list[dict[str, Any]]:
     """Wait for a number of tool calls, and return them."""
     async with asyncio.timeout(30):
         while len(events := await api.events(session, **{"types[]": "agent.tool_use"})) < count:
@@ -65,7 +65,7 @@ async def uses(api: Api, session: str, count: int) -> list[dict[str, Any]]:
     return events
 
 
-async def pending(api: Api, session: str) -> None:
+async def wait_for_pending(api: Api, session: str) -> None:
     async with asyncio.timeout(30):
         while not (await api.hub.sessions.get(api.principal, ids.parse(session) or "")).pending:
             await asyncio.sleep(0.01)
@@ -74,16 +74,16 @@ async def pending(api: Api, session: str) -> None:
 async def test_unknown_tools_and_calls_that_a_hook_refuses_are_denied(
     tmp_path: Path, model: Provider
 ) -> None:
-    async with at_work(tmp_path, model) as (api, session):
+    async with open_with_worker(tmp_path, model) as (api, session):
         off, unreadable = Use("bash", {"command": "true"}), Use("read", {}, raw="[1]")
         model.scripts += [[off, Use("delete", {}), unreadable], [Say("no?")]]
         await api.say(session, "on")
-        hooks_id = api.hub.agent_registry.hooks.register(TurnHooks(hooks=Strict()))
+        hooks_id = api.hub.agent_registry.hooks.register(TurnHooks(hooks=RefusingHooks()))
         model.scripts += [[Use("glob", {"pattern": "*"})], [Say("no?")]]
         id = ids.parse(session) or ""
         turn = await api.hub.turns.submit(api.principal, id, "on", overrides={HOOKS_KEY: hooks_id})
         await api.hub.turns.wait(api.principal, id, turn)
-        called = await uses(api, session, 4)
+        called = await wait_for_calls(api, session, 4)
         assert [item["evaluated_permission"] for item in called] == ["deny"] * 4
         for item in called:
             sent = {"events": [{"type": "user.tool_result", "tool_use_id": item["id"]}]}
@@ -92,12 +92,12 @@ async def test_unknown_tools_and_calls_that_a_hook_refuses_are_denied(
 
 
 async def test_call_of_an_ended_turn_has_a_result(tmp_path: Path, model: Provider) -> None:
-    async with at_work(tmp_path, model) as (api, session):
+    async with open_with_worker(tmp_path, model) as (api, session):
         model.scripts.append([Use("read", {"file_path": "a"})])
         await api.send(session, message("on"))
-        (call,) = await uses(api, session, 1)
+        (call,) = await wait_for_calls(api, session, 1)
         assert call["evaluated_permission"] == "allow"
-        await pending(api, session)
+        await wait_for_pending(api, session)
         await api.send(session, {"type": "user.interrupt"})
         await api.hub.turns.engine.rest()
         (events,) = await api.events(session, **{"types[]": "user.tool_result"})
@@ -107,12 +107,12 @@ async def test_call_of_an_ended_turn_has_a_result(tmp_path: Path, model: Provide
 async def test_call_allowed_with_another_input_does_not_run_with_the_original_input(
     tmp_path: Path, model: Provider
 ) -> None:
-    async with at_work(tmp_path, model) as (api, session):
+    async with open_with_worker(tmp_path, model) as (api, session):
         model.scripts += [[Use("write", {"file_path": "a", "content": "b"})], [Say("no?")]]
         await api.send(session, message("on"))
-        (call,) = await uses(api, session, 1)
+        (call,) = await wait_for_calls(api, session, 1)
         assert call["evaluated_permission"] == "ask"
-        await pending(api, session)
+        await wait_for_pending(api, session)
         results = await api.hub.sessions.get(api.principal, ids.parse(session) or "")
         (ask,) = results.open_asks
         changed = {"file_path": "c", "content": "d"}
