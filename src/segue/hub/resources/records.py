@@ -12,24 +12,36 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.model.event import AgentRef
 from segue.model.query import Position
-from segue.model.record import Record
+from segue.model.record import Record, RecordBody
 from segue.sources.base import agent_id as source_agent_id
 from segue.store.base import Store
 
 from .record_ids import base_kind, format_record_id, parse_record_id
 
 BATCH_SIZE = 200
+MAX_METADATA_PAIRS = 16
 MAX_ATTEMPTS = 20  # to change a record that others change too
 # The field in which a version of the built-in agent has the model that was configured for it.
 CONFIGURED = "configured"
 # When the built-in records were created, for every workspace.
 BUILT_IN_SINCE = clock.from_rfc3339("2026-01-01T00:00:00Z")
+
+
+class EnvironmentBody(RecordBody, frozen=True):
+    """The body of an environment's record. Without a `config` it has the default one."""
+
+    name: str
+    description: str | None = None
+    config: dict[str, Any] | None = None
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    scope: str | None = None
 
 
 class Records:
@@ -365,6 +377,20 @@ class Records:
             with suppress(Conflict):  # another process has stored it
                 await self.create(workspace, "agent", {"name": name, "spec": spec}, id)
         return AgentRef(id=id)
+
+
+def patch_metadata(
+    metadata: Mapping[str, str], patch: Mapping[str, str | None] | None
+) -> dict[str, str]:
+    """Return metadata after a patch, in which None deletes a key.
+
+    Raises InvalidInput if it has more than MAX_METADATA_PAIRS pairs then.
+    """
+    merged = {**metadata, **(patch or {})}
+    patched = {key: value for key, value in merged.items() if value is not None}
+    if len(patched) > MAX_METADATA_PAIRS:
+        raise InvalidInput(f"metadata: at most {MAX_METADATA_PAIRS} pairs")
+    return patched
 
 
 def new(workspace: str, kind: str, body: dict[str, Any], id: str | None = None) -> Record:

@@ -10,6 +10,7 @@ from msgspec import UnsetType
 from segue.hub.resources.agent_settings import check_settings, complete_settings
 from segue.hub.resources.agents import AgentChoice
 from segue.hub.resources.record_ids import format_record_id
+from segue.hub.resources.records import patch_metadata
 from segue.interfaces.rest import paging, records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings, requests
@@ -77,9 +78,7 @@ async def update(request: RestRequest) -> AgentOut:
     def edit(current: Record) -> dict[str, Any]:
         body = {**current.body, **changes}
         if not isinstance(sent.metadata, UnsetType):
-            body["metadata"] = agent_settings.patch_metadata(
-                current.body.get("metadata", {}), sent.metadata
-            )
+            body["metadata"] = patch_metadata(current.body.get("metadata", {}), sent.metadata)
         check_settings(body)
         return body
 

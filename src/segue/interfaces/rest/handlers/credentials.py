@@ -9,9 +9,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from segue.hub.resources.credentials import CredentialBody, CredentialEdit, kind
 from segue.hub.resources.record_ids import format_record_id, parent_id
+from segue.hub.resources.records import patch_metadata
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
-from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput
@@ -306,7 +306,7 @@ async def update(request: RestRequest) -> Credential:
         if not isinstance(sent.display_name, UnsetType):
             credential.display_name = sent.display_name
         if not isinstance(sent.metadata, UnsetType):
-            credential.metadata = agent_settings.patch_metadata(credential.metadata, sent.metadata)
+            credential.metadata = patch_metadata(credential.metadata, sent.metadata)
 
     return show(await request.hub.credentials.change(await _find(request), edit))
 

@@ -13,9 +13,10 @@ from segue.hub.resources.attachments import Attachment
 from segue.hub.resources.deployments import DeploymentBody, DeploymentSettings, RunBody
 from segue.hub.resources.first_events import FirstEvent
 from segue.hub.resources.record_ids import format_record_id
+from segue.hub.resources.records import patch_metadata
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
-from segue.interfaces.rest.schemas import agent_settings, requests
+from segue.interfaces.rest.schemas import requests
 from segue.interfaces.rest.schemas.agent import AgentReference
 from segue.interfaces.rest.schemas.requests import Out, Page
 from segue.interfaces.rest.schemas.session import BudgetOut, budget
@@ -239,7 +240,7 @@ async def update(request: RestRequest) -> Deployment:
     def edit_metadata(before: dict[str, str]) -> dict[str, str]:
         if isinstance(sent.metadata, UnsetType):
             return before
-        return agent_settings.patch_metadata(before, sent.metadata)
+        return patch_metadata(before, sent.metadata)
 
     changed = await request.hub.deployments.update(
         request.principal,

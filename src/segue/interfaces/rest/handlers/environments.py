@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from msgspec import UnsetType, convert, to_builtins
+from msgspec.structs import replace
 
 from segue.hub.resources.record_ids import format_record_id
+from segue.hub.resources.records import EnvironmentBody, patch_metadata
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
-from segue.interfaces.rest.schemas import agent_settings, requests
+from segue.interfaces.rest.schemas import requests
 from segue.interfaces.rest.schemas.requests import Deleted, Out, Page
 from segue.model.errors import InvalidInput
 from segue.model.record import Record
@@ -20,6 +22,9 @@ _DEFAULT_CONFIG: dict[str, Any] = {
     "networking": {"type": "unrestricted"},
     "packages": {"type": "packages", **{name: [] for name in _PACKAGE_MANAGERS}},
 }
+
+
+Scope = Literal["organization", "account"]
 
 
 class LimitedOut(Out, frozen=True, tag_field="type", tag="limited"):
@@ -52,7 +57,7 @@ class Environment(Out, frozen=True, tag_field="type", tag="environment"):
     description: str
     config: CloudOut | SelfHostedOut
     metadata: dict[str, str]
-    scope: Literal["organization", "account"] | None
+    scope: Scope | None
     created_at: str
     updated_at: str
     archived_at: str | None
@@ -64,14 +69,15 @@ class EnvironmentDeleted(Deleted, frozen=True, tag_field="type", tag="environmen
 
 def show(record: Record) -> Environment:
     """Return an environment as the API shows it."""
+    body = EnvironmentBody.of(record)
     return Environment(
         id=format_record_id(record),
-        name=record.body["name"],
+        name=body.name,
         # Current clients accept null, older ones need text.
-        description=record.body.get("description") or "",
-        config=convert(record.body.get("config", _DEFAULT_CONFIG), CloudOut | SelfHostedOut),
-        metadata=record.body.get("metadata", {}),
-        scope=record.body.get("scope"),
+        description=body.description or "",
+        config=convert(body.config or _DEFAULT_CONFIG, CloudOut | SelfHostedOut),
+        metadata=body.metadata,
+        scope=cast(Scope | None, body.scope),
         **records.times(record),
     )
 
@@ -115,14 +121,14 @@ async def create(request: RestRequest) -> Environment:
         config = {"type": "self_hosted"}
     elif sent.config is not None:
         config = _patch_config(config, sent.config)
-    body = {
-        "name": sent.name,
-        "description": sent.description,
-        "config": config,
-        "metadata": sent.metadata,
-        "scope": sent.scope,
-    }
-    return show(await request.hub.records.create(request.workspace, "environment", body))
+    body = EnvironmentBody(
+        name=sent.name,
+        description=sent.description,
+        config=config,
+        metadata=sent.metadata,
+        scope=sent.scope,
+    )
+    return show(await request.hub.records.create(request.workspace, "environment", body.encode()))
 
 
 async def update(request: RestRequest) -> Environment:
@@ -130,20 +136,20 @@ async def update(request: RestRequest) -> Environment:
     record = await _find(request)
 
     def edit(current: Record) -> dict[str, Any]:
-        body = dict(current.body)
+        body = EnvironmentBody.of(current)
         if not isinstance(sent.name, UnsetType) and sent.name is not None:
-            body["name"] = sent.name
+            body = replace(body, name=sent.name)
         if not isinstance(sent.description, UnsetType):
-            body["description"] = sent.description
+            body = replace(body, description=sent.description)
         if not isinstance(sent.scope, UnsetType) and sent.scope is not None:
-            body["scope"] = sent.scope
+            body = replace(body, scope=sent.scope)
         if not isinstance(sent.config, UnsetType) and sent.config is not None:
-            body["config"] = _patch_config(body.get("config", _DEFAULT_CONFIG), sent.config)
+            body = replace(body, config=_patch_config(body.config or _DEFAULT_CONFIG, sent.config))
         if not isinstance(sent.metadata, UnsetType):
             # For environments an empty value deletes its key, too.
             patch = {key: value or None for key, value in (sent.metadata or {}).items()}
-            body["metadata"] = agent_settings.patch_metadata(body.get("metadata", {}), patch)
-        return body
+            body = replace(body, metadata=patch_metadata(body.metadata, patch))
+        return body.encode()
 
     return show(await request.hub.records.change(record, edit))
 

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from segue.hub.resources.agent_settings import check_settings
 from segue.hub.resources.first_events import InitialEvent
+from segue.hub.resources.records import patch_metadata
 from segue.hub.resources.session_factory import SessionSetup
 from segue.hub.turns.budgets import COST_PER_CENT, budget_changes
 from segue.interfaces.rest import paging
@@ -198,7 +199,7 @@ async def update(request: RestRequest) -> SessionOut:
         metadata=UNSET if isinstance(sent.metadata, UnsetType) else sent.metadata or {},
     )
     if not isinstance(info.metadata, UnsetType):
-        agent_settings.patch_metadata(session.metadata, info.metadata)
+        patch_metadata(session.metadata, info.metadata)
     if not isinstance(sent.budget, UnsetType):
         await _check_budget(request, session, sent.budget)
     if not isinstance(sent.agent, UnsetType):

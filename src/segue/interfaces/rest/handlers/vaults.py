@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from segue.hub.resources.credentials import VaultBody
 from segue.hub.resources.record_ids import format_record_id
+from segue.hub.resources.records import patch_metadata
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
-from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from segue.model.record import Record
 
@@ -68,7 +68,7 @@ async def update(request: RestRequest) -> Vault:
         if not isinstance(sent.display_name, UnsetType) and sent.display_name is not None:
             body = replace(body, display_name=sent.display_name)
         if not isinstance(sent.metadata, UnsetType):
-            metadata = agent_settings.patch_metadata(body.metadata, sent.metadata)
+            metadata = patch_metadata(body.metadata, sent.metadata)
             body = replace(body, metadata=metadata)
         return body.encode()
 

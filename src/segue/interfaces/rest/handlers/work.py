@@ -9,10 +9,10 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from segue.hub.resources.record_ids import format_record_id, parent_id
+from segue.hub.resources.records import patch_metadata
 from segue.hub.resources.work_queue import Poll, WorkBody, is_self_hosted, kind, last_heartbeat
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
-from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, MetadataPatch, Out, Page
 from segue.model import clock, codec, ids
 from segue.model.errors import InvalidInput
@@ -155,7 +155,7 @@ async def update(request: RestRequest) -> WorkOut:
 
     def edit(current: Record) -> dict[str, Any]:
         body = WorkBody.of(current)
-        metadata = agent_settings.patch_metadata(body.metadata, sent.metadata)
+        metadata = patch_metadata(body.metadata, sent.metadata)
         return replace(body, metadata=metadata).encode()
 
     return show(await request.hub.records.change(await _find(request), edit, drop_earlier=True))

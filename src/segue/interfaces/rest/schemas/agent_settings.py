@@ -11,8 +11,6 @@ from segue.model.errors import InvalidInput
 
 from . import requests
 
-MAX_METADATA_PAIRS = 16
-
 
 def resolve(settings: requests.Settings) -> dict[str, Any]:
     """Return the settings that a request has, with all defaults. Others are left out.
@@ -32,20 +30,6 @@ def resolve(settings: requests.Settings) -> dict[str, Any]:
     if not isinstance(settings.mcp_servers, UnsetType):
         resolved["mcp_servers"] = to_builtins(settings.mcp_servers or ())
     return resolved
-
-
-def patch_metadata(
-    metadata: dict[str, str], patch: requests.MetadataPatch | None
-) -> dict[str, str]:
-    """Return metadata after a patch, in which null deletes a key.
-
-    Raises InvalidInput if it has more than MAX_METADATA_PAIRS pairs then.
-    """
-    merged = {**metadata, **(patch or {})}
-    patched = {key: value for key, value in merged.items() if value is not None}
-    if len(patched) > MAX_METADATA_PAIRS:
-        raise InvalidInput(f"metadata: at most {MAX_METADATA_PAIRS} pairs")
-    return patched
 
 
 def _resolve_model(model: str | requests.Model) -> dict[str, Any]:

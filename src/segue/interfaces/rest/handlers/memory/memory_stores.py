@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from segue.hub.resources.memories import MemoryStoreBody
 from segue.hub.resources.record_ids import format_record_id
+from segue.hub.resources.records import patch_metadata
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import MANAGED_AGENTS, RestRequest
-from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from segue.model.record import Record
 
@@ -81,7 +81,7 @@ async def update(request: RestRequest) -> MemoryStore:
         if not isinstance(sent.description, UnsetType):
             body = replace(body, description=sent.description or "")
         if not isinstance(sent.metadata, UnsetType):
-            metadata = agent_settings.patch_metadata(body.metadata, sent.metadata)
+            metadata = patch_metadata(body.metadata, sent.metadata)
             body = replace(body, metadata=metadata)
         return body.encode()
 
