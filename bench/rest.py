@@ -135,7 +135,7 @@ class Connection:
     """A persistent connection. It reads only the length of each response, to save time."""
 
     def __init__(self, port: int) -> None:
-        self._sock = socket.create_connection(("127.0.0.1", port), 60)
+        self._sock = socket.create_connection(("127.0.0.1", port), 600)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray(1 << 20)
 
