@@ -59,14 +59,14 @@ class Schema:
         return set(self._unknown_fields([self._defs[kind]], value, kind))
 
     def _unknown_fields(self, schemas: list[Any], value: Any, where: str) -> Iterator[str]:
-        found = [part for schema in schemas for part in self._parts(schema, value)]
+        parts = [part for schema in schemas for part in self._parts(schema, value)]
         if isinstance(value, list):
-            items = [part["items"] for part in found if "items" in part]
+            items = [part["items"] for part in parts if "items" in part]
             for item in value:
                 yield from self._unknown_fields(items, item, where)
         if not isinstance(value, dict):
             return
-        named = [part["properties"] for part in found if "properties" in part]
+        named = [part["properties"] for part in parts if "properties" in part]
         if not named:
             return  # no restrictions
         for name, held in value.items():

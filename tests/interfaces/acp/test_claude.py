@@ -13,7 +13,7 @@ from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client
 from tests.interfaces.acp.testbed import AcpTestbed
 
-SAID = [
+CONVERSATION = [
     ("user", "Why is it slow?"),
     ("tool", "Bash: completed"),
     ("agent", "Nothing is cached."),
@@ -65,20 +65,20 @@ async def test_claude_session_is_listed_with_its_source(
     testbed: AcpTestbed, version: int, home: Home
 ) -> None:
     async with connect_with_claude(testbed, version, home) as client:
-        own = await client.new_session("/p")
-        found = await list_by_id(client, cwd="/p")
-        assert {id: row["_meta"]["source"] for id, row in found.items()} == {  # type: ignore[index]
+        own_id = await client.new_session("/p")
+        rows = await list_by_id(client, cwd="/p")
+        assert {id: row["_meta"]["source"] for id, row in rows.items()} == {  # type: ignore[index]
             S: "claude",
-            own: "segue",
+            own_id: "segue",
         }
-        assert (found[S]["title"], found[S]["cwd"]) == ("Why is it slow?", "/p")
+        assert (rows[S]["title"], rows[S]["cwd"]) == ("Why is it slow?", "/p")
 
 
 async def test_claude_session_is_replayed_resumed_and_followed(
     testbed: AcpTestbed, version: int, home: Home
 ) -> None:
     async with connect_with_claude(testbed, version, home) as client:
-        assert conversation(await client.replay(S, "/p")) == SAID
+        assert conversation(await client.replay(S, "/p")) == CONVERSATION
         with (home.projects / "-w" / f"{S}.jsonl").open("ab") as file:
             file.write(as_line(user("u3", "a2", "And now?")))
         await client.wait_for_update(lambda update: "And now?" in str(update.body))
@@ -99,8 +99,8 @@ async def test_prompt_imports_a_claude_session(
         assert ("agent", "Yes.") in conversation(client.updates(start))
         assert await client.run_prompt(S, "/say And more.") == "end_turn"
         await client.request("session/close", {"sessionId": S})
-        said = conversation(await client.replay(S, "/p"))
-        assert said[:3] == SAID and said[-1] == ("agent", "And more.")
+        entries = conversation(await client.replay(S, "/p"))
+        assert entries[:3] == CONVERSATION and entries[-1] == ("agent", "And more.")
         assert (await list_by_id(client)).keys() == {S}
     (after,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
     assert after == before
@@ -113,8 +113,8 @@ async def test_fork_of_a_claude_session_can_be_prompted(
         await client.replay(S, "/p")
         fork = (await client.open_session("fork", S, "/p"))["sessionId"]
         assert await client.run_prompt(fork, "/say Yes.") == "end_turn"
-        said = conversation(await client.replay(fork, "/p"))
-        assert said[:3] == SAID and said[-1] == ("agent", "Yes.")
+        entries = conversation(await client.replay(fork, "/p"))
+        assert entries[:3] == CONVERSATION and entries[-1] == ("agent", "Yes.")
         assert [row.session_id for row in claude.list_sessions()] == [S]
 
 
@@ -142,7 +142,7 @@ async def test_deleted_claude_session_is_in_the_trash(
         await client.request("session/delete", {"sessionId": S})
         assert (await list_by_id(client)).keys() == {S2}
         assert [row.session_id for row in claude.list_sessions()] == [S2]
-        assert [gone.session_id for gone in claude.list_trash()] == [S]
+        assert [trashed.session_id for trashed in claude.list_trash()] == [S]
 
 
 async def test_acp_command_lists_claude_sessions_by_default(
@@ -150,7 +150,7 @@ async def test_acp_command_lists_claude_sessions_by_default(
 ) -> None:
     async with testbed.connect_child(version) as (client, _):
         assert (await list_by_id(client)).keys() == {S}
-        assert conversation(await client.replay(S, "/p")) == SAID
+        assert conversation(await client.replay(S, "/p")) == CONVERSATION
     async with testbed.connect_child(version, "--sources", "none") as (client, _):
         assert await list_by_id(client) == {}
     async with testbed.connect_child(version, "--workspace", "other") as (client, _):

@@ -81,7 +81,7 @@ async def test_client_gets_only_requests_that_it_supports(testbed: AcpTestbed) -
         assert capabilities["terminal"] is False and "elicitation" not in capabilities
         assert read == {"content": "theirs"} and wrote == {}
         assert path.read_text() == "ours"
-        assert [each["toolCall"]["title"] for each in client.permission_requests] == [
+        assert [request["toolCall"]["title"] for request in client.permission_requests] == [
             f"Write {path}"
         ]
         assert terminal["code"] == -32601
@@ -90,22 +90,22 @@ async def test_client_gets_only_requests_that_it_supports(testbed: AcpTestbed) -
 async def test_agent_gets_the_error_of_the_client(testbed: AcpTestbed) -> None:
     async with testbed.connect_child(1, "--agent", agent(), initialize=False) as (client, _):
         await client.initialize(**client_capabilities(1, **EVERYTHING))
-        gone = {"code": -32002, "message": "no such file", "data": {"uri": "/a"}}
-        client.request_handlers = {"fs/read_text_file": lambda params: gone}
+        error = {"code": -32002, "message": "no such file", "data": {"uri": "/a"}}
+        client.request_handlers = {"fs/read_text_file": lambda params: error}
         id = await client.new_session("/")
         assert await send_agent_requests(client, id, ["fs/read_text_file", {"path": "/a"}]) == [
-            gone
+            error
         ]
 
 
 async def test_agent_uses_the_client_s_terminals_and_output_is_stored(testbed: AcpTestbed) -> None:
-    shown = {"output": "3 passed\n", "truncated": False, "exitStatus": {"exitCode": 0}}
+    terminal_output = {"output": "3 passed\n", "truncated": False, "exitStatus": {"exitCode": 0}}
     async with testbed.connect_child(1, "--agent", agent(), initialize=False) as (client, _):
         await client.initialize(**client_capabilities(1, **EVERYTHING))
         client.request_handlers = {
             "terminal/create": lambda params: {"terminalId": "t-7"},
             "terminal/wait_for_exit": lambda params: {"exitCode": 0},
-            "terminal/output": lambda params: shown,
+            "terminal/output": lambda params: terminal_output,
             "terminal/kill": lambda params: {},
             "terminal/release": lambda params: {},
         }
@@ -167,9 +167,9 @@ async def test_client_shows_the_agent_s_forms(
         )
         assert capabilities["elicitation"] == forms and ("fs" in capabilities) is (child == 1)
         assert answers == [filled, filled, {"action": "cancel"}]
-        asked = {"type": "object", "properties": {"name": name}}
+        requested_schema = {"type": "object", "properties": {"name": name}}
         assert client.agent_requests == [
-            ("elicitation/create", {"sessionId": id, **form, "requestedSchema": asked}),
+            ("elicitation/create", {"sessionId": id, **form, "requestedSchema": requested_schema}),
             ("elicitation/create", {"sessionId": id, **page}),
             ("elicitation/complete", {"elicitationId": "e1"}),
         ]

@@ -25,24 +25,24 @@ def segue_agent(testbed: AcpTestbed, version: int) -> str:
     """Return the agent option for segue over another store, with one protocol version."""
     other = str(testbed.directory / "other")
     if version == 1:
-        words = [sys.executable, str(PROGRAMS / "only_one.py"), other]
+        command = [sys.executable, str(PROGRAMS / "only_one.py"), other]
     else:
-        words = [sys.executable, "-m", "segue", "acp", "--data-dir", other]
-    return f"acp:{shlex.join(words)}"
+        command = [sys.executable, "-m", "segue", "acp", "--data-dir", other]
+    return f"acp:{shlex.join(command)}"
 
 
 def careless_agent(testbed: AcpTestbed, *options: str) -> str:
     """Return the agent option for the program careless.py."""
     store = str(testbed.directory / "kept")
-    words = [sys.executable, str(PROGRAMS / "careless.py"), store, *options]
-    return f"acp:{shlex.join(words)}"
+    command = [sys.executable, str(PROGRAMS / "careless.py"), store, *options]
+    return f"acp:{shlex.join(command)}"
 
 
 @pytest.mark.parametrize("child", [1, 2])
 async def test_client_sees_the_turn_of_an_external_agent(
     testbed: AcpTestbed, version: int, child: int
 ) -> None:
-    seen = []
+    conversations = []
     for agent in ("demo", segue_agent(testbed, child)):
         async with testbed.connect_child(version, "--agent", agent) as (client, process):
             id = await client.new_session("/")
@@ -51,8 +51,8 @@ async def test_client_sees_the_turn_of_an_external_agent(
             live = conversation(client.updates())
             await client.request("session/close", {"sessionId": id})
             assert psutil.Process(process.pid).children(recursive=True) == []
-            seen.append((live, conversation(await client.replay(id, "/"))))
-    assert seen[0] == seen[1]
+            conversations.append((live, conversation(await client.replay(id, "/"))))
+    assert conversations[0] == conversations[1]
     async with testbed.hub() as hub:
         titles = [session.title for session in (await hub.sessions.list(LOCAL)).sessions]
     assert titles == ["hello", "hello"]
@@ -62,32 +62,32 @@ async def test_client_sees_the_turn_of_an_external_agent(
 async def test_external_agent_may_use_the_same_store(
     testbed: AcpTestbed, version: int, child: str
 ) -> None:
-    words = [sys.executable, "-m", "segue", "acp", "--data-dir", str(testbed.data)]
+    command = [sys.executable, "-m", "segue", "acp", "--data-dir", str(testbed.data)]
     if child == "echo":
-        words = [
+        command = [
             "env",
             f"SEGUE_DATA_DIR={testbed.data}",
             sys.executable,
             str(EXAMPLES / "echo_agent.py"),
         ]
-    agent = f"acp:{shlex.join(words)}"
+    agent = f"acp:{shlex.join(command)}"
     async with testbed.connect_child(version, "--agent", agent) as (client, _):
         id = await client.new_session("/")
         assert await client.run_prompt(id, "/say one") == "end_turn"
-        said = conversation(client.updates())[-1]
-        assert said == ("agent", "You said: /say one" if child == "echo" else "one")
+        entries = conversation(client.updates())[-1]
+        assert entries == ("agent", "You said: /say one" if child == "echo" else "one")
     # Each agent has one session, and no session is empty.
     async with testbed.hub() as hub:
         sessions = {session.id: session for session in (await hub.sessions.list(LOCAL)).sessions}
-        own = sessions.pop(id)
-        (theirs,) = sessions.values()
-        assert own.native_id == theirs.id
-        assert (own.messages, theirs.messages) == (2, 2)
+        own_session = sessions.pop(id)
+        (external_session,) = sessions.values()
+        assert own_session.native_id == external_session.id
+        assert (own_session.messages, external_session.messages) == (2, 2)
     async with testbed.connect_child(version, "--agent", agent) as (client, _):
         await client.open_session("resume", id, "/")
         assert await client.run_prompt(id, "/say two") == "end_turn"
     async with testbed.hub() as hub:
-        assert (await hub.sessions.get(LOCAL, theirs.id)).messages == 4
+        assert (await hub.sessions.get(LOCAL, external_session.id)).messages == 4
         assert len((await hub.sessions.list(LOCAL)).sessions) == 2
 
 
@@ -147,12 +147,14 @@ async def test_external_agent_gets_the_mcp_servers_of_the_client(
 
 
 async def test_external_agent_gets_the_additional_directories(testbed: AcpTestbed) -> None:
-    more = testbed.directory / "more"
-    more.mkdir()
-    (more / "a.txt").write_text("found")
+    directory = testbed.directory / "more"
+    directory.mkdir()
+    (directory / "a.txt").write_text("found")
     async with testbed.connect_child(2, "--agent", segue_agent(testbed, 2)) as (client, _):
-        id = await client.new_session(testbed.directory / "data", additionalDirectories=[str(more)])
-        await client.run_prompt(id, f"/read {more}/a.txt")
+        id = await client.new_session(
+            testbed.directory / "data", additionalDirectories=[str(directory)]
+        )
+        await client.run_prompt(id, f"/read {directory}/a.txt")
         assert "found" in str(client.updates())
 
 
@@ -185,19 +187,19 @@ async def create_external_session(testbed: AcpTestbed, version: int) -> str:
 async def test_sessions_of_the_external_agent_are_listed_loaded_and_prompted(
     testbed: AcpTestbed, version: int, child: int
 ) -> None:
-    theirs = await create_external_session(testbed, child)
+    external_session = await create_external_session(testbed, child)
     agent = segue_agent(testbed, child)
     async with testbed.connect_child(version, "--agent", agent) as (client, _):
-        mine = await client.new_session("/")
-        await client.run_prompt(mine, "/say mine")
+        own_id = await client.new_session("/")
+        await client.run_prompt(own_id, "/say mine")
         rows = (await client.request("session/list"))["sessions"]
         assert [(row["sessionId"], row["title"]) for row in rows] == [
-            (mine, "/say mine"),
-            (theirs, "Elsewhere"),
+            (own_id, "/say mine"),
+            (external_session, "Elsewhere"),
         ]
         assert [row["_meta"]["source"] for row in rows] == ["segue", agent]
-        said = conversation(await client.replay(theirs, "/"))
-        assert said == [
+        entries = conversation(await client.replay(external_session, "/"))
+        assert entries == [
             ("user", SCRIPT),
             ("agent", "hello"),
             ("thought", "hm"),
@@ -205,23 +207,23 @@ async def test_sessions_of_the_external_agent_are_listed_loaded_and_prompted(
             ("tool", "ls (demo): completed"),
             ("tool", "May I?: completed"),
         ]
-        await client.run_prompt(theirs, "/history")
+        await client.run_prompt(external_session, "/history")
         expected = "Before this turn: 1 messages of yours, 2 of mine."
         assert conversation(client.updates())[-1] == ("agent", expected)
-        fork = (await client.open_session("fork", theirs, "/"))["sessionId"]
+        fork = (await client.open_session("fork", external_session, "/"))["sessionId"]
         await client.run_prompt(fork, "/history")
         expected = "Before this turn: 2 messages of yours, 3 of mine."
         assert conversation(client.updates())[-1] == ("agent", expected)
         rows = (await client.request("session/list"))["sessions"]
-        assert {row["sessionId"] for row in rows} == {mine, theirs, fork}
+        assert {row["sessionId"] for row in rows} == {own_id, external_session, fork}
     # A new process lists each session once, too, whatever id the external agent uses.
     async with testbed.connect_child(version, "--agent", agent) as (client, _):
         rows = (await client.request("session/list"))["sessions"]
-        assert {row["sessionId"] for row in rows} == {mine, theirs, fork}
+        assert {row["sessionId"] for row in rows} == {own_id, external_session, fork}
     # A session that was opened is in the store, for every interface.
     async with testbed.hub() as hub:
-        assert (await hub.sessions.get(LOCAL, theirs)).title == "Elsewhere"
-        assert (await hub.sessions.get(LOCAL, theirs)).messages == 5
+        assert (await hub.sessions.get(LOCAL, external_session)).title == "Elsewhere"
+        assert (await hub.sessions.get(LOCAL, external_session)).messages == 5
 
 
 async def test_new_session_has_the_same_id_in_the_external_agent(
@@ -275,7 +277,7 @@ async def test_client_gets_the_login_methods_of_the_external_agent(
     capabilities = {"clientCapabilities" if version == 1 else "capabilities": {"auth": auth}}
     async with testbed.connect_child(version, "--agent", agent, initialize=False) as (client, _):
         methods = (await client.initialize(**capabilities))["authMethods"]
-        assert [each[name] for each in methods] == (["x", "t"] if terminal else ["x"])
+        assert [item[name] for item in methods] == (["x", "t"] if terminal else ["x"])
         assert methods[0]["name"] == "Sign in with your face"
         error = await client.request_error("session/new", {"cwd": "/", "mcpServers": []})
         assert error.code == -32000
@@ -305,8 +307,8 @@ async def test_initialize_does_not_wait_for_an_agent_that_does_not_start(
     ) as client:
         (method,) = (await client.initialize())["authMethods"]
         assert "segue-local" in method.values()
-    mine = [each.cmdline() for each in psutil.Process().children()]
-    assert ["sleep", "600"] not in mine
+    own_id = [item.cmdline() for item in psutil.Process().children()]
+    assert ["sleep", "600"] not in own_id
 
 
 async def test_client_can_set_boolean_options_of_the_external_agent(
@@ -317,9 +319,9 @@ async def test_client_can_set_boolean_options_of_the_external_agent(
     capabilities = {"clientCapabilities": known} if version == 1 else {}
 
     def switch(answer: Any) -> Any:
-        (found,) = [each for each in answer["configOptions"] if each["type"] == "boolean"]
-        assert (found[name], found["name"]) == ("fast", "Fast") and "options" not in found
-        return found["currentValue"]
+        (option,) = [item for item in answer["configOptions"] if item["type"] == "boolean"]
+        assert (option[name], option["name"]) == ("fast", "Fast") and "options" not in option
+        return option["currentValue"]
 
     async with testbed.connect_child(
         version, "--agent", careless_agent(testbed), initialize=False
@@ -343,7 +345,7 @@ async def test_client_can_set_boolean_options_of_the_external_agent(
             _,
         ):
             response = await client.request("session/new", {"cwd": "/", "mcpServers": []})
-            assert {each["type"] for each in response["configOptions"]} == {"select"}
+            assert {item["type"] for item in response["configOptions"]} == {"select"}
 
 
 async def test_options_of_the_external_agent_are_offered_and_set(

@@ -216,10 +216,10 @@ async def test_status_says_whether_the_session_is_attached(
         saved = await client.request("session/status", {"sessionId": id})
         assert saved["status"] == "saved"
         await client.open_session("resume", id, "/")
-        opened = await client.request("session/status", {"sessionId": id})
-        assert opened["status"] == "open"
+        attached = await client.request("session/status", {"sessionId": id})
+        assert attached["status"] == "open"
         if version == 2:
-            assert opened["state"] == {"state": "idle"}
+            assert attached["state"] == {"state": "idle"}
             await client.start_prompt(id, "/say begun\n/wait 60")
             running = await client.request("session/status", {"sessionId": id})
             assert running["state"] == {"state": "running"}

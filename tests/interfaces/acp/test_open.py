@@ -15,7 +15,7 @@ from tests.interfaces.acp.testbed import AcpTestbed
 SCRIPT = (
     "Hello there\n/think hm\n/say hi\n/tool ls a b\n/plan one; > two; x three\n/write a.txt new"
 )
-SAID = [
+CONVERSATION = [
     ("user", SCRIPT),
     ("agent", "Hello there"),
     ("thought", "hm"),
@@ -45,8 +45,8 @@ async def prompt_refused(client: Client, id: str) -> None:
 
 async def test_each_new_session_has_its_own_id(testbed: AcpTestbed, version: int) -> None:
     async with testbed.connect_in_process(version) as client:
-        made = {await client.new_session(testbed.directory) for _ in range(3)}
-        assert len(made) == 3 and all(ids.parse(id, "sesn") == id for id in made)
+        session_ids = {await client.new_session(testbed.directory) for _ in range(3)}
+        assert len(session_ids) == 3 and all(ids.parse(id, "sesn") == id for id in session_ids)
 
 
 async def test_mcp_servers_may_be_missing_or_null(testbed: AcpTestbed, version: int) -> None:
@@ -59,13 +59,13 @@ async def test_response_has_modes_and_options_and_no_update_follows(
     testbed: AcpTestbed, version: int
 ) -> None:
     async with testbed.connect_in_process(version) as client:
-        made = await client.request("session/new", {"cwd": "/", "mcpServers": []})
-        (option,) = made["configOptions"]
+        response = await client.request("session/new", {"cwd": "/", "mcpServers": []})
+        (option,) = response["configOptions"]
         assert option["currentValue"] in [choice["value"] for choice in option["options"]]
         assert option["category"] == "mode"
         if version == 1:
-            modes = [mode["id"] for mode in made["modes"]["availableModes"]]
-            assert made["modes"]["currentModeId"] in modes
+            modes = [mode["id"] for mode in response["modes"]["availableModes"]]
+            assert response["modes"]["currentModeId"] in modes
         await client.request("session/list")
         assert client.log == ["initialize", "session/new", "session/list"]
 
@@ -99,12 +99,12 @@ async def test_replay_precedes_the_response(testbed: AcpTestbed, version: int) -
     async with testbed.connect_in_process(version) as client:
         id = await scripted(client, testbed.directory)
         await close(client, id)
-        assert conversation(await client.replay(id, testbed.directory)) == SAID
-        opened = "session/load" if version == 1 else "session/resume"
-        assert client.log[-1] == opened
+        assert conversation(await client.replay(id, testbed.directory)) == CONVERSATION
+        method = "session/load" if version == 1 else "session/resume"
+        assert client.log[-1] == method
         # No update precedes the response to the next request.
         await client.request("session/list")
-        assert client.log[-2:] == [opened, "session/list"]
+        assert client.log[-2:] == [method, "session/list"]
 
 
 async def test_replay_ends_with_the_title_and_time(testbed: AcpTestbed, version: int) -> None:
@@ -147,10 +147,10 @@ async def test_plan_and_diff_are_replayed(testbed: AcpTestbed, version: int) -> 
             ("three", "completed"),
         ]
         (diff,) = [
-            held
+            block
             for update in updates
-            for held in update.body.get("content") or ()
-            if isinstance(held, dict) and held["type"] == "diff"
+            for block in update.body.get("content") or ()
+            if isinstance(block, dict) and block["type"] == "diff"
         ]
         path = str(testbed.directory / "a.txt")
         if version == 1:
@@ -167,7 +167,7 @@ async def test_session_is_loaded_and_prompted_in_another_process(
         id = await scripted(client, testbed.directory)
     async with testbed.connect_in_process(version) as client:
         await prompt_refused(client, id)
-        assert conversation(await client.replay(id, testbed.directory)) == SAID
+        assert conversation(await client.replay(id, testbed.directory)) == CONVERSATION
         assert await client.run_prompt(id, "/history") == "end_turn"
         assert ("agent", "Before this turn: 1 messages of yours, 2 of mine.") in conversation(
             client.updates()
@@ -181,18 +181,18 @@ async def test_both_versions_replay_the_same_conversation(
     async with testbed.connect_in_process(versions[0]) as client:
         id = await scripted(client, testbed.directory)
     async with testbed.connect_in_process(versions[1]) as client:
-        assert conversation(await client.replay(id, testbed.directory)) == SAID
+        assert conversation(await client.replay(id, testbed.directory)) == CONVERSATION
 
 
 async def test_loading_an_attached_session_reopens_it(testbed: AcpTestbed, version: int) -> None:
     async with testbed.connect_in_process(version) as client:
         id = await scripted(client, testbed.directory)
-        assert conversation(await client.replay(id, testbed.directory)) == SAID
-        assert conversation(await client.replay(id, testbed.directory)) == SAID
+        assert conversation(await client.replay(id, testbed.directory)) == CONVERSATION
+        assert conversation(await client.replay(id, testbed.directory)) == CONVERSATION
         before = len(client.log)
         await client.run_prompt(id, "/say once")
-        said = conversation(client.updates(before))
-        assert said.count(("agent", "once")) == 1
+        entries = conversation(client.updates(before))
+        assert entries.count(("agent", "once")) == 1
 
 
 async def test_concurrent_loads_attach_the_session_once(testbed: AcpTestbed, version: int) -> None:
@@ -380,13 +380,15 @@ async def test_close_withdraws_waiting_prompts(testbed: AcpTestbed, version: int
     async with testbed.connect_in_process(version) as client, testbed.hub() as hub:
         id = await client.new_session("/")
         await client.start_prompt(id, "/say begun\n/wait 60")
-        held = await client.send_request("session/prompt", client.prompt_params(id, "/say never"))
+        waiting = await client.send_request(
+            "session/prompt", client.prompt_params(id, "/say never")
+        )
         await close(client, id)
         if version == 1:
-            assert await client.wait_response(held) == {"stopReason": "cancelled"}
+            assert await client.wait_response(waiting) == {"stopReason": "cancelled"}
         else:
             with pytest.raises(ErrorResponse, match="-32800"):
-                await client.wait_response(held)
+                await client.wait_response(waiting)
         assert await hub.turns.queued(LOCAL, id) == []
         assert len(await hub.history.events(LOCAL, id, types=["user_message"])) == 1
 
@@ -451,31 +453,32 @@ async def test_fork_copies_the_conversation_and_is_independent(
     async with testbed.connect_in_process(version) as client:
         id = await scripted(client, testbed.directory)
         before = len(client.log)
-        made = await client.open_session("fork", id, testbed.directory)
-        fork = made["sessionId"]
-        assert fork != id and made["configOptions"]
+        response = await client.open_session("fork", id, testbed.directory)
+        fork = response["sessionId"]
+        assert fork != id and response["configOptions"]
         assert client.log[before:] == ["session/fork"]
         await client.run_prompt(fork, "/history")
         assert conversation(client.updates(before))[-1] == (
             "agent",
             "Before this turn: 1 messages of yours, 2 of mine.",
         )
-        assert conversation(await client.replay(id, testbed.directory)) == SAID
-        assert conversation(await client.replay(fork, testbed.directory))[: len(SAID)] == SAID
+        assert conversation(await client.replay(id, testbed.directory)) == CONVERSATION
+        assert (
+            conversation(await client.replay(fork, testbed.directory))[: len(CONVERSATION)]
+            == CONVERSATION
+        )
 
 
 async def test_fork_uses_the_requested_directory(testbed: AcpTestbed, version: int) -> None:
-    elsewhere = testbed.directory / "elsewhere"
-    elsewhere.mkdir()
+    other_directory = testbed.directory / "elsewhere"
+    other_directory.mkdir()
     async with testbed.connect_in_process(version) as client:
         id = await client.new_session(testbed.directory, additionalDirectories=["/usr"])
-        fork = (await client.open_session("fork", id, elsewhere))["sessionId"]
-        found = {
-            row["sessionId"]: row for row in (await client.request("session/list"))["sessions"]
-        }
-        assert found[fork]["cwd"] == str(elsewhere)
-        assert "additionalDirectories" not in found[fork]
-        assert found[id]["additionalDirectories"] == ["/usr"]
+        fork = (await client.open_session("fork", id, other_directory))["sessionId"]
+        rows = {row["sessionId"]: row for row in (await client.request("session/list"))["sessions"]}
+        assert rows[fork]["cwd"] == str(other_directory)
+        assert "additionalDirectories" not in rows[fork]
+        assert rows[id]["additionalDirectories"] == ["/usr"]
 
 
 async def test_fork_of_a_running_session_is_idle(testbed: AcpTestbed, version: int) -> None:
@@ -488,13 +491,13 @@ async def test_fork_of_a_running_session_is_idle(testbed: AcpTestbed, version: i
         assert await client.run_prompt(fork, "on my own") == "end_turn"
 
 
-# many
+# Many sessions.
 
 
 async def test_many_sessions_can_be_attached(testbed: AcpTestbed, version: int) -> None:
     async with testbed.connect_in_process(version) as client:
-        made = [await client.new_session("/") for _ in range(20)]
-        await asyncio.gather(*(client.run_prompt(id, f"/say to {id}") for id in made))
-        for id in made:
-            mine = [update for update in client.updates() if update.session == id]
-            assert ("agent", f"to {id}") in conversation(mine)
+        session_ids = [await client.new_session("/") for _ in range(20)]
+        await asyncio.gather(*(client.run_prompt(id, f"/say to {id}") for id in session_ids))
+        for id in session_ids:
+            updates = [update for update in client.updates() if update.session == id]
+            assert ("agent", f"to {id}") in conversation(updates)

@@ -23,16 +23,16 @@ async def test_permission_request_has_the_call_and_its_options(
     async with testbed.connect_in_process(version) as client:
         id = await client.new_session(testbed.directory)
         await client.run_prompt(id, "/write a.txt hello")
-        (asked,) = client.permission_requests
-        kinds = [option["kind"] for option in asked["options"]]
+        (request,) = client.permission_requests
+        kinds = [option["kind"] for option in request["options"]]
         assert kinds == ["allow_once", "allow_always", "reject_once"]
-        shown = asked["toolCall"] if version == 1 else asked["subject"]["toolCall"]
-        assert shown["kind"] == "edit"
-        assert shown["rawInput"] == {"path": "a.txt", "content": "hello"}
+        call = request["toolCall"] if version == 1 else request["subject"]["toolCall"]
+        assert call["kind"] == "edit"
+        assert call["rawInput"] == {"path": "a.txt", "content": "hello"}
         calls = [u.body["toolCallId"] for u in client.updates() if u.body.get("kind") == "edit"]
-        assert calls == [shown["toolCallId"]]
+        assert calls == [call["toolCallId"]]
         if version == 2:
-            assert asked["title"] == "Write a.txt?"
+            assert request["title"] == "Write a.txt?"
         assert (testbed.directory / "a.txt").read_text() == "hello\n"
 
 

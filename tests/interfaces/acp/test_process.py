@@ -72,8 +72,10 @@ for line in sys.stdin.buffer:
     agent.stdin.write(line)
     agent.stdin.flush()
 """
-    words = (sys.executable, "-m", "segue", "acp", "--data-dir", str(testbed.data))
-    async with testbed.connect_child(version, command=("-c", go_between, *words), stderr=None) as (
+    command = (sys.executable, "-m", "segue", "acp", "--data-dir", str(testbed.data))
+    async with testbed.connect_child(
+        version, command=("-c", go_between, *command), stderr=None
+    ) as (
         client,
         process,
     ):
@@ -99,18 +101,18 @@ async def test_session_of_a_killed_process_can_be_loaded(testbed: AcpTestbed, ve
     async with testbed.connect_child(version, stderr=None) as (client, process):
         id = await client.new_session("/")
         await client.run_prompt(id, "/say before")
-        words = "/say begun\n/tool a b\n/wait 60"
-        await client.send_request("session/prompt", client.prompt_params(id, words))
+        text = "/say begun\n/tool a b\n/wait 60"
+        await client.send_request("session/prompt", client.prompt_params(id, text))
         await client.wait_for_update(lambda update: update.kind.startswith("tool_call"))
         process.kill()
         await process.wait()
     async with testbed.connect_child(version) as (client, _):
-        said = [
+        messages = [
             update.body
             for update in await client.replay(id, "/")
             if update.kind.startswith("agent_message")
         ]
-        assert len(said) == 2
+        assert len(messages) == 2
 
 
 @pytest.mark.full
@@ -174,9 +176,11 @@ LONG_SESSION_MESSAGES = 2000  # messages, of 8 kB each
 async def long_session(testbed: AcpTestbed) -> str:
     async with testbed.hub() as hub:
         id = (await hub.editor.create(LOCAL, cwd="/")).id
-        said = as_content("word " * 1600)
+        content = as_content("word " * 1600)
         for _ in range(LONG_SESSION_MESSAGES // 1000):
-            pairs = [(UserMessage(content=said), AgentMessage(content=said)) for _ in range(500)]
+            pairs = [
+                (UserMessage(content=content), AgentMessage(content=content)) for _ in range(500)
+            ]
             await hub.editor.append(LOCAL, id, *(body for pair in pairs for body in pair))
     return id
 
@@ -198,28 +202,30 @@ async def test_slow_client_pauses_the_replay_without_using_memory(
     for number, request in enumerate(requests):
         line = json.dumps({"jsonrpc": "2.0", "id": number, **request})
         process.stdin.write(line.encode() + b"\n")
-    watched = psutil.Process(process.pid)
+    server_process = psutil.Process(process.pid)
     before = 0.0
     for _ in range(100):  # until the process is idle
         await asyncio.sleep(0.2)
-        spent = watched.cpu_times().user + watched.cpu_times().system
-        if before and spent - before < 0.01:
+        cpu_seconds = server_process.cpu_times().user + server_process.cpu_times().system
+        if before and cpu_seconds - before < 0.01:
             break
-        before = spent
-    assert watched.memory_info().rss < 80 << 20
+        before = cpu_seconds
+    assert server_process.memory_info().rss < 80 << 20
     # The server stops reading while it cannot write answers.
-    flood = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "session/list"}).encode() + b"\n"
-    taken = 0
+    request_line = (
+        json.dumps({"jsonrpc": "2.0", "id": 0, "method": "session/list"}).encode() + b"\n"
+    )
+    accepted_requests = 0
     try:
         async with asyncio.timeout(3):
             for number in range(100_000):
-                process.stdin.write(flood.replace(b'"id": 0', b'"id": %d' % (number + 10)))
+                process.stdin.write(request_line.replace(b'"id": 0', b'"id": %d' % (number + 10)))
                 await process.stdin.drain()
-                taken += 1
+                accepted_requests += 1
     except TimeoutError:
         pass
-    assert taken < 20_000
-    assert watched.memory_info().rss < 80 << 20
+    assert accepted_requests < 20_000
+    assert server_process.memory_info().rss < 80 << 20
     process.stdin.close()
     process.kill()
     await process.wait()
@@ -275,7 +281,7 @@ async def test_process_ends_cleanly_with_closed_streams(
 
 
 async def test_setup_names_the_configured_model(testbed: AcpTestbed) -> None:
-    async def said() -> bytes:
+    async def content() -> bytes:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "segue", "acp", "--setup", "--data-dir", str(testbed.data)),
             stdin=asyncio.subprocess.DEVNULL,
@@ -285,12 +291,12 @@ async def test_setup_names_the_configured_model(testbed: AcpTestbed) -> None:
         assert process.returncode == 0
         return output
 
-    output = await said()
+    output = await content()
     assert b"No model is configured" in output and b"demo agent" in output
     assert not testbed.data.exists()
     async with testbed.hub() as hub:
         await hub.config.set("local", "model", "ollama:qwen3")
-    assert b"with the model ollama:qwen3" in await said()
+    assert b"with the model ollama:qwen3" in await content()
 
 
 async def test_agent_option_selects_the_agent(testbed: AcpTestbed, version: int) -> None:
@@ -328,14 +334,14 @@ async def test_requests_report_a_store_that_cannot_be_opened(
 
 async def test_two_hundred_sessions_run_in_one_process(testbed: AcpTestbed) -> None:
     async with testbed.connect_child(2) as (client, _):
-        made = [await client.new_session("/") for _ in range(200)]
+        session_ids = [await client.new_session("/") for _ in range(200)]
         before = len(client.log)
-        for id in made:
+        for id in session_ids:
             await client.send_request(
                 "session/prompt", client.prompt_params(id, "/wait 0.5\n/say done")
             )
         await client.wait_until(
-            lambda: sum(is_idle(update) for update in client.updates(before)) == len(made)
+            lambda: sum(is_idle(update) for update in client.updates(before)) == len(session_ids)
         )
-        rested = {update.session for update in client.updates(before) if is_idle(update)}
-        assert rested == set(made)
+        idle_sessions = {update.session for update in client.updates(before) if is_idle(update)}
+        assert idle_sessions == set(session_ids)

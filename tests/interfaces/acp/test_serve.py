@@ -85,8 +85,8 @@ async def test_ten_line_agent_offers_every_method(testbed: AcpTestbed, version: 
         (row,) = await list_rows(client, cwd=str(testbed.directory))
         assert row["title"] == "Hello"
     async with testbed.connect_child(3 - version, command=ECHO) as (client, _):
-        said = conversation(await client.replay(id, testbed.directory))
-        assert said == [("user", "Hello"), ("agent", "You said: Hello")]
+        entries = conversation(await client.replay(id, testbed.directory))
+        assert entries == [("user", "Hello"), ("agent", "You said: Hello")]
         fork = (await client.open_session("fork", id, testbed.directory))["sessionId"]
         await client.run_prompt(fork, "Again")
         await client.request("session/set_title", {"sessionId": fork, "title": "Mine"})
@@ -127,10 +127,10 @@ async def test_sessions_in_memory_end_with_the_process(testbed: AcpTestbed, vers
         id = await client.new_session("/")
         await client.run_prompt(id, "one two")
         await client.run_prompt(id, "three")
-        said = conversation(client.updates())
-        assert said[-1] == ("agent", "So far you have said 3 words.")
+        entries = conversation(client.updates())
+        assert entries[-1] == ("agent", "So far you have said 3 words.")
         await client.request("session/close", {"sessionId": id})
-        assert conversation(await client.replay(id, "/"))[-1] == said[-1]
+        assert conversation(await client.replay(id, "/"))[-1] == entries[-1]
     async with testbed.connect_child(version, command=COUNTER) as (client, _):
         assert await list_rows(client) == []
     assert not testbed.data.exists()
@@ -151,9 +151,9 @@ async def test_in_memory_agent_titles_pages_and_filters_sessions(
         assert (row["sessionId"], row["title"]) == (named, "Implement session list API")
         assert row["_meta"]["messageCount"] == 2
         assert [
-            each["sessionId"] for each in await list_rows(client, cwd=str(testbed.directory))
+            row["sessionId"] for row in await list_rows(client, cwd=str(testbed.directory))
         ] == [named]
-        assert [each["sessionId"] for each in await list_rows(client, search="session list")] == [
+        assert [row["sessionId"] for row in await list_rows(client, search="session list")] == [
             named
         ]
 
@@ -193,9 +193,9 @@ async def test_in_memory_agent_deletes_sessions_idle_for_a_week(testbed: AcpTest
 async def test_agent_without_persistence_lists_no_sessions(
     testbed: AcpTestbed, version: int
 ) -> None:
-    kept = {"list", "close", "additionalDirectories"}
+    remaining = {"list", "close", "additionalDirectories"}
     async with testbed.connect_child(version, command=SHOUT, initialize=False) as (client, _):
-        assert session_capabilities(client, await client.initialize()) == kept
+        assert session_capabilities(client, await client.initialize()) == remaining
         id = await client.new_session("/")
         assert await client.run_prompt(id, "hello") == "end_turn"
         assert ("agent", "HELLO") in conversation(client.updates())
@@ -234,8 +234,8 @@ async def test_agent_without_load_and_resume_lists_sessions(
 async def test_unsupported_additional_directories_are_rejected(
     testbed: AcpTestbed, version: int
 ) -> None:
-    words = program('without=["additionalDirectories"]')
-    async with testbed.connect_child(version, command=words) as (client, _):
+    command = program('without=["additionalDirectories"]')
+    async with testbed.connect_child(version, command=command) as (client, _):
         params = {"cwd": "/", "mcpServers": [], "additionalDirectories": ["/tmp"]}
         assert (await client.request_error("session/new", params)).code == -32602
 

@@ -11,7 +11,7 @@ from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client
 from tests.interfaces.acp.testbed import AcpTestbed
 
-SAID = [("user", "Why is it slow?"), ("agent", "Nothing is cached.")]
+CONVERSATION = [("user", "Why is it slow?"), ("agent", "Nothing is cached.")]
 
 
 @asynccontextmanager
@@ -20,26 +20,26 @@ async def with_source(
 ) -> AsyncIterator[tuple[Client, MemorySource, str]]:
     source = MemorySource()
     async with testbed.connect_in_process(version, sources=[source]) as client:
-        made = await source.create(
+        session = await source.create(
             ids.new_id(),
             [
                 Created(cwd="/p", source="memory", git_branch="main"),
-                UserMessage(content=as_content(SAID[0][1])),
-                AgentMessage(content=as_content(SAID[1][1])),
+                UserMessage(content=as_content(CONVERSATION[0][1])),
+                AgentMessage(content=as_content(CONVERSATION[1][1])),
             ],
         )
-        yield client, source, made.id
+        yield client, source, session.id
 
 
 async def test_session_of_a_source_is_listed_with_its_source(
     testbed: AcpTestbed, version: int
 ) -> None:
     async with with_source(testbed, version) as (client, _, id):
-        own = await client.new_session("/p")
+        own_id = await client.new_session("/p")
         rows = (await client.request("session/list", {"cwd": "/p"}))["sessions"]
         assert {row["sessionId"]: row["_meta"]["source"] for row in rows} == {
             id: "memory",
-            own: "segue",
+            own_id: "segue",
         }
 
 
@@ -47,7 +47,7 @@ async def test_read_only_session_is_replayed_and_followed_but_not_prompted(
     testbed: AcpTestbed, version: int
 ) -> None:
     async with with_source(testbed, version) as (client, source, id):
-        assert conversation(await client.replay(id, "/p")) == SAID
+        assert conversation(await client.replay(id, "/p")) == CONVERSATION
         await source.append(id, [AgentMessage(content=as_content("And now it is."))])
         await client.wait_for_update(lambda update: "And now it is." in str(update.body))
         error = await client.request_error("session/prompt", client.prompt_params(id, "hello"))
@@ -62,9 +62,9 @@ async def test_fork_of_a_read_only_session_can_be_prompted(
     async with with_source(testbed, version) as (client, _, id):
         fork = (await client.open_session("fork", id, "/p"))["sessionId"]
         await client.run_prompt(fork, "/history")
-        said = conversation(await client.replay(fork, "/p"))
-        assert said[:2] == SAID
-        assert said[-1] == ("agent", "Before this turn: 1 messages of yours, 1 of mine.")
+        entries = conversation(await client.replay(fork, "/p"))
+        assert entries[:2] == CONVERSATION
+        assert entries[-1] == ("agent", "Before this turn: 1 messages of yours, 1 of mine.")
 
 
 async def test_editing_a_read_only_session_does_not_change_its_files(

@@ -19,10 +19,14 @@ async def test_turn_sends_updates_as_they_happen(testbed: AcpTestbed, version: i
     async with testbed.connect_in_process(version) as client:
         id = await client.new_session(testbed.directory)
         await client.run_prompt(id, "/think hm\n/say hi there\n/tool ls a b\n/plan one; x two")
-        said = conversation(client.updates())
+        entries = conversation(client.updates())
         if version == 2:  # which sends the client its own prompt too
-            assert said.pop(0)[0] == "user"
-        assert said == [("thought", "hm"), ("agent", "hi there"), ("tool", "ls (demo): completed")]
+            assert entries.pop(0)[0] == "user"
+        assert entries == [
+            ("thought", "hm"),
+            ("agent", "hi there"),
+            ("tool", "ls (demo): completed"),
+        ]
         plan = "plan" if version == 1 else "plan_update"
         assert client.kinds().count(plan) == 1
 
@@ -109,20 +113,20 @@ async def test_failure_is_a_notice_for_clients_with_notices(testbed: AcpTestbed)
         assert "notice" not in [update.kind for update in await client.replay(id, "/")]
 
 
-@pytest.mark.parametrize("takes", [False, True])
+@pytest.mark.parametrize("supported", [False, True])
 async def test_compaction_is_sent_to_clients_that_support_it(
-    testbed: AcpTestbed, takes: bool
+    testbed: AcpTestbed, supported: bool
 ) -> None:
-    capabilities = {"session": {"compaction": {}}} if takes else {}
+    capabilities = {"session": {"compaction": {}}} if supported else {}
     async with testbed.connect_in_process(1, initialize=False) as client:
         await client.initialize(clientCapabilities=capabilities)
         await client.run_prompt(await client.new_session("/"), "/compact in short")
-        found = [update.body for update in client.updates() if update.kind == "compaction_update"]
-        assert len(found) == takes
+        bodies = [update.body for update in client.updates() if update.kind == "compaction_update"]
+        assert len(bodies) == supported
     async with testbed.connect_in_process(2) as client:
         await client.run_prompt(await client.new_session("/"), "/compact in short")
-        (found,) = [u.body for u in client.updates() if u.kind == "compaction_update"]
-        assert (found["status"], found["summary"]) == (
+        (body,) = [u.body for u in client.updates() if u.kind == "compaction_update"]
+        assert (body["status"], body["summary"]) == (
             "completed",
             [{"type": "text", "text": "in short"}],
         )
@@ -142,8 +146,8 @@ async def test_usage_update_has_context_and_cost(testbed: AcpTestbed, version: i
         id = await client.new_session("/")
         await client.run_prompt(id, "a")
         await client.run_prompt(id, "b")
-        found = [update.body for update in client.updates() if update.kind == "usage_update"]
-        assert [(body["used"], body["size"], body["cost"]["amount"]) for body in found] == [
+        bodies = [update.body for update in client.updates() if update.kind == "usage_update"]
+        assert [(body["used"], body["size"], body["cost"]["amount"]) for body in bodies] == [
             (1500, 200_000, 0.25),
             (1500, 200_000, 0.5),
         ]
@@ -176,12 +180,14 @@ async def test_prompt_content_is_replayed_unchanged(testbed: AcpTestbed, version
         if version == 2:
             await client.wait_for_update(is_idle)
         updates = await client.replay(id, "/")
-        mine = [update.body for update in updates if update.kind.startswith("user_message")]
+        user_messages = [
+            update.body for update in updates if update.kind.startswith("user_message")
+        ]
         if version == 1:
-            assert [body["content"] for body in mine] == blocks
-            assert len({body["messageId"] for body in mine}) == 1
+            assert [body["content"] for body in user_messages] == blocks
+            assert len({body["messageId"] for body in user_messages}) == 1
         else:
-            assert [body["content"] for body in mine] == [blocks]
+            assert [body["content"] for body in user_messages] == [blocks]
 
 
 @pytest.mark.parametrize(
@@ -217,9 +223,9 @@ async def test_prompt_v2_is_answered_when_its_message_is_stored(testbed: AcpTest
     async with testbed.connect_in_process(2) as client:
         id = await client.new_session("/")
         sent = await client.request("session/prompt", client.prompt_params(id, "/wait 60"))
-        (mine,) = [update for update in client.updates() if update.kind == "user_message"]
-        assert mine.body["messageId"] == sent["messageId"]
-        assert mine.body["content"] == [{"type": "text", "text": "/wait 60"}]
+        (user_message,) = [update for update in client.updates() if update.kind == "user_message"]
+        assert user_message.body["messageId"] == sent["messageId"]
+        assert user_message.body["content"] == [{"type": "text", "text": "/wait 60"}]
 
 
 async def test_state_updates_follow_the_turn(testbed: AcpTestbed) -> None:
@@ -309,8 +315,8 @@ async def test_cancel_ends_the_turn_and_waiting_prompts_only(
                 lambda u: is_idle(u) and u.body["stopReason"] == "end_turn"
             )
             assert idle == client.updates()[-1]
-        said = conversation(client.updates())
-        assert ("agent", "later") in said and ("agent", "never") not in said
+        entries = conversation(client.updates())
+        assert ("agent", "later") in entries and ("agent", "never") not in entries
 
 
 async def is_withdrawn(client: Client, request: Any) -> bool:
@@ -387,12 +393,14 @@ async def test_waiting_prompt_can_be_withdrawn(testbed: AcpTestbed, version: int
         client.answer_permission = lambda params: None
         id = await client.new_session("/")
         running = await client.start_prompt(id, "/say begun\n/ask continue?")
-        held = await client.send_request("session/prompt", client.prompt_params(id, "/say never"))
-        await client.notify("$/cancel_request", {"requestId": held})
+        waiting = await client.send_request(
+            "session/prompt", client.prompt_params(id, "/say never")
+        )
+        await client.notify("$/cancel_request", {"requestId": waiting})
         if version == 1:
-            assert await client.wait_response(held) == {"stopReason": "cancelled"}
+            assert await client.wait_response(waiting) == {"stopReason": "cancelled"}
         else:
-            assert await is_withdrawn(client, held)
+            assert await is_withdrawn(client, waiting)
         await client.allow_last_request()
         if version == 1:
             assert await client.wait_response(running) == {"stopReason": "end_turn"}
@@ -478,8 +486,8 @@ async def test_set_mode_sets_the_mode_option(testbed: AcpTestbed) -> None:
         assert answer == {}
         current = client.updates()[0].body
         assert current["currentModeId"] == "acceptEdits"
-        opened = await client.open_session("resume", id, "/")
-        assert opened["modes"]["currentModeId"] == "acceptEdits"
+        response = await client.open_session("resume", id, "/")
+        assert response["modes"]["currentModeId"] == "acceptEdits"
 
 
 async def test_mode_is_stored_with_the_session(testbed: AcpTestbed, version: int) -> None:
@@ -487,8 +495,8 @@ async def test_mode_is_stored_with_the_session(testbed: AcpTestbed, version: int
         id = await client.new_session("/")
         await client.request("session/set_config_option", mode_request(version, id, "plan"))
     async with testbed.connect_in_process(version) as client:
-        opened = await client.open_session("resume", id, "/")
-        assert opened["configOptions"][0]["currentValue"] == "plan"
+        response = await client.open_session("resume", id, "/")
+        assert response["configOptions"][0]["currentValue"] == "plan"
 
 
 @pytest.mark.parametrize(
@@ -504,5 +512,5 @@ async def test_unknown_option_or_value_changes_nothing(
         if version == 1 and isinstance(value, str):
             params = {"sessionId": id, "modeId": "nonsense"}
             assert (await client.request_error("session/set_mode", params)).code == -32602
-        opened = await client.open_session("resume", id, "/")
-        assert opened["configOptions"][0]["currentValue"] == "default"
+        response = await client.open_session("resume", id, "/")
+        assert response["configOptions"][0]["currentValue"] == "default"
