@@ -117,9 +117,9 @@ def test_archive_mark_has_the_sdk_format(home: Home) -> None:
     held = path.read_bytes()
     claude.archive_session(S)
     mark = path.with_suffix("") / "archived.json"
-    told = json.loads(mark.read_text())
-    assert (told["archived"], told["by"]) == (True, "sdk")
-    assert len(told["at"]) == len("2026-01-01T00:00:00.000Z")
+    content = json.loads(mark.read_text())
+    assert (content["archived"], content["by"]) == (True, "sdk")
+    assert len(content["at"]) == len("2026-01-01T00:00:00.000Z")
     assert stat.S_IMODE(mark.stat().st_mode) == 0o600
     assert stat.S_IMODE(mark.parent.stat().st_mode) == 0o700
     assert [info.archived for info in claude.list_sessions()] == [True]
@@ -148,10 +148,10 @@ def test_delete_removes_only_the_link_of_a_linked_directory(home: Home, tmp_path
     assert (tmp_path / "kept" / "file").exists()
 
 
-def register(home: Home, id: str, **told: Any) -> None:
+def register(home: Home, id: str, **fields: Any) -> None:
     (home.root / "sessions").mkdir(exist_ok=True)
-    file = home.root / "sessions" / f"{told.get('pid')}.json"
-    file.write_text(json.dumps({"sessionId": id, **told}))
+    file = home.root / "sessions" / f"{fields.get('pid')}.json"
+    file.write_text(json.dumps({"sessionId": id, **fields}))
 
 
 def test_ended_process_does_not_keep_a_session_open(home: Home) -> None:

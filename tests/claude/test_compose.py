@@ -1,4 +1,4 @@
-"""Sessions of another make, written out as transcripts that Claude Code goes on from."""
+"""Export sessions of other agents as transcripts that Claude Code can resume."""
 
 from __future__ import annotations
 
@@ -26,25 +26,27 @@ from tests.claude.helpers import Within, list_transcripts, text
 CALL = ToolCall(call_id="call:1", name="read_file", input={"path": "a.txt"})
 
 
-async def made(hub: Hub, *bodies: Any) -> str:
+async def create_session(hub: Hub, *bodies: Any) -> str:
     session = await hub.editor.create(LOCAL, cwd="/w", title="Mine", id=S2)
     await hub.editor.append(LOCAL, session.id, *bodies)
     return session.id
 
 
-def exported(within: Within, *bodies: Any) -> list[Any]:
-    """The messages that Claude Code would go on from."""
+def export(within: Within, *bodies: Any) -> list[Any]:
+    """Export a session with these events, and return the messages that Claude Code would resume."""
 
     async def work(hub: Hub) -> None:
-        await hub.sync.write(LOCAL, await made(hub, *bodies), "claude")
+        await hub.sync.write(LOCAL, await create_session(hub, *bodies), "claude")
 
     within(work)
-    return [(each.type, each.message["content"]) for each in claude.get_session_messages(S2)]
+    return [
+        (message.type, message.message["content"]) for message in claude.get_session_messages(S2)
+    ]
 
 
-def test_a_conversation_becomes_a_chain_of_messages(home: Home, within: Within) -> None:
+def test_exported_conversation_is_a_chain_of_messages(home: Home, within: Within) -> None:
     usage = ModelCalled(usage=Usage(input_tokens=5, output_tokens=7), model="m-1")
-    said = exported(
+    messages = export(
         within,
         UserMessage(content=text("Read a.txt")),
         AgentMessage(content=text("Reading.")),
@@ -54,37 +56,35 @@ def test_a_conversation_becomes_a_chain_of_messages(home: Home, within: Within) 
         AgentMessage(content=text("Done.")),
     )
     use = {"type": "tool_use", "id": "call_1", "name": "read_file", "input": {"path": "a.txt"}}
-    told = {
+    result = {
         "tool_use_id": "call_1",
         "type": "tool_result",
         "content": [{"type": "text", "text": "the text"}],
         "is_error": False,
     }
-    assert said == [
+    assert messages == [
         ("user", "Read a.txt"),
         ("assistant", [{"type": "text", "text": "Reading."}]),
         ("assistant", [use]),
-        ("user", [told]),
+        ("user", [result]),
         ("assistant", [{"type": "text", "text": "Done."}]),
     ]
     info = claude.get_session_info(S2)
     assert info is not None
     assert (info.custom_title, info.cwd) == ("Mine", "/w")
-    lines = [each.message for each in claude.get_session_messages(S2) if each.type == "assistant"]
+    lines = [one.message for one in claude.get_session_messages(S2) if one.type == "assistant"]
     assert lines[0]["id"] == lines[1]["id"] != lines[2]["id"]
     assert (lines[0]["model"], lines[0]["usage"]["output_tokens"]) == ("m-1", 7)
 
 
-def test_a_call_that_nothing_answered_is_closed(home: Home, within: Within) -> None:
-    said = exported(within, UserMessage(content=text("Go")), CALL, UserMessage(content=text("?")))
-    assert said[2][1][0]["is_error"] is True
-    assert [kind for kind, _ in said] == ["user", "assistant", "user", "user"]
+def test_export_adds_a_result_to_an_unanswered_call(home: Home, within: Within) -> None:
+    messages = export(within, UserMessage(content=text("Go")), CALL, UserMessage(content=text("?")))
+    assert messages[2][1][0]["is_error"] is True
+    assert [kind for kind, _ in messages] == ["user", "assistant", "user", "user"]
 
 
-def test_results_stand_behind_their_calls_in_whatever_order_they_came(
-    home: Home, within: Within
-) -> None:
-    said = exported(
+def test_export_puts_results_after_their_calls(home: Home, within: Within) -> None:
+    messages = export(
         within,
         UserMessage(content=text("Go")),
         ToolCall(call_id="1", name="a"),
@@ -95,7 +95,7 @@ def test_results_stand_behind_their_calls_in_whatever_order_they_came(
         ToolResult(call_id="never called"),
         AgentMessage(content=text("All.")),
     )
-    shape = [(kind, [block["type"] for block in content]) for kind, content in said[1:]]
+    shape = [(kind, [block["type"] for block in content]) for kind, content in messages[1:]]
     assert shape == [
         ("assistant", ["tool_use"]),
         ("assistant", ["tool_use"]),
@@ -104,13 +104,13 @@ def test_results_stand_behind_their_calls_in_whatever_order_they_came(
         ("assistant", ["text"]),
         ("assistant", ["text"]),
     ]
-    assert said[2][1][0]["name"] == "mcp__box__b"
-    results = {block["tool_use_id"]: block for kind, (block, *_) in said[3:5]}
+    assert messages[2][1][0]["name"] == "mcp__box__b"
+    results = {block["tool_use_id"]: block for kind, (block, *_) in messages[3:5]}
     assert results["1"]["content"] == [{"type": "text", "text": "yes"}]
     assert (results["2"]["content"], results["2"]["is_error"]) == ('{"why":"no"}', True)
 
 
-def test_pictures_files_and_changes_are_shown_to_the_model(home: Home, within: Within) -> None:
+def test_export_encodes_images_files_and_diffs(home: Home, within: Within) -> None:
     content = (
         Text(text="Look"),
         Image(mime="image/png", data="aGk="),
@@ -119,7 +119,7 @@ def test_pictures_files_and_changes_are_shown_to_the_model(home: Home, within: W
         Resource(uri="b.pdf", data="aGk=", mime="application/pdf"),
         Diff(path="/w/a", old="x", new="y"),
     )
-    ((_, blocks),) = exported(within, UserMessage(content=content))
+    ((_, blocks),) = export(within, UserMessage(content=content))
     assert [block["type"] for block in blocks] == [
         "text",
         "image",
@@ -132,35 +132,33 @@ def test_pictures_files_and_changes_are_shown_to_the_model(home: Home, within: W
     assert blocks[5]["text"] == "/w/a\n-x\n+y\n"
 
 
-def test_after_a_compaction_the_model_sees_its_summary_and_the_file_has_all(
+def test_exported_compaction_hides_older_messages_from_the_model_only(
     home: Home, within: Within
 ) -> None:
-    said = exported(
+    messages = export(
         within,
         UserMessage(content=text("First")),
         Compacted(summary=text("So far: first."), trigger="manual", tokens_before=9),
         UserMessage(content=text("Second")),
     )
-    assert [content for _, content in said] == ["So far: first.", "Second"]
+    assert [content for _, content in messages] == ["So far: first.", "Second"]
     tree = claude.get_session_tree(S2)
     assert tree is not None
-    whole_way = [each.message["content"] for each in tree.path() if each.type == "user"]
-    assert whole_way == ["First", "So far: first.", "Second"]
+    history = [entry.message["content"] for entry in tree.path() if entry.type == "user"]
+    assert history == ["First", "So far: first.", "Second"]
 
 
-def test_thoughts_come_with_their_signature_or_as_text(home: Home, within: Within) -> None:
+def test_export_writes_unsigned_thoughts_as_text(home: Home, within: Within) -> None:
     signed = AgentThought(content=text("deep"), extra={"claude": {"signature": "sig"}})
-    said = exported(
+    messages = export(
         within, UserMessage(content=text("?")), signed, AgentThought(content=text("mine"))
     )
-    assert said[1][1] == [{"type": "thinking", "thinking": "deep", "signature": "sig"}]
-    assert said[2][1] == [{"type": "text", "text": "<thinking>\nmine\n</thinking>"}]
+    assert messages[1][1] == [{"type": "thinking", "thinking": "deep", "signature": "sig"}]
+    assert messages[2][1] == [{"type": "text", "text": "<thinking>\nmine\n</thinking>"}]
 
 
-def test_interruptions_failures_and_instructions_are_marked_as_claude_code_does(
-    home: Home, within: Within
-) -> None:
-    exported(
+def test_export_marks_interruptions_failures_and_instructions(home: Home, within: Within) -> None:
+    export(
         within,
         SystemMessage(content=text("Be kind.")),
         UserMessage(content=text("?")),
@@ -169,16 +167,14 @@ def test_interruptions_failures_and_instructions_are_marked_as_claude_code_does(
     )
     (path,) = list_transcripts(home.root)
     entries = [line.entries[0] for line in bundle.read_bundle(str(path)).lines]
-    told = [entry for entry in entries if entry["type"] in ("user", "assistant")]
-    assert told[0]["isMeta"] is True
-    assert told[2]["isApiErrorMessage"] is True
-    assert told[3]["message"]["content"][0]["text"].startswith("[Request interrupted")
+    messages = [entry for entry in entries if entry["type"] in ("user", "assistant")]
+    assert messages[0]["isMeta"] is True
+    assert messages[2]["isApiErrorMessage"] is True
+    assert messages[3]["message"]["content"][0]["text"].startswith("[Request interrupted")
 
 
-def test_a_session_that_went_out_and_was_continued_comes_back_with_what_is_new(
-    home: Home, within: Within
-) -> None:
-    exported(
+def test_import_of_a_continued_export_adds_only_new_lines(home: Home, within: Within) -> None:
+    export(
         within,
         UserMessage(content=text("Go")),
         CALL,
@@ -191,6 +187,3 @@ def test_a_session_that_went_out_and_was_continued_comes_back_with_what_is_new(
         file.write(as_line(user("u9", last, "On", sessionId=S2)))
     session, count = within(lambda hub: hub.sync.import_session(LOCAL, S2, "claude"))
     assert (session.id, session.source, count) == (S2, "segue", 1)
-
-
-# The command.

@@ -1,4 +1,4 @@
-"""Others at work on the same files: Claude Code that writes on, and more of us."""
+"""Other processes that use the same files at the same time: Claude Code, and further segues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from segue.sources.claude.format import safe_io
 from tests.claude.entries import Home, S, as_line, user
 from tests.claude.helpers import claude_hub, list_ids
 
-# As Claude Code does it: the file is opened anew for every line, which is one write.
+# Like Claude Code, open the file for every line, and write the line at once.
 WRITER = """
 import json, os, sys
 path, form = sys.argv[1], sys.argv[2]
@@ -34,7 +34,7 @@ for n in range(int(sys.argv[3])):
 
 @contextmanager
 def writing(path: Path, count: int) -> Iterator[subprocess.Popen[str]]:
-    """A process that adds so many messages, from now on."""
+    """Start a process that appends `count` messages to a transcript."""
     form = as_line(user("w%", None, "written % " + "words " * 200)).decode().strip()
     command = [sys.executable, "-c", WRITER, str(path), form, str(count)]
     with subprocess.Popen(
@@ -50,12 +50,12 @@ def writing(path: Path, count: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def uuids(path: Path) -> list[str]:
-    """The messages of a transcript, each line of which must be whole."""
+    """Return the uuids in a transcript. Fails if a line is not complete."""
     lines = [json.loads(line) for line in path.read_bytes().splitlines() if line]
     return [line["uuid"] for line in lines if "uuid" in line]
 
 
-async def test_what_claude_code_writes_meanwhile_is_in_no_change_s_way(home: Home) -> None:
+async def test_edits_succeed_while_claude_code_writes(home: Home) -> None:
     path = home.write_conversation()
     count, rounds = 1500, 0
     async with claude_hub(home) as (hub, _):
@@ -76,32 +76,32 @@ async def test_what_claude_code_writes_meanwhile_is_in_no_change_s_way(home: Hom
                 assert S in await list_ids(hub, text="written", archived="include")
                 session = await hub.sessions.get(LOCAL, S)
                 assert (session.title, session.tag) == (f"title {rounds}", f"tag-{rounds}")
-        assert [each for each in uuids(path) if each[0] == "w"] == [f"w{n}" for n in range(count)]
+        assert [uuid for uuid in uuids(path) if uuid[0] == "w"] == [f"w{n}" for n in range(count)]
         assert (await hub.sessions.get(LOCAL, S)).messages == 2 + count
-        # And what was taken over is what was there.
+        # An import copies exactly the lines of the file.
         session, _ = await hub.sync.import_session(LOCAL, S, "claude")
         assert session.messages == 2 + count
         copied = b"".join([line async for line in hub.sync.transcript(LOCAL, S, "claude")])
         assert copied == path.read_bytes()
 
 
-async def test_imports_while_claude_code_writes_miss_and_repeat_nothing(home: Home) -> None:
+async def test_imports_while_claude_code_writes_copy_each_line_once(home: Home) -> None:
     path = home.write_conversation()
-    count, taken = 1500, 0
+    count, imported = 1500, 0
     async with claude_hub(home) as (hub, _):
         with writing(path, count) as writer:
             while writer.poll() is None:
                 session, new = await hub.sync.import_session(LOCAL, S, "claude")
-                taken += new
+                imported += new
                 events = [event async for event in hub.history.read(LOCAL, S)]
                 assert events[-1].seq == session.last_seq == len(events)
-        taken += (await hub.sync.import_session(LOCAL, S, "claude"))[1]
-        assert taken == len(path.read_bytes().splitlines())
+        imported += (await hub.sync.import_session(LOCAL, S, "claude"))[1]
+        assert imported == len(path.read_bytes().splitlines())
         copied = b"".join([line async for line in hub.sync.transcript(LOCAL, S, "claude")])
         assert copied == path.read_bytes()
 
 
-async def test_a_session_that_comes_back_while_it_is_in_the_trash_costs_neither(
+async def test_restore_does_not_overwrite_a_recreated_transcript(
     home: Home,
 ) -> None:
     path = home.write_conversation()
@@ -110,14 +110,14 @@ async def test_a_session_that_comes_back_while_it_is_in_the_trash_costs_neither(
         await hub.editor.trash(LOCAL, S)
         with writing(path, 3):
             pass
-        assert await list_ids(hub) == [S]  # one that is there is there
-        await hub.editor.restore(LOCAL, S)  # and needs no more
+        assert await list_ids(hub) == [S]  # the transcript that was written meanwhile
+        await hub.editor.restore(LOCAL, S)
         assert uuids(path) == ["w0", "w1", "w2"]
-        (kept,) = home.root.glob("segue-trash/*/0")
-        assert kept.read_bytes() == before
+        (trashed,) = home.root.glob("segue-trash/*/0")
+        assert trashed.read_bytes() == before
 
 
-def test_lines_are_twice_the_same_or_not_at_all(home: Home) -> None:
+def test_transcript_lines_are_equal_at_each_iteration_or_raise(home: Home) -> None:
     path = home.write_conversation()
     lines = bundle.TranscriptLines(str(path))
     before = list(lines)
@@ -152,44 +152,44 @@ async def main():
         source = ClaudeSource(Path(root).parent / "data" / "index.db", ClaudeHome(root))
         async with Hub(MemoryStore(), Path(root).parent, sources=[source]) as hub:
             for _ in range(3):
-                found = (await hub.sessions.list(LOCAL, Query(limit=1000))).sessions
+                sessions = (await hub.sessions.list(LOCAL, Query(limit=1000))).sessions
                 hits = (await hub.sessions.search(LOCAL, Query(text="needle", limit=1000))).matches
-                print(len(found), len(hits), flush=True)
+                print(len(sessions), len(hits), flush=True)
 asyncio.run(main())
 """
 
 
 def readers(home: Home, count: int, rounds: int) -> list[subprocess.Popen[str]]:
-    """Processes that list and search again and again, all of which begin now."""
+    """Start processes that list and search repeatedly, all at the same time."""
     command = [sys.executable, "-W", "error", "-c", LIST, str(home.root), str(rounds)]
     pipe = subprocess.PIPE
-    found = [
+    processes = [
         subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         for _ in range(count)
     ]
-    for each in found:
-        assert each.stdout is not None
-        each.stdout.readline()
-    for each in found:
-        assert each.stdin is not None
-        each.stdin.write("\n")
-        each.stdin.flush()
-    return found
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.readline()
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    return processes
 
 
-def told(process: subprocess.Popen[str]) -> set[str]:
-    out, wrong = process.communicate(timeout=120)
-    assert (process.returncode, wrong) == (0, "")
+def output_lines(process: subprocess.Popen[str]) -> set[str]:
+    out, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")
     return set(out.splitlines())
 
 
-async def test_processes_that_make_the_index_at_once_make_one(home: Home) -> None:
+async def test_concurrent_processes_build_one_index(home: Home) -> None:
     for number in range(150):
         home.write_conversation(
             f"{number:08x}-0000-4000-8000-000000000000", prompt=f"needle {number}"
         )
-    for each in readers(home, 4, 2):
-        assert told(each) == {"150 150"}
+    for process in readers(home, 4, 2):
+        assert output_lines(process) == {"150 150"}
     async with claude_hub(home) as (_, source):
         await source.refresh()
         execute = source.index.execute
@@ -199,7 +199,7 @@ async def test_processes_that_make_the_index_at_once_make_one(home: Home) -> Non
         assert execute("SELECT count(*) FROM search('needle')").fetchone() == (150,)
 
 
-def test_an_index_that_is_thrown_away_again_and_again_is_missed_by_nobody(home: Home) -> None:
+def test_readers_survive_repeated_deletion_of_the_index(home: Home) -> None:
     for number in range(40):
         home.write_conversation(
             f"{number:08x}-0000-4000-8000-000000000000", prompt=f"needle {number}"
@@ -207,17 +207,17 @@ def test_an_index_that_is_thrown_away_again_and_again_is_missed_by_nobody(home: 
     index = home.root.parent / "data" / "index.db"
     ended = threading.Event()
 
-    def throw_away() -> None:
+    def delete_index() -> None:
         while not ended.wait(0.3):
             for suffix in ("-wal", "-shm", ""):
                 Path(f"{index}{suffix}").unlink(missing_ok=True)
 
-    thrower = threading.Thread(target=throw_away)
+    deleter = threading.Thread(target=delete_index)
     processes = readers(home, 2, 25)
-    thrower.start()
+    deleter.start()
     try:
-        for each in processes:
-            assert told(each) == {"40 40"}
+        for process in processes:
+            assert output_lines(process) == {"40 40"}
     finally:
         ended.set()
-        thrower.join()
+        deleter.join()

@@ -32,7 +32,7 @@ async def opened_session(hub: Hub, id: str) -> Session:
 
 
 def moved_session(home: Home, tmp_path: Path) -> str:
-    """A session whose project moved; where it is."""
+    """Write a session, relocate it, and return its new directory."""
     old, new = tmp_path / "old", tmp_path / "new"
     new.mkdir()
     home.write_conversation(S, claude.project_key_for_directory(old), cwd=str(old))
@@ -40,45 +40,47 @@ def moved_session(home: Home, tmp_path: Path) -> str:
     return str(new)
 
 
-def test_what_followed_its_project_is_there_in_the_store_too(
+def test_imported_copy_of_a_relocated_session_has_its_new_directory(
     home: Home, within: Within, tmp_path: Path
 ) -> None:
     new = moved_session(home, tmp_path)
 
-    async def through(hub: Hub) -> None:
+    async def steps(hub: Hub) -> None:
         assert (await opened_session(hub, S)).cwd == new
         await hub.turns.run(LOCAL, S, "/say more")
         assert (await opened_session(hub, S)).cwd == new
         session, count = await hub.sync.import_session(LOCAL, S, "claude")
         assert (session.cwd, count) == (new, 0)
 
-    within(through)
+    within(steps)
 
 
-def test_a_copy_follows_files_that_move_later(home: Home, within: Within, tmp_path: Path) -> None:
+def test_import_finds_the_copy_of_a_session_that_was_relocated_later(
+    home: Home, within: Within, tmp_path: Path
+) -> None:
     moved_session(home, tmp_path)
     again = tmp_path / "again"
     again.mkdir()
 
-    async def through(hub: Hub) -> None:
+    async def steps(hub: Hub) -> None:
         await hub.sync.import_session(LOCAL, S, "claude")
         claude.relocate_session(S, str(again))
         session, count = await hub.sync.import_session(LOCAL, S, "claude")
         assert (session.id, session.cwd, count) == (S, str(again), 1)
         assert await hub.sync.import_session(LOCAL, S, "claude") == (session, 0)
         path = next(home.projects.rglob(f"{S}.jsonl"))
-        held = path.read_bytes()
+        before = path.read_bytes()
         path.unlink()
         assert (await hub.sync.write(LOCAL, S, "claude")).path == str(path)
-        assert path.read_bytes() == held
+        assert path.read_bytes() == before
 
-    within(through)
+    within(steps)
 
 
-async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None:
+async def test_opening_a_copy_pulls_new_messages(home: Home) -> None:
     path = home.write_conversation(prompt="at first")
 
-    async def heard(hub: Hub) -> list[str]:
+    async def texts(hub: Hub) -> list[str]:
         await opened_session(hub, S)
         events = [event.body async for event in hub.history.conversation(LOCAL, S)]
         return [plain_text(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
@@ -91,16 +93,16 @@ async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None
     async with claude_hub(home) as (hub, source):
         await hub.turns.run(LOCAL, S, "/say here")
         conversation = ["at first", "a1", "/say here", "here"]
-        assert await heard(hub) == conversation
+        assert await texts(hub) == conversation
         more(2, "a1")
         conversation += ["and 2", "a2"]
-        assert await heard(hub) == conversation
-        held = (await opened_session(hub, S)).last_seq
+        assert await texts(hub) == conversation
+        before = (await opened_session(hub, S)).last_seq
         more(3, "a2")
-        await hub.turns.run(LOCAL, S, "/say again")  # after what was said there
+        await hub.turns.run(LOCAL, S, "/say again")  # after the messages of Claude Code
         conversation += ["and 3", "a3", "/say again", "again"]
-        assert await heard(hub) == conversation
-        assert (await hub.sessions.resolve(LOCAL, "at first")).last_seq > held
+        assert await texts(hub) == conversation
+        assert (await hub.sessions.resolve(LOCAL, "at first")).last_seq > before
         last = (await opened_session(hub, S)).last_seq
         async with aclosing(hub.history.follow(LOCAL, S, last)) as following:
             waiting = asyncio.ensure_future(anext(following))
@@ -112,7 +114,7 @@ async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None
         conversation += ["and 4", "a4"]
         home.write_process_file()
         more(5, "a4")
-        assert await heard(hub) == conversation  # what is half said waits
+        assert await texts(hub) == conversation  # a running turn is not imported
 
 
 async def test_opening_an_unchanged_copy_reads_no_events_and_no_bytes(
@@ -139,28 +141,28 @@ async def test_opening_an_unchanged_copy_reads_no_events_and_no_bytes(
         assert reads == []
 
 
-async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
+async def test_pull_does_not_interrupt_a_turn_that_starts_meanwhile(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = home.write_conversation(prompt="at first")
     read = pull.pull_appended
     async with claude_hub(home) as (hub, _):
         await hub.turns.run(LOCAL, S, "/say here")
-        other = Hub(hub.store, hub.data_dir)  # which knows nothing of the file
+        other = Hub(hub.store, hub.data_dir)  # without the source
         loop = asyncio.get_running_loop()
 
         async def begin() -> None:
             asked = await other.turns.submit(LOCAL, S, "/ask May I?")
             assert await other.turns.wait_started(LOCAL, S, asked)
 
-        def slowly(path: str, position: pull.SessionPosition) -> pull.PulledLines:
+        def pull_slowly(path: str, position: pull.SessionPosition) -> pull.PulledLines:
             asyncio.run_coroutine_threadsafe(begin(), loop).result(60)
             return read(path, position)
 
         at = "2026-02-02T00:00:00Z"
         append(path, timed_user("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(pull, "pull_appended", slowly)
+            meanwhile.setattr(pull, "pull_appended", pull_slowly)
             async with asyncio.timeout(60):
                 # With the prompt of the turn that began, without the file's new messages.
                 assert (await opened_session(hub, S)).messages == 5
@@ -168,29 +170,27 @@ async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
         await other.turns.engine.rest()
         await opened_session(hub, S)
         events = [event.body async for event in hub.history.conversation(LOCAL, S)]
-        heard = [plain_text(e.content) for e in events if isinstance(e, UserMessage)]
-        assert heard == ["at first", "/say here", "/ask May I?", "and 2"]
+        texts = [plain_text(e.content) for e in events if isinstance(e, UserMessage)]
+        assert texts == ["at first", "/say here", "/ask May I?", "and 2"]
         await other.detach()
 
 
-async def test_what_is_being_read_for_another_comes_before_the_next_turn(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_turn_waits_for_a_running_pull(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     path = home.write_conversation(prompt="at first")
     reading, go = threading.Event(), threading.Event()
     read = pull.pull_appended
 
-    def slowly(path: str, position: pull.SessionPosition) -> pull.PulledLines:
-        found = read(path, position)
+    def pull_slowly(path: str, position: pull.SessionPosition) -> pull.PulledLines:
+        pulled = read(path, position)
         reading.set()
         assert go.wait(60)
-        return found
+        return pulled
 
     async with claude_hub(home) as (hub, _):
         await hub.turns.run(LOCAL, S, "/say here")
         at = "2026-02-02T00:00:00Z"
         append(path, timed_user("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
-        monkeypatch.setattr(pull, "pull_appended", slowly)
+        monkeypatch.setattr(pull, "pull_appended", pull_slowly)
         gone, other = (asyncio.ensure_future(opened_session(hub, S)) for _ in range(2))
         await asyncio.to_thread(reading.wait, 60)
         gone.cancel()
@@ -199,40 +199,40 @@ async def test_what_is_being_read_for_another_comes_before_the_next_turn(
         go.set()
         await asyncio.gather(asked, other)
         events = [event.body async for event in hub.history.conversation(LOCAL, S)]
-    heard = [plain_text(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
-    assert heard == ["at first", "a1", "/say here", "here", "and 2", "a2", "/say again", "again"]
+    texts = [plain_text(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
+    assert texts == ["at first", "a1", "/say here", "here", "and 2", "a2", "/say again", "again"]
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_fork_of_what_moved_is_written_to_its_own_project(
+def test_fork_of_a_relocated_session_is_written_to_its_project(
     home: Home, within: Within, tmp_path: Path, elsewhere: bool
 ) -> None:
     new = moved_session(home, tmp_path)
-    place = str(tmp_path) if elsewhere else new
+    directory = str(tmp_path) if elsewhere else new
 
-    async def through(hub: Hub) -> None:
+    async def steps(hub: Hub) -> None:
         await hub.sync.import_session(LOCAL, S, "claude")
-        fork = await hub.editor.fork(LOCAL, S, cwd=place if elsewhere else None)
-        assert fork.cwd == place
+        fork = await hub.editor.fork(LOCAL, S, cwd=directory if elsewhere else None)
+        assert fork.cwd == directory
         path = Path((await hub.sync.write(LOCAL, fork.id, "claude")).path)
-        assert path.parent.name == claude.project_key_for_directory(place)
-        (found,) = [each for each in claude.list_sessions(place) if each.session_id == fork.id]
-        assert found.cwd == place
+        assert path.parent.name == claude.project_key_for_directory(directory)
+        (info,) = [info for info in claude.list_sessions(directory) if info.session_id == fork.id]
+        assert info.cwd == directory
         again, count = await hub.sync.import_session(LOCAL, fork.id, "claude")
-        assert (again.cwd, count) == (place, 0)
+        assert (again.cwd, count) == (directory, 0)
 
-    within(through)
+    within(steps)
 
 
-def test_an_odd_directory_in_a_transcript_keeps_nobody_from_a_fork(
+def test_relative_directory_in_a_transcript_does_not_stop_a_fork(
     home: Home, within: Within
 ) -> None:
     home.write([user("u1", None, "hello"), {"type": "relocated", "relocatedCwd": "x"}])
 
-    async def through(hub: Hub) -> None:
+    async def steps(hub: Hub) -> None:
         fork = await hub.editor.fork(LOCAL, S, in_store=True)
         assert fork.cwd == "x" and fork.messages == 1
         with pytest.raises(errors.InvalidInput, match="absolute"):
             await hub.editor.fork(LOCAL, S, in_store=True, cwd="y")
 
-    within(through)
+    within(steps)

@@ -1,4 +1,4 @@
-"""The confirmed defects of the SDKs, by their numbers: none of them is ours."""
+"""The confirmed defects of the SDKs, by their numbers. segue has none of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_defect_01_a_fork_keeps_lines_with_unicode_line_breaks(home: Home, odd: 
     assert texts == [f"a{odd}b", [{"type": "text", "text": "a1"}], f"{odd}c"]
 
 
-def test_defect_02_a_byte_that_is_no_utf8_costs_at_most_a_character(home: Home) -> None:
+def test_defect_02_invalid_utf8_loses_at_most_one_character(home: Home) -> None:
     broken = b'{"type":"assistant","uuid":"a1","parentUuid":"u1","message":{"content":"caf\xe9"}}'
     home.write([user("u1", None), broken, user("u2", "a1")])
     assert uuids() == ["u1", "a1", "u2"]
@@ -54,7 +54,7 @@ def test_defect_02_a_byte_that_is_no_utf8_costs_at_most_a_character(home: Home) 
 SPOOF = {"customTitle": "X", "tag": "X", "lastPrompt": "X", "summary": "X", "cwd": "/x"}
 
 
-def test_defect_03_nothing_inside_a_message_names_the_session(home: Home) -> None:
+def test_defect_03_fields_inside_a_message_do_not_name_the_session(home: Home) -> None:
     spoof = [{"type": "tool_use", "id": "t", "name": "n", "input": SPOOF | {"gitBranch": "x"}}]
     lines = [
         assistant("a0", None, spoof),
@@ -72,7 +72,7 @@ def test_defect_03_nothing_inside_a_message_names_the_session(home: Home) -> Non
         assert (info.cwd, info.git_branch) == ("/w", "main")
 
 
-def test_defect_04_a_session_is_listed_however_long_its_first_line_is(home: Home) -> None:
+def test_defect_04_session_with_a_long_first_line_is_listed(home: Home) -> None:
     image = {"type": "base64", "media_type": "image/png", "data": "A" * 100_000}
     home.write([user("u1", None, [{"type": "image", "source": image}])])
     home.write([user("u1", None, "word " * 50_000), assistant("a1", "u1")], S2)
@@ -84,14 +84,14 @@ def test_defect_04_a_session_is_listed_however_long_its_first_line_is(home: Home
         assert listed[1].summary == "word " * 39 + "word…"
 
 
-def test_defect_04_nor_how_much_stands_before_its_first_prompt(home: Home) -> None:
+def test_defect_04_session_with_a_late_first_prompt_is_listed(home: Home) -> None:
     listing = {"type": "attachment", "uuid": "t", "parentUuid": None, "attachment": "x" * 200_000}
     home.write([listing, user("u1", "t", "the prompt")])
     assert [info.summary for info in claude.list_sessions()] == ["the prompt"]
 
 
 @pytest.mark.parametrize("around", [70_000, 2_000_000])
-def test_defect_05_a_title_and_a_tag_stay_found_however_much_is_written_around_them(
+def test_defect_05_title_and_tag_are_found_in_the_middle_of_a_long_file(
     home: Home, around: int
 ) -> None:
     more = [
@@ -112,7 +112,7 @@ def test_defect_05_a_title_and_a_tag_stay_found_however_much_is_written_around_t
 
 
 @pytest.mark.parametrize("name", ["emoji🎉dir", "cafe\u0301", "日本語", "a b.c"])
-def test_defect_06_directories_of_any_name_have_their_sessions(
+def test_defect_06_sessions_of_non_ascii_directories_are_listed(
     home: Home, tmp_path: Path, name: str
 ) -> None:
     directory = tmp_path / name
@@ -141,7 +141,7 @@ def opened_files(code: str, home: Path) -> list[str]:
     return done.stdout.split()
 
 
-def test_defect_07_a_page_opens_its_own_sessions_and_no_others(home: Home) -> None:
+def test_defect_07_page_opens_only_its_own_transcripts(home: Home) -> None:
     for number in range(50):
         id = f"{number:08d}-0000-4000-8000-000000000000"
         home.write_conversation(id)
@@ -161,7 +161,7 @@ def open_files_limited(to: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_defect_08_a_list_is_whole_whatever_the_limit_of_open_files(home: Home) -> None:
+def test_defect_08_list_is_complete_with_few_file_descriptors(home: Home) -> None:
     for number in range(300):
         home.write_conversation(f"{number:08d}-0000-4000-8000-000000000000", f"-p{number % 7}")
     free = os.dup(0)
@@ -171,7 +171,7 @@ def test_defect_08_a_list_is_whole_whatever_the_limit_of_open_files(home: Home) 
         assert len(claude.list_sessions(limit=200)) == 200
 
 
-def test_defect_08_and_says_so_when_not_one_more_can_be_opened(home: Home) -> None:
+def test_defect_08_list_fails_without_a_free_file_descriptor(home: Home) -> None:
     home.write_conversation()
     free = os.dup(0)
     os.close(free)
@@ -179,7 +179,7 @@ def test_defect_08_and_says_so_when_not_one_more_can_be_opened(home: Home) -> No
         claude.list_sessions()
 
 
-def test_defect_09_what_a_compaction_kept_follows_its_summary(home: Home) -> None:
+def test_defect_09_preserved_messages_follow_the_summary(home: Home) -> None:
     before = [user("u1", None), assistant("a1", "u1"), user("u2", "a1"), assistant("a2", "u2")]
     after = [user("C", "B", isCompactSummary=True), user("u3", "C"), assistant("a3", "u3")]
     home.write([*before, boundary("B", "C", ["u2", "a2"]), *after])
@@ -192,13 +192,13 @@ def test_defect_10_a_line_padded_with_nuls_is_read(home: Home) -> None:
     assert uuids() == ["u1", "a1", "u2"]
 
 
-def test_defect_10_and_a_title_on_such_a_line_is_found(home: Home) -> None:
+def test_defect_10_title_on_a_line_padded_with_nuls_is_found(home: Home) -> None:
     home.write([user("u1", None), b"\0" * 512 + json.dumps(title("T")).encode()])
     for listed in (claude.list_sessions(), claude.list_sessions(limit=1)):
         assert [info.custom_title for info in listed] == ["T"]
 
 
-def test_defect_11_a_link_is_never_followed_out_of_the_tree(home: Home, tmp_path: Path) -> None:
+def test_defect_11_link_to_a_transcript_is_not_followed(home: Home, tmp_path: Path) -> None:
     outside = tmp_path / "outside.jsonl"
     outside.write_text(json.dumps(user("u1", None)) + "\n")
     (home.projects / "-w").mkdir()
@@ -218,7 +218,7 @@ def test_defect_11_a_link_is_never_followed_out_of_the_tree(home: Home, tmp_path
     assert claude.get_session_messages(S) == []
 
 
-def test_defect_11_a_pipe_holds_nothing_up(home: Home) -> None:
+def test_defect_11_reader_does_not_block_on_a_pipe(home: Home) -> None:
     home.write_conversation(S2)
     os.mkfifo(home.projects / "-w" / f"{S}.jsonl")
     assert [info.session_id for info in claude.list_sessions()] == [S2]
@@ -246,7 +246,7 @@ def test_defect_11_a_pipe_holds_nothing_up(home: Home) -> None:
     ],
     ids=range(12),
 )
-def test_defect_12_odd_json_raises_nothing_and_hides_nothing(home: Home, odd: str) -> None:
+def test_defect_12_unexpected_json_does_not_hide_other_messages(home: Home, odd: str) -> None:
     home.write([user("u1", None), odd, assistant("a1", "u1"), user("u2", "a1")])
     assert {"u1", "a1", "u2"} <= set(uuids())
     assert len(claude.list_sessions()) == len(claude.list_sessions(limit=1)) == 1
@@ -254,7 +254,7 @@ def test_defect_12_odd_json_raises_nothing_and_hides_nothing(home: Home, odd: st
 
 
 @pytest.mark.parametrize("change", [claude.rename_session, claude.tag_session])
-def test_defect_13_a_change_is_not_glued_to_a_torn_line(home: Home, change) -> None:  # type: ignore[no-untyped-def] # either function
+def test_defect_13_edit_is_not_joined_to_a_torn_line(home: Home, change) -> None:  # type: ignore[no-untyped-def] # either function
     path = home.write([user("u1", None)])
     with path.open("ab") as file:
         file.write(b'{"type":"assistant","uuid":"a1","mess')
@@ -267,7 +267,7 @@ def test_defect_13_a_change_is_not_glued_to_a_torn_line(home: Home, change) -> N
     assert "new" in (info.custom_title, info.tag)
 
 
-def test_defect_14_two_messages_that_name_each_other_as_parent_are_shown(home: Home) -> None:
+def test_defect_14_messages_in_a_parent_circle_are_returned(home: Home) -> None:
     home.write([user("x", "y"), assistant("y", "x")])
     assert uuids() == ["x", "y"]
     home.write([user("u1", None), assistant("a1", "u1"), user("x", "y"), assistant("y", "x")])
@@ -276,7 +276,7 @@ def test_defect_14_two_messages_that_name_each_other_as_parent_are_shown(home: H
     assert uuids() == ["s", "t"]
 
 
-def test_defect_15_an_id_with_a_newline_behind_it_is_none(home: Home) -> None:
+def test_defect_15_id_that_ends_with_a_newline_is_invalid(home: Home) -> None:
     home.write_conversation()
     os.rename(home.projects / "-w" / f"{S}.jsonl", home.projects / "-w" / f"{S}\n.jsonl")
     assert claude.get_session_info(f"{S}\n") is None
@@ -292,7 +292,7 @@ def test_defect_15_an_offset_below_zero_is_zero(home: Home) -> None:
     assert len(claude.list_sessions(limit=1, offset=-5)) == 1
 
 
-def test_defect_15_a_title_is_one_line_that_prints(home: Home) -> None:
+def test_defect_15_title_is_reduced_to_one_printable_line(home: Home) -> None:
     home.write_conversation()
     claude.rename_session(S, "  \x1b[31mred\x1b[0m\nand \ud83d half\x07 \x1b]0;evil\x07 ")
     info = claude.get_session_info(S)
@@ -302,7 +302,7 @@ def test_defect_15_a_title_is_one_line_that_prints(home: Home) -> None:
         claude.rename_session(S, "\x1b[31m\n\ud83d")
 
 
-def test_defect_15_a_title_that_others_wrote_prints_too(home: Home) -> None:
+def test_defect_15_title_with_a_lone_surrogate_can_be_printed(home: Home) -> None:
     home.write([user("u1", None), '{"type":"custom-title","customTitle":"a \\ud83d b"}'])
     info = claude.get_session_info(S)
     assert info is not None
@@ -310,8 +310,8 @@ def test_defect_15_a_title_that_others_wrote_prints_too(home: Home) -> None:
     assert info.summary == "a \ufffd b"
 
 
-def test_defect_16_the_copy_that_a_list_shows_is_the_one_that_everything_means(home: Home) -> None:
-    for number in range(8):  # the order of a directory is nobody's to choose
+def test_defect_16_all_functions_use_the_copy_that_lists_show(home: Home) -> None:
+    for number in range(8):  # the order of a directory is undefined
         home.write_conversation(S, f"-old{number}", "OLD")
         home.touch(S, 1000 + number, f"-old{number}")
     home.write_conversation(S, "-new", "NEW")
@@ -329,7 +329,7 @@ def test_defect_16_the_copy_that_a_list_shows_is_the_one_that_everything_means(h
     assert len(list(home.projects.glob(f"-old*/{S}.jsonl"))) == 8
 
 
-def test_defect_16_a_newer_copy_without_a_conversation_does_not_hide_the_good_one(
+def test_defect_16_newer_copy_without_messages_does_not_hide_the_older_one(
     home: Home,
 ) -> None:
     home.write_conversation(S, "-good", "GOOD")
@@ -339,21 +339,21 @@ def test_defect_16_a_newer_copy_without_a_conversation_does_not_hide_the_good_on
     assert len(claude.get_session_messages(S)) == 2
 
 
-def live(home: Home, id: str, process: int) -> None:
+def register_process(home: Home, id: str, process: int) -> None:
     (home.root / "sessions").mkdir(exist_ok=True)
-    told = {"pid": process, "sessionId": id, "status": "busy"}
-    (home.root / "sessions" / f"{process}.json").write_text(json.dumps(told))
+    fields = {"pid": process, "sessionId": id, "status": "busy"}
+    (home.root / "sessions" / f"{process}.json").write_text(json.dumps(fields))
 
 
-def test_defect_17_a_session_that_a_process_has_open_is_not_deleted(home: Home) -> None:
+def test_defect_17_delete_refuses_an_open_session(home: Home) -> None:
     path = home.write_conversation()
-    live(home, S, os.getpid())
+    register_process(home, S, os.getpid())
     with pytest.raises(claude.SessionIsLive, match=str(os.getpid())):
         claude.delete_session(S)
     assert path.exists()
 
 
-def test_defect_17_nor_does_a_failing_delete_pass_in_silence(
+def test_defect_17_failed_delete_raises_an_error(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = home.write_conversation()
@@ -368,7 +368,7 @@ def test_defect_17_nor_does_a_failing_delete_pass_in_silence(
     assert path.exists()  # so that it can be tried again
 
 
-def test_parallel_calls_and_their_results_are_all_there(home: Home) -> None:
+def test_reader_returns_all_parallel_calls_and_results(home: Home) -> None:
     calls = [assistant("c0", "u1", call("t0"), "m"), assistant("c1", "c0", call("t1"), "m")]
     results = [user("r1", "c1", result("t1")), user("r0", "c0", result("t0"))]
     home.write([user("u1", None), *calls, *results, assistant("a1", "r0", id="n")])

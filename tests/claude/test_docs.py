@@ -1,4 +1,4 @@
-"""The guide's programs run as they stand."""
+"""Every program in the guide runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAMS = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
-def test_each_program_runs_as_it_stands(program: str, home: Home, tmp_path: Path) -> None:
+def test_every_program_in_the_guide_runs(program: str, home: Home, tmp_path: Path) -> None:
     path = home.write([user("u1", None, "Why?", cwd="/w"), assistant("a1", "u1"), title("Optics")])
     before = path.read_bytes()
     environment = {**os.environ, "SEGUE_DATA_DIR": str(tmp_path / "data")}
@@ -30,7 +30,7 @@ def test_each_program_runs_as_it_stands(program: str, home: Home, tmp_path: Path
     assert path.read_bytes() == before
 
 
-def test_each_command_and_option_exists() -> None:
+def test_every_command_and_option_in_the_guide_exists() -> None:
     shells = "".join(re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL))
     lines = re.findall(r"^segue (\w+) ([^#\n]*)", shells, re.MULTILINE)
     assert len(lines) == 5

@@ -104,8 +104,8 @@ def test_every_repair_creates_its_own_backup(home: Home) -> None:
 def test_doctor_refuses_to_repair_an_open_session(home: Home) -> None:
     path = home.write([*START, b"broken"])
     (home.root / "sessions").mkdir()
-    told = {"pid": os.getpid(), "sessionId": S}
-    (home.root / "sessions" / "1.json").write_text(json.dumps(told))
+    fields = {"pid": os.getpid(), "sessionId": S}
+    (home.root / "sessions" / "1.json").write_text(json.dumps(fields))
     assert not claude.doctor(S).healthy
     with pytest.raises(claude.SessionIsLive):
         claude.doctor(S, repair=True)

@@ -1,4 +1,4 @@
-"""Lines as events: in nine real homes, in any order of reading, and one kind of line at a time."""
+"""Translate lines to events: all lines of nine real homes, and each kind of line alone."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def transcripts(homes: Path, version: str) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_no_line_is_lost(homes: Path, version: str) -> None:
+def test_every_line_becomes_an_event(homes: Path, version: str) -> None:
     for path in transcripts(homes, version):
         with reading(path) as (reader, _):
             found = list(reader.all())
@@ -108,7 +108,7 @@ def test_no_line_is_lost(homes: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_conversation_is_the_one_that_the_sdk_shows(homes: Path, version: str) -> None:
+def test_conversation_equals_the_sdk_messages(homes: Path, version: str) -> None:
     for path in transcripts(homes, version):
         wanted = [uuid for _, uuid in golden(homes, version, "ts")["msgs"][path.stem]]
         with reading(path) as (reader, _):
@@ -117,14 +117,14 @@ def test_the_conversation_is_the_one_that_the_sdk_shows(homes: Path, version: st
             dict.fromkeys(uuid(e) for e in shown if isinstance(e.body, (*SAID, Compacted)))
         )
         if any(isinstance(event.body, Compacted) for event in shown):
-            # What was said before the compaction comes as well.
+            # The messages before the compaction are included as well.
             assert set(wanted) < set(found)
         else:
             assert sorted(found) == sorted(wanted)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_events_are_the_same_wherever_one_begins_to_read(homes: Path, version: str) -> None:
+def test_reader_returns_equal_events_from_any_position(homes: Path, version: str) -> None:
     for path in list(transcripts(homes, version))[:4]:
         with reading(path) as (reader, _):
             whole = list(reader.all())
@@ -140,7 +140,7 @@ def test_events_are_the_same_wherever_one_begins_to_read(homes: Path, version: s
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_row_is_what_the_events_come_to(homes: Path, version: str) -> None:
+def test_session_row_equals_the_projection_of_its_events(homes: Path, version: str) -> None:
     rows = {row["sessionId"]: row for row in golden(homes, version, "ts")["list"]}
     for path in transcripts(homes, version):
         with reading(path) as (reader, session):
@@ -158,7 +158,7 @@ def test_the_row_is_what_the_events_come_to(homes: Path, version: str) -> None:
         folded = projection.project("local", session.id, found)
         for name in ("messages", "errors", "days", "last_seq"):
             assert getattr(folded, name) == getattr(session, name)
-        # What all of it cost is told by other lines than those of the responses.
+        # Other lines than those of the responses report the cost of the session.
         assert folded.usage == replace(session.usage, cost=folded.usage.cost)
         assert folded.models.keys() == session.models.keys()
         for model, used in session.models.items():
@@ -166,14 +166,14 @@ def test_the_row_is_what_the_events_come_to(homes: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_events_can_be_stored(homes: Path, version: str) -> None:
+def test_every_event_can_be_encoded_and_decoded(homes: Path, version: str) -> None:
     for path in transcripts(homes, version):
         with reading(path) as (reader, _):
             for event in reader.all():
                 assert decode_body(codec.encode(event.body)) == event.body
 
 
-def test_what_people_and_the_model_say(home: Home) -> None:
+def test_translator_translates_messages_of_users_and_models(home: Home) -> None:
     png = {"type": "base64", "media_type": "image/jpeg", "data": "QUJD"}
     path = home.write(
         [
@@ -210,7 +210,7 @@ def test_what_people_and_the_model_say(home: Home) -> None:
     assert isinstance(queued, UserMessage) and plain_text(queued.content) == "and this"
 
 
-def test_documents(home: Home) -> None:
+def test_translator_translates_documents(home: Home) -> None:
     pdf = {"type": "base64", "media_type": "application/pdf", "data": "QUJD"}
     text = {"type": "text", "media_type": "text/plain", "data": "words"}
     blocks = [
@@ -228,7 +228,7 @@ def use(name: str, **given: Any) -> dict[str, Any]:
     return {"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": given}
 
 
-def test_calls_and_results(home: Home) -> None:
+def test_translator_translates_tool_calls_and_results(home: Home) -> None:
     todos = [{"content": "dig", "status": "in_progress", "activeForm": "digging"}]
     done = {"type": "tool_result", "tool_use_id": "toolu_Bash", "content": "a.txt"}
     failed = {"type": "tool_result", "tool_use_id": "x", "content": [], "is_error": True}
@@ -264,20 +264,20 @@ def test_calls_and_results(home: Home) -> None:
     assert isinstance(well, UserMessage)
 
 
-def test_what_a_response_cost_is_told_once(home: Home) -> None:
-    def spoken(uuid: str, parent: str, id: str) -> dict[str, Any]:
+def test_translator_counts_the_usage_of_a_response_once(home: Home) -> None:
+    def response(uuid: str, parent: str, id: str) -> dict[str, Any]:
         made = assistant(uuid, parent, id=id)
-        told = {"input_tokens": 3, "output_tokens": 5, "cache_creation_input_tokens": 7}
-        made["message"] |= {"model": "m", "usage": told}
+        usage = {"input_tokens": 3, "output_tokens": 5, "cache_creation_input_tokens": 7}
+        made["message"] |= {"model": "m", "usage": usage}
         return made
 
     path = home.write(
         [
             user("u1", None),
-            spoken("a1", "u1", "msg_1"),
+            response("a1", "u1", "msg_1"),
             user("u2", "a1"),
-            spoken("a2", "a1", "msg_1"),
-            spoken("a3", "a2", "msg_2"),
+            response("a2", "a1", "msg_1"),
+            response("a3", "a2", "msg_2"),
         ]
     )
     calls = [body for body in bodies(path) if isinstance(body, ModelCalled)]
@@ -285,7 +285,7 @@ def test_what_a_response_cost_is_told_once(home: Home) -> None:
     assert calls[0].usage.cache_5m_tokens == 7
 
 
-def test_a_compaction_is_one_event_with_its_summary(home: Home) -> None:
+def test_translator_makes_one_event_of_a_compaction(home: Home) -> None:
     mark = boundary("b1")
     mark["compactMetadata"]["preTokens"] = 1234
     path = home.write([user("u1", None), mark, user("s1", "b1", "so far", isCompactSummary=True)])
@@ -299,7 +299,7 @@ def test_a_compaction_is_one_event_with_its_summary(home: Home) -> None:
         assert list(reader.all(whole[-2].seq)) == whole[-1:]  # begun between the two lines
 
 
-def test_names_tags_and_modes(home: Home) -> None:
+def test_translator_translates_titles_tags_and_modes(home: Home) -> None:
     path = home.write(
         [
             user("u1", None),
@@ -323,7 +323,7 @@ def test_names_tags_and_modes(home: Home) -> None:
     assert isinstance(odd, Foreign)
 
 
-def test_errors_and_what_the_program_says(home: Home) -> None:
+def test_translator_translates_errors_and_system_messages(home: Home) -> None:
     path = home.write(
         [
             user("u1", None),
@@ -334,20 +334,20 @@ def test_errors_and_what_the_program_says(home: Home) -> None:
             entry("progress", "p1", "s3", data={}),
         ]
     )
-    _, failed, retrying, told, timed, progress = bodies(path)
+    _, failed, retrying, notice, timed, progress = bodies(path)
     assert isinstance(failed, Failed) and (failed.message, failed.code) == ("a1", "overloaded")
     assert isinstance(retrying, Failed) and retrying.retry == "retrying"
-    assert isinstance(told, SystemMessage) and plain_text(told.content) == "cost: 0"
+    assert isinstance(notice, SystemMessage) and plain_text(notice.content) == "cost: 0"
     assert isinstance(timed, Foreign) and isinstance(progress, Foreign)
 
 
-def test_an_agent_s_lines_are_a_thread_of_their_own(home: Home) -> None:
+def test_lines_of_a_subagent_have_its_thread(home: Home) -> None:
     aside = {"isSidechain": True, "agentId": "a7"}
     path = home.write([user("u1", None), assistant("x1", "u1", **aside), user("u2", "u1")])
     assert [body.thread for body in bodies(path)] == [None, "a7", None]
 
 
-def test_lines_that_are_no_entries_are_kept_as_they_are(home: Home) -> None:
+def test_unparseable_lines_become_foreign_events(home: Home) -> None:
     path = home.write([user("u1", None), b"\xff torn", "[1]", b"", "7"])
     _, torn, array, number = bodies(path)
     assert isinstance(torn, Foreign) and torn.raw == "\udcff torn"
@@ -355,7 +355,7 @@ def test_lines_that_are_no_entries_are_kept_as_they_are(home: Home) -> None:
     assert isinstance(number, Foreign) and number.raw == "7"
 
 
-def test_two_entries_in_a_line_are_two_events(home: Home) -> None:
+def test_joined_entries_become_separate_events(home: Home) -> None:
     glued = as_line(user("u1", None)).rstrip() + as_line(user("u2", "u1")).rstrip()
     path = home.write([glued, user("u3", "u2")])
     with reading(path) as (reader, _):
@@ -363,7 +363,7 @@ def test_two_entries_in_a_line_are_two_events(home: Home) -> None:
         assert [uuid(event) for event in reader.all(2)] == ["u2", "u3"]
 
 
-def test_a_line_that_is_being_written_comes_when_it_is_whole(home: Home) -> None:
+def test_reader_waits_for_the_end_of_an_incomplete_line(home: Home) -> None:
     path = home.write([user("u1", None)])
     line = as_line(user("u2", "u1"))
     with reading(path) as (reader, _):
@@ -372,14 +372,14 @@ def test_a_line_that_is_being_written_comes_when_it_is_whole(home: Home) -> None
             assert list(reader.all(last)) == []
             with path.open("ab") as file:
                 file.write(piece)
-        (event,) = reader.all(last)  # the newline is not waited for
+        (event,) = reader.all(last)  # the reader does not wait for the newline
         assert uuid(event) == "u2"
         with path.open("ab") as file:
             file.write(b"\n")
         assert list(reader.all(last)) == [event]
 
 
-def test_the_beginning_of_a_torn_line_comes_to_those_who_ask_for_it(home: Home) -> None:
+def test_reader_returns_an_incomplete_line_on_request(home: Home) -> None:
     path = home.write([user("u1", None)])
     with path.open("ab") as file:
         file.write(b'{"type":"us')
@@ -388,7 +388,7 @@ def test_the_beginning_of_a_torn_line_comes_to_those_who_ask_for_it(home: Home) 
         assert isinstance(torn.body, Foreign) and torn.body.raw == '{"type":"us'
 
 
-def test_a_branch_that_was_left_is_history_and_not_the_conversation(home: Home) -> None:
+def test_abandoned_branch_is_not_in_the_conversation(home: Home) -> None:
     path = home.write(
         [user("u1", None), assistant("a1", "u1"), user("u2", "a1"), user("u3", "a1"), title("T")]
     )
@@ -406,7 +406,7 @@ def test_a_branch_that_was_left_is_history_and_not_the_conversation(home: Home) 
         ]
 
 
-def test_the_conversation_goes_back_beyond_compactions(home: Home) -> None:
+def test_conversation_includes_messages_before_a_compaction(home: Home) -> None:
     path = home.write(
         [
             user("u1", None),
@@ -418,36 +418,34 @@ def test_the_conversation_goes_back_beyond_compactions(home: Home) -> None:
     )
     with reading(path) as (reader, _):
         shown = [uuid(event) for event in reader.conversation() if event.body.extra]
-        assert shown == ["u1", "a1", "s1", "u2"]  # the boundary is no message
+        assert shown == ["u1", "a1", "s1", "u2"]  # the boundary is not a message
 
 
-def test_a_scan_goes_on_where_the_last_one_ended(home: Home) -> None:
+def test_scan_continues_at_the_end_of_the_last_scan(home: Home) -> None:
     path = home.write_conversation()
     known = TranscriptSummary()
 
-    def scanned() -> list[str]:
+    def scan() -> list[str]:
         nonlocal known
         with safe_io.open_for_reading(str(path)) as (descriptor, _):
             known = transcript_summary.resume_summary(descriptor, known)
             said = [body for _, body in transcript_summary.scan_lines(descriptor, known)]
             return [plain_text(body.content) for body in said]  # type: ignore[union-attr]
 
-    assert scanned() == ["hi", "a1"]
-    assert scanned() == []
+    assert scan() == ["hi", "a1"]
+    assert scan() == []
     with path.open("ab") as file:
         file.write(as_line(user("u2", "a1")).rstrip())
-    assert scanned() == ["u2"]
+    assert scan() == ["u2"]
     with path.open("ab") as file:
         file.write(b"\n" + as_line(assistant("a2", "u2")))
-    assert scanned() == ["a2"]
+    assert scan() == ["a2"]
     assert (known.messages, known.end) == (4, os.path.getsize(path))
     home.write([user("v1", None), user("v2", "v1"), *(user(f"v{n}", "v2") for n in range(3, 9))])
-    assert scanned() == [f"v{n}" for n in range(1, 9)]  # it is another file now
+    assert scan() == [f"v{n}" for n in range(1, 9)]  # another file replaced it
 
 
-def test_entries_are_read_once_when_a_transcript_is_scanned(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scan_parses_each_line_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     path, read = home.write_conversation(), 0
 
     def counting(line: bytes) -> list[dict[str, Any]]:

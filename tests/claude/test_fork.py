@@ -129,7 +129,7 @@ def test_fork_copies_settings_that_are_outside_the_conversation(home: Home) -> N
         what = {"kind": "tool-result", "toolUseId": id, "replacement": "R"}
         return {"type": "content-replacement", "sessionId": S, "replacements": [what]}
 
-    beside = [
+    settings = [
         {"type": "mode", "mode": "normal", "sessionId": S},
         {"type": "tag", "tag": "t", "sessionId": S},
         {"type": "last-prompt", "lastPrompt": "x", "sessionId": S},
@@ -139,7 +139,7 @@ def test_fork_copies_settings_that_are_outside_the_conversation(home: Home) -> N
         replaced("t1"),
         replaced("t2"),
     ]
-    made = fork(home, *START, *beside)
+    made = fork(home, *START, *settings)
     kinds = [line["type"] for line in made[2:]]
     assert kinds == ["content-replacement", "tools-used", "relocated", "custom-title"]
     assert [one["toolUseId"] for one in made[2]["replacements"]] == ["t1", "t2"]

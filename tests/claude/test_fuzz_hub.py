@@ -1,7 +1,7 @@
-"""Damaged and odd transcripts through the hub: each operation works or says why, none hides others.
+"""Damaged transcripts in the hub: each operation works or raises an error, and hides no session.
 
-Where a transcript has every kind of line, any value of any of them is of another type, and lines
-and bytes are damaged as crashes, editors and other programs do it.
+A transcript has every kind of line. Values are replaced by values of other types, and lines and
+bytes are damaged as crashes, editors and other programs do it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ABOUT = ("agentType", "description", "toolUseId", "parentAgentId", "type")
 
 
 def kinds() -> list[dict[str, Any]]:
-    """A session with every kind of line that a reader looks into."""
+    """Return a session with every kind of line that a reader parses."""
     uses = {"input_tokens": 5, "output_tokens": 7, "cache_read_input_tokens": 1}
     work = {"description": "d", "prompt": "p", "subagent_type": "Explore"}
     call = {"type": "tool_use", "id": "t1", "name": "Task", "input": work}
@@ -60,7 +60,7 @@ def kinds() -> list[dict[str, Any]]:
     plan["input"] = {"todos": [{"content": "c", "status": "pending", "activeForm": "f"}]}
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "eA"}}
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
-    told = {"agentId": "a1b2c3", "status": "completed", "stdout": "out", "totalTokens": 3}
+    task_result = {"agentId": "a1b2c3", "status": "completed", "stdout": "out", "totalTokens": 3}
     lines = [
         {"type": "mode", "mode": "plan", "sessionId": S},
         {"type": "permission-mode", "permissionMode": "plan", "sessionId": S},
@@ -90,39 +90,39 @@ def kinds() -> list[dict[str, Any]]:
     ]
     lines[4]["message"] |= {"model": "m", "usage": uses}
     lines[5]["message"] |= {"model": "m", "usage": uses}
-    lines[6]["toolUseResult"] = told
+    lines[6]["toolUseResult"] = task_result
     lines[7]["toolUseResult"] = {"structuredPatch": [{"oldStart": 1, "lines": ["+a"]}]}
     return lines
 
 
-def places(value: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where there is something in a value, at any depth."""
+def value_paths(value: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the paths of all values inside a value, at any depth."""
     inside = value.items() if isinstance(value, dict) else enumerate(value)
     found = []
     for name, each in inside:
         found.append((*above, name))
         if isinstance(each, dict | list):
-            found += places(each, (*above, name))
+            found += value_paths(each, (*above, name))
     return found
 
 
-EVERYWHERE = places(kinds())
+EVERYWHERE = value_paths(kinds())
 
 
 def changed(value: Any, place: tuple[Any, ...], to: Any) -> Any:
-    made = copy.deepcopy(value)
-    inner = made
+    result = copy.deepcopy(value)
+    inner = result
     for name in place[:-1]:
         inner = inner[name]
     inner[place[-1]] = to
-    return made
+    return result
 
 
 def as_bytes(line: Any) -> bytes:
     return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
-def made(lines: Sequence[Any]) -> bytes:
+def encode_lines(lines: Sequence[Any]) -> bytes:
     return b"".join(map(as_bytes, lines))
 
 
@@ -131,7 +131,7 @@ def transcripts(draw: st.DrawFn) -> bytes:
     lines = kinds()
     for _ in range(draw(st.integers(0, 6))):
         place = draw(st.sampled_from(EVERYWHERE))
-        with suppress(KeyError, IndexError, TypeError):  # what is inside is gone already
+        with suppress(KeyError, IndexError, TypeError):  # the value around it was replaced
             lines = changed(lines, place, draw(st.sampled_from(ODD)))
     parts = [as_bytes(line) for line in lines]
     for _ in range(draw(st.integers(0, 3))):
@@ -158,8 +158,8 @@ def transcripts(draw: st.DrawFn) -> bytes:
     return b"".join(parts)
 
 
-async def tried(work: Awaitable[Any]) -> Any:
-    """What comes of something that may be refused, but only as we refuse things."""
+async def result_or_none(work: Awaitable[Any]) -> Any:
+    """Return the result, or None if an error of segue was raised."""
     try:
         return await work
     except SegueError:
@@ -174,10 +174,10 @@ async def check(directory: Path, datas: Sequence[bytes]) -> None:
         data = data.replace(S.encode(), id.encode())
         paths[id], agent = write_session_with_subagent(home, id=id)
         paths[id].write_bytes(data)
-        if number % 2:  # its agent's is as odd, and what is told of it
+        if number % 2:  # the transcript and the metadata of its subagent are odd, too
             agent.write_bytes(data)
-            told = {name: ODD[number % len(ODD)] for name in ABOUT}
-            agent.with_suffix(".meta.json").write_bytes(as_bytes(told))
+            metadata = {name: ODD[number % len(ODD)] for name in ABOUT}
+            agent.with_suffix(".meta.json").write_bytes(as_bytes(metadata))
     home.write_conversation(GOOD, prompt="lighthouse")
     os.environ["CLAUDE_CONFIG_DIR"] = str(home.root)
     source = ClaudeSource(directory / "index", ClaudeHome(str(home.root)))
@@ -193,7 +193,7 @@ async def check(directory: Path, datas: Sequence[bytes]) -> None:
         for id in paths:
             if id in listed:
                 await read(hub, id)
-        assert contents(home) == before  # nothing of that writes
+        assert contents(home) == before  # reading writes nothing
         for id, path in paths.items():
             await change(hub, id, path, id in listed)
         assert GOOD in [
@@ -202,11 +202,11 @@ async def check(directory: Path, datas: Sequence[bytes]) -> None:
 
 
 async def change(hub: Hub, id: str, path: Path, listed: bool) -> None:
-    """All that is done to a session, and to copies of it."""
+    """Edit a session and copies of it."""
     data = path.read_bytes()
     forks = [
-        await tried(hub.editor.fork(LOCAL, id)),
-        await tried(hub.editor.fork(LOCAL, id, in_store=True)),
+        await result_or_none(hub.editor.fork(LOCAL, id)),
+        await result_or_none(hub.editor.fork(LOCAL, id, in_store=True)),
     ]
     assert (forks[1] is not None) == listed
     for fork in filter(None, forks):
@@ -222,16 +222,16 @@ async def change(hub: Hub, id: str, path: Path, listed: bool) -> None:
         await read(hub, id)
         await hub.editor.restore(LOCAL, id)
     lines = [line for line in path.read_bytes().split(b"\n") if line.strip(BLANK_BYTES)]
-    if taken := await tried(hub.sync.import_session(LOCAL, str(path), "claude")):
-        await read(hub, taken[0].id)
+    if imported := await result_or_none(hub.sync.import_session(LOCAL, str(path), "claude")):
+        await read(hub, imported[0].id)
         assert (await hub.sync.import_session(LOCAL, str(path), "claude"))[1] == 0
-        copied = [line async for line in hub.sync.transcript(LOCAL, taken[0].id, "claude")]
+        copied = [line async for line in hub.sync.transcript(LOCAL, imported[0].id, "claude")]
         assert copied == [line + b"\n" for line in lines]
-        await hub.editor.purge(LOCAL, taken[0].id)
+        await hub.editor.purge(LOCAL, imported[0].id)
 
 
 async def read(hub: Hub, id: str) -> None:
-    """All that readers ask of a session."""
+    """Read a session in every way."""
     session = await hub.sessions.get(LOCAL, id)
     events = [event async for event in hub.history.read(LOCAL, id)]
     assert events[-1].seq == session.last_seq
@@ -256,7 +256,7 @@ def contents(home: Home) -> dict[str, bytes]:
 
 def run(*datas: bytes) -> None:
     said = logging.Handler(logging.ERROR)
-    said.emit = fail  # type: ignore[method-assign]  # what only this is for
+    said.emit = fail  # type: ignore[method-assign]  # only for this test
     logging.getLogger("segue.claude").addHandler(said)
     try:
         with tempfile.TemporaryDirectory() as directory:
@@ -266,13 +266,13 @@ def run(*datas: bytes) -> None:
 
 
 def fail(record: logging.LogRecord) -> None:
-    """A file that is left out because of a defect is one too many."""
+    """Fail if the source logs that it skips a file."""
     assert record.exc_info is not None
     raise AssertionError(record.getMessage()) from record.exc_info[1]
 
 
 @pytest.mark.parametrize("examples", [4, pytest.param(40, marks=pytest.mark.full)])
-def test_whatever_a_transcript_is_everything_works_or_says_why(examples: int) -> None:
+def test_every_operation_on_a_damaged_transcript_works_or_raises_an_error(examples: int) -> None:
     @given(st.lists(transcripts(), min_size=3, max_size=3))
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     def check_transcripts(datas: list[bytes]) -> None:
@@ -283,8 +283,8 @@ def test_whatever_a_transcript_is_everything_works_or_says_why(examples: int) ->
 
 @pytest.mark.full
 @pytest.mark.parametrize("first", range(4))
-def test_any_value_of_any_line_may_be_of_another_type(first: int) -> None:
-    """Each is of some of the types; who wants all of them takes more beginnings."""
+def test_value_of_another_type_in_any_field_is_handled(first: int) -> None:
+    """Try some of the types for each value; more values of `first` try more types."""
     for number in range(0, len(EVERYWHERE), 20):
         some = enumerate(EVERYWHERE[number : number + 20], number + first)
-        run(*(made(changed(kinds(), place, ODD[at % len(ODD)])) for at, place in some))
+        run(*(encode_lines(changed(kinds(), place, ODD[at % len(ODD)])) for at, place in some))

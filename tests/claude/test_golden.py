@@ -1,4 +1,4 @@
-"""Nine homes of versions 0.2.126 to 2.1.325: our answers are the TypeScript SDK's.
+"""Nine homes of versions 0.2.126 to 2.1.325: segue.claude answers as the TypeScript SDK does.
 
 Where the Python SDK answers otherwise, a test's name says why.
 """
@@ -49,7 +49,7 @@ def typescript(info: SDKSessionInfo) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("limit", [None, 1000])
-def test_the_list_its_order_and_every_field(
+def test_list_equals_the_list_of_the_typescript_sdk(
     homes: Path, use: Callable[[str], None], version: str, limit: int | None
 ) -> None:
     use(version)
@@ -62,7 +62,7 @@ def test_the_list_its_order_and_every_field(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_pages_are_parts_of_the_list(use: Callable[[str], None], version: str) -> None:
+def test_pages_are_slices_of_the_list(use: Callable[[str], None], version: str) -> None:
     use(version)
     whole = claude.list_sessions()
     assert [*claude.list_sessions(limit=2), *claude.list_sessions(offset=2)] == whole
@@ -70,7 +70,7 @@ def test_pages_are_parts_of_the_list(use: Callable[[str], None], version: str) -
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_messages_of_every_session(
+def test_messages_equal_those_of_the_typescript_sdk(
     homes: Path, use: Callable[[str], None], version: str
 ) -> None:
     use(version)
@@ -82,7 +82,7 @@ def test_the_messages_of_every_session(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_subagents_of_every_session(
+def test_subagents_equal_those_of_the_typescript_sdk(
     homes: Path, use: Callable[[str], None], version: str
 ) -> None:
     use(version)
@@ -109,7 +109,7 @@ def differences(homes: Path, version: str) -> tuple[set[str], set[str], set[str]
 
 
 @pytest.mark.parametrize("version", ["1.0.128", "2.0.0", "2.0.76", "2.1.19"])
-def test_python_does_not_list_a_session_that_begins_with_a_pasted_image(
+def test_python_sdk_does_not_list_a_session_that_begins_with_an_image(
     homes: Path, use: Callable[[str], None], version: str
 ) -> None:
     unlisted, _, _ = differences(homes, version)
@@ -118,25 +118,23 @@ def test_python_does_not_list_a_session_that_begins_with_a_pasted_image(
 
 
 @pytest.mark.parametrize("version", ["0.2.126", "1.0.30", "2.1.112", "2.1.325", "sdkts-v2-2.1.141"])
-def test_python_lists_the_same_sessions_everywhere_else(homes: Path, version: str) -> None:
+def test_python_sdk_lists_the_same_sessions_otherwise(homes: Path, version: str) -> None:
     assert differences(homes, version)[0] == set()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_python_cuts_the_time_of_a_file_where_typescript_rounds_it(
-    homes: Path, version: str
-) -> None:
+def test_python_sdk_truncates_file_times_that_typescript_rounds(homes: Path, version: str) -> None:
     assert differences(homes, version)[1] <= {"last_modified"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_python_loses_what_a_compaction_kept(homes: Path, version: str) -> None:
+def test_python_sdk_loses_preserved_messages(homes: Path, version: str) -> None:
     wanted = {"63cd8742-f8c1-4e6b-adf1-76da0754a48d"} if version == "2.1.325" else set()
     assert differences(homes, version)[2] == wanted
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_python_has_the_same_order_and_subagents_where_it_lists_a_session_at_all(
+def test_python_sdk_has_the_same_order_and_subagents_of_listed_sessions(
     homes: Path, version: str
 ) -> None:
     ours, theirs = golden(homes, version, "ts"), golden(homes, version, "py")

@@ -1,4 +1,4 @@
-"""Whatever lies in a home: no reader hangs, raises or hides a good session for it."""
+"""Odd files in a home: no reader hangs, raises or hides a good session because of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GOOD = "99999999-9999-4999-8999-999999999999"
 
 
 def check(home: Home, id: str = S) -> None:
-    """Nothing raises, and the good session is there."""
+    """Check that no function raises and that the good session is listed."""
     for listed in (claude.list_sessions(), claude.list_sessions(limit=50)):
         assert GOOD in [session.session_id for session in listed]
     claude.get_session_info(id)
@@ -91,14 +91,14 @@ ODD += [newlines, nuls, noise, braces, nested, many_glued]
 
 
 @pytest.mark.parametrize("make", ODD)
-def test_an_odd_file_in_the_place_of_a_transcript(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of the above
+def test_odd_file_named_like_a_transcript_hides_no_other_session(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of the above
     home.write_conversation(GOOD)
     make(home.projects / "-w" / f"{S}.jsonl")
     check(home)
 
 
 @pytest.mark.parametrize("make", ODD)
-def test_an_odd_file_in_the_place_of_a_project_or_beside_a_session(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of the above
+def test_odd_file_named_like_a_project_or_sidecar_hides_no_session(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of the above
     path = home.write_conversation(GOOD)
     make(home.projects / "-odd")
     make(path.with_suffix(""))
@@ -107,7 +107,7 @@ def test_an_odd_file_in_the_place_of_a_project_or_beside_a_session(home: Home, m
 
 @pytest.mark.parametrize("make", ODD)
 @pytest.mark.parametrize("name", ["custom-title.json", "archived.json", "subagents"])
-def test_an_odd_file_in_the_place_of_what_belongs_to_a_session(home: Home, make, name: str) -> None:  # type: ignore[no-untyped-def] # one of the above
+def test_odd_file_in_a_sidecar_directory_hides_no_session(home: Home, make, name: str) -> None:  # type: ignore[no-untyped-def] # one of the above
     path = home.write_conversation(GOOD)
     path.with_suffix("").mkdir()
     make(path.with_suffix("") / name)
@@ -115,7 +115,7 @@ def test_an_odd_file_in_the_place_of_what_belongs_to_a_session(home: Home, make,
 
 
 @pytest.mark.parametrize("make", [nested, many_glued, noise, braces, nuls])
-def test_everything_else_works_on_odd_transcripts_too(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of the above
+def test_edits_and_exports_handle_odd_transcripts(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of the above
     home.write_conversation(GOOD)
     make(home.projects / "-w" / f"{S}.jsonl")
     claude.doctor(S)
@@ -129,7 +129,7 @@ def test_everything_else_works_on_odd_transcripts_too(home: Home, make) -> None:
     check(home)
 
 
-def test_a_file_that_vanishes_between_the_look_and_the_reading(
+def test_file_deleted_before_it_is_read_is_left_out(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.write_conversation(GOOD)
@@ -145,7 +145,9 @@ def test_a_file_that_vanishes_between_the_look_and_the_reading(
     assert [session.session_id for session in claude.list_sessions()] == [GOOD]
 
 
-def test_a_file_that_shrinks_while_it_is_read(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_truncated_while_it_is_read_hides_no_session(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home.write_conversation(GOOD)
     path = home.write([user("u1", None), *(assistant(f"a{n}", "u1") for n in range(5000))])
     stat = os.fstat
@@ -159,7 +161,7 @@ def test_a_file_that_shrinks_while_it_is_read(home: Home, monkeypatch: pytest.Mo
     check(home)
 
 
-def test_thousands_of_entries_glued_together_are_all_read(home: Home) -> None:
+def test_reader_finds_thousands_of_joined_entries(home: Home) -> None:
     said = [as_line(user(f"u{n}", f"u{n - 1}" if n else None)).strip() for n in range(5000)]
     home.write([b"".join(said)])
     assert len(claude.get_session_messages(S)) == 5000
@@ -170,39 +172,39 @@ def test_thousands_of_entries_glued_together_are_all_read(home: Home) -> None:
     [b'{"type":' * 400_000, b'{"type":{"a":1},' * 200_000, b'{"type":[' * 400_000],
     ids=["keys", "objects", "lists"],
 )
-def test_a_long_broken_line_is_given_up_in_time(home: Home, torn: bytes) -> None:
+def test_salvage_of_a_long_broken_line_is_limited(home: Home, torn: bytes) -> None:
     home.write([user("u1", None), torn, assistant("a1", "u1")])
     assert len(claude.get_session_messages(S)) == 2
 
 
-def test_ids_that_occur_a_thousand_times(home: Home) -> None:
+def test_reader_handles_ids_repeated_a_thousand_times(home: Home) -> None:
     home.write([user("u1", None), *[assistant("a1", "u1")] * 1000, user("u2", "a1")])
     assert [message.uuid for message in claude.get_session_messages(S)] == ["u1", "a1", "u2"]
 
 
-def test_thirty_thousand_entries_in_one_circle(home: Home) -> None:
+def test_reader_handles_a_circle_of_thirty_thousand_entries(home: Home) -> None:
     lines = (user(f"u{n}", f"u{(n + 1) % 30_000}") for n in range(30_000))
     home.write(lines)
     assert len(claude.get_session_messages(S)) == 30_000
 
 
-def test_thirty_thousand_branches(home: Home) -> None:
+def test_reader_handles_thirty_thousand_branches(home: Home) -> None:
     home.write([user("r", None), *(assistant(f"a{n}", "r", id="m") for n in range(30_000))])
     assert len(claude.get_session_messages(S, limit=5)) == 5
 
 
-def test_thirty_thousand_orphans(home: Home) -> None:
+def test_reader_handles_thirty_thousand_missing_parents(home: Home) -> None:
     home.write(user(f"u{n}", f"gone{n}") for n in range(30_000))
     assert len(claude.get_session_messages(S)) == 30_000
 
 
-def test_many_compactions(home: Home) -> None:
+def test_reader_handles_many_compactions(home: Home) -> None:
     def lines() -> Iterator[dict[str, object]]:
         for n in range(2000):
-            kept = {"anchorUuid": f"c{n}", "uuids": [f"a{n - 1}"]}
-            told = {"preservedMessages": kept}
-            made = {"type": "system", "subtype": "compact_boundary", "compactMetadata": told}
-            yield {**made, "uuid": f"b{n}", "parentUuid": None}
+            preserved = {"anchorUuid": f"c{n}", "uuids": [f"a{n - 1}"]}
+            metadata = {"preservedMessages": preserved}
+            cut = {"type": "system", "subtype": "compact_boundary", "compactMetadata": metadata}
+            yield {**cut, "uuid": f"b{n}", "parentUuid": None}
             yield user(f"c{n}", f"b{n}", isCompactSummary=True)
             yield assistant(f"a{n}", f"c{n}")
 
@@ -247,7 +249,9 @@ needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason=
 @pytest.mark.parametrize(
     "size", [4700, pytest.param(100, marks=pytest.mark.full)], ids=["long lines", "short lines"]
 )
-def test_a_page_of_a_hundred_megabytes_takes_less_than_64(tmp_path: Path, size: int) -> None:
+def test_page_of_a_100_megabyte_transcript_uses_less_than_64_megabytes(
+    tmp_path: Path, size: int
+) -> None:
     path, parent = tmp_path / f"{S}.jsonl", None
     with path.open("wb") as file:
         for n in range(100_000_000 // (size + 320)):
@@ -262,7 +266,7 @@ def test_a_page_of_a_hundred_megabytes_takes_less_than_64(tmp_path: Path, size: 
 
 
 @needs_proc
-def test_a_line_of_a_hundred_megabytes_is_placed_without_being_held(tmp_path: Path) -> None:
+def test_line_of_100_megabytes_is_not_held_in_memory(tmp_path: Path) -> None:
     path = tmp_path / f"{S}.jsonl"
     with path.open("wb") as file:
         file.write(as_line(user("u1", None, "first")))
@@ -285,7 +289,7 @@ def test_a_line_of_a_hundred_megabytes_is_placed_without_being_held(tmp_path: Pa
 
 
 @pytest.mark.parametrize("order", ["message uuid result", "uuid message result"])
-def test_an_id_in_the_middle_of_a_long_line_is_found(home: Home, order: str) -> None:
+def test_reader_finds_an_id_in_the_middle_of_a_long_line(home: Home, order: str) -> None:
     long = b"x" * 6_000_000
     parts = {
         "message": b'"message":{"role":"user","content":"%s"}' % long,
@@ -299,9 +303,7 @@ def test_an_id_in_the_middle_of_a_long_line_is_found(home: Home, order: str) -> 
 
 
 @needs_proc
-def test_a_first_prompt_of_a_hundred_megabytes_still_names_its_session(
-    home: Home, tmp_path: Path
-) -> None:
+def test_prompt_of_100_megabytes_names_its_session(home: Home, tmp_path: Path) -> None:
     path = home.projects / "-w" / f"{S}.jsonl"
     path.parent.mkdir()
     with path.open("wb") as file:

@@ -1,4 +1,4 @@
-"""The index of Claude Code's sessions: made once, kept true, and made anew when spoilt."""
+"""The index of Claude Code's sessions: built once, kept current, and rebuilt when damaged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.claude.helpers import S3, append, claude_hub, list_ids
 
 @pytest.fixture
 def opens(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The transcripts that are opened."""
+    """Return the list to which the paths of opened transcripts are added."""
     seen: list[str] = []
     real = safe_io.open_regular
 
@@ -38,7 +38,7 @@ def opens(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     yield seen
 
 
-async def test_nothing_is_opened_when_nothing_changed(home: Home, opens: list[str]) -> None:
+async def test_list_opens_no_unchanged_transcript(home: Home, opens: list[str]) -> None:
     for number in range(50):
         home.write_conversation(ids.new_id(), project=f"-p{number % 3}")
     async with claude_hub(home) as (hub, _):
@@ -46,14 +46,14 @@ async def test_nothing_is_opened_when_nothing_changed(home: Home, opens: list[st
         assert len(opens) == 50
         opens.clear()
         assert len(await list_ids(hub, limit=1000)) == 50
-    async with claude_hub(home) as (hub, _):  # and not in the next process either
+    async with claude_hub(home) as (hub, _):  # as in the next process
         assert len(await list_ids(hub, limit=1000)) == 50
     assert opens == []
 
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The directories of which all rows are read, to be compared with a look at them."""
+    """Return the list to which the directories that are compared with the index are added."""
     seen: list[str] = []
     keys = Index.keys
 
@@ -65,7 +65,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-async def test_a_directory_that_looks_as_before_is_not_compared(
+async def test_list_does_not_compare_an_unchanged_directory(
     home: Home, compared: list[str]
 ) -> None:
     paths = [
@@ -87,7 +87,7 @@ async def test_a_directory_that_looks_as_before_is_not_compared(
         assert compared == ["-p1", "-p1"]
 
 
-def archived(path: Path) -> None:
+def archive(path: Path) -> None:
     path.with_suffix("").mkdir()
     body = '{"archived":true,"at":"2030-01-01T00:00:00Z"}'
     (path.with_suffix("") / "archived.json").write_text(body)
@@ -101,7 +101,7 @@ def archived(path: Path) -> None:
         (lambda path: os.replace(path.with_name("other"), path), "other"),
         (lambda path: path.rename(path.with_name(f"{S3}.jsonl")), "hi"),
         (lambda path: path.rename(path.parent.parent / "-new" / path.name), "hi"),
-        (archived, None),
+        (archive, None),
         (lambda path: path.unlink(), None),
         (lambda path: shutil.rmtree(path.parent), None),
         (lambda path: path.parent.rename(path.parent.with_name("-moved")), "hi"),
@@ -109,22 +109,25 @@ def archived(path: Path) -> None:
         (lambda path: os.truncate(path, 0), None),
     ],
 )
-async def test_whatever_happens_to_a_transcript_is_in_the_next_list(
+async def test_next_list_shows_every_change_of_a_transcript(
     home: Home, change: Callable[[Path], object], left: str | None
 ) -> None:
     path = home.write_conversation(S)
     path.with_name("other").write_bytes(as_line(user("u1", None, "other")))
-    home.write_conversation(S2, project="-new", prompt="beside")
+    home.write_conversation(S2, project="-new", prompt="other session")
     async with claude_hub(home) as (hub, _):
         for _ in range(3):
             assert set(await list_ids(hub)) == {S, S2}
         change(path)
         for _ in range(3):
-            found = (await hub.sessions.list(LOCAL, Query())).sessions
-            assert {one.title for one in found} == {"beside", *([left] if left else [])}
+            sessions = (await hub.sessions.list(LOCAL, Query())).sessions
+            assert {session.title for session in sessions} == {
+                "other session",
+                *([left] if left else []),
+            }
 
 
-async def test_a_look_is_noted_by_nobody_who_would_have_to_wait(home: Home) -> None:
+async def test_digest_is_not_saved_while_another_process_writes(home: Home) -> None:
     home.write_conversation()
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
@@ -137,7 +140,7 @@ async def test_a_look_is_noted_by_nobody_who_would_have_to_wait(home: Home) -> N
         assert None not in source.index.directory_digests().values()
 
 
-async def test_a_look_is_not_noted_when_something_changed_meanwhile(home: Home) -> None:
+async def test_digest_is_not_saved_after_a_concurrent_change(home: Home) -> None:
     path = home.write_conversation()
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
@@ -149,53 +152,55 @@ async def test_a_look_is_not_noted_when_something_changed_meanwhile(home: Home) 
         assert [*source.index.directory_digests().values()] == [None]
 
 
-async def test_one_look_serves_a_page(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_list_stats_each_transcript_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.write_conversation()
-    looks: list[str] = []
+    stats: list[str] = []
     real = os.stat
 
     def counting(name: Any, **options: Any) -> os.stat_result:
-        looks.append(str(name))
+        stats.append(str(name))
         return real(name, **options)
 
     async with claude_hub(home) as (hub, _):
         await list_ids(hub)
         monkeypatch.setattr(os, "stat", counting)
         await list_ids(hub)
-        assert [name for name in looks if name.endswith(".jsonl")] == [f"{S}.jsonl"]
-        looks.clear()
+        assert [name for name in stats if name.endswith(".jsonl")] == [f"{S}.jsonl"]
+        stats.clear()
         await hub.sessions.get(LOCAL, S)
-        assert not any(name.endswith(".jsonl") for name in looks)  # it looks at that one by path
+        assert not any(
+            name.endswith(".jsonl") for name in stats
+        )  # it stats that transcript by its path
 
 
-async def test_a_transcript_that_grew_is_read_from_where_it_ended(
+async def test_index_reads_only_the_appended_part_of_a_transcript(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = home.write([user(f"u{n}", None, "x" * 1000) for n in range(500)])
     async with claude_hub(home) as (hub, _):
         await list_ids(hub)
-        taken = 0
+        bytes_read = 0
         real = os.pread
 
         def counting(descriptor: int, size: int, offset: int) -> bytes:
-            nonlocal taken
+            nonlocal bytes_read
             data = real(descriptor, size, offset)
-            taken += len(data)
+            bytes_read += len(data)
             return data
 
         append(path, user("v1", None, "fresh"))
         monkeypatch.setattr(os, "pread", counting)
         assert await list_ids(hub, text="fresh") == [S]
-        assert taken < 200_000 < path.stat().st_size
+        assert bytes_read < 200_000 < path.stat().st_size
         assert (await hub.sessions.get(LOCAL, S)).messages == 501
 
 
-def spoil(path: Path, how: str) -> None:
+def damage(path: Path, how: str) -> None:
     if how == "gone":
         for name in path.parent.iterdir():
             name.unlink()
     elif how == "garbage":
-        path.write_bytes(b"this is no database at all" * 1000)
+        path.write_bytes(b"this is not a database" * 1000)
     elif how == "empty":
         path.write_bytes(b"")
     elif how == "format":
@@ -213,28 +218,28 @@ def spoil(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "garbage", "empty", "format", "pages", "search"])
-async def test_an_index_that_is_spoilt_is_made_anew(home: Home, how: str) -> None:
+async def test_damaged_index_is_rebuilt(home: Home, how: str) -> None:
     for id in (S, S2, S3):
         home.write_conversation(id, prompt=f"say {id}")
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
         path = source.index.path
-    spoil(path, how)
+    damage(path, how)
     async with claude_hub(home) as (hub, source):
         assert len(await list_ids(hub)) == 3
         assert await list_ids(hub, text="22222222") == [S2]
-        await hub.editor.set_title(LOCAL, S, "Goes on")
+        await hub.editor.set_title(LOCAL, S, "Renamed")
     async with claude_hub(home) as (hub, _):
-        assert (await hub.sessions.get(LOCAL, S)).title == "Goes on"
+        assert (await hub.sessions.get(LOCAL, S)).title == "Renamed"
 
 
 @pytest.mark.parametrize("how", ["gone", "garbage", "pages"])
-async def test_an_index_that_is_spoilt_in_use_is_made_anew(home: Home, how: str) -> None:
+async def test_index_damaged_while_open_is_rebuilt(home: Home, how: str) -> None:
     home.write_conversation(S)
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
         source.index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        spoil(source.index.path, how)
+        damage(source.index.path, how)
         home.write_conversation(S2, prompt="other")
         assert sorted(await list_ids(hub)) == [S, S2]
         assert await list_ids(hub, text="other") == [S2]
@@ -252,7 +257,7 @@ async def test_several_hubs_share_one_index(home: Home) -> None:
         assert (await two.sessions.get(LOCAL, S2)).title == "Other"
 
 
-async def test_texts_of_sessions_that_are_gone_are_not_kept(home: Home) -> None:
+async def test_index_deletes_the_texts_of_deleted_sessions(home: Home) -> None:
     path = home.write([user("u1", None, "secretive words"), assistant("a1", "u1")])
     async with claude_hub(home) as (hub, source):
         assert await list_ids(hub, text="secretive") == [S]
@@ -264,19 +269,19 @@ async def test_texts_of_sessions_that_are_gone_are_not_kept(home: Home) -> None:
         assert os.stat(source.index.path).st_mode & 0o777 == 0o600
 
 
-async def test_progress_is_told_in_bytes(home: Home) -> None:
+async def test_index_reports_progress_in_bytes(home: Home) -> None:
     sizes = [home.write_conversation(ids.new_id()).stat().st_size for _ in range(4)]
-    told: list[tuple[int, int]] = []
-    async with claude_hub(home, progress=lambda done, total: told.append((done, total))) as (
+    reports: list[tuple[int, int]] = []
+    async with claude_hub(home, progress=lambda done, total: reports.append((done, total))) as (
         hub,
         _,
     ):
         await list_ids(hub)
-    assert [total for _, total in told] == [sum(sizes)] * 4
-    assert [done for done, _ in told][-1] == sum(sizes)
+    assert [total for _, total in reports] == [sum(sizes)] * 4
+    assert [done for done, _ in reports][-1] == sum(sizes)
 
 
-async def test_reading_much_leaves_the_loop_to_others(
+async def test_large_update_does_not_block_the_event_loop(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("segue.sources.claude.source._MAX_INLINE_BYTES", 100)
@@ -287,7 +292,7 @@ async def test_reading_much_leaves_the_loop_to_others(
         assert isinstance(lists[2], Session)
 
 
-async def test_odd_text_is_kept_and_found(home: Home) -> None:
+async def test_search_finds_non_ascii_and_damaged_text(home: Home) -> None:
     home.write(
         [
             user("u1", None, "caf\u00e9 \ud83d half \u6f22\u5b57"),
@@ -311,13 +316,15 @@ async def test_odd_text_is_kept_and_found(home: Home) -> None:
         "under_score __dunder__",
     ],
 )
-async def test_the_index_finds_the_tokens_that_every_store_finds(home: Home, words: str) -> None:
+async def test_index_has_the_same_tokens_as_every_store(home: Home, words: str) -> None:
     home.write([user("u1", None, f"{words} end")])
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
-        source.index.execute("CREATE VIRTUAL TABLE temp.found USING fts5vocab (main, search, row)")
-        found = {term for (term,) in source.index.execute("SELECT term FROM temp.found")}
-        assert found == set(search_text.tokens(f"{words} end"))
+        source.index.execute(
+            "CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab (main, search, row)"
+        )
+        tokens = {term for (term,) in source.index.execute("SELECT term FROM temp.vocabulary")}
+        assert tokens == set(search_text.tokens(f"{words} end"))
 
 
 ROWS = "SELECT path, size, id, next, parser_state, texts, base, shown FROM files ORDER BY path"
@@ -326,7 +333,7 @@ ROWS = "SELECT path, size, id, next, parser_state, texts, base, shown FROM files
 @pytest.mark.parametrize("held", [0, 1 << 20], ids=["texts as they come", "texts held"])
 @pytest.mark.parametrize("own", [0, 100_000])
 @pytest.mark.parametrize("program", [sys.executable, "/bin/true", "/nowhere"])
-async def test_helpers_read_what_one_process_would(
+async def test_worker_processes_build_the_same_index(
     homes: Path, home: Home, monkeypatch: pytest.MonkeyPatch, held: int, own: int, program: str
 ) -> None:
     (home.projects / "-w").mkdir()
@@ -336,24 +343,24 @@ async def test_helpers_read_what_one_process_would(
     home.write([user("u1", None, "caf\u00e9 \ud83d nul\0 " + "y" * 70)])
     (home.projects / "-w" / f"{S2}.jsonl").mkdir()
 
-    async def rows() -> tuple[list[Any], list[Any]]:
+    async def read_rows() -> tuple[list[Any], list[Any]]:
         async with claude_hub(home) as (hub, source):
             assert await list_ids(hub, text="caf\u00e9") == [S]
             texts = "SELECT seq, text FROM texts ORDER BY text, seq"
-            found = source.index.execute(ROWS).fetchall(), source.index.execute(texts).fetchall()
+            rows = source.index.execute(ROWS).fetchall(), source.index.execute(texts).fetchall()
             source.index.reset()
-            return found
+            return rows
 
-    alone = await rows()
+    single_process = await read_rows()
     monkeypatch.setattr(sys, "executable", program)
     monkeypatch.setattr("segue.sources.claude.index.index_update._MIN_WORKER_BYTES", 0)
     monkeypatch.setattr("segue.sources.claude.index.index_update._MAX_HELD_BYTES", held)
     monkeypatch.setattr("segue.sources.claude.index.parse_workers.os.cpu_count", lambda: 3)
     monkeypatch.setattr("segue.sources.claude.index.parse_workers._OWN_BYTES", own)
-    assert await rows() == alone
+    assert await read_rows() == single_process
 
 
-async def test_helpers_run_nothing_of_the_current_directory(
+async def test_worker_processes_import_nothing_from_the_current_directory(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "segue").mkdir()
@@ -369,19 +376,19 @@ async def test_helpers_run_nothing_of_the_current_directory(
     assert not (tmp_path / "segue" / "ran").exists()
 
 
-async def test_a_long_reading_ends_when_nobody_wants_it_any_more(
+async def test_long_update_ends_when_the_source_is_closed(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("segue.sources.claude.source._MAX_INLINE_BYTES", 100)
     for _ in range(50):
         home.write_conversation(ids.new_id())
     async with claude_hub(home) as (hub, source):
-        begun = asyncio.Event()
+        started = asyncio.Event()
         loop = asyncio.get_running_loop()
-        source._progress = lambda done, total: loop.call_soon_threadsafe(begun.set)
-        asking = asyncio.ensure_future(list_ids(hub))
-        await begun.wait()
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        source._progress = lambda done, total: loop.call_soon_threadsafe(started.set)
+        listing = asyncio.ensure_future(list_ids(hub))
+        await started.wait()
+        listing.cancel()
+        await asyncio.gather(listing, return_exceptions=True)
     async with claude_hub(home) as (hub, _):
         assert len(await list_ids(hub, limit=1000)) == 50

@@ -248,25 +248,25 @@ def test_list_can_leave_out_programmatic_sessions(home: Home, fields: Any, progr
 
 
 def test_list_shows_only_the_successor_of_a_continued_session(home: Home) -> None:
-    def goes_on(to: str) -> dict[str, str]:
+    def continued_in(to: str) -> dict[str, str]:
         return {"type": "continued-in", "sessionId": S, "continuedInSessionId": to}
 
     def ids(**options: Any) -> set[str]:
         return {info.session_id for info in claude.list_sessions(**options)}
 
     start = [user("u1", None), assistant("a1", "u1")]
-    home.write([*start, goes_on(S2)])
+    home.write([*start, continued_in(S2)])
     assert ids() == {S}  # there is no such session
     home.write_conversation(S2)
     assert ids() == ids(limit=5) == {S2}
     assert claude.get_session_info(S) is not None
-    home.write([*start, goes_on(S2), title("T")])
+    home.write([*start, continued_in(S2), title("T")])
     assert ids() == ids(limit=5) == {S2}
-    home.write([*start, goes_on(S2), user("u2", "a1")])
-    assert ids() == ids(limit=5) == {S, S2}  # it went on here too
-    home.write([*start, goes_on(S)])
-    home.write([*start, {**goes_on(S), "sessionId": S2}], S2)
-    assert S in ids()  # nobody is left out for going on in itself
+    home.write([*start, continued_in(S2), user("u2", "a1")])
+    assert ids() == ids(limit=5) == {S, S2}  # a message followed, so it is listed too
+    home.write([*start, continued_in(S)])
+    home.write([*start, {**continued_in(S), "sessionId": S2}], S2)
+    assert S in ids()  # a session that continues in itself is listed
 
 
 def test_list_is_sorted_by_time_and_then_by_id(home: Home) -> None:

@@ -1,4 +1,4 @@
-"""Which of Claude Code's sessions are being worked on: by its own word, while its process lives."""
+"""Which of Claude Code's sessions are running, according to the files of its processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.claude.entries import S2, Home, S
 from tests.claude.helpers import S3, claude_hub, list_ids
 
 
-async def test_a_session_that_claude_code_works_on_is_running(home: Home) -> None:
+async def test_session_that_claude_code_works_on_is_running(home: Home) -> None:
     for id in (S, S2):
         home.write_conversation(id)
     async with claude_hub(home) as (hub, _):
@@ -27,17 +27,17 @@ async def test_a_session_that_claude_code_works_on_is_running(home: Home) -> Non
         assert (one.id, one.status, one.running_since) == (S, "running", 1_700_000_000_000_000)
         assert (two.id, two.status) == (S2, "idle")
         assert (await hub.sessions.get(LOCAL, S)).status == "running"
-        (found,) = (
+        (match,) = (
             await hub.sessions.search(LOCAL, Query(text="hi", statuses=("running",)))
         ).matches
-        assert found.session.status == "running"
+        assert match.session.status == "running"
         (best,) = (
             await hub.sessions.search(LOCAL, Query(text="hi", statuses=("running",)), ranked=True)
         ).matches
         assert best.session.id == S
 
 
-async def test_while_claude_code_works_on_it_a_session_takes_no_prompt_here(home: Home) -> None:
+async def test_hub_rejects_a_prompt_while_claude_code_works_on_the_session(home: Home) -> None:
     home.write_conversation()
     async with claude_hub(home) as (hub, _):
         home.write_process_file()
@@ -46,7 +46,7 @@ async def test_while_claude_code_works_on_it_a_session_takes_no_prompt_here(home
         assert await hub.sessions.owner(LOCAL, S) == "claude"
 
 
-async def test_lists_by_status_tell_them_apart(home: Home) -> None:
+async def test_list_filters_by_status(home: Home) -> None:
     for id in (S, S2, S3):
         home.write_conversation(id, cwd="/w")
     home.write_process_file(S2)
@@ -57,22 +57,22 @@ async def test_lists_by_status_tell_them_apart(home: Home) -> None:
         assert await list_ids(hub, statuses=("idle", "running")) == [S3, S2, S]
         assert await list_ids(hub, statuses=("terminated",)) == []
         await hub.editor.archive(LOCAL, S2)
-        # To some an archived session has ended, whatever Claude Code does with it.
-        asked: dict[str, Any] = {"archived": "include", "archived_as": "terminated"}
-        assert await list_ids(hub, statuses=("running",), **asked) == []
-        assert await list_ids(hub, statuses=("idle", "terminated"), **asked) == [S3, S2, S]
+        # REST shows an archived session as terminated, whatever Claude Code does with it.
+        options: dict[str, Any] = {"archived": "include", "archived_as": "terminated"}
+        assert await list_ids(hub, statuses=("running",), **options) == []
+        assert await list_ids(hub, statuses=("idle", "terminated"), **options) == [S3, S2, S]
 
 
 @pytest.mark.parametrize("status", ["idle", "waiting", "shell", "new to us", None])
-async def test_one_that_is_only_open_is_idle(home: Home, status: str | None) -> None:
+async def test_open_session_without_a_turn_is_idle(home: Home, status: str | None) -> None:
     home.write_conversation()
-    home.write_process_file(status=status)  # type: ignore[arg-type]  # older programs say nothing
+    home.write_process_file(status=status)  # type: ignore[arg-type]  # older versions write no status
     async with claude_hub(home) as (hub, _):
         assert await list_ids(hub, statuses=("idle",)) == [S]
         assert await list_ids(hub, statuses=("running",)) == []
 
 
-async def test_one_whose_process_is_gone_is_idle(home: Home) -> None:
+async def test_session_of_an_ended_process_is_idle(home: Home) -> None:
     home.write_conversation()
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     home.write_process_file(pid=child.pid)
@@ -80,11 +80,11 @@ async def test_one_whose_process_is_gone_is_idle(home: Home) -> None:
         assert (await hub.sessions.get(LOCAL, S)).status == "running"
         child.communicate(b"\n")
         assert (await hub.sessions.get(LOCAL, S)).status == "idle"
-        home.write_process_file(procStart="1")  # the number went to another process
+        home.write_process_file(procStart="1")  # another process has the id now
         assert await list_ids(hub, statuses=("running",)) == []
 
 
-async def test_whoever_watches_hears_when_it_begins_and_ends(
+async def test_watcher_is_notified_of_the_start_and_end_of_a_turn(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "_CHECK_PROCESSES_MS", 200)
@@ -99,7 +99,7 @@ async def test_whoever_watches_hears_when_it_begins_and_ends(
         async with asyncio.timeout(20):
             assert (await waiting).session == S
             assert (await hub.sessions.get(LOCAL, S)).status == "running"
-            child.communicate(b"\n")  # which leaves its file behind
+            child.communicate(b"\n")  # it does not delete its file
             assert (await anext(changes)).session == S
             assert (await hub.sessions.get(LOCAL, S)).status == "idle"
         await changes.aclose()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A long session passes between Claude Code's files and the store without being held."""
+"""Import, export and show a long session with bounded memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def peak():
 async def main():
     async with await open_hub(tempfile.mkdtemp(), sources="claude") as hub:
         await hub.sync.import_session(LOCAL, small, "claude")
-        await hub.sessions.get(LOCAL, id)  # whose index is held to its own bounds elsewhere
+        await hub.sessions.get(LOCAL, id)  # other tests limit the memory of its index
         counts, before = [], peak()
         counts.append(len([1 async for _ in hub.history.conversation(LOCAL, id)]))
         fork = await hub.editor.fork(LOCAL, id, in_store=True)
@@ -49,7 +49,7 @@ asyncio.run(main())
 
 @needs_proc
 @pytest.mark.parametrize("megabytes", [20, pytest.param(100, marks=pytest.mark.full)])
-def test_a_long_session_is_imported_read_forked_and_written_within_64_megabytes(
+def test_long_session_is_imported_forked_and_written_within_64_megabytes(
     home: Home, megabytes: int
 ) -> None:
     small = home.write_conversation(S.replace("1", "3"))
@@ -58,19 +58,19 @@ def test_a_long_session_is_imported_read_forked_and_written_within_64_megabytes(
     with path.open("wb") as file:
         for n in range(count):
             parent = f"x{n - 1}" if n else None
-            said = [{"type": "text", "text": f"{n} the words " * 700}]
-            file.write(as_line((assistant if n % 2 else user)(f"x{n}", parent, said)))
+            content = [{"type": "text", "text": f"{n} the words " * 700}]
+            file.write(as_line((assistant if n % 2 else user)(f"x{n}", parent, content)))
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, S, small.stem], capture_output=True, text=True, check=True
     )
     read, forked, copied, new, again, history, written, used = map(int, done.stdout.split())
     assert (read, forked, copied, new, again) == (count + 1, count, count, count, 0)
-    assert history == count + 2  # and its title
+    assert history == count + 2  # the creation and the title
     assert written == path.stat().st_size
     assert used < 64
 
 
-MOST = """
+MAX_MEMORY = """
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
@@ -79,24 +79,24 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 @needs_proc
 @pytest.mark.parametrize("options", [[], ["--format", "jsonl"]], ids=["text", "jsonl"])
-def test_a_long_session_is_shown_as_it_is_read(
-    home: Home, tmp_path: Path, options: list[str]
-) -> None:
-    """Whoever has seen enough of it leaves, and nothing more is read."""
+def test_show_streams_a_long_session(home: Home, tmp_path: Path, options: list[str]) -> None:
+    """A reader that closes the pipe ends the command."""
     path = home.write_conversation()
     small = home.write_conversation(S.replace("1", "3"))
     with path.open("wb") as file:
         for n in range(2000):
-            said = [{"type": "text", "text": f"{n} the words " * 700}]
+            content = [{"type": "text", "text": f"{n} the words " * 700}]
             file.write(
-                as_line((assistant if n % 2 else user)(f"x{n}", f"x{n - 1}" if n else None, said))
+                as_line(
+                    (assistant if n % 2 else user)(f"x{n}", f"x{n - 1}" if n else None, content)
+                )
             )
     used = []
     for id in (small.stem, path.stem):
         command = [sys.executable, "-W", "error", "-m", "segue", "show", id, *options]
         command += ["--data-dir", str(tmp_path / "data")]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # and it is known
-        measured = [sys.executable, "-c", MOST, *command]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # builds the index
+        measured = [sys.executable, "-c", MAX_MEMORY, *command]
         done = subprocess.run(measured, capture_output=True, text=True, check=True)
         used.append(int(done.stdout))
     assert (used[1] - used[0]) // 1024 < 18

@@ -1,4 +1,4 @@
-"""The promise of paging over Claude Code's own files, while they change between the pages."""
+"""Page through Claude Code's sessions while their files change between the pages."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ steps = st.lists(
 
 
 class World:
-    """A home, a hub over it and a store, and what has happened to every session."""
+    """A home with a hub and a store, and what happened to every session."""
 
     def __init__(self, directory: str) -> None:
         self.home = Home(Path(directory) / "claude")
@@ -90,7 +90,7 @@ class World:
             return
         if kind == "renew":
             self.source.index.reset()
-            self.touched |= self.paths.keys()  # whatever is known anew may come again
+            self.touched |= self.paths.keys()  # a rebuilt index may list them again
             return
         if kind == "restore":
             for id in sorted(self.trashed)[:1]:
@@ -124,7 +124,7 @@ class World:
                 file.write(as_line(lines[kind]))
 
     async def matching(self, query: Query) -> set[str]:
-        """By a second source, which knows nothing and reads everything."""
+        """Return the matching sessions according to a second source with an empty index."""
         with tempfile.TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as directory:
             fresh = ClaudeSource(Path(directory) / "index", self.claude)
             await fresh.refresh()
@@ -139,7 +139,7 @@ def moment(at: int) -> str:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(rows, min_size=4, max_size=12), queries, st.lists(steps, min_size=2, max_size=6))
-def test_a_session_that_is_there_throughout_is_in_the_union_of_the_pages(
+def test_session_that_exists_throughout_is_on_some_page(
     start: list[Any], query: Query, between: list[list[Any]]
 ) -> None:
     asyncio.run(_page_through(start, query, between))
@@ -174,7 +174,7 @@ async def _page_through(start: list[Any], query: Query, between: list[list[Any]]
 
 
 @pytest.mark.parametrize("descending", [False, True])
-async def test_a_session_begun_after_its_index_was_thrown_away_is_new_to_lists(
+async def test_session_created_after_its_index_was_deleted_is_new_to_lists(
     tmp_path: Path, descending: bool
 ) -> None:
     world = World(str(tmp_path))
@@ -194,7 +194,7 @@ async def test_a_session_begun_after_its_index_was_thrown_away_is_new_to_lists(
         assert [session.id for session in seen].count(new) == (0 if descending else 1)
 
 
-async def test_a_mark_is_that_of_an_index_that_has_all_files(tmp_path: Path) -> None:
+async def test_change_point_is_that_of_a_complete_index(tmp_path: Path) -> None:
     """Though it was thrown away a moment before: else the whole list would come a second time."""
     world = World(str(tmp_path))
     async with world.hub:

@@ -57,8 +57,8 @@ def test_relocate_to_the_same_project_only_appends_an_entry(home: Home, tmp_path
 
 def register(home: Home) -> None:
     (home.root / "sessions").mkdir()
-    told = {"pid": os.getpid(), "sessionId": S}
-    (home.root / "sessions" / "1.json").write_text(json.dumps(told))
+    fields = {"pid": os.getpid(), "sessionId": S}
+    (home.root / "sessions" / "1.json").write_text(json.dumps(fields))
 
 
 def test_relocate_refuses_an_open_session(home: Home, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Searches over the index: the same answers by every way, for no more work than a page needs."""
+"""Search the index: every strategy gives the same answers, and reads no more than a page needs."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ async def filled(home: Home, sessions: int = 60) -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize(
-    "ways",
+    "limits",
     [
         {},
-        {"MAX_EAGER_HITS": -1, "HITS_PER_TEXT": 0},  # always one session after the other
+        {"MAX_EAGER_HITS": -1, "HITS_PER_TEXT": 0},  # always read one session after the other
         {"MAX_EAGER_HITS": -1, "HITS_PER_TEXT": 0, "MAX_TEXTS_READ": 1},  # only the last text
         {"MAX_EAGER_HITS": -1, "HITS_PER_TEXT": 1 << 20},  # looked up whole after the first
         {"MAX_EAGER_HITS": -1, "HITS_PER_TEXT": 3, "FIRST_CHUNK_TEXTS": 1},
@@ -66,18 +66,18 @@ async def filled(home: Home, sessions: int = 60) -> AsyncIterator[Any]:
         {"MIN_SELECTIVE_PREFIX": 0, "MAX_SPARSE_FILES": 1000},
     ],
 )
-async def test_every_way_finds_the_same(
-    home: Home, monkeypatch: pytest.MonkeyPatch, ways: dict[str, int]
+async def test_every_search_strategy_finds_the_same_sessions(
+    home: Home, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]
 ) -> None:
-    for name, value in ways.items():
+    for name, value in limits.items():
         monkeypatch.setattr(terms, name, value)
     async with filled(home) as (hub, _):
         sessions = (await hub.sessions.list(LOCAL, Query(limit=100))).sessions
-        told = {}
+        tokens_by_session = {}
         for session in sessions:
             events = [event async for event in hub.history.read(LOCAL, session.id)]
             spoken = [(event, search_text.searchable_text(event.body)) for event in events]
-            told[session.id] = [
+            tokens_by_session[session.id] = [
                 (event, search_text.tokens(shown)) for event, shown in spoken if shown
             ]
         for query in QUERIES:
@@ -86,7 +86,10 @@ async def test_every_way_finds_the_same(
                 session.id
                 for session in sessions
                 if all(
-                    any(search_text.words_have_term(term, has) for _, has in told[session.id])
+                    any(
+                        search_text.words_have_term(term, has)
+                        for _, has in tokens_by_session[session.id]
+                    )
                     for term in wanted
                 )
             ]
@@ -95,12 +98,14 @@ async def test_every_way_finds_the_same(
             for found in page.matches:
                 assert found.event == next(
                     event
-                    for event, has in reversed(told[found.session.id])
+                    for event, has in reversed(tokens_by_session[found.session.id])
                     if any(search_text.words_have_term(term, has) for term in wanted)
                 )
 
 
-async def test_a_common_word_costs_its_page(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_search_for_a_common_word_reads_only_its_page(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(300):
         home.write_conversation(ids.new_id(), prompt=f"common {number}")
     read: list[str] = []
@@ -111,7 +116,7 @@ async def test_a_common_word_costs_its_page(home: Home, monkeypatch: pytest.Monk
         return stands(term, words)
 
     monkeypatch.setattr(search_text, "text_has_term", counting)
-    monkeypatch.setattr(terms, "MAX_EAGER_HITS", 100)  # to say that 300 hits are many
+    monkeypatch.setattr(terms, "MAX_EAGER_HITS", 100)  # 300 hits are many
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
         statements: list[str] = []
@@ -121,7 +126,7 @@ async def test_a_common_word_costs_its_page(home: Home, monkeypatch: pytest.Monk
         assert not any("FROM search" in sql and "LIMIT" not in sql for sql in statements)
 
 
-async def test_what_another_process_takes_away_meanwhile_is_still_found(
+async def test_search_reads_one_snapshot_of_the_index(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.write_conversation(prompt="needle")
@@ -139,7 +144,7 @@ async def test_what_another_process_takes_away_meanwhile_is_still_found(
         assert [session.id for session in found] == [S]
 
 
-async def test_what_is_shown_is_read_from_its_own_line(
+async def test_search_result_is_read_from_its_own_line(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [user(f"u{n}", None, f"filler {n}") for n in range(300)]
@@ -157,7 +162,7 @@ async def test_what_is_shown_is_read_from_its_own_line(
         assert (await hub.history.events(LOCAL, S, after=found.event.seq - 1))[0] == found.event
 
 
-async def test_a_line_that_says_too_little_is_read_with_those_before_it(home: Home) -> None:
+async def test_search_result_without_a_time_is_read_with_earlier_lines(home: Home) -> None:
     late = {"timestamp": "2026-01-02T00:00:00.000Z"}
     home.write([user("u1", None, "hi"), assistant("a1", "u1", **late), title("needle")])
     async with claude_hub(home) as (hub, _):
@@ -168,7 +173,7 @@ async def test_a_line_that_says_too_little_is_read_with_those_before_it(home: Ho
 
 @pytest.fixture
 def texts_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The keys of the texts that searches read, as they do."""
+    """Return the list to which the keys of the texts that searches read are added."""
     read: list[int] = []
     texts = terms.TermSearch.read_texts
 
@@ -182,7 +187,7 @@ def texts_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(("every", "most"), [(1, 60), (4, 250), (50, 250), (1000, 250)])
-async def test_a_page_costs_a_part_of_the_texts_however_common_the_word_is(
+async def test_search_reads_a_bounded_number_of_texts(
     home: Home, monkeypatch: pytest.MonkeyPatch, texts_read: list[int], every: int, most: int
 ) -> None:
     for number in range(400):
@@ -191,7 +196,7 @@ async def test_a_page_costs_a_part_of_the_texts_however_common_the_word_is(
         (home.projects / "-w" / f"{S}.jsonl").rename(
             home.projects / "-w" / f"{number:08x}-0000-4000-8000-000000000000.jsonl"
         )
-    monkeypatch.setattr(terms, "MAX_EAGER_HITS", -1)  # so that it has to be found out
+    monkeypatch.setattr(terms, "MAX_EAGER_HITS", -1)  # no term is looked up at once
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
         statements: list[str] = []
@@ -200,15 +205,15 @@ async def test_a_page_costs_a_part_of_the_texts_however_common_the_word_is(
         assert len(page.matches) == min(5, 400 // every + (400 % every > 0))
         assert len(texts_read) <= most
         whole = [sql for sql in statements if sql.startswith(fts5.HITS[:40]) and "LIMIT" not in sql]
-        assert len(whole) <= 1  # and the snippets know what the list found
+        assert len(whole) <= 1  # the snippets use the search of the list
         assert bool(whole) == (every > 1)
         before = len(texts_read)
         more = await hub.sessions.search(LOCAL, Query(text="needle", limit=5))
         assert [one.session.id for one in more.matches] == [one.session.id for one in page.matches]
-        assert len(texts_read) - before <= 60  # the same again is known
+        assert len(texts_read) - before <= 60  # the last search is reused
 
 
-async def test_what_a_search_knew_is_forgotten_with_the_next_change(home: Home) -> None:
+async def test_change_of_the_index_clears_the_last_search(home: Home) -> None:
     home.write_conversation(prompt="needle")
     async with claude_hub(home) as (hub, _):
         assert await list_ids(hub, text="needle") == [S]
@@ -218,7 +223,7 @@ async def test_what_a_search_knew_is_forgotten_with_the_next_change(home: Home) 
         assert await list_ids(hub, text="needle") == [other]
 
 
-async def test_a_ranked_search_for_few_hits_ranks_them_all(home: Home) -> None:
+async def test_ranked_search_ranks_all_hits_of_a_rare_word(home: Home) -> None:
     for number in range(30):
         home.write_conversation(
             f"{number:08x}-0000-4000-8000-000000000000", prompt="hay " * number + "needle"
@@ -231,7 +236,7 @@ async def test_a_ranked_search_for_few_hits_ranks_them_all(home: Home) -> None:
         assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
 
 
-async def test_a_ranked_search_for_a_common_word_compares_the_newest(
+async def test_ranked_search_compares_the_newest_sessions_of_a_common_word(
     home: Home, monkeypatch: pytest.MonkeyPatch, texts_read: list[int]
 ) -> None:
     for number in range(300):
@@ -240,7 +245,7 @@ async def test_a_ranked_search_for_a_common_word_compares_the_newest(
         lines = [user(f"u{n}", None, said, timestamp=at) for n in range(3)]
         home.write(lines, f"{number:08x}-0000-4000-8000-000000000000")
     monkeypatch.setattr(terms, "MAX_EAGER_HITS", 50)
-    monkeypatch.setattr(terms, "HITS_PER_TEXT", 1)  # for 900 texts are not that many
+    monkeypatch.setattr(terms, "HITS_PER_TEXT", 1)  # 900 texts are few
     monkeypatch.setattr(ranking, "MAX_RANKED_SESSIONS", 20)
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
@@ -266,7 +271,7 @@ async def test_a_ranked_search_for_a_common_word_compares_the_newest(
 
 
 @pytest.mark.parametrize("said", ["bird birds, a bird", "Bird the BIRD the", "Vögel, bird bird"])
-def test_how_often_a_term_occurs(said: str) -> None:
+def test_count_occurrences_counts_every_match(said: str) -> None:
     for query in ("bird", "bir", "bird the", '"bird the"', '"bird bird"', "vögel", "none"):
         for term in search_text.terms(query):
             found, size = search_text.tokens(said), len(term.tokens)
@@ -277,7 +282,7 @@ def test_how_often_a_term_occurs(said: str) -> None:
             assert search_text.text_has_term(term, said) == (right > 0)
 
 
-async def test_words_are_found_and_shown_without_the_codes_of_terminals(home: Home) -> None:
+async def test_search_ignores_terminal_codes(home: Home) -> None:
     shown = "2 \x1b[1;31mfailed\x1b[0m, \x1b[32m7 passed\x1b[0m"
     output = [{"type": "tool_result", "tool_use_id": "t", "content": shown}]
     home.write([user("u1", None, "go"), user("u2", "u1", output)])

@@ -30,7 +30,7 @@ from tests.claude.test_golden import golden
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_every_session_of_a_real_home_is_listed_and_found_by_its_words(
+async def test_every_session_of_a_real_home_is_listed_and_searchable(
     homes: Path, tmp_path: Path, version: str
 ) -> None:
     source = ClaudeSource(tmp_path / "index.db", ClaudeHome(str(homes / version)))
@@ -54,7 +54,7 @@ async def test_every_session_of_a_real_home_is_listed_and_found_by_its_words(
                 assert session.id in {one.session.id for one in results.matches}
 
 
-async def test_filters_and_orders(home: Home) -> None:
+async def test_list_applies_filters_and_orders(home: Home) -> None:
     home.write([timed_user("u1", None, "one", "2026-01-03T00:00:00Z", cwd="/a")], S)
     home.write([timed_user("u1", None, "two", "2026-01-02T00:00:00Z", cwd="/b")], S2)
     lines = [timed_user("u1", None, "three", "2026-01-01T00:00:00Z", cwd="/a")]
@@ -80,17 +80,17 @@ async def test_filters_and_orders(home: Home) -> None:
         assert await list_ids(hub, limit=1) == [S3]
 
 
-async def test_a_file_with_nothing_but_a_summary_stands_behind_all_sessions(home: Home) -> None:
+async def test_file_with_only_a_summary_is_listed_last(home: Home) -> None:
     home.write([{"type": "summary", "summary": "Of another", "leafUuid": "u1"}], S2)
     home.write([timed_user("u1", None, "old", "2025-06-01T00:00:00Z")], S)
     async with claude_hub(home) as (hub, _):
         assert await list_ids(hub) == await list_ids(hub, order="created") == [S, S2]
         await hub.editor.set_title(LOCAL, S2, "Named")
         assert await list_ids(hub) == [S, S2]
-    assert claude.list_sessions()[0].session_id == S2  # where the files' times decide
+    assert claude.list_sessions()[0].session_id == S2  # the SDK sorts by the times of the files
 
 
-async def test_another_workspace_sees_nothing_of_it(home: Home) -> None:
+async def test_other_workspace_does_not_see_the_sessions(home: Home) -> None:
     home.write_conversation()
     async with claude_hub(home) as (hub, _):
         other = Principal(workspace="other")
@@ -111,7 +111,7 @@ async def test_worktrees_are_listed_with_their_repository(home: Home, tmp_path: 
         assert sorted(await list_ids(hub, cwd=str(repo), worktrees=True)) == [S, S2]
 
 
-async def test_titles_and_tags_are_found_wherever_they_stand(home: Home) -> None:
+async def test_titles_and_tags_are_found_anywhere_in_a_file(home: Home) -> None:
     long = [user(f"u{n}", None, "x" * 1000) for n in range(200)]
     tag = {"type": "tag", "tag": "deep", "sessionId": S}
     home.write([*long, title("Between"), tag, *long])
@@ -120,7 +120,7 @@ async def test_titles_and_tags_are_found_wherever_they_stand(home: Home) -> None
         assert await list_ids(hub, tag="deep") == [S]
 
 
-async def test_a_search_shows_where_the_words_are(home: Home) -> None:
+async def test_search_returns_a_snippet_with_marked_words(home: Home) -> None:
     home.write([user("u1", None, "find the needle here"), assistant("a1", "u1"), user("u2", "a1")])
     home.write_conversation(S2, prompt="hay")
     async with claude_hub(home) as (hub, _):
@@ -132,7 +132,7 @@ async def test_a_search_shows_where_the_words_are(home: Home) -> None:
         assert (await hub.sessions.search(LOCAL, Query(text="needle hay"))).matches == []
 
 
-async def test_what_is_written_between_two_lists_is_in_the_second(home: Home) -> None:
+async def test_list_shows_what_was_written_since_the_last_list(home: Home) -> None:
     path = home.write_conversation()
     async with claude_hub(home) as (hub, _):
         assert await list_ids(hub) == [S]
@@ -150,14 +150,14 @@ async def test_what_is_written_between_two_lists_is_in_the_second(home: Home) ->
             await hub.sessions.get(LOCAL, S2)
 
 
-async def test_a_session_is_got_before_any_list(home: Home) -> None:
+async def test_get_finds_a_session_before_any_list(home: Home) -> None:
     home.write_conversation(S.replace("1", "A"))
     async with claude_hub(home) as (hub, _):
         found = await hub.sessions.get(LOCAL, S.replace("1", "a"))
         assert found.native_id == S.replace("1", "A")
 
 
-async def test_of_several_copies_the_newest_is_shown(home: Home) -> None:
+async def test_newest_of_several_copies_is_listed(home: Home) -> None:
     home.write_conversation(prompt="old", project="-a")
     home.write_conversation(prompt="new", project="-b")
     home.touch(S, 1_000_000_000, "-a")
@@ -168,7 +168,7 @@ async def test_of_several_copies_the_newest_is_shown(home: Home) -> None:
         assert (await hub.sessions.get(LOCAL, S)).title == "old"
 
 
-async def test_a_session_that_went_on_in_another_is_hidden(home: Home) -> None:
+async def test_session_that_was_continued_in_another_is_hidden(home: Home) -> None:
     onward = {"type": "continued-in", "sessionId": S, "continuedInSessionId": S2}
     home.write([user("u1", None, "first"), onward])
     async with claude_hub(home) as (hub, _):
@@ -179,7 +179,7 @@ async def test_a_session_that_went_on_in_another_is_hidden(home: Home) -> None:
         assert await list_ids(hub) == [S]
 
 
-async def test_a_copy_in_the_store_stands_before_the_file(home: Home) -> None:
+async def test_copy_in_the_store_replaces_the_file_in_lists(home: Home) -> None:
     home.write_conversation()
     async with claude_hub(home) as (hub, _):
         lines = [line async for line in hub.exchange.export(LOCAL, S)]
@@ -191,7 +191,7 @@ async def test_a_copy_in_the_store_stands_before_the_file(home: Home) -> None:
         assert claude.get_session_info(S).custom_title is None  # type: ignore[union-attr]
 
 
-async def test_names_tags_and_marks_are_written_as_claude_code_writes_them(home: Home) -> None:
+async def test_titles_tags_and_archive_marks_have_the_format_of_claude_code(home: Home) -> None:
     home.write_conversation()
     async with claude_hub(home) as (hub, _):
         assert (await hub.editor.set_title(LOCAL, S, "Mine")).title == "Mine"
@@ -212,7 +212,7 @@ async def test_names_tags_and_marks_are_written_as_claude_code_writes_them(home:
             await hub.editor.set_metadata(LOCAL, S, {"a": "b"})
 
 
-async def test_a_prompt_takes_a_session_out_of_the_archive(home: Home) -> None:
+async def test_prompt_unarchives_a_session(home: Home) -> None:
     path = home.write_conversation()
     async with claude_hub(home) as (hub, _):
         await hub.editor.archive(LOCAL, S)
@@ -228,20 +228,20 @@ async def test_renaming_does_not_move_a_session_in_the_list(home: Home) -> None:
         assert await list_ids(hub) == [S2, S]
 
 
-async def test_deleting_moves_everything_to_the_trash_and_back(home: Home) -> None:
+async def test_trash_and_restore_move_all_files(home: Home) -> None:
     path = home.write_conversation()
-    beside = path.with_suffix("") / "subagents"
-    beside.mkdir(parents=True)
+    subagents = path.with_suffix("") / "subagents"
+    subagents.mkdir(parents=True)
     async with claude_hub(home) as (hub, _):
         assert (await hub.editor.trash(LOCAL, S)).deleted_at is not None
-        assert not path.exists() and not beside.exists()
+        assert not path.exists() and not subagents.exists()
         assert claude.list_sessions() == []
         assert await list_ids(hub) == [] and await list_ids(hub, trash=True) == [S]
         assert [e.type async for e in hub.history.read(LOCAL, S)][1] == "user_message"
         with pytest.raises(Conflict):
             await hub.editor.archive(LOCAL, S)
         assert (await hub.editor.restore(LOCAL, S)).deleted_at is None
-        assert path.exists() and beside.exists()
+        assert path.exists() and subagents.exists()
         assert await list_ids(hub) == [S] and await list_ids(hub, trash=True) == []
         await hub.editor.trash(LOCAL, S)
         await hub.editor.purge(LOCAL, S)
@@ -249,7 +249,7 @@ async def test_deleting_moves_everything_to_the_trash_and_back(home: Home) -> No
         assert list((home.root / "segue-trash").iterdir()) == []
 
 
-async def test_purging_leaves_nothing(home: Home) -> None:
+async def test_purge_deletes_all_files(home: Home) -> None:
     path = home.write_conversation()
     async with claude_hub(home) as (hub, _):
         await hub.editor.purge(LOCAL, S)
@@ -258,7 +258,7 @@ async def test_purging_leaves_nothing(home: Home) -> None:
             await hub.sessions.get(LOCAL, S)
 
 
-async def test_a_session_that_claude_code_has_open_is_not_deleted(home: Home) -> None:
+async def test_trash_and_purge_refuse_an_open_session(home: Home) -> None:
     path = home.write_conversation()
     (home.root / "sessions").mkdir()
     entry = {"pid": os.getpid(), "sessionId": S}
@@ -271,11 +271,11 @@ async def test_a_session_that_claude_code_has_open_is_not_deleted(home: Home) ->
         assert path.exists() and await list_ids(hub) == [S]
 
 
-async def test_a_fork_is_a_transcript_that_claude_code_goes_on_with(home: Home) -> None:
+async def test_fork_is_a_transcript_that_claude_code_can_resume(home: Home) -> None:
     home.write([user("u1", None, "one", cwd="/w"), assistant("a1", "u1"), user("u2", "a1", "two")])
     async with claude_hub(home) as (hub, _):
-        fork = await hub.editor.fork(LOCAL, S, title="Other way")
-        assert (fork.source, fork.title, fork.cwd) == ("claude", "Other way", "/w")
+        fork = await hub.editor.fork(LOCAL, S, title="Other branch")
+        assert (fork.source, fork.title, fork.cwd) == ("claude", "Other branch", "/w")
         messages = claude.get_session_messages(fork.id)
         assert [message.message["content"] for message in messages][::2] == ["one", "two"]
         history = [event async for event in hub.history.read(LOCAL, S)]
@@ -287,16 +287,16 @@ async def test_a_fork_is_a_transcript_that_claude_code_goes_on_with(home: Home) 
         assert set(await list_ids(hub)) == {S, fork.id, short.id, moved.id}
 
 
-async def test_what_was_just_forked_is_active_now_whatever_its_last_entry(home: Home) -> None:
-    told = {"type": "system", "uuid": "s1", "parentUuid": "u1", "content": "done"}
-    home.write([user("u1", None, "one"), told | {"timestamp": "2026-01-01T00:00:01Z"}])
+async def test_fork_is_active_at_the_time_of_the_fork(home: Home) -> None:
+    notice = {"type": "system", "uuid": "s1", "parentUuid": "u1", "content": "done"}
+    home.write([user("u1", None, "one"), notice | {"timestamp": "2026-01-01T00:00:01Z"}])
     async with claude_hub(home) as (hub, _):
         before = clock.now() // clock.SECOND * clock.SECOND
         fork = await hub.editor.fork(LOCAL, S)
         assert fork.active_at >= before > (await hub.sessions.get(LOCAL, S)).active_at
 
 
-async def test_a_fork_at_a_place_where_nothing_is_is_refused(home: Home) -> None:
+async def test_fork_at_an_unknown_event_is_rejected(home: Home) -> None:
     home.write([user("u1", None, "one"), user("u2", "u1", "two")])
     async with claude_hub(home) as (hub, _):
         first, last = [e.seq for e in await hub.history.events(LOCAL, S, types=["user_message"])]
@@ -308,7 +308,7 @@ async def test_a_fork_at_a_place_where_nothing_is_is_refused(home: Home) -> None
         assert len(await list_ids(hub)) == 1
 
 
-async def test_a_fork_knows_what_it_was_forked_from(home: Home) -> None:
+async def test_fork_has_its_parent_and_only_its_own_usage(home: Home) -> None:
     spent = {"model": "m", "usage": {"input_tokens": 5}}
     answer = assistant("a1", "u1", id="m1")
     answer["message"] |= spent
@@ -317,9 +317,13 @@ async def test_a_fork_knows_what_it_was_forked_from(home: Home) -> None:
         fork = await hub.editor.fork(LOCAL, S)
         assert fork.fork is not None and fork.fork.session == S
         events = [event async for event in hub.history.read(LOCAL, fork.id)]
-        taken = [event for event in events if 1 < event.seq <= fork.fork.seq]
-        assert [event.type for event in taken] == ["user_message", "agent_message", "model_called"]
-        # What they cost was the parent's; the messages are here too.
+        inherited = [event for event in events if 1 < event.seq <= fork.fork.seq]
+        assert [event.type for event in inherited] == [
+            "user_message",
+            "agent_message",
+            "model_called",
+        ]
+        # The parent has the usage of the inherited messages.
         assert (fork.usage.input_tokens, fork.messages, fork.days) == (0, 2, {})
         path = home.projects / "-w" / f"{fork.id}.jsonl"
         more = assistant("a2", None, id="m2", timestamp="2026-02-01T00:00:00Z")
@@ -336,7 +340,7 @@ async def test_a_fork_knows_what_it_was_forked_from(home: Home) -> None:
         assert here.fork is not None and here.fork.session == S
 
 
-async def test_a_fork_into_the_store_has_the_conversation(home: Home) -> None:
+async def test_fork_into_the_store_has_the_active_branch(home: Home) -> None:
     home.write(
         [user("u1", None, "one"), user("x1", "u1", "left"), assistant("a1", "u1"), title("T")]
     )
@@ -349,7 +353,7 @@ async def test_a_fork_into_the_store_has_the_conversation(home: Home) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_copy_has_the_title_and_the_totals_of_the_original(
+async def test_imported_copy_has_the_title_and_totals_of_the_original(
     homes: Path, tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(homes / version))
@@ -363,16 +367,16 @@ async def test_a_copy_has_the_title_and_the_totals_of_the_original(
             assert copy.active_at == row.active_at or not row.messages
 
 
-async def test_an_export_keeps_the_title_that_only_the_row_tells(home: Home) -> None:
+async def test_export_keeps_a_title_that_no_event_has(home: Home) -> None:
     home.write_conversation()
     async with claude_hub(home) as (hub, _):
         row = await hub.sessions.get(LOCAL, S)
         lines = [line async for line in hub.exchange.export(LOCAL, S)]
-        made = await hub.exchange.import_session(LOCAL, lines, new_id=True)
-        assert row.title is not None and made.title == row.title
+        copy = await hub.exchange.import_session(LOCAL, lines, new_id=True)
+        assert row.title is not None and copy.title == row.title
 
 
-async def test_a_prompt_takes_it_in_and_followers_come_along(home: Home) -> None:
+async def test_follower_of_a_file_receives_events_of_its_imported_copy(home: Home) -> None:
     path = home.write_conversation()
     before = path.read_bytes()
     async with claude_hub(home) as (hub, _):
@@ -395,7 +399,7 @@ async def test_a_prompt_takes_it_in_and_followers_come_along(home: Home) -> None
     assert path.read_bytes() == before
 
 
-async def test_what_a_read_only_home_cannot_hold_is_laid_over_it(home: Home) -> None:
+async def test_edits_of_a_read_only_home_are_stored_in_the_overlay(home: Home) -> None:
     path = home.write_conversation()
     before = path.read_bytes()
     async with claude_hub(home, writable=False) as (hub, source):
@@ -406,7 +410,7 @@ async def test_what_a_read_only_home_cannot_hold_is_laid_over_it(home: Home) -> 
         assert await list_ids(hub) == [] and await list_ids(hub, trash=True) == [S]
         assert path.read_bytes() == before
         source.index.reset()
-        assert await list_ids(hub, trash=True) == [S]  # the store remembers it
+        assert await list_ids(hub, trash=True) == [S]  # from the overlay in the store
         await hub.editor.restore(LOCAL, S)
         assert (await hub.sessions.get(LOCAL, S)).title == "Mine"
 
@@ -426,7 +430,7 @@ async def following(hub: Hub, id: str) -> tuple[AsyncIterator[Any], Callable[[],
 
 
 @pytest.mark.parametrize("notified", [True, False])
-async def test_what_claude_code_writes_is_followed(
+async def test_follower_receives_what_claude_code_writes(
     home: Home, monkeypatch: pytest.MonkeyPatch, notified: bool
 ) -> None:
     if not notified:
@@ -452,14 +456,14 @@ async def test_what_claude_code_writes_is_followed(
         await follower.aclose()  # type: ignore[attr-defined]
 
 
-async def test_while_changes_are_told_lists_need_not_look_at_all_files(
+async def test_watched_home_is_not_compared_for_every_list(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = home.write_conversation()
-    looks: list[object] = []
+    comparisons: list[object] = []
     differences = discovery.find_differences
     monkeypatch.setattr(
-        discovery, "find_differences", lambda *given: looks.append(given) or differences(*given)
+        discovery, "find_differences", lambda *args: comparisons.append(args) or differences(*args)
     )
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
@@ -468,21 +472,23 @@ async def test_while_changes_are_told_lists_need_not_look_at_all_files(
         while not source.watched:
             await asyncio.sleep(0.01)
         await list_ids(hub)
-        looks.clear()
+        comparisons.clear()
         for _ in range(3):
             assert await list_ids(hub) == [S]
-        assert looks == []
-        append(path, title("told"))
+        assert comparisons == []
+        append(path, title("changed"))
         await waiting
-        assert [one.title for one in (await hub.sessions.list(LOCAL, Query())).sessions] == ["told"]
+        assert [one.title for one in (await hub.sessions.list(LOCAL, Query())).sessions] == [
+            "changed"
+        ]
         monkeypatch.setattr("segue.sources.claude.source._WATCH_TRUST_SECONDS", 0)
         await list_ids(hub)
-        assert looks
+        assert comparisons
         await changes.aclose()  # type: ignore[attr-defined]
     assert not source.watched
 
 
-async def test_changes_are_told_of_new_and_deleted_sessions(home: Home) -> None:
+async def test_watcher_is_notified_of_new_and_deleted_sessions(home: Home) -> None:
     home.write_conversation()
     async with claude_hub(home) as (hub, _):
         await list_ids(hub)
@@ -497,25 +503,30 @@ async def test_changes_are_told_of_new_and_deleted_sessions(home: Home) -> None:
         await changes.aclose()  # type: ignore[attr-defined]
 
 
-# What it used, and what that cost.
+# Usage and cost.
 
 
-def answered(uuid: str, id: str, put_out: int, model: str = "m", **more: Any) -> dict[str, Any]:
-    made = assistant(uuid, "u1", id=id, **more)
-    made["message"] |= {"model": model, "usage": {"input_tokens": 10, "output_tokens": put_out}}
-    return made
+def response(
+    uuid: str, id: str, output_tokens: int, model: str = "m", **more: Any
+) -> dict[str, Any]:
+    entry = assistant(uuid, "u1", id=id, **more)
+    entry["message"] |= {
+        "model": model,
+        "usage": {"input_tokens": 10, "output_tokens": output_tokens},
+    }
+    return entry
 
 
-async def test_a_response_is_counted_once_and_at_its_most(home: Home) -> None:
+async def test_usage_of_a_response_is_its_highest_report(home: Home) -> None:
     far = user("f1", "u1", "x" * 100_000)
     path = home.write(
         [
             user("u1", None),
-            answered("a1", "r1", 1),
-            answered("a2", "r1", 30),
+            response("a1", "r1", 1),
+            response("a2", "r1", 30),
             far,
-            answered("a3", "r1", 30),  # as some versions copy it when a session is resumed
-            answered("a4", "r2", 5, "other"),
+            response("a3", "r1", 30),  # some versions copy lines when a session is resumed
+            response("a4", "r2", 5, "other"),
         ]
     )
     async with claude_hub(home) as (hub, _):
@@ -523,19 +534,19 @@ async def test_a_response_is_counted_once_and_at_its_most(home: Home) -> None:
         assert session.usage == Usage(input_tokens=20, output_tokens=35)
         assert session.models["m"] == Usage(input_tokens=10, output_tokens=30)
         assert session.agent is not None and session.agent.overrides == {"model": "other"}
-        append(path, answered("a5", "r2", 9, "other"), answered("a6", "r3", 1))
+        append(path, response("a5", "r2", 9, "other"), response("a6", "r3", 1))
         session = await hub.sessions.get(LOCAL, S)
         assert session.usage == Usage(input_tokens=30, output_tokens=40)
         assert not session.usage.is_priced
 
 
-async def test_what_it_cost_is_what_claude_code_says(home: Home) -> None:
-    old = answered("a1", "r1", 3, costUSD=0.25)
+async def test_cost_is_the_one_that_claude_code_reports(home: Home) -> None:
+    old = response("a1", "r1", 3, costUSD=0.25)
     home.write([user("u1", None), old, {**old, "uuid": "a2"}], S2)
-    path = home.write([user("u1", None), answered("a1", "r1", 3)])
-    told = {"type": "cost-state", "sessionId": S}
-    append(path, {**told, "modelUsage": {"m": {"costUSD": 0.1}}})
-    append(path, {**told, "modelUsage": {"m": {"costUSD": 0.5}, "tiny": {"costUSD": 0.01}}})
+    path = home.write([user("u1", None), response("a1", "r1", 3)])
+    cost_state = {"type": "cost-state", "sessionId": S}
+    append(path, {**cost_state, "modelUsage": {"m": {"costUSD": 0.1}}})
+    append(path, {**cost_state, "modelUsage": {"m": {"costUSD": 0.5}, "tiny": {"costUSD": 0.01}}})
     async with claude_hub(home) as (hub, _):
         session = await hub.sessions.get(LOCAL, S)
         assert (session.usage.cost, session.models["m"].cost) == (510_000, 500_000)
@@ -543,11 +554,11 @@ async def test_what_it_cost_is_what_claude_code_says(home: Home) -> None:
         assert (await hub.sessions.get(LOCAL, S2)).usage.cost == 250_000
 
 
-async def test_the_cost_of_a_real_session_with_an_agent(homes: Path, tmp_path: Path) -> None:
+async def test_cost_of_a_real_session_includes_its_subagent(homes: Path, tmp_path: Path) -> None:
     source = ClaudeSource(tmp_path / "index.db", ClaudeHome(str(homes / "2.1.325")))
     async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
         session = await hub.sessions.get(LOCAL, "3446002d-a985-49f9-a2e2-b9d224d5eb1f")
-        # As the program itself counted, with its agent's.
+        # As Claude Code itself counted, including its subagent.
         assert session.usage == Usage(input_tokens=43663, output_tokens=83, cost=176_312)
         tally = await hub.sessions.stats(LOCAL, 36500)
         assert tally.models["claude-opus-5-5"].usage == tally.total.usage
@@ -555,9 +566,7 @@ async def test_the_cost_of_a_real_session_with_an_agent(homes: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("writable", [True, False])
-async def test_a_copy_that_the_trash_is_emptied_of_does_not_come_back(
-    home: Home, writable: bool
-) -> None:
+async def test_purged_copy_leaves_its_original_in_the_trash(home: Home, writable: bool) -> None:
     home.write_conversation()
     async with claude_hub(home, writable=writable) as (hub, _):
         await hub.turns.run(LOCAL, S, "/say Yes.")
@@ -570,7 +579,7 @@ async def test_a_copy_that_the_trash_is_emptied_of_does_not_come_back(
         assert await list_ids(hub) == [S]
 
 
-async def test_a_copy_is_not_deleted_while_claude_code_has_the_session_open(home: Home) -> None:
+async def test_purge_refuses_a_copy_of_an_open_session(home: Home) -> None:
     home.write_conversation()
     async with claude_hub(home) as (hub, _):
         await hub.turns.run(LOCAL, S, "/say Yes.")

@@ -1,4 +1,4 @@
-"""Whatever lies in a home, the source lists, finds and reads what is good in it."""
+"""Odd files in a home: the source still lists, finds and reads the good sessions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def opened(home: Home) -> AsyncIterator[Hub]:
 
 
 async def check(home: Home) -> None:
-    """Nothing raises, now and when everything is known; and the good session is there."""
+    """Check that nothing raises, with a new or a complete index, and a good session is listed."""
     for _ in range(2):
         async with opened(home) as hub:
             found = (await hub.sessions.list(LOCAL, Query(limit=50))).sessions
@@ -50,15 +50,15 @@ async def check(home: Home) -> None:
 
 
 @pytest.mark.parametrize("make", ODD)
-async def test_an_odd_file_in_the_place_of_a_transcript(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
+async def test_odd_file_named_like_a_transcript_hides_no_other_session(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
     home.write_conversation(GOOD)
     make(home.projects / "-w" / f"{S}.jsonl")
     await check(home)
 
 
 @pytest.mark.parametrize("make", ODD)
-async def test_an_odd_file_is_copied_and_changed_or_refused(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
-    """By its id and by its path, which may lie anywhere; nothing is waited for."""
+async def test_edits_and_imports_of_an_odd_file_work_or_raise_an_error(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
+    """Import and edit it by its id and by its path, inside and outside of the home."""
     home.write_conversation(GOOD)
     path, elsewhere = home.projects / "-w" / f"{S}.jsonl", home.root.parent / f"{S2}.jsonl"
     make(path)
@@ -88,7 +88,7 @@ async def test_an_odd_file_is_copied_and_changed_or_refused(home: Home, make) ->
 
 
 @pytest.mark.parametrize("make", ODD)
-async def test_an_odd_file_anywhere_else(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
+async def test_odd_file_anywhere_else_hides_no_session(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
     path = home.write_conversation(GOOD)
     make(home.projects / "-odd")
     make(path.with_suffix(""))
@@ -99,7 +99,7 @@ async def test_an_odd_file_anywhere_else(home: Home, make) -> None:  # type: ign
 
 
 @pytest.mark.parametrize("make", ODD)
-async def test_a_good_transcript_that_turns_odd_and_back(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
+async def test_transcript_that_is_odd_for_a_while_is_listed_again(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
     home.write_conversation(GOOD)
     path = home.write_conversation(S)
     async with opened(home) as hub:
@@ -112,7 +112,7 @@ async def test_a_good_transcript_that_turns_odd_and_back(home: Home, make) -> No
         assert {one.id for one in (await hub.sessions.list(LOCAL, Query())).sessions} == {GOOD, S}
 
 
-async def test_a_file_that_vanishes_between_the_look_and_the_reading(
+async def test_file_deleted_before_it_is_read_is_left_out(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.write_conversation(GOOD)
@@ -128,31 +128,31 @@ async def test_a_file_that_vanishes_between_the_look_and_the_reading(
         assert [one.id for one in (await hub.sessions.list(LOCAL, Query())).sessions] == [GOOD]
 
 
-async def test_a_file_that_nobody_foresaw_hides_itself_alone_until_it_changes(
+async def test_file_that_cannot_be_parsed_hides_only_itself_until_it_changes(
     home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     home.write_conversation(GOOD)
     path = home.write_conversation(S, prompt="unforeseen")
     searchable = search_text.searchable_text
 
-    def stumbling(body: Body) -> str:
-        if "unforeseen" in (found := searchable(body)):
-            raise TypeError("nobody foresaw this")
-        return found
+    def failing_on_one_text(body: Body) -> str:
+        if "unforeseen" in (text := searchable(body)):
+            raise TypeError("unforeseen")
+        return text
 
-    monkeypatch.setattr(search_text, "searchable_text", stumbling)
+    monkeypatch.setattr(search_text, "searchable_text", failing_on_one_text)
     async with opened(home) as hub:
         for _ in range(2):
             assert [one.id for one in (await hub.sessions.list(LOCAL, Query())).sessions] == [GOOD]
-        (told,) = caplog.records
-        assert str(path) in told.getMessage() and told.exc_info
+        (record,) = caplog.records
+        assert str(path) in record.getMessage() and record.exc_info
         monkeypatch.undo()
         path.write_bytes(path.read_bytes() + as_line(user("u2", "a1")))
         assert len((await hub.sessions.list(LOCAL, Query())).sessions) == 2
         assert len((await hub.sessions.search(LOCAL, Query(text="unforeseen"))).matches) == 1
 
 
-async def test_few_open_files_are_enough(home: Home) -> None:
+async def test_list_needs_few_file_descriptors(home: Home) -> None:
     for number in range(200):
         home.write_conversation(f"{number:08d}-0000-4000-8000-000000000000")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -165,7 +165,7 @@ async def test_few_open_files_are_enough(home: Home) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_ten_thousand_calls_without_results(home: Home) -> None:
+async def test_reader_handles_ten_thousand_calls_without_results(home: Home) -> None:
     def uses(n: int) -> list[dict[str, object]]:
         return [{"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {}}]
 
@@ -207,7 +207,7 @@ print(len(found), len(last), (peak() - before) // 1024)
     [(False, 25, 40), pytest.param(False, 100, 64, marks=pytest.mark.full), (True, 100, 64)],
     ids=["short lines", "many short lines", "a long line"],
 )
-def test_a_hundred_megabytes_are_indexed_and_paged_within_64(
+def test_index_of_100_megabytes_uses_less_than_64_megabytes(
     tmp_path: Path, long: bool, size: int, most: int
 ) -> None:
     for name in ("small", "large"):

@@ -37,16 +37,16 @@ from tests.claude.helpers import Within, claude_hub, list_transcripts, text
 
 
 def contents(home: Path) -> dict[str, bytes]:
-    """All transcripts of a home, by their place in it."""
+    """Return the transcripts of a home by their paths in it."""
     found = sorted((home / "projects").rglob("*.jsonl"))
     return {str(path.relative_to(home)): path.read_bytes() for path in found}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_session_of_a_home_comes_back_byte_for_byte(
+def test_import_and_export_of_a_home_keep_every_byte(
     homes: Path, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Into a store and out into an empty home, agents' transcripts and all."""
+    """Import every session into a store, and export it with its subagents into an empty home."""
     paths = [path for path in list_transcripts(homes / version) if holds_session(path)]
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
 
@@ -61,20 +61,22 @@ def test_every_session_of_a_home_comes_back_byte_for_byte(
             await hub.sync.write(LOCAL, session.id, "claude")
 
     asyncio.run(through())
-    made, theirs = contents(tmp_path), contents(homes / version)
+    exported, originals = contents(tmp_path), contents(homes / version)
     for path in paths:
         place = str(path.relative_to(homes / version))
-        assert made[place].splitlines() == [line for line in theirs[place].splitlines() if line]
-    agents = {place for place in theirs if "/subagents/" in place}
-    assert {place: made.get(place) for place in agents} == {p: theirs[p] for p in agents}
+        assert exported[place].splitlines() == [
+            line for line in originals[place].splitlines() if line
+        ]
+    agents = {place for place in originals if "/subagents/" in place}
+    assert {place: exported.get(place) for place in agents} == {p: originals[p] for p in agents}
 
 
 def holds_session(path: Path) -> bool:
-    """Whether a file is the transcript of a session: not empty, nor of an agent beside them."""
+    """Return whether a file is the transcript of a session: not empty, and not of a subagent."""
     return not path.name.startswith("agent-") and path.stat().st_size > 0
 
 
-def test_damaged_lines_come_back_as_they_were(home: Home, within: Within) -> None:
+def test_import_and_export_keep_damaged_lines(home: Home, within: Within) -> None:
     odd = [
         b'{"type":"user","uuid":"u1","message":{"content":"a\xffb"}}',
         b"\0" * 9 + b'{"type":"user","uuid":"u2","parentUuid":"u1","message":{"content":"x"}}',
@@ -91,9 +93,7 @@ def test_damaged_lines_come_back_as_they_were(home: Home, within: Within) -> Non
     assert Path(written).read_bytes().split(b"\n") == [*odd, b""]
 
 
-def test_an_imported_session_is_the_stores_and_another_import_adds_what_is_new(
-    home: Home, within: Within
-) -> None:
+def test_second_import_adds_only_new_lines(home: Home, within: Within) -> None:
     lines = [user("u1", None, "hi", cwd="/w"), assistant("a1", "u1"), title("One"), title("One")]
     home.write(lines)
     session, count = within(lambda hub: hub.sync.import_session(LOCAL, S, "claude"))
@@ -113,16 +113,14 @@ def test_an_imported_session_is_the_stores_and_another_import_adds_what_is_new(
 
 
 @pytest.mark.parametrize("by_prompt", [False, True])
-async def test_a_copy_stays_claude_codes_and_the_configured_agent_answers_in_it(
-    home: Home, by_prompt: bool
-) -> None:
+async def test_configured_agent_answers_in_an_imported_copy(home: Home, by_prompt: bool) -> None:
     home.write_conversation(cwd=str(home.root))
     async with claude_hub(home) as (hub, _):
         [listed] = (await hub.sessions.list(LOCAL, Query())).sessions
         assert listed.agent is not None
         if not by_prompt:
             await hub.sync.import_session(LOCAL, S, "claude")
-            await hub.config.set("local", "claude.continue", "true")  # which is for the original
+            await hub.config.set("local", "claude.continue", "true")  # applies to the original only
         await hub.turns.run(LOCAL, S, "/say from here")
         [copy] = (await hub.sessions.list(LOCAL, Query(agent_id=listed.agent.id))).sessions
         assert (copy.source, copy.messages) == ("segue", listed.messages + 2)
@@ -135,7 +133,7 @@ async def test_a_copy_stays_claude_codes_and_the_configured_agent_answers_in_it(
         assert plain_text(said[-1].body.content) == "from here"
 
 
-async def test_a_persons_prompts_are_turns_there_and_in_a_copy(home: Home) -> None:
+async def test_copy_counts_the_same_turns_as_the_original(home: Home) -> None:
     printed = "<local-command-stdout>nothing</local-command-stdout>"
     home.write(
         [
@@ -156,7 +154,7 @@ async def test_a_persons_prompts_are_turns_there_and_in_a_copy(home: Home) -> No
         assert (await hub.sessions.get(LOCAL, S)).turns == 3
 
 
-def test_what_was_said_here_stays_in_the_conversation_when_claude_code_goes_on(
+def test_messages_of_segue_stay_in_the_conversation_after_a_pull(
     home: Home, within: Within, tmp_path: Path
 ) -> None:
     begun = [user("u1", None, "one", cwd="/w"), assistant("a1", "u1", "two")]
@@ -172,19 +170,19 @@ def test_what_was_said_here_stays_in_the_conversation_when_claude_code_goes_on(
         assert (await hub.sync.import_session(LOCAL, S, "claude"))[1] == 1
         return await segue_python.get_session_messages(S, store=hub)
 
-    def told(messages: list[Any]) -> list[str]:
-        parts = [each.message["content"] for each in messages]
+    def texts(messages: list[Any]) -> list[str]:
+        parts = [message.message["content"] for message in messages]
         return [part if isinstance(part, str) else part[0]["text"] for part in parts]
 
-    whole_way = ["one", "two", "three", "four", "five"]
-    assert told(within(work)) == whole_way
+    conversation = ["one", "two", "three", "four", "five"]
+    assert texts(within(work)) == conversation
     path.unlink()
     within(lambda hub: hub.sync.write(LOCAL, S, "claude"))
-    assert told(claude.get_session_messages(S)) == whole_way
+    assert texts(claude.get_session_messages(S)) == conversation
     assert within(lambda hub: hub.sync.import_session(LOCAL, S, "claude"))[1] == 0
 
 
-def test_what_was_mirrored_is_not_imported_again(home: Home, within: Within) -> None:
+def test_mirrored_lines_are_not_imported_again(home: Home, within: Within) -> None:
     lines = [user("u1", None), {"type": "mode", "mode": "plan"}, assistant("a1", "u1")]
 
     async def work(hub: Hub) -> int:
@@ -197,7 +195,7 @@ def test_what_was_mirrored_is_not_imported_again(home: Home, within: Within) -> 
     assert within(work) == 1
 
 
-def test_imports_at_the_same_time_take_each_line_once(home: Home, within: Within) -> None:
+def test_concurrent_imports_copy_each_line_once(home: Home, within: Within) -> None:
     lines = [user("u1", None), *(title(f"Title {n}") for n in range(5)), assistant("a1", "u1")]
     home.write(lines[:3])
 
@@ -213,7 +211,7 @@ def test_imports_at_the_same_time_take_each_line_once(home: Home, within: Within
     assert [json.loads(line) for line in within(work)] == lines
 
 
-def test_a_file_from_elsewhere_is_imported_by_what_it_says(
+def test_transcript_outside_the_home_is_imported_by_its_content(
     home: Home, within: Within, tmp_path: Path
 ) -> None:
     path = home.write_conversation(cwd="/some/where")
@@ -225,7 +223,7 @@ def test_a_file_from_elsewhere_is_imported_by_what_it_says(
     assert Path(written).parent.name == "-some-where"
 
 
-def test_a_session_is_listed_once_whether_imported_or_not(home: Home, within: Within) -> None:
+def test_imported_session_is_listed_once(home: Home, within: Within) -> None:
     home.write_conversation(cwd="/w")
 
     async def listed(hub: Hub) -> list[Any]:
@@ -239,9 +237,7 @@ def test_a_session_is_listed_once_whether_imported_or_not(home: Home, within: Wi
     assert within(listed) == [(S, "segue", "claude")]
 
 
-def test_a_session_of_the_files_that_went_through_an_export_is_the_stores(
-    home: Home, within: Within
-) -> None:
+def test_import_of_an_exported_session_belongs_to_the_store(home: Home, within: Within) -> None:
     home.write_conversation(cwd="/w")
 
     async def through(hub: Hub) -> str:
@@ -251,9 +247,7 @@ def test_a_session_of_the_files_that_went_through_an_export_is_the_stores(
     assert within(through) == "segue"
 
 
-def test_a_fork_into_the_store_of_a_session_in_files_is_written_out_as_its_own(
-    home: Home, within: Within
-) -> None:
+def test_fork_into_the_store_is_exported_as_its_own_session(home: Home, within: Within) -> None:
     extra = {"type": "attachment", "attachment": {"type": "x"}, "uuid": "t1", "parentUuid": "u1"}
     home.write([user("u1", None, "hi", cwd="/w"), extra, assistant("a1", "t1"), user("u2", "a1")])
 
@@ -268,7 +262,7 @@ def test_a_fork_into_the_store_of_a_session_in_files_is_written_out_as_its_own(
     ]
 
 
-def test_only_the_local_user_has_files_read_and_written(home: Home, within: Within) -> None:
+def test_only_the_local_user_may_import_and_export_files(home: Home, within: Within) -> None:
     home.write_conversation()
     with pytest.raises(errors.Unauthorized):
         within(lambda hub: hub.sync.import_session(Principal(workspace="local"), S, "claude"))
@@ -285,7 +279,7 @@ def test_only_the_local_user_has_files_read_and_written(home: Home, within: With
         (b'{"a":1}\n', "nor a Claude Code transcript"),
     ],
 )
-def test_what_is_no_transcript_is_refused(
+def test_import_rejects_a_file_that_is_not_a_transcript(
     tmp_path: Path, within: Within, content: bytes, why: str
 ) -> None:
     (tmp_path / "file").write_bytes(content)
@@ -294,12 +288,14 @@ def test_what_is_no_transcript_is_refused(
 
 
 @pytest.mark.parametrize("named", [S, "nothing", "/", "\0"])
-def test_what_is_not_there_is_not_found(home: Home, within: Within, named: str) -> None:
+def test_import_of_an_unknown_session_raises_not_found(
+    home: Home, within: Within, named: str
+) -> None:
     with pytest.raises(errors.NotFound):
         within(lambda hub: hub.sync.import_session(LOCAL, named, "claude"))
 
 
-def test_an_export_never_writes_over_a_transcript(home: Home, within: Within) -> None:
+def test_export_does_not_overwrite_a_transcript(home: Home, within: Within) -> None:
     path = home.write_conversation()
     before = path.read_bytes()
     within(lambda hub: hub.sync.import_session(LOCAL, S, "claude"))
@@ -309,14 +305,14 @@ def test_an_export_never_writes_over_a_transcript(home: Home, within: Within) ->
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
-def test_an_export_that_was_cut_short_can_be_done_again(home: Home, within: Within) -> None:
+def test_interrupted_export_can_be_repeated(home: Home, within: Within) -> None:
     path = home.write_conversation()
     agent = path.with_suffix("") / "subagents" / "agent-1.jsonl"
     agent.parent.mkdir(parents=True)
     agent.write_bytes(as_line(user("x", None)))
     agent.with_suffix(".meta.json").write_text('{"agentType":"x"}')
     within(lambda hub: hub.sync.import_session(LOCAL, S, "claude"))
-    path.unlink()  # which an export writes last
+    path.unlink()  # an export writes it last
     assert within(lambda hub: hub.sync.write(LOCAL, S, "claude")).path == str(path)
     path.unlink()
     agent.write_bytes(as_line(user("another", None)))
@@ -326,7 +322,7 @@ def test_an_export_that_was_cut_short_can_be_done_again(home: Home, within: With
     assert b"another" in agent.read_bytes()
 
 
-def test_a_path_that_leads_out_of_the_session_is_not_written(home: Home, within: Within) -> None:
+def test_export_ignores_subagent_paths_outside_the_session(home: Home, within: Within) -> None:
     async def work(hub: Hub) -> str:
         store = claude.SegueSessionStore(store=hub.store)
         await store.append({"project_key": "-w", "session_id": S}, [user("u1", None)])
@@ -343,10 +339,10 @@ def test_a_path_that_leads_out_of_the_session_is_not_written(home: Home, within:
 
 @pytest.mark.parametrize("field", ["project", "session"])
 @pytest.mark.parametrize("name", ["../evil", "..", "a/b", "nul\0", 7])
-def test_a_name_that_leads_out_of_the_home_is_not_written(
+def test_export_rejects_names_that_lead_outside_the_home(
     home: Home, within: Within, field: str, name: Any
 ) -> None:
-    """As an export from elsewhere may bring it."""
+    """An imported file may contain such names."""
 
     async def work(hub: Hub) -> str:
         extra = {"claude": {"project": "-w", "session": S, field: name}}
@@ -363,9 +359,7 @@ def command(tmp_path: Path, *arguments: str) -> Result:
     return CliRunner().invoke(segue, [*arguments, "--data-dir", str(tmp_path / "data")])
 
 
-def test_the_command_copies_a_transcript_that_is_claude_codes_alone(
-    home: Home, tmp_path: Path
-) -> None:
+def test_export_command_copies_an_original_transcript(home: Home, tmp_path: Path) -> None:
     path, out = home.write_conversation(cwd="/w"), tmp_path / "out.jsonl"
     out.write_text("what was there")
     assert isinstance(
@@ -381,12 +375,12 @@ def test_the_command_copies_a_transcript_that_is_claude_codes_alone(
     lost = command(tmp_path, "export", S, "-o", str(tmp_path / "gone" / "out.jsonl"))
     assert isinstance(lost.exception, OSError)
     assert lost.exception.filename == str(tmp_path / "gone" / "out.jsonl")
-    os.truncate(path, 5)  # no session is left in it: nothing comes of the export, nor goes
+    os.truncate(path, 5)  # without a session the export fails and keeps the file
     command(tmp_path, "export", S, "--format", "claude", "-o", str(out))
     assert len(out.read_bytes()) > 5
 
 
-def test_the_command_imports_and_exports(home: Home, tmp_path: Path) -> None:
+def test_commands_import_and_export_a_session(home: Home, tmp_path: Path) -> None:
     path = home.write_conversation(cwd="/w")
     taken = command(tmp_path, "import", S)
     assert (taken.exit_code, taken.stdout, taken.stderr) == (0, f"{S}\n", "2 new lines.\n")
@@ -408,30 +402,30 @@ def test_the_command_imports_and_exports(home: Home, tmp_path: Path) -> None:
     assert "-o FILE" in str(again.exception)
 
 
-async def test_a_transcript_is_read_beside_the_event_loop(
+async def test_import_reads_a_transcript_in_a_thread(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also to find out how much of it a fork took over."""
+    """It is also read there to find what a fork inherited."""
     home.write_conversation()
     forked = claude.fork_session(S).session_id
     readers: list[threading.Thread] = []
     created = event_codec.creation_drafts
 
-    def noted(*given: Any) -> Any:
+    def creation_drafts(*args: Any) -> Any:
         readers.append(threading.current_thread())
-        return created(*given)
+        return created(*args)
 
-    monkeypatch.setattr(event_codec, "creation_drafts", noted)
+    monkeypatch.setattr(event_codec, "creation_drafts", creation_drafts)
     async with claude_hub(home) as (hub, _):
         await hub.sync.import_session(LOCAL, forked, "claude")
     assert readers and threading.current_thread() not in readers
 
 
-async def test_a_fork_that_is_imported_counts_what_it_added_itself(home: Home) -> None:
+async def test_imported_fork_counts_only_its_own_usage(home: Home) -> None:
     def answer(uuid: str, parent: str, id: str) -> dict[str, Any]:
-        made = assistant(uuid, parent, id=id)
-        made["message"] |= {"model": "m", "usage": {"input_tokens": 5}}
-        return made
+        entry = assistant(uuid, parent, id=id)
+        entry["message"] |= {"model": "m", "usage": {"input_tokens": 5}}
+        return entry
 
     home.write([user("u1", None, "one"), answer("a1", "u1", "r1")])
     forked = claude.fork_session(S).session_id
@@ -451,10 +445,10 @@ async def test_a_fork_that_is_imported_counts_what_it_added_itself(home: Home) -
 
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
-async def test_a_transcript_allows_nothing_here(home: Home, mode: str) -> None:
-    told = {"mode": mode, "permissionMode": mode, "sessionId": S}
-    lines = [user("u1", None, "hi", **told), {"type": "mode", **told}]
-    path = home.write([*lines, {"type": "permission-mode", **told}])
+async def test_permission_mode_of_a_transcript_is_not_imported(home: Home, mode: str) -> None:
+    modes = {"mode": mode, "permissionMode": mode, "sessionId": S}
+    lines = [user("u1", None, "hi", **modes), {"type": "mode", **modes}]
+    path = home.write([*lines, {"type": "permission-mode", **modes}])
     async with claude_hub(home) as (hub, _):
         assert (await hub.sessions.get(LOCAL, S)).mode is None
         assert (await hub.editor.fork(LOCAL, S, in_store=True)).mode is None
@@ -462,4 +456,4 @@ async def test_a_transcript_allows_nothing_here(home: Home, mode: str) -> None:
         for kind in ("execute", "edit"):
             assert verdict(session, "any", kind, "auto") == "ask"
         copied = b"".join([line async for line in hub.sync.transcript(LOCAL, S, "claude")])
-        assert copied == path.read_bytes()  # and is what it was
+        assert copied == path.read_bytes()  # the transcript is unchanged

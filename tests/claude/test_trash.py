@@ -19,7 +19,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 def everything(home: Home) -> None:
-    """A session with all that Claude Code may keep of one, beside another's."""
+    """Write two sessions with all files that Claude Code may keep for one."""
     for id in (S, S2):
         said = user("u1", None, "hi", cwd="/w", sessionId=id)
         path = home.write([said, assistant("a1", "u1", sessionId=id)], id)
@@ -74,8 +74,8 @@ def test_restore_puts_all_files_back_unchanged(home: Home) -> None:
 def test_trash_refuses_an_open_session(home: Home) -> None:
     path = home.write_conversation()
     (home.root / "sessions").mkdir()
-    told = {"pid": os.getpid(), "sessionId": S}
-    (home.root / "sessions" / f"{os.getpid()}.json").write_text(json.dumps(told))
+    fields = {"pid": os.getpid(), "sessionId": S}
+    (home.root / "sessions" / f"{os.getpid()}.json").write_text(json.dumps(fields))
     with pytest.raises(claude.SessionIsLive):
         claude.trash_session(S)
     assert path.exists()
@@ -156,21 +156,21 @@ def test_empty_trash_deletes_old_sessions(home: Home) -> None:
 
 @pytest.mark.parametrize("escape", ["../../outside", "/tmp/outside"])
 def test_manifest_with_paths_outside_the_home_is_ignored(home: Home, escape: str) -> None:
-    room = home.root / "segue-trash" / "1"
-    room.mkdir(parents=True)
-    told = {"sessionId": S, "trashedAt": 1, "moved": [escape], "transcript": escape}
-    (room / "manifest.json").write_text(json.dumps(told))
-    (room / "0").write_text("x")
+    directory = home.root / "segue-trash" / "1"
+    directory.mkdir(parents=True)
+    manifest = {"sessionId": S, "trashedAt": 1, "moved": [escape], "transcript": escape}
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    (directory / "0").write_text("x")
     assert claude.list_trash() == []
     with pytest.raises(FileNotFoundError):
         claude.restore_session(S)
 
 
 def test_junk_in_the_trash_is_ignored(home: Home) -> None:
-    room = home.root / "segue-trash" / "junk"
-    room.mkdir(parents=True)
+    directory = home.root / "segue-trash" / "junk"
+    directory.mkdir(parents=True)
     for body in ("", "[]", "{", '{"sessionId":5}', '{"sessionId":"x","trashedAt":1,"moved":[7]}'):
-        (room / "manifest.json").write_text(body)
+        (directory / "manifest.json").write_text(body)
         assert claude.list_trash() == []
 
 
