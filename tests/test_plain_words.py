@@ -54,7 +54,6 @@ NOT_YET_CLEAN = (
     "tests/clients/*",
     "tests/faults/*",
     "tests/faults/children/*",
-    "tests/store/*",
 )
 
 

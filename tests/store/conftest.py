@@ -1,4 +1,4 @@
-"""Stores for tests that need one beside another, and the loop that they live in."""
+"""Stores in an event loop, for tests that compare them."""
 
 import asyncio
 from collections.abc import Iterator
@@ -33,8 +33,8 @@ def postgres(loop: asyncio.AbstractEventLoop, migrated_database_url: str) -> Ite
 
 
 @pytest.fixture
-def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search takes among few sessions the ways that it has for very many."""
+def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a search of few sessions use the strategies for very many."""
     monkeypatch.setattr(text_search, "VERY_RARE_EVENTS", 1)
     monkeypatch.setattr(text_search, "RARE_EVENTS", 5)
     for module, name in (

@@ -1,6 +1,6 @@
-"""What may happen to sessions and be asked of lists, as strategies for hypothesis.
+"""Hypothesis strategies for changes of sessions and for queries.
 
-The pools are small, so that sessions have things in common and times tie.
+The pools are small, so that sessions have values in common and equal times.
 """
 
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ from segue.model.event import (
 from segue.model.lifecycle import STATUSES
 from segue.model.query import Query
 
-Happening = tuple[AnyBody, int | None]  # what, and when if not at present
+Change = tuple[AnyBody, int | None]  # an event's body, and its time unless it is the current time
 
 NOON = 1_700_000_000_000_000
 WORDS = ("alpha", "alphabet", "beta", "gamma delta", "東京", "ΣΊΣΥΦΟΣ", "a\0b", "\ud83d half")
@@ -33,7 +33,7 @@ WORDS = ("alpha", "alphabet", "beta", "gamma delta", "東京", "ΣΊΣΥΦΟΣ",
 times = st.integers(0, 5).map(lambda tick: NOON + tick)
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 agents = st.builds(AgentRef, id=st.sampled_from("pq"), version=st.integers(1, 2))
-marks = st.none() | st.sampled_from(("red", "blue", "\ud83d\0"))
+tags = st.none() | st.sampled_from(("red", "blue", "\ud83d\0"))
 calls = st.sampled_from(("c1", "c2"))
 
 creations = st.builds(
@@ -49,7 +49,7 @@ bodies: st.SearchStrategy[AnyBody] = st.one_of(
     st.builds(UserMessage, content=texts.map(as_content)),
     st.builds(AgentMessage, content=texts.map(as_content)),
     st.builds(InfoChanged, title=st.none() | texts, by=st.sampled_from(("person", "auto"))),
-    st.builds(InfoChanged, tag=marks, metadata=st.just({"k": "v"})),
+    st.builds(InfoChanged, tag=tags, metadata=st.just({"k": "v"})),
     st.builds(InfoChanged, archived=st.booleans()),
     st.builds(InfoChanged, deleted=st.booleans()),
     st.builds(ConfigChanged, agent=agents, options=st.just({"k": 1})),
@@ -64,7 +64,7 @@ bodies: st.SearchStrategy[AnyBody] = st.one_of(
     st.builds(PermissionAnswered, ask_id=calls),
     st.builds(ModelCalled, usage=st.builds(Usage, input_tokens=st.integers(0, 9))),
 )
-happenings = st.lists(st.tuples(bodies, st.none() | times), max_size=3)
+change_lists = st.lists(st.tuples(bodies, st.none() | times), max_size=3)
 several_statuses = st.lists(st.sampled_from(STATUSES), max_size=2).map(tuple)
 searches = st.sampled_from(
     ["alpha", "alphab", '"gamma delta" alpha', "beta alphabet", "京", "σίσυφος ", "half", "?!", "x"]
@@ -82,7 +82,7 @@ queries = st.builds(
     statuses=several_statuses,
     deployment_id=st.none() | st.sampled_from("de"),
     memory_store_id=st.none() | st.sampled_from("mn"),
-    tag=marks,
+    tag=tags,
     source=st.none() | st.just("claude"),
     archived=st.sampled_from(("exclude", "include", "only")),
     archived_as=st.none() | st.just("terminated"),
@@ -95,10 +95,10 @@ queries = st.builds(
 
 
 @st.composite
-def sparse(draw: st.DrawFn) -> Query:
-    """A query that keeps only a few of its filters: with all of them nothing would be found."""
+def sparse_queries(draw: st.DrawFn) -> Query:
+    """Draw a query with few filters: with all of them nothing would match."""
     query = draw(queries)
-    kept = draw(st.sets(st.sampled_from(query.__struct_fields__), max_size=4))
+    names = draw(st.sets(st.sampled_from(query.__struct_fields__), max_size=4))
     paging = {"order", "descending", "limit"}
-    chosen = {name: getattr(query, name) for name in kept | paging}
+    chosen = {name: getattr(query, name) for name in names | paging}
     return Query(**chosen)

@@ -1,7 +1,7 @@
 """All stores agree: the same operations in any sequence have the same results.
 
-A machine does random things to a MemoryStore and to another store side by side. Time stands still
-unless the machine moves it, and all ids are given, so that results can be compared as they are.
+A state machine does the same random operations on a MemoryStore and on another store. The clock
+stands still unless the machine moves it, and the machine chooses all ids, so results are equal.
 """
 
 import asyncio
@@ -33,7 +33,15 @@ from segue.model.query import Position, Query, position
 from segue.model.session import Session
 from segue.store.base import InboxItem, Lease, Store
 from segue.store.memory import MemoryStore
-from tests.store.strategies import NOON, Happening, creations, happenings, sparse, texts, times
+from tests.store.strategies import (
+    NOON,
+    Change,
+    change_lists,
+    creations,
+    sparse_queries,
+    texts,
+    times,
+)
 
 T = TypeVar("T")
 Name = tuple[str, str]  # workspace and id
@@ -44,10 +52,10 @@ lifetimes = st.sampled_from((0, 3600 * clock.SECOND))  # of leases: none, or lon
 
 
 class Agreement(RuleBasedStateMachine):
-    """Operations on several stores at once; the first says what the others must."""
+    """Runs operations on several stores; the others must answer like the first."""
 
     sessions = Bundle("sessions")
-    moments = Bundle("moments")
+    change_points = Bundle("change_points")
     leases = Bundle("leases")
     items = Bundle("items")
     _examples = count()
@@ -56,11 +64,11 @@ class Agreement(RuleBasedStateMachine):
         super().__init__()
         self.loop = loop
         self.stores: list[Store] = [MemoryStore(), *others]
-        # The other stores live on from example to example; each has rooms of its own there.
+        # The other stores are used by all examples; each example has its own workspaces there.
         example = next(self._examples)
-        self.room = {name: f"{name}-{example}" for name in (*WORKSPACES, *HOLDERS)}
+        self.scoped_names = {name: f"{name}-{example}" for name in (*WORKSPACES, *HOLDERS)}
         self.names: set[Name] = set()
-        self.made = 0
+        self.id_count = 0
         self.time = NOON
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(clock, "now", lambda: self.time)
@@ -69,14 +77,14 @@ class Agreement(RuleBasedStateMachine):
         try:
             for name in self.names:
                 self.check_history(name)
-                self.purge_it(name)
+                self.purge_session(name)
         finally:
             self.patch.undo()
 
-    # How it is done.
+    # Helpers.
 
-    def each(self, call: Callable[[int, Store], Awaitable[T]]) -> list[T]:
-        """What each store answers. One that refuses must refuse in the same way as the others."""
+    def call_each(self, call: Callable[[int, Store], Awaitable[T]]) -> list[T]:
+        """Return the answer of each store. All stores must raise the same error, or none."""
 
         async def answer(number: int, store: Store) -> T | type[SegueError]:
             try:
@@ -88,25 +96,25 @@ class Agreement(RuleBasedStateMachine):
             return [await answer(number, store) for number, store in enumerate(self.stores)]
 
         answers = self.loop.run_until_complete(all_answers())
-        refusals = [each if isinstance(each, type) else None for each in answers]
+        refusals = [answer if isinstance(answer, type) else None for answer in answers]
         assert refusals == refusals[:1] * len(refusals)
-        return [each for each in answers if not isinstance(each, type)]
+        return [answer for answer in answers if not isinstance(answer, type)]
 
     def same(self, call: Callable[[Store], Awaitable[T]]) -> T | None:
-        """The answer that all give; None if all refuse."""
-        return self.equal(self.each(lambda _, store: call(store)))
+        """Return the answer that all stores give; None if all raise an error."""
+        return self.equal(self.call_each(lambda _, store: call(store)))
 
     def equal(self, answers: list[T]) -> T | None:
         for answer in answers[1:]:
             assert answer == answers[0]
         return answers[0] if answers else None
 
-    def drafts(self, happened: Sequence[Happening]) -> list[Draft]:
-        return [Draft(body=body, id=self.new_id(), at=at) for body, at in happened]
+    def drafts(self, changes: Sequence[Change]) -> list[Draft]:
+        return [Draft(body=body, id=self.new_id(), at=at) for body, at in changes]
 
     def new_id(self) -> str:
-        self.made += 1
-        return ids.derived_id("event", str(self.made))
+        self.id_count += 1
+        return ids.derived_id("event", str(self.id_count))
 
     def check_history(self, name: Name) -> None:
         events = self.same(lambda store: store.events(*name))
@@ -120,48 +128,46 @@ class Agreement(RuleBasedStateMachine):
 
     @initialize(target=sessions, created=creations)
     def begin(self, created: Created) -> Name:
-        return self.make("this", 0, created, [])
+        return self.create_session("this", 0, created, [])
 
     @rule(
         target=sessions,
         workspace=st.sampled_from(WORKSPACES),
         number=st.integers(0, 30),
         created=creations,
-        happened=happenings,
+        changes=change_lists,
     )
-    def create(
-        self, workspace: str, number: int, created: Created, happened: list[Happening]
-    ) -> Name:
-        return self.make(workspace, number, created, happened)
+    def create(self, workspace: str, number: int, created: Created, changes: list[Change]) -> Name:
+        return self.create_session(workspace, number, created, changes)
 
-    def make(
-        self, workspace: str, number: int, created: Created, happened: list[Happening]
+    def create_session(
+        self, workspace: str, number: int, created: Created, changes: list[Change]
     ) -> Name:
-        name = self.room[workspace], ids.derived_id("session", str(number))
-        drafts = self.drafts([(created, None), *happened])
+        name = self.scoped_names[workspace], ids.derived_id("session", str(number))
+        drafts = self.drafts([(created, None), *changes])
         self.same(lambda store: store.create(*name, drafts))
         self.names.add(name)
         return name
 
-    @rule(name=sessions, happened=happenings)
-    def append(self, name: Name, happened: list[Happening]) -> None:
-        drafts = self.drafts(happened)
+    @rule(name=sessions, changes=change_lists)
+    def append(self, name: Name, changes: list[Change]) -> None:
+        drafts = self.drafts(changes)
         self.same(lambda store: store.change(*name, lambda _: drafts))
         self.same(lambda store: store.change(*name, lambda _: drafts))  # nothing is added twice
         self.check_history(name)
 
-    @rule(name=sessions, held=leases, item=items, happened=happenings)
+    @rule(name=sessions, lease=leases, item=items, changes=change_lists)
     def append_in_turn(
         self,
         name: Name,
-        held: Lease,
+        lease: Lease,
         item: list[InboxItem],
-        happened: list[Happening],
+        changes: list[Change],
     ) -> None:
-        drafts = self.drafts(happened)
-        self.each(
+        drafts = self.drafts(changes)
+        self.call_each(
             lambda number, store: store.change(
-                *name, lambda _: drafts, lease=held, consume=[item[number].number]
+                *name, lambda _: drafts, lease=lease, consume=[item[number].number]
             )
         )
         self.check_history(name)
@@ -184,8 +190,8 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(target=sessions, name=sessions)
     def load(self, name: Name) -> Name:
-        """A copy in the other workspace."""
-        here, there = (self.room[workspace] for workspace in WORKSPACES)
+        """Copy a session to the other workspace."""
+        here, there = (self.scoped_names[workspace] for workspace in WORKSPACES)
         copy = there if name[0] == here else here, name[1]
         if events := self.same(lambda store: store.events(*name)):
             self.same(lambda store: store.load(*copy, events))
@@ -194,9 +200,9 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(name=consumes(sessions))
     def purge(self, name: Name) -> None:
-        self.purge_it(name)
+        self.purge_session(name)
 
-    def purge_it(self, name: Name) -> None:
+    def purge_session(self, name: Name) -> None:
         self.same(lambda store: store.purge(*name, lambda _: None))
 
     @rule(
@@ -209,59 +215,64 @@ class Agreement(RuleBasedStateMachine):
         limit=st.integers(1, 4),
         backward=st.booleans(),
     )
-    def read(self, name: Name, **asked: Any) -> None:
-        self.same(lambda store: store.events(*name, **asked))
+    def read(self, name: Name, **options: Any) -> None:
+        self.same(lambda store: store.events(*name, **options))
 
     # Lists.
 
-    @rule(workspace=st.sampled_from(WORKSPACES), query=sparse(), backward=st.booleans())
+    @rule(workspace=st.sampled_from(WORKSPACES), query=sparse_queries(), backward=st.booleans())
     def walk(self, workspace: str, query: Query, backward: bool) -> None:
-        room = self.room[workspace]
-        found: list[Session] = []
+        scope = self.scoped_names[workspace]
+        sessions: list[Session] = []
 
         async def next_page(store: Store) -> list[Session]:
-            after = position(found[-1], query.order) if found else None
-            return await store.page(room, query, after, backward=backward)
+            after = position(sessions[-1], query.order) if sessions else None
+            return await store.page(scope, query, after, backward=backward)
 
         while page := self.same(next_page):
-            found += page[::-1] if backward else page
+            sessions += page[::-1] if backward else page
         down = query.descending != backward
-        in_order = sorted(found, key=lambda row: position(row, query.order), reverse=down)
-        assert found == in_order
+        in_order = sorted(sessions, key=lambda row: position(row, query.order), reverse=down)
+        assert sessions == in_order
         if query.text is not None:
-            wanted = search_text.terms(query.text)
-            self.same(lambda store: store.newest_matches(room, found, wanted))
+            terms = search_text.terms(query.text)
+            self.same(lambda store: store.newest_matches(scope, sessions, terms))
             ranked = replace(query, limit=1000)
-            for hits in self.each(lambda _, store: store.ranked(room, ranked)):
-                assert {hit.session.id for hit in hits} == {row.id for row in found}
+            for hits in self.call_each(lambda _, store: store.ranked(scope, ranked)):
+                assert {hit.session.id for hit in hits} == {row.id for row in sessions}
 
-    @rule(workspace=st.sampled_from(WORKSPACES), query=sparse(), at=times, after=st.integers(0, 30))
+    @rule(
+        workspace=st.sampled_from(WORKSPACES),
+        query=sparse_queries(),
+        at=times,
+        after=st.integers(0, 30),
+    )
     def seek(self, workspace: str, query: Query, at: int, after: int) -> None:
-        place = Position(at, ids.derived_id("session", str(after)))
-        room = self.room[workspace]
-        self.same(lambda store: store.page(room, query, place))
-        self.same(lambda store: store.page(room, query, place, backward=True))
+        after_position = Position(at, ids.derived_id("session", str(after)))
+        scope = self.scoped_names[workspace]
+        self.same(lambda store: store.page(scope, query, after_position))
+        self.same(lambda store: store.page(scope, query, after_position, backward=True))
 
-    @rule(target=moments, workspace=st.sampled_from(WORKSPACES))
-    def mark(self, workspace: str) -> list[ChangePoint]:
-        return self.each(lambda _, store: store.change_point(self.room[workspace]))
+    @rule(target=change_points, workspace=st.sampled_from(WORKSPACES))
+    def take_change_point(self, workspace: str) -> list[ChangePoint]:
+        return self.call_each(lambda _, store: store.change_point(self.scoped_names[workspace]))
 
-    @rule(workspace=st.sampled_from(WORKSPACES), moment=moments, query=sparse())
-    def sweep(self, workspace: str, moment: list[ChangePoint], query: Query) -> None:
-        found: list[Session] = []
+    @rule(workspace=st.sampled_from(WORKSPACES), points=change_points, query=sparse_queries())
+    def sweep(self, workspace: str, points: list[ChangePoint], query: Query) -> None:
+        sessions: list[Session] = []
 
         async def next_page(number: int, store: Store) -> list[Session]:
-            after = found[-1].id if found else ""
-            return await store.sweep(self.room[workspace], query, moment[number], after)
+            after = sessions[-1].id if sessions else ""
+            return await store.sweep(self.scoped_names[workspace], query, points[number], after)
 
-        while page := self.equal(self.each(next_page)):
-            found += page
+        while page := self.equal(self.call_each(next_page)):
+            sessions += page
 
     @rule(state=st.sampled_from(("active", "archived", "trashed")), before=times)
     def stale(self, state: Any, before: int) -> None:
-        room = self.room["this"]
-        rows = self.each(lambda _, store: store.stale(room, state, before, 1000))
-        self.equal([{row.id for row in each} for each in rows])
+        scope = self.scoped_names["this"]
+        rows = self.call_each(lambda _, store: store.stale(scope, state, before, 1000))
+        self.equal([{row.id for row in answer} for answer in rows])
 
     # Turns.
 
@@ -271,16 +282,16 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(target=leases, name=sessions, holder=st.sampled_from(HOLDERS), ttl=lifetimes)
     def acquire(self, name: Name, holder: str, ttl: int) -> Lease:
-        given = self.each(lambda _, store: store.acquire(*name, self.room[holder], ttl))
-        workspace, session = name
-        nobodys = Lease(
-            workspace=workspace, session=session, holder="nobody", epoch=1, expires_at=0
+        leases = self.call_each(
+            lambda _, store: store.acquire(*name, self.scoped_names[holder], ttl)
         )
-        return self.equal([timeless(lease) for lease in given]) or nobodys
+        workspace, session = name
+        missing = Lease(workspace=workspace, session=session, holder="none", epoch=1, expires_at=0)
+        return self.equal([timeless(lease) for lease in leases]) or missing
 
     @rule(holder=st.sampled_from(HOLDERS), ttl=lifetimes)
     def renew(self, holder: str, ttl: int) -> None:
-        self.same(lambda store: store.renew(self.room[holder], ttl))
+        self.same(lambda store: store.renew(self.scoped_names[holder], ttl))
 
     @rule(lease=leases)
     def release(self, lease: Lease) -> None:
@@ -294,24 +305,26 @@ class Agreement(RuleBasedStateMachine):
     )
     def put_inbox(self, name: Name, kind: Any, body: dict[str, Any]) -> list[InboxItem]:
         id = self.new_id()
-        items = self.each(lambda _, store: store.put_inbox(*name, kind, id, body))
+        items = self.call_each(lambda _, store: store.put_inbox(*name, kind, id, body))
         self.equal([plain(item) for item in items])
         nothing = InboxItem(number=0, session=name[1], kind="prompt", id=id, at=0)
         return items or [nothing for _ in self.stores]
 
     @rule(name=sessions, item=items)
     def drop(self, name: Name, item: list[InboxItem]) -> None:
-        dropped = self.each(lambda number, store: store.drop_inbox(*name, [item[number].number]))
+        dropped = self.call_each(
+            lambda number, store: store.drop_inbox(*name, [item[number].number])
+        )
         self.equal([len(numbers) for numbers in dropped])
 
-    @rule(lease=leases, said=texts, stored=st.booleans())
-    def stream(self, lease: Lease, said: str, stored: bool) -> None:
+    @rule(lease=leases, text=texts, stored=st.booleans())
+    def stream(self, lease: Lease, text: str, stored: bool) -> None:
         message = self.new_id()
-        delta = Delta(session=lease.session, message=message, kind="message", offset=0, text=said)
+        delta = Delta(session=lease.session, message=message, kind="message", offset=0, text=text)
         self.same(lambda store: store.put_deltas(lease, [delta]))
         if stored:
             name = lease.workspace, lease.session
-            draft = Draft(body=AgentMessage(content=as_content(said)), id=message)
+            draft = Draft(body=AgentMessage(content=as_content(text)), id=message)
             self.same(lambda store: store.change(*name, lambda _: [draft], lease=lease))
 
     @invariant()
@@ -332,7 +345,7 @@ class Agreement(RuleBasedStateMachine):
         }
 
     def is_ours(self, workspace: str) -> bool:
-        return workspace in self.room.values()
+        return workspace in self.scoped_names.values()
 
 
 # A store shared by machines keeps leases by its own clock, and numbers are any that rise.
@@ -372,8 +385,8 @@ def test_sqlite_agrees_with_memory(
 
 
 @depths
-@pytest.mark.usefixtures("few_are_many")
-def test_sqlite_agrees_with_memory_among_many(
+@pytest.mark.usefixtures("low_limits")
+def test_sqlite_agrees_with_memory_with_low_limits(
     loop: asyncio.AbstractEventLoop, sqlite: Store, runs: int, steps: int
 ) -> None:
     agree(loop, sqlite, runs, steps)

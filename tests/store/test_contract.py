@@ -1,4 +1,4 @@
-"""Every store passes the suite that is shipped for those who write one."""
+"""Every store passes the contract suite."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from segue.testing import OpenStore, StoreContract
 class TestMemoryStore(StoreContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
-        store = MemoryStore()  # opening it again is the same object again
+        store = MemoryStore()  # opened again, it is the same object
 
         async def open() -> Store:
             return store

@@ -1,4 +1,4 @@
-"""What lists cost in SQLite: index walks only, and as much work for a deep page as for the first.
+"""The cost of lists in SQLite: they use indexes, and a deep page costs as much as the first.
 
 Work is counted in steps of SQLite's virtual machine, which are the same on every run.
 """
@@ -20,7 +20,7 @@ from segue.model.query import Order, Position, Query
 from segue.store.sqlite import SQLiteStore
 from segue.store.sqlite.reads import Reader
 
-HERE = "here"
+WORKSPACE = "here"
 NOON = 1_700_000_000_000_000
 MIDDLE = Position(NOON + 200, ids.derived_id("middle"))
 
@@ -55,39 +55,39 @@ class Meter:
         self._connection = self.reader._connection
 
     def statements(self, read: Callable[[], object]) -> list[str]:
-        """What it runs, without the statements that only count."""
-        found: list[str] = []
-        self._connection.set_trace_callback(found.append)
+        """Return the statements that `read` runs, without those that only count."""
+        statements: list[str] = []
+        self._connection.set_trace_callback(statements.append)
         read()
         self._connection.set_trace_callback(None)
-        return [sql for sql in found if not sql.startswith("SELECT count")]
+        return [sql for sql in statements if not sql.startswith("SELECT count")]
 
     def plan(self, sql: str) -> list[str]:
         return [row[3] for row in self.reader.execute(f"EXPLAIN QUERY PLAN {sql}")]
 
-    def page(self, query: Query, after: Position | None = None, backward: bool = False) -> int:
-        """The steps of a page."""
-        return self.steps(lambda: self.reader.page(HERE, query, after, backward=backward))
+    def page(self, query: Query, after: Position | None = None, *, backward: bool = False) -> int:
+        """Return the steps of a page."""
+        return self.steps(lambda: self.reader.page(WORKSPACE, query, after, backward=backward))
 
     def steps(self, read: Callable[[], object]) -> int:
-        taken = 0
+        count = 0
 
         def step() -> int:
-            nonlocal taken
-            taken += 1
+            nonlocal count
+            count += 1
             return 0
 
         self._connection.set_progress_handler(step, 1)
         read()
         self._connection.set_progress_handler(None, 1)
-        return taken
+        return count
 
 
 async def fill(path: Path, sessions: int) -> None:
-    """Sessions of which every filter finds most, and a few that only `rare` filters find."""
+    """Create sessions that most filters match, and a few that only `rare` filters match."""
     store = SQLiteStore.open(path)
 
-    async def make(number: int) -> None:
+    async def create_session(number: int) -> None:
         at = NOON + number
         created = Created(
             cwd="/" + "abc"[number % 3],
@@ -109,10 +109,10 @@ async def fill(path: Path, sessions: int) -> None:
         if number % 4 == 2:
             bodies.append(InfoChanged(deleted=True))
         drafts = [Draft(body=body, at=at) for body in bodies]
-        await store.create(HERE, ids.derived_id(str(number)), drafts)
+        await store.create(WORKSPACE, ids.derived_id(str(number)), drafts)
 
     for start in range(0, sessions, 500):
-        await asyncio.gather(*map(make, range(start, min(start + 500, sessions))))
+        await asyncio.gather(*map(create_session, range(start, min(start + 500, sessions))))
     await store.close()
 
 
@@ -141,7 +141,7 @@ def check_plan(plan: list[str]) -> None:
         assert "TEMP B-TREE" not in line, plan
 
 
-every_filter = pytest.mark.parametrize("asked", FILTERS.values(), ids=FILTERS.keys())
+every_filter = pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS.keys())
 
 
 @every_filter
@@ -151,14 +151,16 @@ every_filter = pytest.mark.parametrize("asked", FILTERS.values(), ids=FILTERS.ke
 @pytest.mark.parametrize("after", [None, MIDDLE], ids=["first", "deep"])
 def test_a_list_neither_scans_nor_sorts(
     few: Meter,
-    asked: dict[str, Any],
+    filters: dict[str, Any],
     order: Order,
     descending: bool,
     backward: bool,
     after: Position | None,
 ) -> None:
-    query = Query(**asked, order=order, descending=descending)
-    (statement,) = few.statements(lambda: few.reader.page(HERE, query, after, backward=backward))
+    query = Query(**filters, order=order, descending=descending)
+    (statement,) = few.statements(
+        lambda: few.reader.page(WORKSPACE, query, after, backward=backward)
+    )
     check_plan(few.plan(statement))
 
 
@@ -166,24 +168,24 @@ def test_a_list_neither_scans_nor_sorts(
 def test_a_list_of_two_filters_neither_scans_nor_sorts(few: Meter, order: Order) -> None:
     for one, two in combinations(FILTERS.values(), 2):
         query = Query(**{**one, **two}, order=order)
-        for statement in few.statements(partial(few.reader.page, HERE, query, MIDDLE)):
+        for statement in few.statements(partial(few.reader.page, WORKSPACE, query, MIDDLE)):
             check_plan(few.plan(statement))
 
 
 @every_filter
-def test_a_sweep_does_not_scan(few: Meter, asked: dict[str, Any]) -> None:
-    mark = ChangePoint(1, 1 << 40)
-    (statement,) = few.statements(lambda: few.reader.sweep(HERE, Query(**asked), mark, ""))
+def test_a_sweep_does_not_scan(few: Meter, filters: dict[str, Any]) -> None:
+    point = ChangePoint(1, 1 << 40)
+    (statement,) = few.statements(lambda: few.reader.sweep(WORKSPACE, Query(**filters), point, ""))
     assert not any(line.startswith("SCAN") for line in few.plan(statement))
 
 
-def test_directories_are_told_without_a_look_at_all_their_sessions(few: Meter, many: Meter) -> None:
-    told = few.reader.directories(HERE)
-    assert told == many.reader.directories(HERE) == {"/a", "/b", "/c"}
-    assert many.steps(lambda: many.reader.directories(HERE)) <= 1.5 * few.steps(
-        lambda: few.reader.directories(HERE)
+def test_directories_are_read_without_reading_all_sessions(few: Meter, many: Meter) -> None:
+    directories = few.reader.directories(WORKSPACE)
+    assert directories == many.reader.directories(WORKSPACE) == {"/a", "/b", "/c"}
+    assert many.steps(lambda: many.reader.directories(WORKSPACE)) <= 1.5 * few.steps(
+        lambda: few.reader.directories(WORKSPACE)
     )
-    for statement in few.statements(lambda: few.reader.directories(HERE)):
+    for statement in few.statements(lambda: few.reader.directories(WORKSPACE)):
         check_plan(few.plan(statement))
 
 
@@ -192,35 +194,35 @@ def test_directories_are_told_without_a_look_at_all_their_sessions(few: Meter, m
     ("name", "order"),
     [(n, o) for n, o in product(FILTERS, ORDERS) if OWN_ORDER.get(n, o) == o],
 )
-def test_a_page_costs_the_same_at_any_depth_among_any_number(
+def test_cost_of_a_page_does_not_depend_on_its_depth_or_the_number_of_sessions(
     few: Meter, many: Meter, name: str, order: Order
 ) -> None:
     query = Query(**FILTERS[name], order=order, limit=20)
     assert many.page(query) <= 1.5 * few.page(query)
     for backward in (False, True):
-        assert len(few.reader.page(HERE, query, MIDDLE, backward=backward)) == 20
-        least = few.page(query, MIDDLE, backward)
+        assert len(few.reader.page(WORKSPACE, query, MIDDLE, backward=backward)) == 20
+        least = few.page(query, MIDDLE, backward=backward)
         for at in (NOON + 100, NOON + 10_000, NOON + 19_900):
             after = Position(at, MIDDLE.id)
-            assert len(many.reader.page(HERE, query, after, backward=backward)) > 10
-            assert many.page(query, after, backward) <= 1.5 * least
+            assert len(many.reader.page(WORKSPACE, query, after, backward=backward)) > 10
+            assert many.page(query, after, backward=backward) <= 1.5 * least
 
 
 @pytest.mark.parametrize("rare", [{"deployment_id": "rare"}, {"memory_store_id": "rare"}])
 @every_filter
-def test_two_filters_cost_no_more_than_the_rows_of_the_rarer(
-    few: Meter, many: Meter, asked: dict[str, Any], rare: dict[str, Any]
+def test_two_filters_cost_at_most_the_rows_of_the_rarer_one(
+    few: Meter, many: Meter, filters: dict[str, Any], rare: dict[str, Any]
 ) -> None:
     # Both stores hold as many sessions that are rare; counting, too, stops at a bound.
-    both = Query(**{**asked, **rare})
+    both = Query(**{**filters, **rare})
     assert many.page(both) <= 1.5 * few.page(both)
 
 
 def test_a_sweep_costs_what_changed(few: Meter, many: Meter) -> None:
     def sweep(meter: Meter) -> int:
-        low, high = meter.reader.change_point(HERE)
+        low, high = meter.reader.change_point(WORKSPACE)
         return meter.steps(
-            lambda: meter.reader.sweep(HERE, Query(), ChangePoint(low - 20, high), "")
+            lambda: meter.reader.sweep(WORKSPACE, Query(), ChangePoint(low - 20, high), "")
         )
 
     assert sweep(few) > 100

@@ -1,6 +1,6 @@
-"""What lists and searches cost in PostgreSQL, and that every way of searching finds the same.
+"""The cost of lists and searches in PostgreSQL, and the results of each search strategy.
 
-Plans are looked at as the store gets them: made without the values, with and without statistics.
+The plans are those of the store: made without the values, with and without statistics.
 """
 
 import json
@@ -20,9 +20,9 @@ from segue.store.base import Store
 from segue.store.memory import MemoryStore
 from segue.store.postgres import PostgresStore, lists, tsquery
 
-from .postgres_rooms import HERE, make, opened, raw, said
+from .postgres_helpers import WORKSPACE, connect, create_session, open_store, user_message
 
-# By the index that each walks.
+# Filters by the index that their lists use.
 FILTERS: dict[str, list[dict[str, Any]]] = {
     "sessions": [{}, {"archived": "include"}, {"created_gte": 1500}, {"active_after": 1500}],
     "sessions_cwd": [{"directories": ("/3",)}, {"directories": ("/3", "/4", "/5")}],
@@ -42,12 +42,12 @@ statistics = pytest.mark.parametrize("analyzed", [False, True])
 
 @pytest.fixture
 def url(migrated_database_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(lists, "decode_session", decoded)
+    monkeypatch.setattr(lists, "decode_session", decode_row)
     return migrated_database_url
 
 
-def decoded(row: bytes) -> Any:
-    """The session, if it is one: the rows that `fill` makes say nothing."""
+def decode_row(row: bytes) -> Any:
+    """Decode a session's row; the rows that `fill` inserts are empty."""
     return row if row == b"{}" else lists_decode(row)
 
 
@@ -55,11 +55,11 @@ lists_decode = lists.decode_session
 
 
 async def fill(connection: Any, *, analyzed: bool) -> None:
-    """Many sessions at once, made where they are kept."""
+    """Insert many sessions directly into the tables."""
     await connection.execute(f"""
         INSERT INTO sessions (workspace, id, state, status, cwd, agent, version, deployment, tag,
           source, created_at, active_at, inactive_since, change, born, row)
-        SELECT '{HERE}', lpad(i::text, 8, '0'), (i % 10 = 0)::int,
+        SELECT '{WORKSPACE}', lpad(i::text, 8, '0'), (i % 10 = 0)::int,
           CASE i % 1000 WHEN 1 THEN 'running' ELSE 'idle' END, convert_to('/' || i % 50, 'UTF8'),
           'a' || i % 7, i % 300, 'd' || i % 20, convert_to('t' || i % 30, 'UTF8'), 'segue',
           1000 + i, 1000 + i, CASE i % 10 WHEN 0 THEN 1000 + i END, 1, 1, '{{}}'
@@ -87,18 +87,18 @@ async def fill(connection: Any, *, analyzed: bool) -> None:
 
 
 async def plan(store: PostgresStore, connection: Any, call: Awaitable[Any]) -> list[dict[str, Any]]:
-    """The nodes of the plan of the last statement that a call runs."""
-    asked: list[str] = []
+    """Return the nodes of the plan of the last statement that a call runs."""
+    queries: list[str] = []
     fetch = store._database.fetch
 
     async def spy(sql: str, *args: Any) -> list[Any]:
-        asked.append(sql)
+        queries.append(sql)
         return await fetch(sql, *args)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store._database, "fetch", spy)
         await call
-    explained = await connection.fetchval("SELECT pg_temp.plan($1)", asked[-1])
+    explained = await connection.fetchval("SELECT pg_temp.plan($1)", queries[-1])
     return list(nodes(json.loads(explained)[0]["Plan"]))
 
 
@@ -108,37 +108,37 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-def indexes(found: list[dict[str, Any]]) -> set[str]:
-    return {node["Index Name"] for node in found if "Index Name" in node}
+def indexes(matches: list[dict[str, Any]]) -> set[str]:
+    return {node["Index Name"] for node in matches if "Index Name" in node}
 
 
-def kinds(found: list[dict[str, Any]]) -> set[str]:
-    return {node["Node Type"] for node in found}
+def kinds(matches: list[dict[str, Any]]) -> set[str]:
+    return {node["Node Type"] for node in matches}
 
 
 @statistics
 async def test_every_list_walks_its_own_index(url: str, analyzed: bool) -> None:
-    async with opened(url) as store, raw(url) as connection:
+    async with open_store(url) as store, connect(url) as connection:
         await fill(connection, analyzed=analyzed)
         for index, choices in FILTERS.items():
             for filters in choices:
                 for order in ORDERS:
                     for backward in (False, True):
                         query = Query(order=order, **filters)
-                        call = store.page(HERE, query, Position(3000, "x"), backward=backward)
-                        found = await plan(store, connection, call)
-                        assert not {"Sort", "Incremental Sort", "Seq Scan"} & kinds(found)
-                        assert indexes(found) - {"sessions_pkey"} == {f"{index}_{order}"}
+                        call = store.page(WORKSPACE, query, Position(3000, "x"), backward=backward)
+                        matches = await plan(store, connection, call)
+                        assert not {"Sort", "Incremental Sort", "Seq Scan"} & kinds(matches)
+                        assert indexes(matches) - {"sessions_pkey"} == {f"{index}_{order}"}
 
 
 async def test_a_deep_page_reads_no_more_rows_than_the_first(url: str) -> None:
-    async with opened(url), raw(url) as connection:
+    async with open_store(url), connect(url) as connection:
         await fill(connection, analyzed=False)
         for filters in (filters for choices in FILTERS.values() for filters in choices):
             query = Query(limit=LIMIT, **filters)
             ranges = query_sql.index_ranges(query)
             for after in (None, Position(3500, "x"), Position(1500, "x")):
-                spec = query_sql.PageSpec(HERE, query, after, limit=LIMIT)
+                spec = query_sql.PageSpec(WORKSPACE, query, after, limit=LIMIT)
                 sql, args = lists._build.page(ranges, spec)
                 statement = await connection.prepare(sql)
                 (explained,) = await statement.explain(*args, analyze=True)
@@ -151,51 +151,54 @@ async def test_a_deep_page_reads_no_more_rows_than_the_first(url: str) -> None:
 
 
 @statistics
-async def test_the_most_selective_of_several_filters_drives(url: str, analyzed: bool) -> None:
-    async with opened(url) as store, raw(url) as connection:
+async def test_most_selective_filter_chooses_the_index(url: str, analyzed: bool) -> None:
+    async with open_store(url) as store, connect(url) as connection:
         await fill(connection, analyzed=analyzed)
         for index, filters in (
             ("sessions_status_active", {"agent_id": "a1", "statuses": ("running",)}),
             ("sessions_agent_active", {"agent_id": "none", "tag": "t1"}),
             ("links_active", {"source": "segue", "memory_store_id": "none"}),
         ):
-            found = await plan(store, connection, store.page(HERE, Query(**filters)))
-            assert "Sort" not in kinds(found)
-            assert indexes(found) - {"sessions_pkey"} == {index}
+            matches = await plan(store, connection, store.page(WORKSPACE, Query(**filters)))
+            assert "Sort" not in kinds(matches)
+            assert indexes(matches) - {"sessions_pkey"} == {index}
 
 
 @statistics
-async def test_what_is_not_a_page_goes_by_indexes_too(url: str, analyzed: bool) -> None:
-    async with opened(url) as store, raw(url) as connection:
-        made = await make(store, said("hello"))
+async def test_other_reads_use_indexes_too(url: str, analyzed: bool) -> None:
+    async with open_store(url) as store, connect(url) as connection:
+        session = await create_session(store, user_message("hello"))
         await fill(connection, analyzed=analyzed)
         rows = "sessions_pkey", "search_pkey"
-        for call, wanted in (
+        for call, expected in (
             (
-                store.sweep(HERE, Query(), await store.change_point(HERE), ""),
+                store.sweep(WORKSPACE, Query(), await store.change_point(WORKSPACE), ""),
                 {"sessions_change", *rows},
             ),
-            (store.stale(HERE, "active", 2000, 5), {"sessions_active"}),
-            (store.stale(HERE, "archived", 2000, 5), {"sessions_inactive"}),
-            (store.events(HERE, made.id, after=1), {"sessions_id", "events_pkey"}),
+            (store.stale(WORKSPACE, "active", 2000, 5), {"sessions_active"}),
+            (store.stale(WORKSPACE, "archived", 2000, 5), {"sessions_inactive"}),
+            (store.events(WORKSPACE, session.id, after=1), {"sessions_id", "events_pkey"}),
             (
-                store.newest_matches(HERE, [made], search_text.terms("hello")),
+                store.newest_matches(WORKSPACE, [session], search_text.terms("hello")),
                 {"sessions_id", "search_pkey", "events_pkey"},
             ),
-            (store.page(HERE, Query(text="word7 ")), {*rows}),
-            (store.ranked(HERE, Query(text="hello")), {"search_words", "events_pkey", *rows[:1]}),
+            (store.page(WORKSPACE, Query(text="word7 ")), {*rows}),
+            (
+                store.ranked(WORKSPACE, Query(text="hello")),
+                {"search_words", "events_pkey", *rows[:1]},
+            ),
             (store.expired_leases(), {"leases_expires", "sessions_pkey"}),
         ):
-            found = await plan(store, connection, call)
-            assert "Seq Scan" not in kinds(found)
-            assert indexes(found) == wanted
+            matches = await plan(store, connection, call)
+            assert "Seq Scan" not in kinds(matches)
+            assert indexes(matches) == expected
 
 
 # Text.
 
 
 @given(st.lists(st.sampled_from("ab") | st.text("abcdefgh", min_size=1), max_size=700))
-def test_the_parts_of_a_long_text_hold_all_of_it(tokens: list[str]) -> None:
+def test_vectors_of_a_long_text_have_all_its_words(tokens: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (
             ("MAX_POSITIONS", 60),
@@ -204,7 +207,7 @@ def test_the_parts_of_a_long_text_hold_all_of_it(tokens: list[str]) -> None:
             ("OVERLAP_TOKENS", 5),
         ):
             patch.setattr(tsquery, name, value)
-        parts = [placed(vector) for vector in tsquery.vectors(tokens)]
+        parts = [words_of_vector(vector) for vector in tsquery.vectors(tokens)]
     whole: list[str] = []
     for part in parts:
         assert len(part) <= 60
@@ -216,14 +219,14 @@ def test_the_parts_of_a_long_text_hold_all_of_it(tokens: list[str]) -> None:
     assert whole == tokens
 
 
-def placed(vector: str) -> list[str]:
-    """The words of a tsvector, in order."""
-    found: dict[int, str] = {}
+def words_of_vector(vector: str) -> list[str]:
+    """Return the words of a tsvector in order."""
+    matches: dict[int, str] = {}
     for entry in vector.split():
         token, _, places = entry.rpartition(":")
-        found |= dict.fromkeys(map(int, places.split(",")), token.strip("'"))
-    assert sorted(found) == list(range(1, len(found) + 1))
-    return [found[place] for place in sorted(found)]
+        matches |= dict.fromkeys(map(int, places.split(",")), token.strip("'"))
+    assert sorted(matches) == list(range(1, len(matches) + 1))
+    return [matches[index] for index in sorted(matches)]
 
 
 @pytest.mark.parametrize(
@@ -240,13 +243,13 @@ def placed(vector: str) -> list[str]:
     ],
     ids=["many words", "one word often", "nothing but one word", "long words", "long letters"],
 )
-async def test_a_text_beyond_what_a_tsvector_holds_is_kept_and_found(
+async def test_text_that_is_too_long_for_one_tsvector_is_searchable(
     url: str, long: str, phrase: str
 ) -> None:
-    async with opened(url) as store:
-        made = await make(store, said(long))
-        found = await store.page(HERE, Query(text=f'"{phrase}"'))
-        assert [session.id for session in found] == [made.id]
+    async with open_store(url) as store:
+        session = await create_session(store, user_message(long))
+        matches = await store.page(WORKSPACE, Query(text=f'"{phrase}"'))
+        assert [session.id for session in matches] == [session.id]
 
 
 @pytest.mark.parametrize(
@@ -254,55 +257,59 @@ async def test_a_text_beyond_what_a_tsvector_holds_is_kept_and_found(
     [(0, 1000), (0, 3), (10, 7), (1000, 1)],
     ids=["walked", "walked and looked up", "both", "looked up"],
 )
-async def test_every_way_of_searching_finds_the_same(
+async def test_every_search_strategy_has_the_same_results(
     url: str, rare: int, walk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lists, "RARE_EVENTS", rare)
     monkeypatch.setattr(lists, "MAX_SCANNED_SESSIONS", walk)
     memory = MemoryStore()
-    async with opened(url) as store, raw(url) as connection:
+    async with open_store(url) as store, connect(url) as connection:
         for number in range(60):
-            bodies = [said("common"), said(f"third{number % 3} tenth{number % 10}")]
-            made = await make(store, *bodies, agent=AgentRef(id=f"a{number % 2}"))
-            await memory.load(HERE, made.id, await store.events(HERE, made.id))
+            bodies = [user_message("common"), user_message(f"third{number % 3} tenth{number % 10}")]
+            session = await create_session(store, *bodies, agent=AgentRef(id=f"a{number % 2}"))
+            await memory.load(WORKSPACE, session.id, await store.events(WORKSPACE, session.id))
         await connection.execute("ANALYZE")
-        for asked in ("common", "third1 ", "tenth3 common ", '"third1 tenth4"', "tent", "none"):
+        for queries in ("common", "third1 ", "tenth3 common ", '"third1 tenth4"', "tent", "none"):
             for agent in (None, "a1"):
                 for down in (True, False):
-                    query = Query(text=asked, limit=4, agent_id=agent, descending=down)
+                    query = Query(text=queries, limit=4, agent_id=agent, descending=down)
                     assert await pages(store, query) == await pages(memory, query)
 
 
 async def pages(store: Store, query: Query) -> list[str]:
-    found: list[Session] = []
-    while page := await store.page(HERE, query, position(found[-1], "active") if found else None):
-        found += page
-    return [session.id for session in found]
+    matches: list[Session] = []
+    while page := await store.page(
+        WORKSPACE, query, position(matches[-1], "active") if matches else None
+    ):
+        matches += page
+    return [session.id for session in matches]
 
 
-async def test_a_walk_past_every_session_is_the_whole_answer(
+async def test_search_that_scanned_every_session_queries_no_index(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(url) as store:
-        made = await make(store, said("zebra"))
-        await make(store, said("lion"))
-        asked: list[str] = []
+    async with open_store(url) as store:
+        session = await create_session(store, user_message("zebra"))
+        await create_session(store, user_message("lion"))
+        queries: list[str] = []
         fetch = store._database.fetch
 
         async def spy(sql: str, *args: Any) -> list[Any]:
-            asked.append(sql)
+            queries.append(sql)
             return await fetch(sql, *args)
 
         monkeypatch.setattr(store._database, "fetch", spy)
-        assert [row.id for row in await store.page(HERE, Query(text="zebra"))] == [made.id]
-        assert not [sql for sql in asked if "FROM search WHERE words @@" in sql]
+        assert [row.id for row in await store.page(WORKSPACE, Query(text="zebra"))] == [session.id]
+        assert not [sql for sql in queries if "FROM search WHERE words @@" in sql]
 
 
-async def test_what_other_workspaces_hold_crowds_nothing_out(url: str) -> None:
-    async with opened(url) as store:
+async def test_matches_in_other_workspaces_do_not_hide_a_ranked_session(url: str) -> None:
+    async with open_store(url) as store:
         for _ in range(30):
-            await store.create("there", ids.new_id(), [Created(cwd="/"), said("zebra " * 9)])
-        made = await make(store, said("a zebra"), said("a lion"))
-        await make(store, said("a zebra"))
-        (hit,) = await store.ranked(HERE, Query(text="zebra lion"))
-        assert hit.session.id == made.id
+            await store.create(
+                "there", ids.new_id(), [Created(cwd="/"), user_message("zebra " * 9)]
+            )
+        session = await create_session(store, user_message("a zebra"), user_message("a lion"))
+        await create_session(store, user_message("a zebra"))
+        (hit,) = await store.ranked(WORKSPACE, Query(text="zebra lion"))
+        assert hit.session.id == session.id

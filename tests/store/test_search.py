@@ -1,4 +1,4 @@
-"""A search finds what memory says, whichever of its ways a store takes."""
+"""Every search strategy of a store finds what the store in memory finds."""
 
 import asyncio
 from itertools import count
@@ -18,13 +18,13 @@ from segue.store.base import Store
 from segue.store.memory import MemoryStore
 from segue.store.sqlite import SQLiteStore
 
-# Words that begin alike: a store may find what is begun by fewer letters, and must check. And
-# words of which one is common and another rare: a store may look them up in different ways.
+# Words with a common prefix: a store may look up a shorter prefix and must check its results.
+# And common and rare words, which a store may look up in different ways.
 words = st.sampled_from(
     ["alp", "alpha", "alphabet", "alpine", "alps", "東京", *["beta"] * 12, *["gamma"] * 2]
 )
-sayings = st.lists(words, max_size=3).map(" ".join)
-libraries = st.lists(st.lists(sayings, max_size=4), min_size=15, max_size=40)
+texts = st.lists(words, max_size=3).map(" ".join)
+libraries = st.lists(st.lists(texts, max_size=4), min_size=15, max_size=40)
 queries = st.builds(
     Query,
     text=st.sampled_from(
@@ -35,53 +35,57 @@ queries = st.builds(
     descending=st.booleans(),
     limit=st.integers(1, 5),
 )
-rooms = count()
+workspace_numbers = count()
 
 
 async def fill(store: Store, workspace: str, library: list[list[str]]) -> None:
-    async def make(number: int, history: list[str]) -> None:
+    async def create_session(number: int, history: list[str]) -> None:
         bodies: list[AnyBody] = [Created(cwd=("/a", "/b")[number % 2])]
-        bodies += [UserMessage(content=as_content(said)) for said in history]
+        bodies += [UserMessage(content=as_content(text)) for text in history]
         drafts = [Draft(body=body, id=str(i), at=number // 2) for i, body in enumerate(bodies)]
         await store.create(workspace, ids.derived_id(str(number)), drafts)
 
-    await asyncio.gather(*(make(number, history) for number, history in enumerate(library)))
+    await asyncio.gather(
+        *(create_session(number, history) for number, history in enumerate(library))
+    )
 
 
-async def compare(memory: Store, other: Store, workspace: str, query: Query, back: bool) -> None:
-    found: list[Session] = []
+async def compare(
+    memory: Store, other: Store, workspace: str, query: Query, *, backward: bool
+) -> None:
+    matches: list[Session] = []
     while True:
-        after = position(found[-1], query.order) if found else None
-        page = await memory.page(workspace, query, after, backward=back)
-        assert await other.page(workspace, query, after, backward=back) == page
+        after = position(matches[-1], query.order) if matches else None
+        page = await memory.page(workspace, query, after, backward=backward)
+        assert await other.page(workspace, query, after, backward=backward) == page
         if not page:
             break
-        found += page[::-1] if back else page
+        matches += page[::-1] if backward else page
     hits = await other.ranked(workspace, replace(query, limit=1000))
-    assert {hit.session.id for hit in hits} == {session.id for session in found}
+    assert {hit.session.id for hit in hits} == {session.id for session in matches}
     terms = search_text.terms(query.text or "")
-    shown = await memory.newest_matches(workspace, found, terms)
-    assert await other.newest_matches(workspace, found, terms) == shown
+    events = await memory.newest_matches(workspace, matches, terms)
+    assert await other.newest_matches(workspace, matches, terms) == events
     ever = ChangePoint(0, 1 << 60)
     swept = await memory.sweep(workspace, query, ever, "")
     assert await other.sweep(workspace, query, ever, "") == swept
 
 
 def search(loop: asyncio.AbstractEventLoop, other: Store, examples: int) -> None:
-    async def try_all(library: list[list[str]], asked: list[tuple[Query, bool]]) -> None:
-        memory, workspace = MemoryStore(), f"room-{next(rooms)}"
+    async def try_all(library: list[list[str]], requests: list[tuple[Query, bool]]) -> None:
+        memory, workspace = MemoryStore(), f"workspace-{next(workspace_numbers)}"
         await fill(memory, workspace, library)
         await fill(other, workspace, library)
-        for query, back in asked:
-            await compare(memory, other, workspace, query, back)
+        for query, backward in requests:
+            await compare(memory, other, workspace, query, backward=backward)
         # How often a word occurs is counted in the whole store, so it is left empty.
         rows = await memory.page(workspace, Query(limit=1000))
         await asyncio.gather(*(other.purge(workspace, row.id, lambda _: None) for row in rows))
 
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(libraries, st.lists(st.tuples(queries, st.booleans()), min_size=3, max_size=8))
-    def run(library: list[list[str]], asked: list[tuple[Query, bool]]) -> None:
-        loop.run_until_complete(try_all(library, asked))
+    def run(library: list[list[str]], requests: list[tuple[Query, bool]]) -> None:
+        loop.run_until_complete(try_all(library, requests))
 
     run()
 
@@ -99,8 +103,8 @@ def test_sqlite_finds_what_memory_finds(
 
 
 @depths
-@pytest.mark.usefixtures("few_are_many")
-def test_sqlite_finds_what_memory_finds_among_many(
+@pytest.mark.usefixtures("low_limits")
+def test_sqlite_finds_what_memory_finds_with_low_limits(
     loop: asyncio.AbstractEventLoop, sqlite: Store, examples: int
 ) -> None:
     search(loop, sqlite, examples)
@@ -113,31 +117,31 @@ def test_postgres_finds_what_memory_finds(
     search(loop, postgres, examples)
 
 
-async def test_snippets_ask_the_index_for_nothing_that_the_search_knew(
+async def test_newest_matches_reuse_the_results_of_the_search(
     sqlite: SQLiteStore,
 ) -> None:
-    await fill(sqlite, "room", [["alpha beta"], ["gamma"], ["alpha", "alpine"]])
-    asked: list[str] = []
-    found = await sqlite.page("room", Query(text="alph"))
-    sqlite.reader._connection.set_trace_callback(asked.append)
-    shown = await sqlite.newest_matches("room", found, search_text.terms("alph"))
+    await fill(sqlite, "workspace", [["alpha beta"], ["gamma"], ["alpha", "alpine"]])
+    requests: list[str] = []
+    matches = await sqlite.page("workspace", Query(text="alph"))
+    sqlite.reader._connection.set_trace_callback(requests.append)
+    events = await sqlite.newest_matches("workspace", matches, search_text.terms("alph"))
     sqlite.reader._connection.set_trace_callback(None)
-    assert [search_text.searchable_text(event.body) for event in shown if event] == [
+    assert [search_text.searchable_text(event.body) for event in events if event] == [
         "alpha",
         "alpha beta",
     ]
-    assert not [sql for sql in asked if "MATCH" in sql or "words" in sql]
-    assert len(asked) == 4  # begin, the version, the events, end
+    assert not [sql for sql in requests if "MATCH" in sql or "words" in sql]
+    assert len(requests) == 4  # begin, the version, the events, end
 
 
-async def test_what_a_search_knew_is_forgotten_at_a_change(sqlite: SQLiteStore) -> None:
-    await fill(sqlite, "room", [["alpha"], ["alphabet"]])
+async def test_cached_search_results_are_dropped_after_a_change(sqlite: SQLiteStore) -> None:
+    await fill(sqlite, "workspace", [["alpha"], ["alphabet"]])
     query, terms = Query(text="alpha"), search_text.terms("alpha")
-    before = await sqlite.page("room", query)
-    await sqlite.newest_matches("room", before, terms)
-    said = UserMessage(content=as_content("alphas again"))
-    await sqlite.change("room", before[1].id, lambda _: [Draft(body=said)])
-    after = await sqlite.page("room", query)
-    assert [each.id for each in after] == [before[1].id, before[0].id]
-    newest, _ = await sqlite.newest_matches("room", after, terms)
-    assert newest is not None and newest.body == said
+    before = await sqlite.page("workspace", query)
+    await sqlite.newest_matches("workspace", before, terms)
+    message = UserMessage(content=as_content("alphas again"))
+    await sqlite.change("workspace", before[1].id, lambda _: [Draft(body=message)])
+    after = await sqlite.page("workspace", query)
+    assert [session.id for session in after] == [before[1].id, before[0].id]
+    newest, _ = await sqlite.newest_matches("workspace", after, terms)
+    assert newest is not None and newest.body == message

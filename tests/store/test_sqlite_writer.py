@@ -13,17 +13,17 @@ from segue.store.sqlite import SQLiteStore
 from segue.store.sqlite.writer import Transaction, Writer
 
 
-def keep(tx: Transaction, name: str) -> int:
+def insert(tx: Transaction, name: str) -> int:
     tx.execute("INSERT INTO settings VALUES ('local', ?, '1')", (name,))
     return tx.touch()
 
 
-def keep_and_fail(tx: Transaction, name: str) -> int:
-    keep(tx, name)
+def insert_and_fail(tx: Transaction, name: str) -> int:
+    insert(tx, name)
     raise InvalidInput(name)
 
 
-async def test_what_is_asked_for_in_one_round_of_the_loop_is_one_commit(
+async def test_operations_of_one_loop_iteration_are_one_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups: list[int] = []
@@ -42,12 +42,12 @@ async def test_what_is_asked_for_in_one_round_of_the_loop_is_one_commit(
     assert groups == [1, 20]
 
 
-async def test_one_that_fails_when_it_has_written_leaves_nothing_and_the_rest_commit(
+async def test_failed_operation_is_rolled_back_and_the_others_commit(
     tmp_path: Path,
 ) -> None:
     store = SQLiteStore.open(tmp_path / "segue.db")
     await store.set_setting("local", "first", 1)
-    operations = [keep, keep_and_fail, keep, keep_and_fail, keep]
+    operations = [insert, insert_and_fail, insert, insert_and_fail, insert]
     results = await asyncio.gather(
         *(
             store._writer.run(lambda tx, n=n, operation=operation: operation(tx, str(n)))
@@ -55,14 +55,14 @@ async def test_one_that_fails_when_it_has_written_leaves_nothing_and_the_rest_co
         ),
         return_exceptions=True,
     )
-    kept = await store.settings("local")
+    settings = await store.settings("local")
     await store.close()
     assert [isinstance(result, InvalidInput) for result in results] == [
-        operation is keep_and_fail for operation in operations
+        operation is insert_and_fail for operation in operations
     ]
-    assert kept.keys() == {"first", "0", "2", "4"}
+    assert settings.keys() == {"first", "0", "2", "4"}
     changes = [result for result in results if isinstance(result, int)]
-    assert changes == list(range(changes[0], changes[0] + 3))  # the counter skips nobody
+    assert changes == list(range(changes[0], changes[0] + 3))  # without a gap
 
 
 async def test_a_store_in_a_directory_without_write_permission_is_read_only(
