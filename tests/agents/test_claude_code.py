@@ -40,7 +40,7 @@ def transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def message_texts(hub: segue.Hub) -> list[str]:
     bodies = [event.body async for event in hub.history.read(segue.LOCAL, ID)]
     return [
-        plain_text(each.content) for each in bodies if isinstance(each, UserMessage | AgentMessage)
+        plain_text(body.content) for body in bodies if isinstance(body, UserMessage | AgentMessage)
     ]
 
 

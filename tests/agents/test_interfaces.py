@@ -75,18 +75,18 @@ async def prompt_in_terminal(cwd: Path, data: Path) -> None:
         stderr=terminal_fd,
     )
     os.close(terminal_fd)
-    shown, answered = b"", False
+    output, answered = b"", False
     with (
         os.fdopen(controller, "r+b", buffering=0) as terminal,
         suppress(OSError),
     ):  # reading fails at the end
         while chunk := await asyncio.to_thread(terminal.read, 65536):
-            shown += chunk
-            if b"Your choice" in shown and not answered:
+            output += chunk
+            if b"Your choice" in output and not answered:
                 answered = True
                 terminal.write(b"1\n")
-    plain = re.sub(rb"\x1b\[\d*m", b"", shown)
-    assert await child.wait() == 0 and b"Two lines, as you can see." in plain, shown
+    plain = re.sub(rb"\x1b\[\d*m", b"", output)
+    assert await child.wait() == 0 and b"Two lines, as you can see." in plain, output
 
 
 async def prompt_over_rest(api: Api, session: str) -> list[dict[str, Any]]:

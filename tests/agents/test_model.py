@@ -507,9 +507,9 @@ async def test_a_remote_callers_prompt_restricts_the_tools(setup: ModelSetup) ->
         setup.add_scripts(look)
         session = await setup.session()
         await setup.hub.editor.configure(LOCAL, session.id, ConfigChanged(mode="bypassPermissions"))
-        mine = await setup.run_prompt("Look", session)
+        local_bodies = await setup.run_prompt("Look", session)
         setup.add_scripts(look)
-        theirs = await setup.run_prompt("Look", session, principal=REMOTE_CALLER)
+        remote_bodies = await setup.run_prompt("Look", session, principal=REMOTE_CALLER)
         wait = Wait()
         setup.add_scripts([wait, Use("glob", {"pattern": "*"})], look)
         seq = (await setup.hub.sessions.get(LOCAL, session.id)).last_seq
@@ -518,7 +518,7 @@ async def test_a_remote_callers_prompt_restricts_the_tools(setup: ModelSetup) ->
         await setup.hub.turns.submit(REMOTE_CALLER, session.id, "And look")
         wait.event.set()
         joined = await setup.collect_events(session.id, seq)
-    assert bodies_of(mine, "tool_result")[0].content[0].text == "SECRET"
-    for bodies in (theirs, joined):
+    assert bodies_of(local_bodies, "tool_result")[0].content[0].text == "SECRET"
+    for bodies in (remote_bodies, joined):
         result = bodies_of(bodies, "tool_result")[-1]
         assert result.status == "failed" and "SECRET" not in result.content[0].text

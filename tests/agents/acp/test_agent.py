@@ -40,8 +40,8 @@ def segue_command(home: Path, version: int) -> str:
 
 def faulty_command(home: Path, *faults: str) -> str:
     """Return a command that runs an agent with faults."""
-    words = [sys.executable, str(PROGRAMS / "careless.py"), str(home / "kept.json"), *faults]
-    return shlex.join(words)
+    arguments = [sys.executable, str(PROGRAMS / "careless.py"), str(home / "kept.json"), *faults]
+    return shlex.join(arguments)
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
@@ -101,10 +101,12 @@ def comparable_events(events: list[Event]) -> list[Any]:
 
 def running_processes(command: str) -> list[psutil.Process]:
     """Return the running descendants of this process that were started by a command."""
-    words = shlex.split(command)
+    arguments = shlex.split(command)
     children = psutil.Process().children(recursive=True)
     return [
-        child for child in children if child.is_running() and words[-1] in " ".join(child.cmdline())
+        child
+        for child in children
+        if child.is_running() and arguments[-1] in " ".join(child.cmdline())
     ]
 
 

@@ -87,8 +87,8 @@ async def test_native_sessions_of_opencode_are_listed_and_imported(
         (row,) = (await hub.sessions.list(LOCAL, Query(cwd=str(home)))).sessions
         assert (row.native_id, row.source, row.cwd) == (native, "acp:opencode", str(home))
         assert row.title is None  # the agent's titles are times of creation
-        taken = await hub.sync.import_if_listed_only(LOCAL, row.id)
-        assert (taken.id, taken.native_id) == (row.id, native)
+        imported = await hub.sync.import_if_listed_only(LOCAL, row.id)
+        assert (imported.id, imported.native_id) == (row.id, native)
         assert [session.id for session in (await hub.sessions.list(LOCAL)).sessions] == [row.id]
 
 

@@ -51,13 +51,13 @@ def turn(session: str, text: str) -> None:
         else:
             answers.append(ask(session, method, params))
     block = {"type": "text", "text": json.dumps(answers)}
-    said = {"sessionUpdate": "agent_message_chunk", "content": block, "messageId": "m"}
-    send(method="session/update", params={"sessionId": session, "update": said})
+    update = {"sessionUpdate": "agent_message_chunk", "content": block, "messageId": "m"}
+    send(method="session/update", params={"sessionId": session, "update": update})
 
 
 def main() -> None:
     global client
-    made = 0
+    session_count = 0
     for line in sys.stdin:
         message = json.loads(line)
         method, params = message.get("method"), message.get("params") or {}
@@ -69,8 +69,8 @@ def main() -> None:
             if VERSION == 2:
                 result = {"protocolVersion": 2, "info": name, "capabilities": {"session": {}}}
         elif method == "session/new":
-            made += 1
-            result = {"sessionId": f"s{made}"}
+            session_count += 1
+            result = {"sessionId": f"s{session_count}"}
         elif method == "session/prompt" and VERSION == 1:
             turn(params["sessionId"], params["prompt"][0]["text"])
             result = {"stopReason": "end_turn"}

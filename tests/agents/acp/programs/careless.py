@@ -91,16 +91,16 @@ def turn(id: object, session: str, text: str) -> None:
     sessions[session].append(text)
     if "forgetful" not in FAULTS:
         SESSIONS_FILE.write_text(json.dumps(sessions))
-    words = text.partition("\n")[0].split()[-1]
-    if words == "die":
+    command = text.partition("\n")[0].split()[-1]
+    if command == "die":
         say(session, "going")
         print("out of luck", file=sys.stderr, flush=True)
         os._exit(3)
-    if words == "deaf":
+    if command == "deaf":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         say(session, f"began {child.pid}")
         time.sleep(600)
-    if words == "odd":
+    if command == "odd":
         tell(session, sessionUpdate="agent_message_chunk", content={"type": "smell"})
         tell(session, sessionUpdate="agent_message_chunk")
         tell(session, sessionUpdate=7)
@@ -108,7 +108,7 @@ def turn(id: object, session: str, text: str) -> None:
         tell(session, sessionUpdate="tool_call_update", toolCallId="call-0", content="none")
         tell(session, sessionUpdate="usage_update", used="many", size=None)
         tell("another-session", sessionUpdate="agent_message_chunk", content={"type": "text"})
-    if words == "tool":
+    if command == "tool":
         call(session, sessionUpdate="tool_call", title="", status="pending")
         call(
             session, sessionUpdate="tool_call_update", title="Edit", kind="edit", rawInput={"a": 1}
@@ -123,7 +123,7 @@ def turn(id: object, session: str, text: str) -> None:
             size=99,
             cost={"amount": 0.5, "currency": "USD"},
         )
-    if words == "ask":
+    if command == "ask":
         options = [
             {"optionId": "go", "name": "Go", "kind": "allow_once"},
             {"optionId": "odd", "name": "Odd", "kind": "whatever"},
@@ -134,17 +134,17 @@ def turn(id: object, session: str, text: str) -> None:
         while 77 not in answers:
             time.sleep(0.01)
         say(session, json.dumps(answers.pop(77)))
-    if words == "terminal":
-        shown = [{"type": "terminal", "terminalId": "t1"}]
-        call(session, sessionUpdate="tool_call", title="Run", status="pending", content=shown)
+    if command == "terminal":
+        content = [{"type": "terminal", "terminalId": "t1"}]
+        call(session, sessionUpdate="tool_call", title="Run", status="pending", content=content)
         output = {"data": base64.b64encode("grün\n".encode()).decode()}
         tell(session, sessionUpdate="terminal_update", terminalId="t1", output=output)
         tell(session, sessionUpdate="terminal_output_chunk", terminalId="t1", data="bW9yZQ==")
         tell(session, sessionUpdate="terminal_output_chunk", terminalId="t1", data="?")
         call(session, sessionUpdate="tool_call_update", status="completed")
-    if words == "seen":
+    if command == "seen":
         say(session, json.dumps(sessions[session]))
-    while words == "wait" and session not in cancelled:
+    while command == "wait" and session not in cancelled:
         time.sleep(0.01)
     reason = "cancelled" if session in cancelled else "end_turn"
     send(id=id, result={"stopReason": reason, "usage": {"inputTokens": 3, "outputTokens": 4}})
