@@ -196,7 +196,7 @@ class SourceSync:
             stored = await self._stored_copy(principal.workspace, copy)
             try:
                 if stored is not None:
-                    result = await self._add_missing(stored, copy)
+                    result = await self._add_missing(stored, copy, during_turn=True)
                 else:
                     events = await run_in_thread(lambda: copy.events(agent))
                     await self._register(principal.workspace, copy)
@@ -231,16 +231,18 @@ class SourceSync:
             name, patch = copy.overlay
             await self._store.set_overlay(workspace, name, copy.id, dict(patch))
 
-    async def _add_missing(self, session: Session, copy: SessionCopy) -> ImportResult:
+    async def _add_missing(
+        self, session: Session, copy: SessionCopy, *, during_turn: bool
+    ) -> ImportResult:
         """Compare a stored copy with its whole transcript, and add what is missing."""
         comparison = copy.compare(session)
         async for event in self._reader(session)(()):
             comparison.add_event(event)
         new_lines = 0
         for batch in comparison.missing():
-            session = await self._append(session, batch.drafts)
+            session = await self._append(session, batch.drafts, during_turn=during_turn)
             new_lines += batch.lines
-        session = await self._append(session, [], copy.checkpoint)
+        session = await self._append(session, [], copy.checkpoint, during_turn=during_turn)
         return ImportResult(session, new_lines)
 
     async def _add_facts(self, original: Session, stored: Session, copy: SessionCopy) -> Session:
@@ -302,21 +304,31 @@ class SourceSync:
         pulled = await transcripts.pull(session, checkpoint, find_event)
         if pulled is None:
             return session
-        return await self._append(session, pulled.batch.drafts, pulled.checkpoint)
+        return await self._append(
+            session, pulled.batch.drafts, pulled.checkpoint, during_turn=False
+        )
 
     async def _pull_whole(self, session: Session, transcripts: Transcripts) -> Session:
         copy = await run_in_thread(lambda: transcripts.read_session(session))
         if not copy.is_copy(session):
             raise Conflict(f"another session uses the id {copy.id}", session=copy.id)
-        return (await self._add_missing(session, copy)).session
+        return (await self._add_missing(session, copy, during_turn=False)).session
 
     async def _append(
-        self, session: Session, drafts: Drafts, checkpoint: Checkpoint | None = None
+        self,
+        session: Session,
+        drafts: Drafts,
+        checkpoint: Checkpoint | None = None,
+        *,
+        during_turn: bool,
     ) -> Session:
-        """Append events and store the checkpoint, unless the session changed in between."""
+        """Append events and store the checkpoint, unless the session changed in between.
+
+        Raises Busy while a turn runs, unless `during_turn` is set.
+        """
 
         def decide(row: Session) -> Drafts:
-            if row.turn is not None:
+            if row.turn is not None and not during_turn:
                 raise Busy(f"session {row.id} is in the middle of a turn", session=row.id)
             if row.last_seq != session.last_seq:
                 raise _ConcurrentChange

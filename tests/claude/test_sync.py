@@ -1,0 +1,57 @@
+"""Imports and pulls of Claude Code's sessions while something else changes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from segue import LOCAL, Hub, open_hub
+from segue.model.event import ConfigChanged
+from tests.claude.entries import Home, S, assistant
+from tests.claude.helpers import append, timed_user
+
+TIMEOUT_SECONDS = 20
+
+
+def append_turn(path: Path) -> None:
+    """Append a prompt and its answer, as Claude Code does in the terminal."""
+    at = "2026-02-02T00:00:00Z"
+    append(path, timed_user("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
+
+
+@asynccontextmanager
+async def turn_running(hub: Hub) -> AsyncIterator[None]:
+    """Let a turn of the session wait for a permission until the context ends."""
+    turn = await hub.turns.submit(LOCAL, S, "/ask May I?")
+    assert await hub.turns.wait_started(LOCAL, S, turn)
+    try:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            yield
+    finally:
+        await hub.turns.cancel(LOCAL, S)
+        await hub.turns.engine.rest()
+
+
+async def test_session_is_imported_during_a_turn(home: Home, tmp_path: Path) -> None:
+    path = home.write_conversation()
+    async with await open_hub(tmp_path / "data") as hub:
+        await hub.turns.run(LOCAL, S, "/say here")
+        async with turn_running(hub):
+            append_turn(path)
+            session, new_lines = await hub.sync.import_session(LOCAL, S, "claude")
+            assert (session.turn is not None, new_lines) == (True, 2)
+
+
+async def test_prompt_is_accepted_during_a_turn_of_claude_codes_agent(
+    home: Home, tmp_path: Path
+) -> None:
+    home.write_conversation()
+    async with await open_hub(tmp_path / "data") as hub:
+        await hub.turns.run(LOCAL, S, "/say here")
+        async with turn_running(hub):
+            agent = hub.records.agent_of(LOCAL.workspace, "claude")
+            await hub.editor.configure(LOCAL, S, ConfigChanged(agent=agent))
+            session = await hub.turns.prepare_for_prompt(LOCAL, S)
+            assert session.turn is not None
