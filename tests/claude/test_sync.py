@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from segue import LOCAL, Hub, open_hub
 from segue.model.event import ConfigChanged
@@ -25,9 +28,11 @@ def append_turn(path: Path) -> None:
 async def turn_running(hub: Hub) -> AsyncIterator[None]:
     """Let a turn of the session wait for a permission until the context ends."""
     turn = await hub.turns.submit(LOCAL, S, "/ask May I?")
-    assert await hub.turns.wait_started(LOCAL, S, turn)
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
+            assert await hub.turns.wait_started(LOCAL, S, turn)
+            while not (await hub.sessions.get(LOCAL, S)).open_asks:
+                await asyncio.sleep(0.01)
             yield
     finally:
         await hub.turns.cancel(LOCAL, S)
@@ -55,3 +60,22 @@ async def test_prompt_is_accepted_during_a_turn_of_claude_codes_agent(
             await hub.editor.configure(LOCAL, S, ConfigChanged(agent=agent))
             session = await hub.turns.prepare_for_prompt(LOCAL, S)
             assert session.turn is not None
+
+
+async def test_copy_that_is_purged_during_an_import_is_imported_again(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home.write_conversation()
+    async with await open_hub(tmp_path / "data") as hub:
+        await hub.sync.import_session(LOCAL, S, "claude")
+        append_turn(path)
+        change = hub.store.change
+
+        async def purge_first(*args: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            await hub.store.purge(LOCAL.workspace, S, lambda _: None)
+            return await change(*args, **options)
+
+        monkeypatch.setattr(hub.store, "change", purge_first)
+        session, new_lines = await hub.sync.import_session(LOCAL, S, "claude")
+        assert (session.messages, new_lines) == (4, 4)

@@ -15,7 +15,7 @@ from segue.event_loop import is_loop_running, run_in_thread
 from segue.hub.resources.records import Records
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.model.errors import Busy, Conflict, NotFound, SegueError, Unauthorized
-from segue.model.event import Draft, Drafts, Event, InfoChanged, ModelCalled, Usage
+from segue.model.event import AgentRef, Draft, Drafts, Event, InfoChanged, ModelCalled, Usage
 from segue.model.principal import Principal
 from segue.model.session import Checkpoint, Session
 from segue.sources import registry
@@ -198,16 +198,10 @@ class SourceSync:
                 if stored is not None:
                     result = await self._add_missing(stored, copy, during_turn=True)
                 else:
-                    events = await run_in_thread(lambda: copy.events(agent))
-                    await self._register(principal.workspace, copy)
-                    session = await self._store.load(
-                        principal.workspace, copy.id, events, checkpoint=copy.checkpoint
-                    )
-                    result = ImportResult(session, events.lines)
+                    result = await self._load(principal.workspace, copy, agent)
                 break
-            except (_ConcurrentChange, Conflict):
-                if await self._stored_copy(principal.workspace, copy) is None:
-                    raise
+            except _ConcurrentChange:
+                continue
         if original is None:
             return result
         return result._replace(session=await self._add_facts(original, result.session, copy))
@@ -225,6 +219,20 @@ class SourceSync:
         if session.state == "trashed":
             raise Conflict(f"session {copy.id} is in the trash; restore it first", session=copy.id)
         return session
+
+    async def _load(
+        self, workspace: str, copy: SessionCopy, agent: AgentRef | None
+    ) -> ImportResult:
+        """Store a session's whole history; the session begins with `agent`."""
+        events = await run_in_thread(lambda: copy.events(agent))
+        await self._register(workspace, copy)
+        try:
+            session = await self._store.load(workspace, copy.id, events, checkpoint=copy.checkpoint)
+        except Conflict:
+            if await self._stored_copy(workspace, copy) is None:
+                raise
+            raise _ConcurrentChange from None
+        return ImportResult(session, events.lines)
 
     async def _register(self, workspace: str, copy: SessionCopy) -> None:
         if copy.overlay is not None:
