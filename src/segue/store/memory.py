@@ -223,20 +223,20 @@ class MemoryStore(Store):
         limit: int = 1000,
         backward: bool = False,
     ) -> list[Event]:
-        found = [
-            each
-            for each in self._find(workspace, id).events
-            if each.seq > after
-            and (before is None or each.seq < before)
-            and (not types or each.type in types)
-            and (since is None or each.at >= since)
-            and (until is None or each.at <= until)
+        events = [
+            event
+            for event in self._find(workspace, id).events
+            if event.seq > after
+            and (before is None or event.seq < before)
+            and (not types or event.type in types)
+            and (since is None or event.at >= since)
+            and (until is None or event.at <= until)
         ]
-        return found[max(0, len(found) - limit) :] if backward else found[:limit]
+        return events[max(0, len(events) - limit) :] if backward else events[:limit]
 
     async def locate(self, workspace: str, id: str, event_id: str) -> int | None:
         events = self._find(workspace, id).events
-        return next((each.seq for each in events if each.id == event_id), None)
+        return next((event.seq for event in events if event.id == event_id), None)
 
     def _find(self, workspace: str, id: str) -> _Entry:
         try:
@@ -249,16 +249,20 @@ class MemoryStore(Store):
     async def page(
         self, workspace: str, query: Query, after: Position | None = None, *, backward: bool = False
     ) -> list[Session]:
-        def place(session: Session) -> Position:
+        def position_of(session: Session) -> Position:
             return position(session, query.order)
 
-        down = query.descending != backward
-        found = [entry.session for entry in self._matching(workspace, query)]
-        found.sort(key=place, reverse=down)
+        descending = query.descending != backward
+        sessions = [entry.session for entry in self._matching(workspace, query)]
+        sessions.sort(key=position_of, reverse=descending)
         if after is not None:
-            found = [row for row in found if (place(row) < after if down else place(row) > after)]
-        found = found[: query.limit]
-        return found[::-1] if backward else found
+            sessions = [
+                row
+                for row in sessions
+                if (position_of(row) < after if descending else position_of(row) > after)
+            ]
+        sessions = sessions[: query.limit]
+        return sessions[::-1] if backward else sessions
 
     async def change_point(self, workspace: str) -> ChangePoint:
         return ChangePoint(self._change + 1, self._change + 1)
@@ -266,21 +270,21 @@ class MemoryStore(Store):
     async def sweep(
         self, workspace: str, query: Query, since: ChangePoint, after: str
     ) -> list[Session]:
-        found = [
+        sessions = [
             entry.session
             for entry in self._matching(workspace, query)
             if entry.change >= since.low and entry.born < since.high and entry.session.id > after
         ]
-        return sorted(found, key=lambda session: session.id)[: query.limit]
+        return sorted(sessions, key=lambda session: session.id)[: query.limit]
 
     async def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
         if query.text is None:
             return []
-        wanted = search_text.terms(query.text)
+        terms = search_text.terms(query.text)
         hits = []
         for entry in self._matching(workspace, query):
-            best = max(entry.events, key=lambda each: _score(wanted, each))
-            hits.append(SearchHit(entry.session, best, _score(wanted, best)))
+            best = max(entry.events, key=lambda event: _score(terms, event))
+            hits.append(SearchHit(entry.session, best, _score(terms, best)))
         return sorted(hits, key=lambda hit: hit.score, reverse=True)[: query.limit]
 
     async def newest_matches(
@@ -294,13 +298,13 @@ class MemoryStore(Store):
         self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
     ) -> list[int]:
         entry = self._entries.get((workspace, id))
-        found = [
+        seqs = [
             event.seq
             for event in (entry.events[::-1] if entry and terms else ())
             if (before is None or event.seq < before)
             and all(search_text.words_have_term(term, _words(event)) for term in terms)
         ]
-        return found[:limit]
+        return seqs[:limit]
 
     async def stale(
         self, workspace: str, state: SessionState, before: int, limit: int
@@ -369,10 +373,10 @@ class MemoryStore(Store):
         self, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
     ) -> InboxItem:
         entry = self._find(workspace, id)
-        kept = _decode_any(codec.encode(body))
+        stored_body = _decode_any(codec.encode(body))
         self._number += 1
         item = InboxItem(
-            number=self._number, session=id, kind=kind, id=item_id, at=clock.now(), body=kept
+            number=self._number, session=id, kind=kind, id=item_id, at=clock.now(), body=stored_body
         )
         entry.inbox.append(item)
         self._notify(Signal("inbox", workspace, id))
@@ -438,8 +442,8 @@ class MemoryStore(Store):
         return next((key for key in self._keys.values() if key.digest == digest), None)
 
     async def keys(self, workspace: str | None = None) -> list[ApiKey]:
-        found = [key for key in self._keys.values() if workspace in (None, key.workspace)]
-        return sorted(found, key=lambda key: key.id)
+        keys = [key for key in self._keys.values() if workspace in (None, key.workspace)]
+        return sorted(keys, key=lambda key: key.id)
 
     async def revoke_key(self, workspace: str, id: str, at: int) -> bool:
         key = self._keys.get(id)
@@ -456,9 +460,9 @@ class MemoryStore(Store):
         self._check_newest(record, record.version - (not amend))
         if not amend:
             self._check_archived(record)
-        kept = replace(record, body=_decode_any(codec.encode(record.body)))
+        stored = replace(record, body=_decode_any(codec.encode(record.body)))
         earlier = versions[:-1] if amend else versions
-        self._records[name] = [*([] if drop_earlier else earlier), kept]
+        self._records[name] = [*([] if drop_earlier else earlier), stored]
         return record
 
     async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
@@ -498,16 +502,18 @@ class MemoryStore(Store):
 
     async def drop_unfinished_uploads(self, before: int) -> None:
         for (workspace, file), at in list(self._upload_started_at.items()):
-            kept = any((workspace, kind, file) in self._records for kind in ("file", "archive"))
-            if at < before and not kept:
+            has_record = any(
+                (workspace, kind, file) in self._records for kind in ("file", "archive")
+            )
+            if at < before and not has_record:
                 await self.drop_parts(workspace, file)
 
     async def get_record(
         self, workspace: str, kind: str, id: str, version: int | None = None
     ) -> Record | None:
         versions = self._records.get((workspace, kind, id), [])
-        wanted = versions[-1:] if version is None else versions
-        return next((each for each in wanted if version in (None, each.version)), None)
+        versions = versions[-1:] if version is None else versions
+        return next((record for record in versions if version in (None, record.version)), None)
 
     async def records(
         self,
@@ -518,17 +524,17 @@ class MemoryStore(Store):
         archived: bool = False,
         limit: int = 50,
     ) -> list[Record]:
-        def place(record: Record) -> Position:
+        def position_of(record: Record) -> Position:
             return Position(record.created_at, record.id)
 
-        found = [
+        records = [
             versions[-1]
             for (owner, sort, _), versions in self._records.items()
             if (owner, sort) == (workspace, kind)
             and (archived or versions[-1].archived_at is None)
-            and (after is None or place(versions[-1]) < after)
+            and (after is None or position_of(versions[-1]) < after)
         ]
-        return sorted(found, key=place, reverse=True)[:limit]
+        return sorted(records, key=position_of, reverse=True)[:limit]
 
     async def set_overlay(
         self, workspace: str, source: str, id: str, patch: dict[str, Any]
@@ -536,15 +542,15 @@ class MemoryStore(Store):
         self._overlays.setdefault((workspace, source), {})[id] = codec.encode(patch)
 
     async def overlays(self, workspace: str, source: str) -> dict[str, dict[str, Any]]:
-        found = self._overlays.get((workspace, source), {})
-        return {id: _decode_any(patch) for id, patch in found.items()}
+        values = self._overlays.get((workspace, source), {})
+        return {id: _decode_any(patch) for id, patch in values.items()}
 
     async def set_setting(self, workspace: str, name: str, value: Any) -> None:
         self._settings.setdefault(workspace, {})[name] = codec.encode(value)
 
     async def settings(self, workspace: str) -> dict[str, Any]:
-        found = self._settings.get(workspace, {})
-        return {name: _decode_any(value) for name, value in found.items()}
+        values = self._settings.get(workspace, {})
+        return {name: _decode_any(value) for name, value in values.items()}
 
 
 def _stored_row(session: Session) -> Session:
@@ -555,25 +561,25 @@ def _stored_event(added: Event) -> Event:
     return replace(added, body=event.decode_body(codec.encode(added.body)))
 
 
-def _mentions(wanted: Sequence[Term], entry: _Entry) -> bool:
+def _mentions(terms: Sequence[Term], entry: _Entry) -> bool:
     """Return whether every term occurs in some event; False without terms."""
-    texts = [_words(each) for each in entry.events]
-    found = [any(search_text.words_have_term(term, words) for words in texts) for term in wanted]
-    return bool(found) and all(found)
+    texts = [_words(event) for event in entry.events]
+    matches = [any(search_text.words_have_term(term, words) for words in texts) for term in terms]
+    return bool(matches) and all(matches)
 
 
-def _score(wanted: Sequence[Term], each: Event) -> float:
+def _score(terms: Sequence[Term], event: Event) -> float:
     """Return the share of an event's words that are terms; 0 if none of them occurs in it."""
-    words = _words(each)
+    words = _words(event)
     return (
-        sum(search_text.words_have_term(term, words) for term in wanted) / len(words)
+        sum(search_text.words_have_term(term, words) for term in terms) / len(words)
         if words
         else 0.0
     )
 
 
-def _words(each: Event) -> list[str]:
-    return search_text.tokens(search_text.searchable_text(each.body))
+def _words(event: Event) -> list[str]:
+    return search_text.tokens(search_text.searchable_text(event.body))
 
 
 def _check_lease(entry: _Entry, lease: Lease, at: int) -> None:

@@ -385,12 +385,12 @@ def _insertion(session: Session, events: Batch, born: str) -> tuple[Any, ...]:
         **columns(session),
         "row": codec.encode(session),
     }
-    *marks, last = [f"${number}" for number in range(10, 11 + len(values))]
+    *placeholders, last = [f"${number}" for number in range(10, 11 + len(values))]
     stores = list(dict.fromkeys(session.memory_store_ids))
     sql = f"""
         WITH s AS (
           INSERT INTO sessions ({", ".join(values)}, change, born)
-          VALUES ({", ".join(marks)}, {_CHANGE}, {born})
+          VALUES ({", ".join(placeholders)}, {_CHANGE}, {born})
           ON CONFLICT (workspace, id) DO NOTHING
           RETURNING pk, workspace, id, state, created_at, active_at
         ),

@@ -169,9 +169,9 @@ class PostgresStore(Store):
         return await self._lists.change_point(workspace)
 
     async def sweep(
-        self, workspace: str, query: Query, mark: ChangePoint, after: str
+        self, workspace: str, query: Query, since: ChangePoint, after: str
     ) -> list[Session]:
-        return await self._lists.sweep(workspace, query, mark, after)
+        return await self._lists.sweep(workspace, query, since, after)
 
     async def stale(
         self, workspace: str, state: SessionState, before: int, limit: int
