@@ -90,13 +90,21 @@ async def read_list(
 
 
 async def read_first_sessions(request: WebRequest, filters: Filters) -> list[Session]:
-    """Return the sessions of the first page; none for a search, whose results do not change."""
+    """Return the sessions of the first page, whatever their state.
+
+    A session that was archived or deleted has left the page. A search has none, because its
+    results do not change.
+    """
     if filters.search:
         return []
-    page = await request.hub.sessions.list(
-        request.principal, filters.query(FIRST_PAGE_SIZE), bind_filters=False
-    )
-    return page.sessions
+    query = filters.query(FIRST_PAGE_SIZE)
+    sessions = []
+    for states in ({"archived": "include", "trash": False}, {"trash": True}):
+        page = await request.hub.sessions.list(
+            request.principal, replace(query, **states), bind_filters=False
+        )
+        sessions += page.sessions
+    return sessions
 
 
 async def page(request: WebRequest) -> Response:
