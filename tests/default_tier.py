@@ -20,6 +20,13 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     "tests/faults/test_recovery.py::test_a_turn_killed_at_every_step_leaves_a_session_at_rest": {
         "rooms": {"sqlite"}
     },
+    "tests/faults/test_sleep.py::test_a_process_that_slept_alone_closes_its_own_turn": {
+        "rooms": {"postgres"}
+    },
+    "tests/faults/test_sleep.py"
+    "::test_a_turn_longer_than_its_lease_is_left_alone_while_its_process_lives": {
+        "rooms": {"sqlite"}
+    },
     "tests/faults/test_workers.py": {"database": {"sqlite"}},
     "tests/interfaces/acp/test_external_agent.py": {"version": {2}, "child": {1, "echo"}},
     "tests/interfaces/acp/test_client_requests.py": {"version": {2}, "child": {1}},

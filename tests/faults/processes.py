@@ -15,7 +15,7 @@ from segue.store import open_store
 from segue.store.base import Store
 
 CHILDREN = Path(__file__).parent / "children"
-PATIENCE = 30.0  # seconds; only a test that fails comes near it
+PATIENCE = 120.0  # seconds; only a test that fails comes near it
 
 
 class Place(NamedTuple):

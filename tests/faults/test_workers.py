@@ -34,7 +34,7 @@ class Crew:
         headers = {**HEADERS, "x-api-key": self.key}
         # A new connection for each request: any of the workers may get it.
         limits = httpx2.Limits(max_keepalive_connections=0)
-        self.http = httpx2.Client(base_url=self.url, headers=headers, timeout=30, limits=limits)
+        self.http = httpx2.Client(base_url=self.url, headers=headers, timeout=120, limits=limits)
 
     def workers(self) -> list[psutil.Process]:
         """Those that serve, without multiprocessing's own helper."""
@@ -59,7 +59,7 @@ class Crew:
 
     def until(self, session: str, count: int, kind: str) -> list[dict[str, Any]]:
         """The events, once there are so many of a kind."""
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             found = self.events(session)
             if sum(event["type"] == kind for event in found) >= count:
@@ -195,7 +195,7 @@ def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
         workers = team.workers()
         assert len(workers) == 2
         team.process.kill()
-        _, alive = psutil.wait_procs(workers, timeout=30)
+        _, alive = psutil.wait_procs(workers, timeout=120)
         assert not alive
 
 

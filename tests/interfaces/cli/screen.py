@@ -10,7 +10,7 @@ import pyte
 
 from tests.interfaces.cli.child import COMMAND
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 120.0
 
 
 class Screen:

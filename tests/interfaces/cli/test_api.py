@@ -197,7 +197,7 @@ def test_stream_shows_events_from_another_process(run: Run, environment: dict[st
         types.add(json.loads(child.stdout.readline()))
     assert "agent.message" in types
     child.terminate()
-    child.communicate(timeout=30)
+    child.communicate(timeout=120)
 
 
 def test_key_selects_its_workspace_on_the_local_store(run: Run) -> None:

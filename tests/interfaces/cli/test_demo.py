@@ -48,7 +48,7 @@ def demo(environment: dict[str, str], *words: str) -> Iterator[Demo]:
         yield Demo(output, *(match[1] for match in matches if match))
     finally:
         child.terminate()
-        _, errors = child.communicate(timeout=30)
+        _, errors = child.communicate(timeout=120)
     assert (child.returncode, errors) == (0, "")
 
 
@@ -80,7 +80,7 @@ def test_demo_started_by_a_relative_path_prints_an_absolute_command(
     assert child.stdout is not None
     output = "".join(iter(child.stdout.readline, "Ctrl-C stops the demo.\n"))
     child.terminate()
-    child.communicate(timeout=30)
+    child.communicate(timeout=120)
     assert f"  {path} search connection" in output
 
 
@@ -100,5 +100,5 @@ def test_commands_that_the_demo_prints_work(
         matches = run(*shlex.split(lines[0])[1:]).stdout
         assert "Retry the upload" in matches and "of my own" not in matches
         request = ["sh", "-c", lines[2]]
-        done = subprocess.run(request, capture_output=True, text=True, env=environment, timeout=30)
+        done = subprocess.run(request, capture_output=True, text=True, env=environment, timeout=120)
         assert '"type":"session"' in done.stdout, done.stderr

@@ -27,7 +27,7 @@ def test_permission_request_accepts_a_number_a_name_or_yes_and_no(
     run: Run, environment: dict[str, str], typed: str, option: str
 ) -> None:
     id = run("new").stdout.strip()
-    child = pexpect.spawn(COMMAND, ["prompt", id, "/ask May I?"], env=environment, timeout=30)
+    child = pexpect.spawn(COMMAND, ["prompt", id, "/ask May I?"], env=environment, timeout=120)
     child.expect("Your choice")
     child.sendline(typed)
     child.expect(pexpect.EOF)
@@ -38,7 +38,7 @@ def test_permission_request_accepts_a_number_a_name_or_yes_and_no(
 
 
 def test_invalid_answer_lists_the_choices(run: Run, environment: dict[str, str]) -> None:
-    child = pexpect.spawn(COMMAND, ["prompt", "new", "/ask May I?"], env=environment, timeout=30)
+    child = pexpect.spawn(COMMAND, ["prompt", "new", "/ask May I?"], env=environment, timeout=120)
     for wrong in ("perhaps", "0", "4"):
         child.expect("Your choice")
         child.sendline(wrong)
@@ -70,7 +70,7 @@ async def answer_request(directory: str, id: str) -> None:
 
 
 def test_end_of_input_at_a_request_cancels_the_turn(run: Run, environment: dict[str, str]) -> None:
-    child = pexpect.spawn(COMMAND, ["prompt", "new", "/ask May I?"], env=environment, timeout=30)
+    child = pexpect.spawn(COMMAND, ["prompt", "new", "/ask May I?"], env=environment, timeout=120)
     child.expect("Your choice")
     child.sendeof()
     child.expect("cancelled")
@@ -133,7 +133,7 @@ def test_ctrl_c_at_a_request_cancels_the_turn_but_not_the_chat(
     run: Run, environment: dict[str, str]
 ) -> None:
     id = run("new").stdout.strip()
-    child = pexpect.spawn(COMMAND, ["resume", id], env=environment, timeout=30)
+    child = pexpect.spawn(COMMAND, ["resume", id], env=environment, timeout=120)
     child.expect("> ")
     child.sendline("/ask May I?")
     child.expect("Your choice")

@@ -133,7 +133,7 @@ def test_tail_follows_another_process(run: Run, environment: dict[str, str]) -> 
     assert child.stdout.readline() == "> /say second\n"
     assert child.stdout.readline() == "second\n"
     child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=30)
+    _, errors = child.communicate(timeout=120)
     assert (child.returncode, errors.strip()) == (130, "")
 
 
@@ -158,7 +158,7 @@ def test_ctrl_c_cancels_the_turn_and_leaves_the_session_idle(
     assert child.stdout is not None
     assert child.stdout.readline() == "begun\n"
     child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=30)
+    _, errors = child.communicate(timeout=120)
     assert (child.returncode, errors.strip()) == (130, "")
     info = json.loads(run("show", id, "--info", "--format", "json").stdout)
     assert (info["status"], info["stop_reason"]) == ("idle", "cancelled")
@@ -287,7 +287,7 @@ def test_ctrl_c_cancels_the_turn_and_then_ends_the_chat(
     run: Run, environment: dict[str, str]
 ) -> None:
     id = run("new").stdout.strip()
-    child = pexpect.spawn(COMMAND, ["resume", id], env=environment, timeout=30)
+    child = pexpect.spawn(COMMAND, ["resume", id], env=environment, timeout=120)
     child.expect("> ")
     child.sendline("/wait 600")
     while json.loads(run("show", id, "--info", "--format", "json").stdout)["status"] != "running":
@@ -319,7 +319,7 @@ main()
 
 def test_ctrl_c_during_startup_prints_nothing(environment: dict[str, str]) -> None:
     command = [sys.executable, "-c", INTERRUPTED]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
@@ -327,7 +327,7 @@ def test_ctrl_c_at_a_permission_request_cancels_the_turn(
     run: Run, environment: dict[str, str]
 ) -> None:
     id = run("new").stdout.strip()
-    child = pexpect.spawn(COMMAND, ["prompt", id, "/ask May I?"], env=environment, timeout=30)
+    child = pexpect.spawn(COMMAND, ["prompt", id, "/ask May I?"], env=environment, timeout=120)
     child.expect("Your choice")
     child.sendintr()
     child.expect(pexpect.EOF)

@@ -516,7 +516,7 @@ async def run_worker_turns(
 async def run_turn(beta: Any, session_id: str, text: str) -> list[Any]:
     """Send a prompt and return the turn's events."""
     events = []
-    async with await beta.sessions.events.stream(session_id) as stream, asyncio.timeout(60):
+    async with await beta.sessions.events.stream(session_id) as stream, asyncio.timeout(240):
         await beta.sessions.events.send(session_id, events=[message(text)])
         async for event in stream:
             events.append(event)
@@ -532,6 +532,6 @@ def texts(events: list[Any]) -> list[str]:
 
 async def wait_until_stopped(beta: Any, environment: str) -> None:
     """Wait until the worker has stopped all its items."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while any([e.state != "stopped" async for e in beta.environments.work.list(environment)]):
             await asyncio.sleep(0.1)

@@ -20,7 +20,7 @@ from tests.clients import toolbox
 
 T = TypeVar("T")
 
-expect.set_options(timeout=10_000)
+expect.set_options(timeout=60_000)  # a loaded machine is slow
 
 LOGGERS = ("segue.web", "segue.http")  # streams log to the second
 
