@@ -24,7 +24,7 @@ from segue.model.event import ConfigChanged, Event, PermissionAsked, StatusChang
 from segue.model.principal import LOCAL
 from segue.store.memory import MemoryStore
 from segue.store.sqlite import SQLiteStore
-from tests.faults.rest import at_rest
+from tests.faults.idle import at_rest
 from tests.faults.takeover import recovered
 
 from .conftest import TIMEOUT_SECONDS, ModelSetup, bodies_of, message_texts

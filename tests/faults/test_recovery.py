@@ -25,7 +25,7 @@ from segue.model.event import (
 )
 from segue.model.principal import LOCAL
 from tests.faults.processes import PATIENCE, Place, child
-from tests.faults.rest import at_rest, ends
+from tests.faults.idle import at_rest, ends
 from tests.faults.stream import Screen
 from tests.faults.takeover import bodies, recovered, story
 

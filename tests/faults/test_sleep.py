@@ -11,7 +11,7 @@ from segue.model.event import AgentMessage, Delta, Event, Interrupted, UserMessa
 from segue.model.principal import LOCAL
 from segue.store.base import Store
 from tests.faults.processes import PATIENCE, Child, Place, child
-from tests.faults.rest import at_rest
+from tests.faults.idle import at_rest
 from tests.faults.takeover import WORKSPACE, bodies, expired, recovered, rested, story
 
 SHORT = 3_000_000  # a lease, in microseconds; a loaded machine still renews it in time

@@ -29,7 +29,7 @@ from segue.model.principal import LOCAL
 from segue.store.sqlite import SQLiteStore, connection, writer
 from tests.faults import audit
 from tests.faults.processes import PATIENCE, Place, child
-from tests.faults.rest import at_rest
+from tests.faults.idle import at_rest
 from tests.faults.takeover import bodies, rested, story
 
 WORKSPACE = "local"
