@@ -17,15 +17,15 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
         "name": {"agents_comprehensive.py", "managed-agents-streaming-deltas-manual.py"},
     },
     "tests/faults/test_crowd.py": {"sessions": {1}},
-    "tests/faults/test_recovery.py::test_a_turn_killed_at_every_step_leaves_a_session_at_rest": {
-        "rooms": {"sqlite"}
+    "tests/faults/test_recovery.py::test_turn_killed_at_any_step_leaves_an_idle_session": {
+        "make_locations": {"sqlite"}
     },
-    "tests/faults/test_sleep.py::test_a_process_that_slept_alone_closes_its_own_turn": {
-        "rooms": {"postgres"}
+    "tests/faults/test_sleep.py::test_suspended_process_closes_its_own_turn_when_it_resumes": {
+        "make_locations": {"postgres"}
     },
     "tests/faults/test_sleep.py"
-    "::test_a_turn_longer_than_its_lease_is_left_alone_while_its_process_lives": {
-        "rooms": {"sqlite"}
+    "::test_turn_longer_than_its_lease_is_not_recovered_while_its_process_lives": {
+        "make_locations": {"sqlite"}
     },
     "tests/faults/test_workers.py": {"database": {"sqlite"}},
     "tests/interfaces/acp/test_external_agent.py": {"version": {2}, "child": {1, "echo"}},

@@ -1,4 +1,4 @@
-// The official TypeScript client's worker of a self-hosted environment, until it is told to stop.
+// The official TypeScript client's worker of a self-hosted environment. It runs until it is stopped.
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 

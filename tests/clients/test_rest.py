@@ -74,7 +74,7 @@ def test_the_clients_own_examples_run_unchanged(
             "ANTHROPIC_API_KEY": server.key,
             "ANTHROPIC_ENVIRONMENT_ID": environment(server),
             "ANTHROPIC_WORKDIR": str(tmp_path),
-            "GITHUB_TOKEN": "a token for nobody",
+            "GITHUB_TOKEN": "an unused token",
         },
         capture_output=True,
         text=True,

@@ -1,8 +1,7 @@
-"""The official clients, fetched once and kept: Node packages together, Python ones each alone.
+"""Install the official clients once: Node packages together, Python packages separately.
 
-What is fetched lies under `.venv/` in the checkout, or in a temporary directory where that cannot
-be written. Whoever changes a version here or in package.json gets a new directory, so nothing
-stale is ever used.
+They are installed under `.venv/` in the checkout, or in a temporary directory where that cannot
+be written. A changed version here or in package.json leads to a new directory.
 """
 
 import fcntl
@@ -153,19 +152,19 @@ def _check(done: subprocess.CompletedProcess[str], what: str) -> None:
 
 
 def _once(name: str, made_from: str, install: Callable[[Path], None]) -> Path:
-    """The directory that `install` fills, unless that was done before."""
-    shelf = _shelf()
-    place = shelf / f"{name}-{hashlib.sha256(made_from.encode()).hexdigest()[:12]}"
-    whole = place / "whole"
-    with _alone(shelf / f"{place.name}.lock"):
-        if not whole.exists():
-            place.mkdir(exist_ok=True)
-            install(place)
-            whole.touch()  # last, so that a set-up that was killed is begun again
-    return place
+    """Return the directory that `install` fills, which it does once."""
+    cache = _cache_directory()
+    directory = cache / f"{name}-{hashlib.sha256(made_from.encode()).hexdigest()[:12]}"
+    complete = directory / "whole"
+    with _locked(cache / f"{directory.name}.lock"):
+        if not complete.exists():
+            directory.mkdir(exist_ok=True)
+            install(directory)
+            complete.touch()  # last, so that an interrupted installation is repeated
+    return directory
 
 
-def _shelf() -> Path:
+def _cache_directory() -> Path:
     for directory in (
         HERE.parent.parent / ".venv" / "clients",
         Path(tempfile.gettempdir()) / f"segue-clients-{os.getuid()}",
@@ -180,7 +179,7 @@ def _shelf() -> Path:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     """Hold a lock that the system takes back if this process dies."""
     with path.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -23,7 +23,7 @@ def whole(session: Session, events: list[Event]) -> None:
 
 def sqlite_file(path: Path, *, thorough: bool = False) -> None:
     """Rows, events, search index and links of a file agree, each with each and both ways."""
-    # No waiting: whoever held a lock is dead, so there must be none.
+    # No waiting: the process that held a lock is dead, so there must be none.
     connection = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -67,7 +67,7 @@ def _search(connection: sqlite3.Connection) -> None:
     expected = set()
     for key, version, body in connection.execute("SELECT key, version, body FROM events"):
         words = search_text.tokens(search_text.searchable_text(decode_body(body, version)))
-        expected |= {(key, place, word) for place, word in enumerate(words)}
+        expected |= {(key, location, word) for location, word in enumerate(words)}
     connection.execute(
         "CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'search', 'instance')"
     )
@@ -103,7 +103,7 @@ async def postgres_database(url: str) -> None:
                 assert event.type == type
                 histories.setdefault(pk, []).append(event)
                 tokens = search_text.tokens(search_text.searchable_text(event.body))
-                words |= {(pk, seq, place, word) for place, word in enumerate(tokens, 1)}
+                words |= {(pk, seq, location, word) for location, word in enumerate(tokens, 1)}
             links = set()
             for row in await connection.fetch("SELECT * FROM sessions"):
                 session = decode_session(row["row"])
@@ -119,9 +119,9 @@ async def postgres_database(url: str) -> None:
             assert set(map(tuple, await connection.fetch("SELECT * FROM links"))) == links
             sql = "SELECT session, seq, lexeme, positions FROM search, unnest(words)"
             indexed = {
-                (pk, seq, place, word)
-                for pk, seq, word, places in await connection.fetch(sql)
-                for place in places
+                (pk, seq, location, word)
+                for pk, seq, word, locations in await connection.fetch(sql)
+                for location in locations
             }
             assert indexed == words, f"search differs in {sorted(indexed ^ words)[:5]}"
             for table in ("leases", "inbox", "deltas"):

@@ -1,4 +1,4 @@
-"""Places for stores to be broken in."""
+"""Locations for the stores of the fault tests."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.processes import Place
+from tests.faults.processes import StoreLocation
 from tests.postgres import fresh_database
 
-Rooms = Callable[[int], list[Place]]
+LocationFactory = Callable[[int], list[StoreLocation]]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def rooms(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rooms]:
-    """So many places for new stores, all of either kind."""
+def make_locations(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocationFactory]:
+    """Return a function that makes locations for new stores of one kind."""
     with ExitStack() as stack:
 
-        def make(count: int) -> list[Place]:
-            directories = [tmp_path / f"room{number}" for number in range(count)]
+        def make(count: int) -> list[StoreLocation]:
+            directories = [tmp_path / f"store{number}" for number in range(count)]
             if request.param == "sqlite":
-                return [Place(directory) for directory in directories]
+                return [StoreLocation(directory) for directory in directories]
             server = request.getfixturevalue("quick_postgres_url")
             return [
-                Place(directory, stack.enter_context(fresh_database(server)))
+                StoreLocation(directory, stack.enter_context(fresh_database(server)))
                 for directory in directories
             ]
 
@@ -31,11 +31,11 @@ def rooms(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rooms]:
 
 
 @pytest.fixture
-def place(rooms: Rooms) -> Place:
-    """Where a new store is to be, of either kind."""
-    return rooms(1)[0]
+def location(make_locations: LocationFactory) -> StoreLocation:
+    """The location of a new store, of either kind."""
+    return make_locations(1)[0]
 
 
 @pytest.fixture
-def sqlite_place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def sqlite_location(tmp_path: Path) -> StoreLocation:
+    return StoreLocation(tmp_path)

@@ -1,4 +1,4 @@
-"""What a session must be like when nothing of it is going on."""
+"""Check that a session is idle."""
 
 from collections import Counter
 
@@ -14,8 +14,8 @@ from segue.model.session import Session
 from tests.faults import audit
 
 
-def at_rest(session: Session, events: list[Event]) -> None:
-    """Idle with nothing open, and every call, question and turn in its history has its end."""
+def assert_idle(session: Session, events: list[Event]) -> None:
+    """Check that a session is idle and every call, permission request and turn has its end."""
     audit.whole(session, events)
     assert session.status == "idle" and session.turn is None, session
     assert not session.open_calls and not session.open_asks and not session.pending, session

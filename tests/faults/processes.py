@@ -1,4 +1,4 @@
-"""Child processes for the tests of faults: real ones, spoken to in lines of JSON, ended by id."""
+"""Real child processes for the fault tests, which exchange lines of JSON with the test."""
 
 import asyncio
 import json
@@ -15,11 +15,11 @@ from segue.store import open_store
 from segue.store.base import Store
 
 CHILDREN = Path(__file__).parent / "children"
-PATIENCE = 120.0  # seconds; only a test that fails comes near it
+TIMEOUT_SECONDS = 120.0  # seconds; only a test that fails comes near it
 
 
-class Place(NamedTuple):
-    """Where a store is: a data directory, or that and a PostgreSQL address."""
+class StoreLocation(NamedTuple):
+    """A data directory, and a PostgreSQL address unless the store is in SQLite."""
 
     directory: Path
     url: str | None = None
@@ -41,7 +41,7 @@ def command(script: str, *arguments: object) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Children import the segue that the tests import."""
+    """Return the environment of a child, which imports the same segue as the tests."""
     return {**os.environ, "PYTHONPATH": str(Path(next(iter(segue.__path__))).parent)}
 
 
@@ -51,33 +51,33 @@ class Child:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
 
-    async def hear(self) -> dict[str, Any] | None:
-        """The next line it says, or None once it has ended."""
+    async def read_line(self) -> dict[str, Any] | None:
+        """Return the next line of its output, or None once it has ended."""
         assert self.process.stdout is not None
-        line = await asyncio.wait_for(self.process.stdout.readline(), PATIENCE)
-        # A killed process may leave half a line, which says nothing.
+        line = await asyncio.wait_for(self.process.stdout.readline(), TIMEOUT_SECONDS)
+        # A killed process may leave half a line.
         return json.loads(line) if line.endswith(b"\n") else None
 
     async def expect(self, word: str) -> dict[str, Any]:
-        """The next line that says `word`, whatever comes before it."""
-        while (said := await self.hear()) is not None:
+        """Return the next line with this word, and skip others."""
+        while (said := await self.read_line()) is not None:
             if said["says"] == word:
                 return said
         raise AssertionError(f"the child ended without saying {word!r}")
 
-    def tell(self, **order: Any) -> None:
+    def send_request(self, **order: Any) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(order).encode() + b"\n")
 
-    async def ask(self, **order: Any) -> dict[str, Any]:
-        """Give an order, and hear that it is done."""
-        self.tell(**order)
+    async def request(self, **order: Any) -> dict[str, Any]:
+        """Send a request and return the answer."""
+        self.send_request(**order)
         return await self.expect("done")
 
     def suspend(self) -> None:
         self._signal(signal.SIGSTOP)
 
-    def wake(self) -> None:
+    def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
@@ -90,14 +90,14 @@ class Child:
                 os.kill(self.process.pid, number)
 
     async def ended(self) -> int:
-        return await asyncio.wait_for(self.process.wait(), PATIENCE)
+        return await asyncio.wait_for(self.process.wait(), TIMEOUT_SECONDS)
 
 
 @asynccontextmanager
 async def child(
     script: str, *arguments: object, before: Sequence[str] = ()
 ) -> AsyncIterator[Child]:
-    """A child process, gone when the block is left. `before` is a command to run it under."""
+    """Run a child process until the block is left. `before` is a command to run it under."""
     process = await asyncio.create_subprocess_exec(
         *before,
         *command(script, *arguments),

@@ -1,11 +1,11 @@
-"""What a follower was shown, held to its promise as it comes."""
+"""Check what a follower receives while it receives it."""
 
 from segue.model.content import plain_text
 from segue.model.event import AgentMessage, AgentThought, Delta, Event
 
 
-class Screen:
-    """Events one by one from a seq on; pieces of one message at a time, then that message whole."""
+class FollowerCheck:
+    """Checks that events come in order and the deltas of a message before the message."""
 
     def __init__(self, after: int = 0) -> None:
         self.last = after
@@ -16,11 +16,11 @@ class Screen:
 
     def show(self, item: Event | Delta) -> None:
         if isinstance(item, Delta):
-            self._piece(item)
+            self._delta(item)
         else:
             self._event(item)
 
-    def _piece(self, delta: Delta) -> None:
+    def _delta(self, delta: Delta) -> None:
         assert delta.message not in self._stored, "a piece of a message that was shown whole"
         if self.writing is not None:
             assert delta.message == self.writing, "a piece of the next message came too early"

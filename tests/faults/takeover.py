@@ -1,4 +1,4 @@
-"""Waiting until a dead or sleeping process's session is free, and taking it over."""
+"""Wait until a dead or suspended process's session is free, and take it over."""
 
 import asyncio
 from contextlib import suppress
@@ -8,13 +8,13 @@ from segue.hub import Hub
 from segue.model import clock
 from segue.model.event import Event
 from segue.model.principal import LOCAL
-from tests.faults.processes import PATIENCE
+from tests.faults.processes import TIMEOUT_SECONDS
 
 WORKSPACE = "local"
 
 
-async def expired(hub: Hub, *sessions: str) -> None:
-    """Nobody has these sessions any more; as long as a process lives, this may take for ever."""
+async def wait_for_lease_expiry(hub: Hub, *sessions: str) -> None:
+    """Wait until the leases of these sessions have expired. Live processes renew theirs."""
     while True:
         held = [await hub.store.lease_of(WORKSPACE, session) for session in sessions]
         last = max((lease.expires_at for lease in held if lease), default=0)
@@ -24,28 +24,28 @@ async def expired(hub: Hub, *sessions: str) -> None:
         await asyncio.sleep(left / clock.SECOND)
 
 
-async def recovered(hub: Hub, *sessions: str) -> None:
-    """Once the dead processes' leases have run out, take over what they left."""
-    async with asyncio.timeout(PATIENCE):
-        await expired(hub, *sessions)
+async def recover_sessions(hub: Hub, *sessions: str) -> None:
+    """Recover the turns of dead processes once their leases have expired."""
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        await wait_for_lease_expiry(hub, *sessions)
         await hub.turns.engine.recover()
         for session in sessions:
-            await rested(hub, session)
+            await wait_until_idle(hub, session)
 
 
-async def rested(hub: Hub, session: str) -> None:
-    """The session has no turn, no prompt that waits, and no holder."""
+async def wait_until_idle(hub: Hub, session: str) -> None:
+    """Wait until the session has no turn, no waiting prompt and no lease."""
     with hub.history.live.subscribe((WORKSPACE, session)) as awake:
         while True:
             awake.clear()
             row = await hub.sessions.get(LOCAL, session)
             inbox = await hub.store.inbox(WORKSPACE, session)
-            # An answer that came too late stays until the next turn, and means nothing.
+            # An answer that came too late stays until the next turn without effect.
             waiting = [item for item in inbox if item.kind == "prompt"]
             lease = await hub.store.lease_of(WORKSPACE, session)
             if row.turn is None and not waiting and lease is None:
                 return
-            # Letting a lease go makes no event, so another process's is only seen by looking.
+            # Releasing a lease makes no event, so poll for another process's release.
             with suppress(TimeoutError):
                 await asyncio.wait_for(awake.wait(), 0.1)
 
@@ -54,5 +54,5 @@ def bodies(events: list[Event], kind: type) -> list[Any]:
     return [event.body for event in events if isinstance(event.body, kind)]
 
 
-async def story(hub: Hub, session: str) -> list[Event]:
+async def read_events(hub: Hub, session: str) -> list[Event]:
     return list(await hub.history.events(LOCAL, session))

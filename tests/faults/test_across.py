@@ -21,8 +21,8 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.principal import LOCAL
-from tests.faults.processes import PATIENCE, Child, Place, child
-from tests.faults.stream import Screen
+from tests.faults.processes import TIMEOUT_SECONDS, Child, StoreLocation, child
+from tests.faults.stream import FollowerCheck
 
 LEASE = 15 * SECOND
 
@@ -34,13 +34,13 @@ class Scene:
         self.hub = hub
         self.other = other
         self.session = session
-        self.screen = Screen()
+        self.screen = FollowerCheck()
         self.follower = hub.history.follow(LOCAL, session, deltas=True)
 
     async def until(self, kind: type, **fields: Any) -> Any:
         """Watch until an event of a kind, or a piece of a message."""
         while True:
-            item = await asyncio.wait_for(anext(self.follower), PATIENCE)
+            item = await asyncio.wait_for(anext(self.follower), TIMEOUT_SECONDS)
             self.screen.show(item)
             found = item.body if isinstance(item, Event) else item
             if isinstance(found, kind) and all(
@@ -50,14 +50,14 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(place: Place) -> AsyncIterator[Scene]:
+async def scene(location: StoreLocation) -> AsyncIterator[Scene]:
     async with (
-        Hub(await place.open(), place.directory, lease=LEASE) as hub,
-        child("holder.py", *place.arguments, LEASE) as other,
+        Hub(await location.open(), location.directory, lease=LEASE) as hub,
+        child("holder.py", *location.arguments, LEASE) as other,
     ):
         session = await hub.editor.create(LOCAL, cwd="/work")
         holder = (await other.expect("ready"))["holder"]
-        await other.ask(do="hold", session=session.id)
+        await other.request(do="hold", session=session.id)
         made = Scene(hub, other, session.id)
         yield made
         await made.follower.aclose()
@@ -66,9 +66,9 @@ async def scene(place: Place) -> AsyncIterator[Scene]:
         assert lease is not None and lease.holder == holder and lease.epoch == 1
 
 
-def test_a_prompt_given_here_runs_there_and_its_pieces_come_back(place: Place) -> None:
+def test_prompt_from_another_process_runs_and_its_deltas_arrive(location: StoreLocation) -> None:
     async def main() -> None:
-        async with scene(place) as there:
+        async with scene(location) as there:
             slow = "/slow 0.04\n/say one two three four five six seven eight nine ten\n/slow 0"
             quick = "\n".join(f"/say quick words of message {number}" for number in range(30))
             thought = "/think a thought\n/slow 0.03\n/think a slower thought, word by word"
@@ -76,7 +76,7 @@ def test_a_prompt_given_here_runs_there_and_its_pieces_come_back(place: Place) -
             ended = await there.until(StatusChanged, status="idle")
             assert ended.stop_reason == "end_turn"
             # A little more of the stream, for pieces that come too late.
-            await there.other.ask(do="run", session=there.session, text="/slow 0.1\n/say a b c")
+            await there.other.request(do="run", session=there.session, text="/slow 0.1\n/say a b c")
             await there.until(StatusChanged, status="idle")
             screen = there.screen
             assert next(e.id for e in screen.events if isinstance(e.body, UserMessage)) == turn
@@ -91,10 +91,10 @@ def test_a_prompt_given_here_runs_there_and_its_pieces_come_back(place: Place) -
     asyncio.run(main())
 
 
-def test_a_follower_that_pauses_is_shown_a_message_before_pieces_of_the_next(place: Place) -> None:
+def test_paused_follower_gets_a_message_before_deltas_of_the_next(location: StoreLocation) -> None:
     async def main() -> None:
-        async with scene(place) as there:
-            slow = Screen()
+        async with scene(location) as there:
+            slow = FollowerCheck()
             pausing = there.hub.history.follow(LOCAL, there.session, deltas=True)
             text = "/wait 0.3\n/say first\n/slow 0.05\n/say " + "second " * 100
             await there.hub.turns.submit(LOCAL, there.session, text)
@@ -105,7 +105,7 @@ def test_a_follower_that_pauses_is_shown_a_message_before_pieces_of_the_next(pla
             await there.until(AgentMessage)
             await there.until(Delta)
             while slow.writing is None or not isinstance(slow.bodies[-1], AgentMessage):
-                slow.show(await asyncio.wait_for(anext(pausing), PATIENCE))
+                slow.show(await asyncio.wait_for(anext(pausing), TIMEOUT_SECONDS))
             await pausing.aclose()
             await there.hub.turns.cancel(LOCAL, there.session)
             await there.until(StatusChanged, status="idle")
@@ -113,9 +113,9 @@ def test_a_follower_that_pauses_is_shown_a_message_before_pieces_of_the_next(pla
     asyncio.run(main())
 
 
-def test_a_cancel_given_here_ends_the_turn_there(place: Place) -> None:
+def test_cancel_from_another_process_ends_the_turn(location: StoreLocation) -> None:
     async def main() -> None:
-        async with scene(place) as there:
+        async with scene(location) as there:
             text = "/slow 0.05\n/say " + "word " * 1000
             await there.hub.turns.submit(LOCAL, there.session, text)
             await there.until(Delta)
@@ -123,7 +123,7 @@ def test_a_cancel_given_here_ends_the_turn_there(place: Place) -> None:
             await there.hub.turns.cancel(LOCAL, there.session)
             ended = await there.until(StatusChanged, status="idle")
             took = time.monotonic() - began
-            assert took < PATIENCE / 2, f"a cancel took {took:.3f} s"
+            assert took < TIMEOUT_SECONDS / 2, f"a cancel took {took:.3f} s"
             print(f"a cancel took {took:.3f} s")
             assert ended.stop_reason == "cancelled"
             (partial,) = [body for body in there.screen.bodies if isinstance(body, AgentMessage)]
@@ -136,9 +136,11 @@ def test_a_cancel_given_here_ends_the_turn_there(place: Place) -> None:
     asyncio.run(main())
 
 
-def test_an_answer_given_here_reaches_the_question_there(place: Place) -> None:
+def test_answer_from_another_process_reaches_the_permission_request(
+    location: StoreLocation,
+) -> None:
     async def main() -> None:
-        async with scene(place) as there:
+        async with scene(location) as there:
             turn = await there.hub.turns.submit(LOCAL, there.session, "/ask May I?\n/ask And this?")
             asked = await there.until(PermissionAsked)
             await there.hub.turns.answer(LOCAL, there.session, asked.ask_id, "allow", "do")
@@ -157,9 +159,9 @@ def test_an_answer_given_here_reaches_the_question_there(place: Place) -> None:
     asyncio.run(main())
 
 
-def test_prompts_given_here_wait_there_and_run_in_order(place: Place) -> None:
+def test_prompts_from_another_process_queue_and_run_in_order(location: StoreLocation) -> None:
     async def main() -> None:
-        async with scene(place) as there:
+        async with scene(location) as there:
             first = await there.hub.turns.submit(LOCAL, there.session, "/wait 0.2\n/say first")
             await there.until(UserMessage)
             turns = [

@@ -1,4 +1,4 @@
-"""200 concurrent writers in four processes lose nothing, and nobody writes over another."""
+"""200 concurrent writers in four processes lose nothing and overwrite nothing."""
 
 import asyncio
 from collections import Counter
@@ -10,7 +10,7 @@ from segue.model import ids
 from segue.model.errors import SegueError
 from segue.model.event import Created, Event, InfoChanged
 from tests.faults import audit
-from tests.faults.processes import Child, Place, child
+from tests.faults.processes import Child, StoreLocation, child
 
 WORKSPACE = "local"
 PROCESSES = 4
@@ -19,24 +19,24 @@ EVENTS = 5
 
 
 @pytest.mark.parametrize("sessions", [1, 40])
-def test_200_writers_in_four_processes_lose_nothing(place: Place, sessions: int) -> None:
+def test_200_writers_in_four_processes_lose_nothing(location: StoreLocation, sessions: int) -> None:
     async def main() -> None:
-        store = await place.open()
+        store = await location.open()
         names = [ids.new_id() for _ in range(sessions)]
         for name in names:
             await store.create(WORKSPACE, name, [Created(cwd="/work")])
         async with AsyncExitStack() as stack:
             crowds = [
                 await stack.enter_async_context(
-                    child("crowd.py", *place.arguments, f"p{number}", WRITERS, EVENTS, *names)
+                    child("crowd.py", *location.arguments, f"p{number}", WRITERS, EVENTS, *names)
                 )
                 for number in range(PROCESSES)
             ]
             for crowd in crowds:
                 await crowd.expect("ready")
             for crowd in crowds:
-                crowd.tell(go=True)
-            heard = await asyncio.gather(*map(hear, crowds))
+                crowd.send_request(go=True)
+            heard = await asyncio.gather(*map(read_lines, crowds))
         kept = [line for lines in heard for line in lines]
         assert len(kept) == PROCESSES * WRITERS * EVENTS
         acknowledged = Counter((line["session"], line["seq"], line["id"]) for line in kept)
@@ -53,16 +53,16 @@ def test_200_writers_in_four_processes_lose_nothing(place: Place, sessions: int)
     asyncio.run(main())
 
 
-async def hear(crowd: Child) -> list[dict]:
+async def read_lines(crowd: Child) -> list[dict]:
     lines = []
-    while (line := await crowd.hear()) is not None and line["says"] == "kept":
+    while (line := await crowd.read_line()) is not None and line["says"] == "kept":
         lines.append(line)
     assert line is not None, "a writer failed; what it said is on standard error"
     return lines
 
 
-def test_a_write_that_cannot_be_kept_fails_alone(place: Place) -> None:
-    """Writers share commits; one that gives an id twice must not spoil them for the others."""
+def test_invalid_write_fails_without_failing_others(location: StoreLocation) -> None:
+    """Writers share commits, so a write with a duplicate id could fail those of others."""
     twice = [
         Event(seq=1, id="first", at=1, body=Created(cwd="/work")),
         Event(seq=2, id="same", at=2, body=InfoChanged(title="one")),
@@ -70,7 +70,7 @@ def test_a_write_that_cannot_be_kept_fails_alone(place: Place) -> None:
     ]
 
     async def main() -> None:
-        store = await place.open()
+        store = await location.open()
         names = [ids.new_id() for _ in range(20)]
         writes = [store.create(WORKSPACE, name, [Created(cwd="/work")]) for name in names]
         writes.insert(10, store.load(WORKSPACE, ids.new_id(), twice))

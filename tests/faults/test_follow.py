@@ -6,8 +6,8 @@ from segue.hub import Hub
 from segue.model import ids
 from segue.model.event import Created, Event
 from segue.model.principal import LOCAL
-from tests.faults.processes import PATIENCE, Child, Place, child
-from tests.faults.stream import Screen
+from tests.faults.processes import TIMEOUT_SECONDS, Child, StoreLocation, child
+from tests.faults.stream import FollowerCheck
 
 WRITERS = 20
 EVENTS = 40
@@ -16,7 +16,7 @@ TOTAL = 1 + WRITERS * EVENTS  # with the session's creation
 
 async def watch(hub: Hub, session: str, after: int = 0) -> list[Event]:
     """Everything after a seq, until there is no more to come."""
-    screen = Screen(after)
+    screen = FollowerCheck(after)
     if after == TOTAL:
         return []
     async for event in hub.history.follow(LOCAL, session, after):
@@ -29,22 +29,24 @@ async def watch(hub: Hub, session: str, after: int = 0) -> list[Event]:
 async def well_begun(writer: Child) -> None:
     # A fifth: what is said and not heard waits in buffers, which hold less than all the rest.
     for _ in range(TOTAL // 5):
-        line = await writer.hear()
+        line = await writer.read_line()
         assert line is not None and line["says"] == "kept"
 
 
-def test_followers_see_every_event_of_another_process_once_and_in_order(place: Place) -> None:
+def test_followers_see_every_event_of_another_process_once_and_in_order(
+    location: StoreLocation,
+) -> None:
     async def main() -> None:
-        async with Hub(await place.open(), place.directory) as hub:
+        async with Hub(await location.open(), location.directory) as hub:
             session = ids.new_id()
             await hub.store.create("local", session, [Created(cwd="/work")])
             async with child(
-                "crowd.py", *place.arguments, "crowd", WRITERS, EVENTS, session
+                "crowd.py", *location.arguments, "crowd", WRITERS, EVENTS, session
             ) as writer:
                 await writer.expect("ready")
                 early = asyncio.create_task(watch(hub, session))
                 await asyncio.sleep(0)  # it has begun to follow
-                writer.tell(go=True)
+                writer.send_request(go=True)
                 await well_begun(writer)
                 # In the middle: one from the start, one from here, and one that was here before.
                 row = await hub.sessions.get(LOCAL, session)
@@ -54,7 +56,7 @@ def test_followers_see_every_event_of_another_process_once_and_in_order(place: P
                     for after in (0, row.last_seq, row.last_seq - 1)
                 ]
                 seen = await asyncio.wait_for(
-                    asyncio.gather(early, *late, writer.expect("done")), PATIENCE
+                    asyncio.gather(early, *late, writer.expect("done")), TIMEOUT_SECONDS
                 )
             stored = await hub.store.events("local", session, limit=TOTAL + 1)
             assert len(stored) == TOTAL

@@ -1,4 +1,4 @@
-"""No room left, or a disk that only reads: a clear error, nothing lost, and then on it goes."""
+"""A full or read-only disk gives a clear error, loses nothing, and work continues afterwards."""
 
 import asyncio
 import json
@@ -28,16 +28,16 @@ from segue.model.lifecycle import StopReason
 from segue.model.principal import LOCAL
 from segue.store.sqlite import SQLiteStore, connection, writer
 from tests.faults import audit
-from tests.faults.processes import PATIENCE, Place, child
-from tests.faults.idle import at_rest
-from tests.faults.takeover import bodies, rested, story
+from tests.faults.idle import assert_idle
+from tests.faults.processes import TIMEOUT_SECONDS, StoreLocation, child
+from tests.faults.takeover import bodies, read_events, wait_until_idle
 
 WORKSPACE = "local"
 
 
 @cache
 def namespace() -> list[str]:
-    """The command that gives a child mounts of its own, which end with it; empty if forbidden."""
+    """Return the command that gives a child its own mounts; empty if that is forbidden."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     command = ["unshare", "--mount", *user]
     try:
@@ -58,7 +58,7 @@ def test_a_full_disk_gives_a_clear_error_and_loses_nothing(tmp_path: Path, kind:
     async def main() -> None:
         async with child("disk.py", tmp_path, kind, before=before) as filler:
             said = []
-            while (line := await filler.hear()) is not None and line["says"] != "done":
+            while (line := await filler.read_line()) is not None and line["says"] != "done":
                 said.append(line)
             assert line is not None
         # Each of eight writers, one that tries again, and on the real disk one new store.
@@ -86,41 +86,39 @@ READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@
 
 @pytest.mark.skipif(not namespace(), reason="mounting is not allowed here")
 @pytest.mark.parametrize("state", ["new", "closed", "open elsewhere"])
-def test_a_disk_that_only_reads_gives_a_clear_error_and_loses_nothing(
-    tmp_path: Path, state: str
-) -> None:
-    place = Place(tmp_path)
+def test_read_only_disk_gives_a_clear_error_and_loses_nothing(tmp_path: Path, state: str) -> None:
+    location = StoreLocation(tmp_path)
 
     async def main() -> None:
         store = None
         if state != "new":
-            store = await place.open()
+            store = await location.open()
             session = await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")])
             if state == "closed":
                 await store.close()
         before = [*namespace(), "sh", "-c", READ_ONLY, str(tmp_path)]
         async with child("opener.py", before=before) as opener:
-            said = await opener.ask(directory=str(tmp_path), url="")
+            said = await opener.request(directory=str(tmp_path), url="")
         assert said.get("error") == "StoreReadOnly", said
-        assert str(place.file) in said["message"] and "\n" not in said["message"]
+        assert str(location.file) in said["message"] and "\n" not in said["message"]
         if state == "new":
             assert list(tmp_path.iterdir()) == []
             return
         if state == "closed":
-            store = await place.open()
-        # For whom the disk is not read-only, all is as before.
+            store = await location.open()
+        # A process that can write to the disk still can.
         assert store is not None
         title = InfoChanged(title="still here")
         after, _ = await store.change(WORKSPACE, session.id, lambda _: [title])
         assert after.title == "still here"
         await store.close()
-        audit.sqlite_file(place.file, thorough=True)
+        audit.sqlite_file(location.file, thorough=True)
 
     asyncio.run(main())
 
 
 class Pages:
-    """The store's writing connection, and how many pages more it may fill."""
+    """Limits how many pages the store's writing connection may add."""
 
     def __init__(self) -> None:
         self._connections: list[sqlite3.Connection] = []
@@ -142,17 +140,19 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
     return made
 
 
-@pytest.mark.parametrize("others", ["alone", "beside another turn"])
-def test_a_turn_that_meets_a_full_disk_is_closed_once_there_is_room(
-    sqlite_place: Place, pages: Pages, others: str
+@pytest.mark.parametrize("others", ["alone", "with another turn"])
+def test_turn_that_meets_a_full_disk_is_closed_once_there_is_space(
+    sqlite_location: StoreLocation, pages: Pages, others: str
 ) -> None:
     async def main() -> None:
-        async with Hub(await sqlite_place.open(), sqlite_place.directory, lease=500_000) as hub:
+        async with Hub(
+            await sqlite_location.open(), sqlite_location.directory, lease=500_000
+        ) as hub:
             session = (await hub.editor.create(LOCAL, cwd="/work")).id
             if others != "alone":
                 other = (await hub.editor.create(LOCAL, cwd="/work")).id
                 await hub.turns.submit(LOCAL, other, "/wait 60")
-            await hub.turns.submit(LOCAL, session, "/ask Go on?\n/say " + "x" * 500_000)
+            await hub.turns.submit(LOCAL, session, "/ask Continue?\n/say " + "x" * 500_000)
             async for item in hub.history.follow(LOCAL, session):
                 if isinstance(item, Event) and isinstance(item.body, PermissionAsked):
                     await hub.turns.answer(LOCAL, session, item.body.ask_id, "allow")
@@ -163,15 +163,15 @@ def test_a_turn_that_meets_a_full_disk_is_closed_once_there_is_room(
             while (WORKSPACE, session) in hub.turns.engine._drivers:
                 await asyncio.sleep(0.01)
             pages.allow(10_000)
-            await asyncio.wait_for(rested(hub, session), PATIENCE)
-            at_rest(await hub.sessions.get(LOCAL, session), await story(hub, session))
+            await asyncio.wait_for(wait_until_idle(hub, session), TIMEOUT_SECONDS)
+            assert_idle(await hub.sessions.get(LOCAL, session), await read_events(hub, session))
             assert await hub.turns.run(LOCAL, session, "/say again") == "end_turn"
 
     asyncio.run(main())
 
 
-def test_a_message_that_met_a_full_disk_is_stored_with_the_end_of_its_turn(
-    sqlite_place: Place, pages: Pages
+def test_message_that_meets_a_full_disk_is_stored_with_the_end_of_its_turn(
+    sqlite_location: StoreLocation, pages: Pages
 ) -> None:
     class Streaming:
         async def run(self, turn: Turn) -> StopReason:
@@ -184,11 +184,11 @@ def test_a_message_that_met_a_full_disk_is_stored_with_the_end_of_its_turn(
             return "end_turn"
 
     async def main() -> None:
-        async with Hub(await sqlite_place.open(), sqlite_place.directory) as hub:
+        async with Hub(await sqlite_location.open(), sqlite_location.directory) as hub:
             session = (await hub.editor.create(LOCAL, cwd="/work")).id
             await hub.turns.lease(LOCAL, session, agent=Streaming())
             assert await hub.turns.run(LOCAL, session, "go") == "error"
-            events = await story(hub, session)
+            events = await read_events(hub, session)
             (failed,) = bodies(events, Failed)
             assert failed.code == "StoreFull" and "full" in failed.message
             (message,) = bodies(events, AgentMessage)

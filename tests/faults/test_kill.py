@@ -1,4 +1,4 @@
-"""A writing process is killed at any moment: what it had acknowledged is there, and whole."""
+"""A killed writer loses nothing that it had acknowledged."""
 
 import asyncio
 import random
@@ -10,82 +10,88 @@ import pytest
 from segue.model import ids
 from segue.model.event import Created
 from tests.faults import audit
-from tests.faults.conftest import Rooms
+from tests.faults.conftest import LocationFactory
 from tests.faults.ledger import WORKSPACE, Ledger, seed
-from tests.faults.processes import Child, Place, child
+from tests.faults.processes import Child, StoreLocation, child
 from tests.postgres import fresh_database
 
 
 @pytest.fixture
-def durable_place(tmp_path, postgres_url: str) -> Iterator[Place]:
+def durable_location(tmp_path, postgres_url: str) -> Iterator[StoreLocation]:
     with fresh_database(postgres_url) as url:
-        yield Place(tmp_path, url)
+        yield StoreLocation(tmp_path, url)
 
 
-def test_20_killed_writers_lose_nothing_in_sqlite(sqlite_place: Place) -> None:
-    asyncio.run(kill_writers(sqlite_place, 20))
+def test_20_killed_writers_lose_nothing_in_sqlite(sqlite_location: StoreLocation) -> None:
+    asyncio.run(kill_writers(sqlite_location, 20))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("hundred", range(10))
-def test_1000_killed_writers_lose_nothing_in_sqlite(sqlite_place: Place, hundred: int) -> None:
-    asyncio.run(kill_writers(sqlite_place, 100))
+def test_1000_killed_writers_lose_nothing_in_sqlite(
+    sqlite_location: StoreLocation, hundred: int
+) -> None:
+    asyncio.run(kill_writers(sqlite_location, 100))
 
 
-def test_5_killed_writers_lose_nothing_in_postgres(durable_place: Place) -> None:
-    asyncio.run(kill_writers(durable_place, 5))
+def test_5_killed_writers_lose_nothing_in_postgres(durable_location: StoreLocation) -> None:
+    asyncio.run(kill_writers(durable_location, 5))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("hundred", range(2))
-def test_200_killed_writers_lose_nothing_in_postgres(durable_place: Place, hundred: int) -> None:
-    asyncio.run(kill_writers(durable_place, 100))
+def test_200_killed_writers_lose_nothing_in_postgres(
+    durable_location: StoreLocation, hundred: int
+) -> None:
+    asyncio.run(kill_writers(durable_location, 100))
 
 
-def test_a_process_killed_while_it_makes_the_store_leaves_one_that_opens(rooms: Rooms) -> None:
-    async def main(places: list[Place]) -> None:
+def test_a_process_killed_while_it_makes_the_store_leaves_one_that_opens(
+    make_locations: LocationFactory,
+) -> None:
+    async def main(locations: list[StoreLocation]) -> None:
         chance = random.Random(seed())
         # A store is made in some twenty milliseconds, over a socket in more.
-        longest = 0.03 if places[0].url is None else 0.15
-        for place in places:
-            async with child("writer.py", *place.arguments, 0) as writer:
+        longest = 0.03 if locations[0].url is None else 0.15
+        for location in locations:
+            async with child("writer.py", *location.arguments, 0) as writer:
                 await writer.expect("opening")
                 await asyncio.sleep(chance.uniform(0, longest))
                 writer.kill()
                 await writer.ended()
-            await settled(place)
-            await takes_a_write(place, Ledger())
-            await whole(place, thorough=True)
+            await wait_for_disconnect(location)
+            await check_write(location, Ledger())
+            await whole(location, thorough=True)
 
-    asyncio.run(main(rooms(8)))
+    asyncio.run(main(make_locations(8)))
 
 
-async def kill_writers(place: Place, kills: int) -> None:
+async def kill_writers(location: StoreLocation, kills: int) -> None:
     begun_with = seed()
     print(f"SEGUE_FAULT_SEED={begun_with}")
     chance = random.Random(begun_with)
     ledger = Ledger()
-    await takes_a_write(place, ledger)
+    await check_write(location, ledger)
     for kill in range(kills):
-        async with child("writer.py", *place.arguments, chance.randrange(2**32)) as writer:
+        async with child("writer.py", *location.arguments, chance.randrange(2**32)) as writer:
             await writer.expect("opening")
-            await kill_some_time(writer, ledger, chance)
-        await settled(place)
+            await kill_at_random_moment(writer, ledger, chance)
+        await wait_for_disconnect(location)
         # By turns the store and the audit are the first to open what the dead one left.
         if kill % 2:
-            await takes_a_write(place, ledger)
-        await whole(place, thorough=kill % 10 == 9)
+            await check_write(location, ledger)
+        await whole(location, thorough=kill % 10 == 9)
         if not kill % 2:
-            await takes_a_write(place, ledger)
+            await check_write(location, ledger)
     # Most writers must have come to writing, or this has shown nothing.
     assert ledger.acknowledged > 10 * kills
 
 
-async def kill_some_time(writer: Child, ledger: Ledger, chance: random.Random) -> None:
-    """Kill it after some of its operations, a little into the next ones; hear it to the end."""
+async def kill_at_random_moment(writer: Child, ledger: Ledger, chance: random.Random) -> None:
+    """Kill the writer after some operations, during the next one, and read its last lines."""
     # Now and then it is killed before the first: while it opens the store.
     for _ in range(chance.choice([0, 1, 5, 20, 80, 80, 200, 200])):
-        said = await writer.hear()
+        said = await writer.read_line()
         assert said is not None, "the writer ended by itself"
         ledger.enter(said)
     # From inside one statement to inside the next commits: a commit takes about two milliseconds.
@@ -94,18 +100,18 @@ async def kill_some_time(writer: Child, ledger: Ledger, chance: random.Random) -
     while time.perf_counter() < until:
         pass
     writer.kill()
-    while (said := await writer.hear()) is not None:
+    while (said := await writer.read_line()) is not None:
         ledger.enter(said)
     await writer.ended()
 
 
-async def settled(place: Place) -> None:
-    """A server may still be ending what the dead process had sent it: wait for that."""
-    if place.url is None:
+async def wait_for_disconnect(location: StoreLocation) -> None:
+    """Wait until the database server has closed the dead process's connections."""
+    if location.url is None:
         return
     import asyncpg
 
-    connection = await asyncpg.connect(place.url)
+    connection = await asyncpg.connect(location.url)
     try:
         sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         while await connection.fetchval(sql) > 1:
@@ -114,9 +120,9 @@ async def settled(place: Place) -> None:
         await connection.close()
 
 
-async def takes_a_write(place: Place, ledger: Ledger) -> None:
-    """Opens at once, with everything in it, and writes."""
-    store = await place.open()
+async def check_write(location: StoreLocation, ledger: Ledger) -> None:
+    """Check that the store opens with everything in it and can be written."""
+    store = await location.open()
     try:
         await ledger.check(store)
         id = ids.new_id()
@@ -126,8 +132,8 @@ async def takes_a_write(place: Place, ledger: Ledger) -> None:
         await store.close()
 
 
-async def whole(place: Place, *, thorough: bool) -> None:
-    if place.url is None:
-        audit.sqlite_file(place.file, thorough=thorough)
+async def whole(location: StoreLocation, *, thorough: bool) -> None:
+    if location.url is None:
+        audit.sqlite_file(location.file, thorough=thorough)
     else:
-        await audit.postgres_database(place.url)
+        await audit.postgres_database(location.url)

@@ -1,4 +1,4 @@
-"""A store that cannot be opened says why in one sentence; a new one is made by whoever comes."""
+"""A store that cannot be opened gives a clear error; several processes can create one at once."""
 
 import asyncio
 import os
@@ -16,23 +16,23 @@ import pytest
 from segue.model import errors, ids
 from segue.model.event import Created
 from segue.store.sqlite import SQLiteStore
-from tests.faults.conftest import Rooms
-from tests.faults.processes import Place, child
+from tests.faults.conftest import LocationFactory
+from tests.faults.processes import StoreLocation, child
 
 WORKSPACE = "local"
-NOBODY = 65534
+UNPRIVILEGED_UID = 65534
 
 
-async def make(place: Place) -> str:
-    """A store with one session in it: the session's id."""
-    store = await place.open()
+async def make(location: StoreLocation) -> str:
+    """Create a store with one session and return the session's id."""
+    store = await location.open()
     session = await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")])
     await store.close()
     return session.id
 
 
-async def holds(place: Place, *sessions: str) -> bool:
-    store = await place.open()
+async def holds(location: StoreLocation, *sessions: str) -> bool:
+    store = await location.open()
     found = await store.existing_ids(WORKSPACE, sessions)
     await store.close()
     return found == set(sessions)
@@ -41,12 +41,12 @@ async def holds(place: Place, *sessions: str) -> bool:
 def refused(path: Path) -> errors.StoreError:
     with pytest.raises(errors.StoreError) as caught:
         SQLiteStore.open(path)
-    is_a_sentence(caught.value.message, path)
+    check_message(caught.value.message, path)
     return caught.value
 
 
-def is_a_sentence(message: str, path: Path) -> None:
-    """What a person is shown: one line that names the file, and nothing of our insides."""
+def check_message(message: str, path: Path) -> None:
+    """Check that a message is one line that names the file and no internals."""
     assert str(path) in message
     assert "\n" not in message and "Traceback" not in message
     assert "Error" not in message and "sqlite" not in message.lower()
@@ -55,31 +55,33 @@ def is_a_sentence(message: str, path: Path) -> None:
 # Several processes at once.
 
 
-def test_eight_processes_that_make_the_same_store_at_once_all_succeed(rooms: Rooms) -> None:
-    async def main(places: list[Place]) -> None:
+def test_eight_processes_that_make_the_same_store_at_once_all_succeed(
+    make_locations: LocationFactory,
+) -> None:
+    async def main(locations: list[StoreLocation]) -> None:
         async with AsyncExitStack() as stack:
             openers = [await stack.enter_async_context(child("opener.py")) for _ in range(8)]
             for opener in openers:
                 await opener.expect("ready")
-            for place in places:
-                directory, url = place.arguments
+            for location in locations:
+                directory, url = location.arguments
                 at = time.time() + 0.02
                 for opener in openers:
-                    opener.tell(directory=directory, url=url, at=at)
+                    opener.send_request(directory=directory, url=url, at=at)
                 said = [await opener.expect("done") for opener in openers]
                 assert [line for line in said if "error" in line] == []
-                assert await holds(place, *(line["session"] for line in said))
+                assert await holds(location, *(line["session"] for line in said))
 
-    # Whether two are in each other's way is a matter of microseconds, so they get many chances.
-    asyncio.run(main(rooms(8)))
+    # A collision takes microseconds, so the processes get several chances.
+    asyncio.run(main(make_locations(8)))
 
 
-# No permission. Root may write anywhere, so a root user's child becomes nobody first.
+# No permission. Root may write anywhere, so a root user's child gives up its rights first.
 
 
 @pytest.fixture
 def shown() -> Iterator[Path]:
-    """A directory that everybody can look into, and only its owner can write."""
+    """A directory that all users can read and only its owner can write."""
     directory = Path(tempfile.mkdtemp(prefix="segue-faults-")).resolve()
     directory.chmod(0o755)
     yield directory
@@ -88,47 +90,47 @@ def shown() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-def tried(place: Place) -> dict[str, Any]:
-    """What a user without any rights is told."""
+def tried(location: StoreLocation) -> dict[str, Any]:
+    """Open the store as a user without rights and return the answer."""
 
     async def main() -> dict[str, Any]:
-        who = ("--as", NOBODY) if os.geteuid() == 0 else ()
+        who = ("--as", UNPRIVILEGED_UID) if os.geteuid() == 0 else ()
         async with child("opener.py", *who) as opener:
-            directory, url = place.arguments
-            return await opener.ask(directory=directory, url=url)
+            directory, url = location.arguments
+            return await opener.request(directory=directory, url=url)
 
     return asyncio.run(main())
 
 
 def read_only(said: dict[str, Any], path: Path) -> None:
     assert said.get("error") == "StoreReadOnly", said
-    is_a_sentence(said["message"], path)
+    check_message(said["message"], path)
 
 
 def test_a_directory_that_cannot_be_written_gives_a_clear_error(shown: Path) -> None:
     shown.chmod(0o555)
-    read_only(tried(Place(shown)), shown / "segue.db")
+    read_only(tried(StoreLocation(shown)), shown / "segue.db")
     assert list(shown.iterdir()) == []
 
 
 def test_a_data_directory_that_cannot_be_made_gives_a_clear_error(shown: Path) -> None:
     shown.chmod(0o555)
-    read_only(tried(Place(shown / "new")), shown / "new")
+    read_only(tried(StoreLocation(shown / "new")), shown / "new")
 
 
 def test_a_directory_that_cannot_be_entered_gives_a_clear_error(shown: Path) -> None:
     (shown / "closed").mkdir()
-    asyncio.run(make(Place(shown / "closed")))
+    asyncio.run(make(StoreLocation(shown / "closed")))
     (shown / "closed").chmod(0o000)
-    read_only(tried(Place(shown / "closed")), shown / "closed" / "segue.db")
+    read_only(tried(StoreLocation(shown / "closed")), shown / "closed" / "segue.db")
 
 
 def test_a_store_that_cannot_be_read_gives_a_clear_error_and_stays(shown: Path) -> None:
-    id = asyncio.run(make(Place(shown)))
+    id = asyncio.run(make(StoreLocation(shown)))
     (shown / "segue.db").chmod(0o000)
-    read_only(tried(Place(shown)), shown / "segue.db")
+    read_only(tried(StoreLocation(shown)), shown / "segue.db")
     (shown / "segue.db").chmod(0o600)
-    assert asyncio.run(holds(Place(shown), id))
+    assert asyncio.run(holds(StoreLocation(shown), id))
 
 
 @pytest.mark.parametrize("directory", [0o555, 0o777])
@@ -136,25 +138,25 @@ def test_a_store_that_cannot_be_read_gives_a_clear_error_and_stays(shown: Path) 
 def test_a_store_that_can_only_be_read_is_read_and_stays(
     shown: Path, directory: int, left: str
 ) -> None:
-    whole, cut_off = Place(shown), Place(shown / "killed")
+    whole, cut_off = StoreLocation(shown), StoreLocation(shown / "killed")
     id = asyncio.run(make(whole) if left == "nothing" else killed(cut_off, shown))
     only_read(shown, directory)
     before = sorted(path.name for path in shown.iterdir())
-    said = tried(Place(shown))
+    said = tried(StoreLocation(shown))
     read_only(said, shown / "segue.db")
     assert id in said["found"] and "read-only" in said["message"]
     assert sorted(path.name for path in shown.iterdir()) == before
     shown.chmod(0o755)
     for path in shown.glob("segue.db*"):
         path.chmod(0o600)
-    assert asyncio.run(holds(Place(shown), id))
+    assert asyncio.run(holds(StoreLocation(shown), id))
 
 
-def test_a_log_that_cannot_be_read_in_its_place_says_what_to_do(shown: Path) -> None:
-    id = asyncio.run(killed(Place(shown / "killed"), shown))
+def test_unreadable_write_ahead_log_error_says_what_to_do(shown: Path) -> None:
+    id = asyncio.run(killed(StoreLocation(shown / "killed"), shown))
     (shown / "segue.db-shm").unlink()
     only_read(shown, 0o555)
-    said = tried(Place(shown))
+    said = tried(StoreLocation(shown))
     read_only(said, shown / "segue.db")
     assert said["found"] == [] and "copy it, together with segue.db-wal" in said["message"]
     copy = shown.parent / f"{shown.name}-copy"
@@ -162,28 +164,28 @@ def test_a_log_that_cannot_be_read_in_its_place_says_what_to_do(shown: Path) -> 
     copy.chmod(0o755)
     for path in copy.glob("segue.db*"):
         path.chmod(0o600)
-    assert asyncio.run(holds(Place(copy), id))
+    assert asyncio.run(holds(StoreLocation(copy), id))
     shutil.rmtree(copy)
 
 
-async def killed(place: Place, to: Path) -> str:
+async def killed(location: StoreLocation, to: Path) -> str:
     """A store as a process leaves it that is killed: the id of a session that its log has."""
-    store = await place.open()
+    store = await location.open()
     session = await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")])
-    for path in place.directory.glob("segue.db*"):
+    for path in location.directory.glob("segue.db*"):
         shutil.copy(path, to)
     await store.close()
     assert (to / "segue.db-wal").stat().st_size
     return session.id
 
 
-def only_read(place: Path, mode: int) -> None:
-    for path in place.glob("segue.db*"):
+def only_read(location: Path, mode: int) -> None:
+    for path in location.glob("segue.db*"):
         path.chmod(0o444)
-    place.chmod(mode)
+    location.chmod(mode)
 
 
-# Something else in its place.
+# Another file in its place.
 
 
 def test_a_directory_in_place_of_the_store_gives_a_clear_error(tmp_path: Path) -> None:
@@ -218,7 +220,7 @@ def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path, ver
 
 def test_a_damaged_store_is_called_damaged(tmp_path: Path) -> None:
     path = tmp_path / "segue.db"
-    id = asyncio.run(make(Place(tmp_path)))
+    id = asyncio.run(make(StoreLocation(tmp_path)))
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(4096)
@@ -233,34 +235,36 @@ def test_a_damaged_store_is_called_damaged(tmp_path: Path) -> None:
 
     with pytest.raises(errors.StoreCorrupt) as caught:
         asyncio.run(use())
-    is_a_sentence(caught.value.message, path)
+    check_message(caught.value.message, path)
 
 
 # A newer program's store.
 
 
-def test_a_store_that_a_newer_program_closed_to_us_is_refused_and_left_alone(place: Place) -> None:
+def test_store_migrated_by_a_newer_version_is_refused_and_unchanged(
+    location: StoreLocation,
+) -> None:
     async def main() -> None:
-        id = await make(place)
-        await set_compat(place, 99)
+        id = await make(location)
+        await set_compat(location, 99)
         with pytest.raises(errors.StoreTooNew) as caught:
-            await place.open()
+            await location.open()
         assert "newer" in caught.value.message and "upgrade" in caught.value.message
         assert "\n" not in caught.value.message
-        await set_compat(place, 1)
-        assert await holds(place, id)
+        await set_compat(location, 1)
+        assert await holds(location, id)
 
     asyncio.run(main())
 
 
-def test_a_process_at_work_stops_writing_when_a_newer_program_closes_the_store_to_it(
-    place: Place,
+def test_running_process_stops_writing_after_a_newer_version_migrates_the_store(
+    location: StoreLocation,
 ) -> None:
     async def main() -> None:
-        store = await place.open()
+        store = await location.open()
         try:
             session = await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")])
-            await set_compat(place, 99)
+            await set_compat(location, 99)
             with pytest.raises(errors.StoreTooNew, match="upgrade"):
                 await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")])
             assert await store.get(WORKSPACE, session.id) == session  # it may still be read
@@ -270,14 +274,14 @@ def test_a_process_at_work_stops_writing_when_a_newer_program_closes_the_store_t
     asyncio.run(main())
 
 
-async def set_compat(place: Place, compat: int) -> None:
-    if place.url is not None:
+async def set_compat(location: StoreLocation, compat: int) -> None:
+    if location.url is not None:
         import asyncpg
 
-        database = await asyncpg.connect(place.url)
+        database = await asyncpg.connect(location.url)
         await database.execute(f"UPDATE segue.migrations SET compat = {compat}")
         await database.close()
         return
-    connection = sqlite3.connect(place.file, isolation_level=None)
+    connection = sqlite3.connect(location.file, isolation_level=None)
     connection.execute("UPDATE meta SET value = ? WHERE name = 'compat'", (compat,))
     connection.close()

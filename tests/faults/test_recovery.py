@@ -1,4 +1,4 @@
-"""A turn's process dies, at any step: another process leaves the session at rest and whole."""
+"""A process dies at any step of a turn; another process makes the session idle again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -24,10 +24,10 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.principal import LOCAL
-from tests.faults.processes import PATIENCE, Place, child
-from tests.faults.idle import at_rest, ends
-from tests.faults.stream import Screen
-from tests.faults.takeover import bodies, recovered, story
+from tests.faults.idle import assert_idle, ends
+from tests.faults.processes import TIMEOUT_SECONDS, StoreLocation, child
+from tests.faults.stream import FollowerCheck
+from tests.faults.takeover import bodies, read_events, recover_sessions
 
 WORKSPACE = "local"
 SHORT = 2_000_000  # a lease, in microseconds: what a dead process holds is free so soon
@@ -39,49 +39,49 @@ NEXT = "/say the next one"
 # Every step that a turn takes in the store.
 
 
-def test_a_turn_killed_at_every_step_leaves_a_session_at_rest(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+def test_turn_killed_at_any_step_leaves_an_idle_session(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "ABANDONED_MICROSECONDS", SHORT)
 
     async def main() -> None:
-        async with Hub(await place.open(), place.directory, lease=SHORT) as hub:
-            lived = await die(hub, place, NEVER)
+        async with Hub(await location.open(), location.directory, lease=SHORT) as hub:
+            lived = await die(hub, location, NEVER)
             assert lived["reason"] == "end_turn" and lived["steps"] > 12
             some_at_once = asyncio.Semaphore(4)
 
             async def one(step: int) -> dict[str, Any]:
                 async with some_at_once:
-                    return await die(hub, place, step)
+                    return await die(hub, location, step)
 
             deaths = await asyncio.gather(*map(one, range(1, lived["steps"] + 1)))
             assert len([death for death in deaths if death["says"] == "dying"]) > 12
             await asyncio.sleep(SHORT / clock.SECOND)  # for the prompt that was put and no more
             sessions = [death["session"] for death in deaths]
             async with answering(hub, *sessions):
-                await recovered(hub, *sessions)
+                await recover_sessions(hub, *sessions)
             for death in deaths:
                 await check_death(hub, death)
 
     asyncio.run(main())
 
 
-async def die(hub: Hub, place: Place, step: int) -> dict[str, Any]:
-    """What a process said that ran a turn, and was killed just before one step of it."""
+async def die(hub: Hub, location: StoreLocation, step: int) -> dict[str, Any]:
+    """Run a turn in a process that dies before one step, and return its last lines."""
     session = (await hub.editor.create(LOCAL, cwd="/work")).id
     heard: dict[str, Any] = {"session": session, "step": step}
     async with (
         answering(hub, session),
-        child("dying.py", *place.arguments, SHORT, session, step) as mortal,
+        child("dying.py", *location.arguments, SHORT, session, step) as mortal,
     ):
-        while (said := await mortal.hear()) is not None:
+        while (said := await mortal.read_line()) is not None:
             heard |= said
     return heard
 
 
 @asynccontextmanager
 async def answering(hub: Hub, *sessions: str) -> AsyncIterator[None]:
-    """Every question of these sessions is answered."""
+    """Answer every permission request of these sessions."""
 
     async def answer(session: str) -> None:
         async for event in hub.history.follow(LOCAL, session):
@@ -99,11 +99,11 @@ async def answering(hub: Hub, *sessions: str) -> AsyncIterator[None]:
 
 
 async def check_death(hub: Hub, death: dict[str, Any]) -> None:
-    events = await story(hub, death["session"])
+    events = await read_events(hub, death["session"])
     row = await hub.sessions.get(LOCAL, death["session"])
     # Shown if the test fails.
     print(death, *(f"{event.seq} {event.body}" for event in events), sep="\n")
-    at_rest(row, events)
+    assert_idle(row, events)
     prompts = [event.id for event in events if isinstance(event.body, UserMessage)]
     if death.get("at") == "put_inbox":
         assert prompts == []  # it was never given
@@ -136,28 +136,28 @@ WAITING: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 @pytest.mark.parametrize("moment", WAITING)
 def test_a_turn_killed_while_it_waits_is_closed_and_the_next_prompt_runs(
-    place: Place, moment: str
+    location: StoreLocation, moment: str
 ) -> None:
     text, arrived = WAITING[moment]
 
     async def main() -> None:
-        async with Hub(await place.open(), place.directory, lease=SHORT) as hub:
+        async with Hub(await location.open(), location.directory, lease=SHORT) as hub:
             session = (await hub.editor.create(LOCAL, cwd="/work")).id
-            screen = Screen()
-            async with child("holder.py", *place.arguments, SHORT) as other:
-                await other.ask(do="hold", session=session)
-                turn = (await other.ask(do="prompt", session=session, text=text))["turn"]
-                next_turn = (await other.ask(do="prompt", session=session, text=NEXT))["turn"]
-                async with asyncio.timeout(PATIENCE):
+            screen = FollowerCheck()
+            async with child("holder.py", *location.arguments, SHORT) as other:
+                await other.request(do="hold", session=session)
+                turn = (await other.request(do="prompt", session=session, text=text))["turn"]
+                next_turn = (await other.request(do="prompt", session=session, text=NEXT))["turn"]
+                async with asyncio.timeout(TIMEOUT_SECONDS):
                     async for item in hub.history.follow(LOCAL, session, deltas=True):
                         screen.show(item)
                         if arrived(item.body if isinstance(item, Event) else item):
                             break
                 other.kill()
                 await other.ended()
-            await recovered(hub, session)
-            events = await story(hub, session)
-            at_rest(await hub.sessions.get(LOCAL, session), events)
+            await recover_sessions(hub, session)
+            events = await read_events(hub, session)
+            assert_idle(await hub.sessions.get(LOCAL, session), events)
             assert [e.id for e in events if isinstance(e.body, UserMessage)] == [turn, next_turn]
             cut, ran = [body for body in bodies(events, StatusChanged) if ends(body)]
             assert (cut.turn, cut.stop_reason) == (turn, "error")

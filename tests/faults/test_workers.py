@@ -23,8 +23,8 @@ from tests.interfaces.rest.api import HEADERS, message
 PROGRAM = Path(__file__).with_name("children") / "serving.py"
 
 
-class Crew:
-    """The workers, and a client of theirs."""
+class WorkerGroup:
+    """Several workers of a server, and an HTTP client."""
 
     def __init__(self, process: subprocess.Popen[str], directory: Path, database: str) -> None:
         assert process.stdout is not None
@@ -37,7 +37,7 @@ class Crew:
         self.http = httpx2.Client(base_url=self.url, headers=headers, timeout=120, limits=limits)
 
     def workers(self) -> list[psutil.Process]:
-        """Those that serve, without multiprocessing's own helper."""
+        """Return the worker processes, without multiprocessing's own helper."""
         children = psutil.Process(self.process.pid).children()
         return [child for child in children if "spawn_main" in " ".join(_command(child))]
 
@@ -48,8 +48,10 @@ class Crew:
 
     def session(self) -> str:
         agent = self.ok("GET", "/v1/agents")["data"][0]["id"]
-        place = self.ok("GET", "/v1/environments")["data"][0]["id"]
-        return self.ok("POST", "/v1/sessions", {"agent": agent, "environment_id": place})["id"]
+        environment = self.ok("GET", "/v1/environments")["data"][0]["id"]
+        return self.ok("POST", "/v1/sessions", {"agent": agent, "environment_id": environment})[
+            "id"
+        ]
 
     def send(self, session: str, text: str) -> None:
         self.ok("POST", f"/v1/sessions/{session}/events", {"events": [message(text)]})
@@ -58,7 +60,7 @@ class Crew:
         return self.ok("GET", f"/v1/sessions/{session}/events")["data"]
 
     def until(self, session: str, count: int, kind: str) -> list[dict[str, Any]]:
-        """The events, once there are so many of a kind."""
+        """Return the events once `count` of them have this type."""
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             found = self.events(session)
@@ -68,7 +70,7 @@ class Crew:
         raise AssertionError([event["type"] for event in self.events(session)])
 
     async def runner(self, session: str) -> int:
-        """The process that runs a session's turn."""
+        """Return the process id of the worker that runs a session's turn."""
         async with await open_hub(self.directory, self.database or None) as hub:
             lease = await hub.store.lease_of("local", ids.parse(session) or "")
             assert lease is not None
@@ -76,9 +78,9 @@ class Crew:
 
 
 @contextmanager
-def crew(
+def serve_workers(
     directory: Path, database: str = "", *, workers: int = 2, grace: float = 10.0
-) -> Iterator[Crew]:
+) -> Iterator[WorkerGroup]:
     process = subprocess.Popen(
         [sys.executable, str(PROGRAM), str(directory), database, str(workers), str(grace)],
         stdout=subprocess.PIPE,
@@ -86,7 +88,7 @@ def crew(
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     try:
-        found = Crew(process, directory, database)
+        found = WorkerGroup(process, directory, database)
         yield found
         found.http.close()
     finally:
@@ -97,11 +99,11 @@ def crew(
 
 
 class Listener(threading.Thread):
-    """Reads a stream until a session has come to rest so many times."""
+    """Reads a stream until the session has become idle `rests` times."""
 
-    def __init__(self, crew: Crew, session: str, rests: int) -> None:
+    def __init__(self, serve_workers: WorkerGroup, session: str, rests: int) -> None:
         super().__init__(daemon=True)
-        self._crew, self._session, self._rests = crew, session, rests
+        self._crew, self._session, self._rests = serve_workers, session, rests
         self.seen: list[dict[str, Any]] = []
         self.open = threading.Event()
         self.start()
@@ -131,7 +133,7 @@ def database(request: pytest.FixtureRequest) -> str:
 def test_streams_on_every_worker_show_the_turns_of_all_workers(
     tmp_path: Path, database: str
 ) -> None:
-    with crew(tmp_path, database) as team:
+    with serve_workers(tmp_path, database) as team:
         session = team.session()
         listeners = [Listener(team, session, 3) for _ in range(8)]
         assert all(listener.open.wait(20) for listener in listeners)
@@ -145,7 +147,7 @@ def test_streams_on_every_worker_show_the_turns_of_all_workers(
 
 
 def test_no_worker_replays_a_turn_that_another_has_delivered(tmp_path: Path) -> None:
-    with crew(tmp_path) as team:
+    with serve_workers(tmp_path) as team:
         session = team.session()
         for number in range(12):
             with _stream(team, session) as stream:  # on any of the workers
@@ -163,7 +165,7 @@ def test_no_worker_replays_a_turn_that_another_has_delivered(tmp_path: Path) -> 
 async def test_a_killed_worker_s_turn_ends_and_the_other_workers_serve(
     tmp_path: Path, database: str
 ) -> None:
-    with crew(tmp_path, database) as team:
+    with serve_workers(tmp_path, database) as team:
         session = team.session()
         team.send(session, "/say begun\n/tool x\n/wait 60")
         team.send(session, "/say picked up")  # waits, unbegun
@@ -179,7 +181,7 @@ async def test_a_killed_worker_s_turn_ends_and_the_other_workers_serve(
         assert ends == ["retries_exhausted"] * 2 + ["end_turn"] * 2
         said = [event["content"][0]["text"] for event in found if event["type"] == "agent.message"]
         assert said == ["begun", "picked up"]
-        # Another took its place.
+        # Another worker replaced it.
         deadline = time.monotonic() + 60
         while len(team.workers()) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -190,7 +192,7 @@ async def test_a_killed_worker_s_turn_ends_and_the_other_workers_serve(
 
 
 def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
-    with crew(tmp_path) as team:
+    with serve_workers(tmp_path) as team:
         team.session()
         workers = team.workers()
         assert len(workers) == 2
@@ -200,7 +202,7 @@ def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
 
 
 def test_each_worker_reports_the_metrics_of_all_workers_dead_ones_included(tmp_path: Path) -> None:
-    with crew(tmp_path) as team:
+    with serve_workers(tmp_path) as team:
         for _ in range(20):
             team.ok("GET", "/v1/models")
 
@@ -225,14 +227,14 @@ def test_each_worker_reports_the_metrics_of_all_workers_dead_ones_included(tmp_p
 
 
 def test_a_stopping_server_waits_for_running_turns(tmp_path: Path) -> None:
-    with crew(tmp_path, grace=20) as team:
+    with serve_workers(tmp_path, grace=20) as team:
         session = team.session()
         team.send(session, "/say begun\n/wait 1.5\n/say done")
         team.send(session, "/say later")
         team.until(session, 1, "agent.message")
         team.process.terminate()
         assert team.process.wait(60) == 0
-    with crew(tmp_path, workers=1) as team:
+    with serve_workers(tmp_path, workers=1) as team:
         found = team.until(session, 2, "session.status_idle")
         said = [event["content"][0]["text"] for event in found if event["type"] == "agent.message"]
         assert said == ["begun", "done", "later"]
@@ -240,13 +242,13 @@ def test_a_stopping_server_waits_for_running_turns(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_exceeds_the_grace_period_ends_with_an_error(tmp_path: Path) -> None:
-    with crew(tmp_path, grace=0.2) as team:
+    with serve_workers(tmp_path, grace=0.2) as team:
         session = team.session()
         team.send(session, "/say begun\n/wait 60")
         team.until(session, 1, "agent.message")
         team.process.terminate()
         assert team.process.wait(60) == 0
-    with crew(tmp_path, workers=1) as team:
+    with serve_workers(tmp_path, workers=1) as team:
         found = team.events(session)
         assert found[-1]["stop_reason"] == {"type": "retries_exhausted"}
         (error,) = [event["error"] for event in found if event["type"] == "session.error"]
@@ -256,7 +258,7 @@ def test_a_turn_that_exceeds_the_grace_period_ends_with_an_error(tmp_path: Path)
 
 def test_five_hundred_streams_neither_lose_nor_repeat_events(tmp_path: Path) -> None:
     sessions, each, turns = 10, 50, 3
-    with crew(tmp_path) as team, ExitStack() as stack:
+    with serve_workers(tmp_path) as team, ExitStack() as stack:
         names = [team.session() for _ in range(sessions)]
         idle = [(worker.num_fds(), worker.memory_info().rss) for worker in team.workers()]
         streams = [
@@ -289,7 +291,7 @@ def _command(process: psutil.Process) -> list[str]:
         return []  # it has just ended
 
 
-def _counted(team: Crew, streams: int) -> None:
+def _counted(team: WorkerGroup, streams: int) -> None:
     """Wait until that is how many streams the workers say are open."""
     deadline = time.monotonic() + 60
     while f"segue_streams_open {streams}\n" not in team.http.get("/metrics").text:
@@ -298,7 +300,7 @@ def _counted(team: Crew, streams: int) -> None:
 
 
 @contextmanager
-def _stream(team: Crew, session: str) -> Iterator[Any]:
+def _stream(team: WorkerGroup, session: str) -> Iterator[Any]:
     """A socket with an open stream: a thread or a client each would be the heavier part."""
     import socket
 

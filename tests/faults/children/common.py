@@ -1,4 +1,4 @@
-"""What all children share: the store they are told of, and how they speak with the tests."""
+"""What all children share: opening the store and exchanging lines with the test."""
 
 import asyncio
 import json
@@ -14,17 +14,17 @@ from segue.store.base import Store
 WORKSPACE = "local"
 
 
-async def open_place(directory: str, url: str) -> Store:
+async def open_location(directory: str, url: str) -> Store:
     return await open_store(Path(directory), url or None)
 
 
 def say(word: str, **fields: Any) -> None:
-    """One line, handed to the system whole before this returns."""
+    """Write one line, complete when this returns."""
     os.write(1, json.dumps({"says": word, **fields}).encode() + b"\n")
 
 
-async def orders() -> AsyncIterator[dict[str, Any]]:
-    """What the test tells us, until it is gone."""
+async def read_requests() -> AsyncIterator[dict[str, Any]]:
+    """Yield the test's requests until it ends."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -33,16 +33,16 @@ async def orders() -> AsyncIterator[dict[str, Any]]:
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
-    """Run to the end, or to the end of the test that started us: nobody is left behind."""
+    """Run until the end of `main` or of the test, so that no process remains."""
 
-    async def accompanied() -> None:
-        async def leave_with_the_test() -> None:
-            async for _ in orders():
+    async def run_main() -> None:
+        async def exit_with_the_test() -> None:
+            async for _ in read_requests():
                 pass
             os._exit(3)
 
-        companion = asyncio.ensure_future(leave_with_the_test())
+        exit_task = asyncio.ensure_future(exit_with_the_test())
         await main()
-        companion.cancel()
+        exit_task.cancel()
 
-    asyncio.run(accompanied())
+    asyncio.run(run_main())

@@ -8,7 +8,7 @@ Each writer appends EVENTS events, one change each, to the sessions in turn.
 import asyncio
 import sys
 
-from common import WORKSPACE, open_place, orders, say
+from common import WORKSPACE, open_location, read_requests, say
 
 from segue.model import ids
 from segue.model.content import as_content
@@ -17,7 +17,7 @@ from segue.model.event import Draft, UserMessage
 
 async def main() -> None:
     directory, url, name, writers, count, *sessions = sys.argv[1:]
-    store = await open_place(directory, url)
+    store = await open_location(directory, url)
 
     async def write(writer: int) -> None:
         for number in range(int(count)):
@@ -27,11 +27,11 @@ async def main() -> None:
             _, events = await store.change(
                 WORKSPACE, session, lambda _, id=id, body=body: [Draft(id=id, body=body)]
             )
-            # Long lines fill the pipe soon, and then a writer that nobody hears has to wait.
+            # Long lines fill the pipe soon, and then a writer has to wait for its reader.
             say("kept", session=session, id=id, seq=events[0].seq, padding="." * 500)
 
     say("ready")
-    async for _ in orders():  # all begin together
+    async for _ in read_requests():  # all begin together
         break
     await asyncio.gather(*(write(writer) for writer in range(int(writers))))
     await store.close()

@@ -1,4 +1,4 @@
-"""Fills the room that a store has, makes room again, and tells what the store said meanwhile.
+"""Fill a store's disk, free space again, and print the errors that the store gave.
 
     disk.py DIRECTORY tmpfs|quota|pages
 
@@ -29,16 +29,16 @@ WRITERS = 8
 
 
 class Tmpfs:
-    """A disk with a file in the way."""
+    """A disk with a file that takes up its space."""
 
     def __init__(self, directory: Path) -> None:
         size = f"size={3 * SIZE}"
         subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", directory], check=True)
         self._ballast = directory / "ballast"
-        # Twice what the store has: room for all of its log to be brought into the file.
+        # Twice the size of the store: enough for its log to be written into the file.
         self._ballast.write_bytes(bytes(2 * SIZE))
 
-    def make_room(self) -> None:
+    def free_space(self) -> None:
         self._ballast.unlink()
 
 
@@ -47,7 +47,7 @@ class Quota:
         self._before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE, self._before[1]))
 
-    def make_room(self) -> None:
+    def free_space(self) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, self._before)
 
 
@@ -60,7 +60,7 @@ class Pages:
 
         writer.connect = limited
 
-    def make_room(self) -> None:
+    def free_space(self) -> None:
         self._connection.execute(f"PRAGMA max_page_count = {2 * SIZE // 4096}")
 
 
@@ -93,7 +93,7 @@ async def main() -> None:
     for error in errors:
         say("full", error=type(error).__name__, message=error.message)
 
-    # Full as it is, it can be read, and goes on refusing.
+    # The full store can be read and still refuses writes.
     for session in sessions:
         found = await store.events(WORKSPACE, session)
         assert {event.id for event in found} >= set(kept[session])
@@ -106,7 +106,7 @@ async def main() -> None:
         except SegueError as error:
             say("full", error=type(error).__name__, message=error.message)
 
-    limit.make_room()
+    limit.free_space()
     if kind == "tmpfs":
         await SQLiteStore.open(disk / "new.db").close()
     for session in sessions:

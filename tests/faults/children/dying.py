@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common import open_place, run, say
+from common import open_location, run, say
 
 from segue.hub import Hub
 from segue.model.principal import LOCAL
@@ -59,7 +59,7 @@ async def nothing() -> None:
 
 async def main() -> None:
     directory, url, lease, session, step = sys.argv[1:]
-    store = Mortal(await open_place(directory, url), int(step))
+    store = Mortal(await open_location(directory, url), int(step))
     hub = Hub(store, Path(directory), lease=int(lease))
     hub.turns.engine.recover = nothing  # the sessions of others who died are the test's to recover
     turn = await hub.turns.submit(LOCAL, session, SCRIPT)

@@ -1,4 +1,4 @@
-"""A process with a hub, which does what it is told.
+"""Run a hub that does what the test requests.
 
 holder.py DIRECTORY URL LEASE_MICROSECONDS
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import WORKSPACE, open_place, orders, say
+from common import WORKSPACE, open_location, read_requests, say
 
 from segue.hub import Hub
 from segue.hub.turns import engine
@@ -34,7 +34,7 @@ class Hanging:
 
 
 class Heard(logging.Handler):
-    """Tells the test what the hub logs."""
+    """Sends the hub's log messages to the test."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say("log", level=record.levelname, message=record.getMessage())
@@ -68,10 +68,10 @@ async def main() -> None:
     directory, url, lease = sys.argv[1:]
     logging.getLogger("segue").addHandler(Heard())
     logging.getLogger("segue").setLevel(logging.INFO)
-    store = await open_place(directory, url)
+    store = await open_location(directory, url)
     hub = Hub(store, Path(directory), lease=int(lease))
     say("ready", holder=hub.turns.engine.holder)
-    async for order in orders():
+    async for order in read_requests():
         try:
             say("done", **await obey(hub, order))
         except SegueError as error:

@@ -1,4 +1,4 @@
-"""Opens the stores it is told of, reads and writes each, and says how that went.
+"""Open the stores that the test names, read and write each, and print the result.
 
 opener.py [--as UID]
 """
@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-from common import WORKSPACE, open_place, orders, say
+from common import WORKSPACE, open_location, read_requests, say
 
 import segue.store.sqlite  # noqa: F401  # while we may still read everything
 from segue.model import ids
@@ -23,12 +23,12 @@ async def main() -> None:
         os.setgid(int(sys.argv[2]))
         os.setuid(int(sys.argv[2]))
     say("ready")
-    async for order in orders():
-        # Several that are given one time begin together, whoever heard of it first.
+    async for order in read_requests():
+        # Processes with the same time begin together.
         time.sleep(max(0.0, order.get("at", 0) - time.time()))
         found: list[str] = []
         try:
-            store = await open_place(order["directory"], order["url"])
+            store = await open_location(order["directory"], order["url"])
             try:
                 found = [each.id for each in await store.page(WORKSPACE, Query())]
                 id = ids.new_id()

@@ -1,4 +1,4 @@
-"""Writes to a store with several tasks until it is killed, and tells of all that is committed.
+"""Write to a store with several tasks until killed, and print each committed change.
 
 writer.py DIRECTORY URL SEED
 """
@@ -8,7 +8,7 @@ import random
 import sys
 from typing import Any
 
-from common import WORKSPACE, open_place, run, say
+from common import WORKSPACE, open_location, run, say
 
 from segue.hub.turns.end_turn import fork_tail_events
 from segue.model import ids
@@ -36,7 +36,7 @@ class Writing:
         self.random = random.Random(seed)
         self.sessions = sessions
 
-    async def go_on(self) -> None:
+    async def write_until_killed(self) -> None:
         acts = [self.create, self.append, self.shelve, self.fork, self.purge, self.put]
         while True:
             (act,) = self.random.choices(acts, [15, 50, 8, 8, 9, 10])
@@ -105,7 +105,7 @@ class Writing:
     async def purge(self) -> None:
         id = self.any()
         self.sessions.remove(id)
-        # Said before: if we die in the middle, nobody can know whether it was done.
+        # Printed first: after a kill in the middle it is unknown whether it was done.
         say("purging", session=id)
         await self.store.purge(WORKSPACE, id, lambda _: None)
         say("purge", session=id)
@@ -119,10 +119,10 @@ class Writing:
 async def main() -> None:
     directory, url, seed = sys.argv[1:]
     say("opening")
-    store = await open_place(directory, url)
+    store = await open_location(directory, url)
     held = await store.page(WORKSPACE, Query(archived="include", limit=1000))
     writing = Writing(store, int(seed), [session.id for session in held])
-    await asyncio.gather(*(writing.go_on() for _ in range(TASKS)))
+    await asyncio.gather(*(writing.write_until_killed() for _ in range(TASKS)))
 
 
 if __name__ == "__main__":
