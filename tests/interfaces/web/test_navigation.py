@@ -240,15 +240,15 @@ async def test_a_session_that_moved_while_the_page_was_hidden_has_one_row(
 async def test_session_that_leaves_the_list_before_the_stream_connects_is_removed(
     harness: BrowserHarness, change: str
 ) -> None:
-    sessions = await examples.crowd(harness.hub, 2)
+    sessions = await examples.create_many_sessions(harness.hub, 2)
     page = await harness.anonymous_page()
-    held = Held()
-    await page.route("**/live?*", held)
+    held_requests = HeldRequests()
+    await page.route("**/live?*", held_requests)
     token = await harness.hub.logins.create_link(LOCAL)
     await page.goto(f"{harness.url}/login?token={token}&next=/")
     await expect(page.locator(".row")).to_have_count(2)
     await getattr(harness.hub.editor, change)(LOCAL, sessions[1].id)
-    held.continue_event.set()
+    held_requests.continue_event.set()
     await expect(page.locator(".row .title")).to_have_text([sessions[0].title or ""])
 
 
