@@ -50,8 +50,7 @@ EXCEPTIONS = {
 
 # Directories that still have such words. This list only shrinks: when the last word is gone from
 # a path, remove its line here. A line covers the files of one directory, not its subdirectories.
-NOT_YET_CLEAN = (
-)
+NOT_YET_CLEAN: tuple[str, ...] = ()
 
 
 def _pattern(phrase: str) -> re.Pattern[bytes]:
