@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from segue import LOCAL, Hub, open_hub
 from segue.model.event import ConfigChanged
@@ -79,3 +80,17 @@ async def test_copy_that_is_purged_during_an_import_is_imported_again(
         monkeypatch.setattr(hub.store, "change", purge_first)
         session, new_lines = await hub.sync.import_session(LOCAL, S, "claude")
         assert (session.messages, new_lines) == (4, 4)
+
+
+@pytest.mark.parametrize("open_sources", [True, False])
+async def test_prompt_to_claude_codes_agent_imports_what_was_said_in_the_terminal(
+    home: Home, tmp_path: Path, open_sources: bool
+) -> None:
+    """The session was created in segue, and `claude --resume` has continued it since."""
+    sources = None if open_sources else ()
+    async with await open_hub(tmp_path / "data", sources=sources) as hub:
+        built_in = await hub.records.built_in_agent(LOCAL.workspace)
+        agent = replace(built_in, overrides={"kind": "claude_code"})
+        session = await hub.editor.create(LOCAL, cwd="/w", agent=agent)
+        home.write_conversation(session.id)
+        assert (await hub.turns.prepare_for_prompt(LOCAL, session.id)).messages == 2

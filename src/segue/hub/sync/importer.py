@@ -27,6 +27,7 @@ from segue.sources.base import (
     ResumeCommand,
     SessionCopy,
     Source,
+    SourceDefinition,
     Transcripts,
 )
 from segue.store.base import Store
@@ -128,17 +129,25 @@ class SourceSync:
         transcripts = registry.get(source).transcripts()
         return await self._import(principal, reference, source, lambda: transcripts.read(reference))
 
-    async def import_from_source(self, principal: Principal, session: Session) -> Session:
+    async def import_from_source(
+        self, principal: Principal, session: Session, answering: SourceDefinition | None = None
+    ) -> Session:
         """Import a session of a source, or again what its tool has added to the copy.
 
-        Raises NotFound if no source has it.
+        `answering` is the source in whose files the session's agent answers, which need not be
+        open. Without it, the source owns the session or the session was imported from it. Raises
+        NotFound if no source has the session.
         """
-        source = await self._source_of(principal, session)
-        if source is None or source.transcripts is None:
+        if answering is None:
+            source = await self._source_of(principal, session)
+        else:
+            source = await self._open_source(principal, answering.name)
+        definition = source or answering
+        transcripts = _transcripts(source, answering)
+        if definition is None or transcripts is None:
             raise NotFound(f"no source has session {session.id}", session=session.id)
-        transcripts = source.transcripts
         imported = await self._import(
-            principal, session.id, source.name, lambda: transcripts.read_session(session)
+            principal, session.id, definition.name, lambda: transcripts.read_session(session)
         )
         return imported.session
 
@@ -383,6 +392,13 @@ class SourceSync:
 
     def _reader(self, session: Session) -> ReadEvents:
         return lambda types: self._lookup.read(session.workspace, session.id, None, types=types)
+
+
+def _transcripts(source: Source | None, definition: SourceDefinition | None) -> Transcripts | None:
+    """Return the transcripts of an open source, or of one that is not open."""
+    if source is not None:
+        return source.transcripts
+    return None if definition is None else definition.transcripts()
 
 
 def _require_local(principal: Principal) -> None:

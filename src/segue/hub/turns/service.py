@@ -289,7 +289,7 @@ class TurnService:
             answering = registry.answering(session.workspace, session.agent)
             if answering is not None and principal.local:
                 with suppress(NotFound):
-                    return await self._sync.import_from_source(principal, session)
+                    return await self._sync.import_from_source(principal, session, answering)
             return await self._sync.pull(principal, session)
         if source.transcripts is None:
             await self._sync.import_if_listed_only(principal, id)
