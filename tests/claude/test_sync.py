@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,10 +20,11 @@ from tests.claude.helpers import append, timed_user
 TIMEOUT_SECONDS = 20
 
 
-def append_turn(path: Path) -> None:
+def append_turn(path: Path, number: int = 2) -> None:
     """Append a prompt and its answer, as Claude Code does in the terminal."""
-    at = "2026-02-02T00:00:00Z"
-    append(path, timed_user("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
+    at = f"2026-02-0{number}T00:00:00Z"
+    prompt = timed_user(f"u{number}", f"a{number - 1}", f"and {number}", at)
+    append(path, prompt, assistant(f"a{number}", f"u{number}", timestamp=at))
 
 
 @asynccontextmanager
@@ -94,3 +96,31 @@ async def test_prompt_to_claude_codes_agent_imports_what_was_said_in_the_termina
         session = await hub.editor.create(LOCAL, cwd="/w", agent=agent)
         home.write_conversation(session.id)
         assert (await hub.turns.prepare_for_prompt(LOCAL, session.id)).messages == 2
+
+
+async def test_copy_of_a_backup_gets_what_is_added_to_the_original(
+    home: Home, tmp_path: Path
+) -> None:
+    path = home.write_conversation(cwd="/w")
+    backup = tmp_path / path.name
+    shutil.copy(path, backup)
+    async with await open_hub(tmp_path / "data") as hub:
+        await hub.sync.import_session(LOCAL, str(backup), "claude")
+        for number in (2, 3):
+            append_turn(path, number)
+            await hub.sync.ensure_current(LOCAL, S)
+        assert (await hub.sessions.get(LOCAL, S)).messages == 6
+
+
+async def test_copy_gets_what_is_added_after_its_project_moved(home: Home, tmp_path: Path) -> None:
+    """Claude Code continues in the new project's directory; the old transcript stays."""
+    path = home.write_conversation(project="-w", cwd="/w")
+    async with await open_hub(tmp_path / "data") as hub:
+        await hub.sync.import_session(LOCAL, S, "claude")
+        moved = home.projects / "-new" / path.name
+        moved.parent.mkdir()
+        shutil.copy(path, moved)
+        append(moved, {"type": "relocated", "relocatedCwd": "/new", "sessionId": S})
+        append_turn(moved)
+        await hub.sync.ensure_current(LOCAL, S)
+        assert (await hub.sessions.get(LOCAL, S)).messages == 4

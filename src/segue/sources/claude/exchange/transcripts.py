@@ -61,7 +61,7 @@ class ClaudeTranscripts:
 
     def read_session(self, session: Session) -> ClaudeCopy:
         """Read the original of a session, even if a file in the current directory has its name."""
-        return self._read_id(session.native_id or event_codec.native_session_id(session))
+        return self._read_id(_native_id(session))
 
     def _read_id(self, native_id: str) -> ClaudeCopy:
         return _read_file(self._path(native_id), native_id)
@@ -79,6 +79,10 @@ class ClaudeTranscripts:
         position = _decode_position(checkpoint)
 
         def read() -> pull.PulledLines:
+            # The copy may come from a file elsewhere, or the project was moved since.
+            path = os.path.abspath(self._path(_native_id(session)))
+            if path != checkpoint.path:
+                raise NeedsFullImport(f"the transcript is {path}, no longer {checkpoint.path}")
             try:
                 return pull.pull_appended(checkpoint.path, position)
             except safe_io.UnreadableFile:
@@ -265,6 +269,10 @@ class ClaudeComparison:
                 )
                 is_first = False
                 yield Batch(drafts, len(some))
+
+
+def _native_id(session: Session) -> str:
+    return session.native_id or event_codec.native_session_id(session)
 
 
 def _read_file(path: str, reference: str) -> ClaudeCopy:
