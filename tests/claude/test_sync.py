@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from segue import LOCAL, Hub, open_hub
+from segue import LOCAL, Hub, errors, open_hub
 from segue.model.event import ConfigChanged
+from segue.sources.claude.exchange.import_diff import ImportDiff
 from tests.claude.entries import Home, S, assistant
 from tests.claude.helpers import append, timed_user
 
@@ -122,5 +123,33 @@ async def test_copy_gets_what_is_added_after_its_project_moved(home: Home, tmp_p
         shutil.copy(path, moved)
         append(moved, {"type": "relocated", "relocatedCwd": "/new", "sessionId": S})
         append_turn(moved)
+        await hub.sync.ensure_current(LOCAL, S)
+        assert (await hub.sessions.get(LOCAL, S)).messages == 4
+
+
+async def test_file_that_is_replaced_while_it_is_compared_does_not_stop_a_reader(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home.write_conversation()
+    finish = ImportDiff.finish
+
+    def replace_file() -> None:
+        temporary = path.with_suffix(".tmp")
+        temporary.write_bytes(path.read_bytes() + b"\n")
+        temporary.replace(path)
+
+    def replace_and_finish(diff: ImportDiff) -> None:
+        replace_file()
+        finish(diff)
+
+    async with await open_hub(tmp_path / "data") as hub:
+        await hub.sync.import_session(LOCAL, S, "claude")
+        replace_file()
+        with monkeypatch.context() as patched:
+            patched.setattr(ImportDiff, "finish", replace_and_finish)
+            await hub.sync.ensure_current(LOCAL, S)
+            with pytest.raises(errors.NotFound):
+                await hub.sync.import_session(LOCAL, S, "claude")
+        append_turn(path)
         await hub.sync.ensure_current(LOCAL, S)
         assert (await hub.sessions.get(LOCAL, S)).messages == 4

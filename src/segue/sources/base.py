@@ -231,7 +231,11 @@ class Comparison(Protocol):
 
 
 class SessionCopy(Protocol):
-    """A session as it was read from a tool's files."""
+    """A session as it was read from a tool's files.
+
+    The tool may replace or delete the files afterwards. The methods here, the comparison and the
+    iteration of the events then raise SegueError, and no other exception.
+    """
 
     @property
     def id(self) -> str:
@@ -282,7 +286,11 @@ ReadEvents = Callable[[Sequence[str]], AsyncIterator[Event]]  # of some types, o
 
 
 class Transcripts(Protocol):
-    """Pass sessions between a tool's files and the store."""
+    """Pass sessions between a tool's files and the store.
+
+    The methods raise SegueError if the files cannot be read, and no other exception. The
+    exception is `pull`, which may raise NeedsFullImport too.
+    """
 
     def read(self, reference: str) -> SessionCopy:
         """Read a session by its native id or by the path of its transcript.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from segue.hub import Hub
 from segue.model import ids
 from segue.model.content import as_content
-from segue.model.errors import Conflict, NotFound
+from segue.model.errors import Conflict, NotFound, SegueError
 from segue.model.event import AgentMessage, Event, UserMessage
 from segue.model.principal import Principal
 from segue.model.session import Checkpoint, Session
@@ -233,6 +234,28 @@ class SyncContract(Contract):
         await tool.delete(id)
         with pytest.raises(NotFound):
             transcripts.read_session(session)
+
+    async def test_transcript_that_is_deleted_while_it_is_read_is_refused(
+        self, source: Source, tool: ToolSessions
+    ) -> None:
+        """No step of an import raises anything but an error of segue."""
+        transcripts = require_transcripts(source)
+        id = await create_session(tool)
+        session = await require_session(source, id)
+        copy = transcripts.read_session(session)
+        events = copy.events(None)
+        lines = transcripts.original_lines(session)
+        await tool.delete(id)
+        steps: list[Callable[[], object]] = [
+            lambda: copy.is_copy(session),
+            lambda: copy.events(None),
+            lambda: list(events),
+            lambda: list(copy.compare(session).missing()),
+            lambda: list(lines),
+        ]
+        for step in steps:
+            with suppress(SegueError):
+                step()
 
     async def test_resume_command_names_the_program_and_the_session(
         self, source: Source, tool: ToolSessions

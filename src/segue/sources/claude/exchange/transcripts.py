@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,14 @@ class ClaudeTranscripts:
 
     def original_lines(self, session: Session) -> Iterable[bytes]:
         """Return the lines of the transcript that Claude Code has."""
-        return (line.data() + b"\n" for line in self.read_session(session).bundle.lines)
+        bundle = self.read_session(session).bundle
+
+        def lines() -> Iterator[bytes]:
+            with _readable(bundle):
+                for line in bundle.lines:
+                    yield line.data() + b"\n"
+
+        return lines()
 
     async def write(
         self, session: Session, read_events: ReadEvents, scratch: Path
@@ -178,7 +186,8 @@ class ClaudeCopy:
 
     def events(self, agent: AgentRef | None) -> ClaudeHistory:
         """Return the session's whole history."""
-        return ClaudeHistory(self.bundle, agent)
+        with _readable(self.bundle):
+            return ClaudeHistory(self.bundle, agent)
 
     def is_copy(self, session: Session) -> bool:
         """Return whether a stored session has the same project and id, or was relocated here."""
@@ -187,7 +196,8 @@ class ClaudeCopy:
         if event_codec.project_of(session) == self.bundle.project:
             return True
         entries = (entry for line in self.bundle.lines for entry in line.entries)
-        return bool(session.extra and facts_of_entries(entries).relocated_cwd)
+        with _readable(self.bundle):
+            return bool(session.extra and facts_of_entries(entries).relocated_cwd)
 
     def compare(self, session: Session) -> ClaudeComparison:
         """Return a comparison with a stored copy."""
@@ -207,9 +217,10 @@ class ClaudeHistory:
         self._creation[0] = self._with_fork_point(self._creation[0])
 
     def __iter__(self) -> Iterator[Event]:
-        for seq, draft in enumerate(self._drafts(), 1):
-            at = self._created_at if draft.at is None else draft.at
-            yield Event(seq=seq, id=draft.id or ids.new_id(), at=at, body=draft.body)
+        with _readable(self._bundle):
+            for seq, draft in enumerate(self._drafts(), 1):
+                at = self._created_at if draft.at is None else draft.at
+                yield Event(seq=seq, id=draft.id or ids.new_id(), at=at, body=draft.body)
 
     def _drafts(self) -> Iterator[Draft]:
         yield from self._creation
@@ -255,6 +266,10 @@ class ClaudeComparison:
     def missing(self) -> Iterator[Batch]:
         """Yield the missing lines as events, the changes of the session's facts first."""
         self._diff.finish()
+        with _readable(self._bundle):
+            yield from self._missing()
+
+    def _missing(self) -> Iterator[Batch]:
         bundle, is_first = self._bundle, True
         for path, lines in bundle.transcripts().items():
             missing = self._diff.missing_lines(path, lines)
@@ -269,6 +284,20 @@ class ClaudeComparison:
                 )
                 is_first = False
                 yield Batch(drafts, len(some))
+
+
+@contextmanager
+def _readable(bundle: SessionBundle) -> Iterator[None]:
+    """Raise NotFound in place of UnreadableFile.
+
+    The files were replaced, truncated or deleted after the bundle was made.
+    """
+    try:
+        yield
+    except safe_io.UnreadableFile:
+        raise NotFound(
+            f"the transcript of {bundle.native_id} changed while it was read; try again"
+        ) from None
 
 
 def _native_id(session: Session) -> str:
