@@ -3,11 +3,18 @@
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from segue.hub import Hub
+from segue.hub.history import background_pull
+from segue.hub.history.background_pull import BackgroundPulls
+from segue.hub.history.follow import LiveUpdates
 from segue.model import ids
 from segue.model.content import as_content
+from segue.model.errors import StoreLocked
 from segue.model.event import Created, UserMessage
 from segue.model.principal import LOCAL, Principal
+from segue.store.memory import MemoryStore
 from segue.testing.source import MemorySource
 
 MakeHub = Callable[..., Hub]
@@ -78,3 +85,48 @@ async def test_changes_of_a_workspace_exclude_other_workspaces(make_hub: MakeHub
                 assert change.session == session.id
                 break
         await changes.aclose()
+
+
+async def test_failed_background_pull_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background_pull, "RETRY_SECONDS", 0.01)
+    succeeded = asyncio.Event()
+    failures = [StoreLocked("locked"), ValueError("unexpected")]
+
+    async def ensure_current(workspace: str, id: str) -> None:
+        if failures:
+            raise failures.pop()
+        succeeded.set()
+
+    pulls = BackgroundPulls(LiveUpdates(MemoryStore(), ()), ensure_current)
+    with pulls.while_followed(("local", ids.new_id())):
+        async with asyncio.timeout(20):
+            await succeeded.wait()
+
+
+async def test_next_follower_restarts_pulls_that_ended() -> None:
+    pulled = asyncio.Event()
+
+    async def ensure_current(workspace: str, id: str) -> None:
+        pulled.set()
+
+    pulls = BackgroundPulls(LiveUpdates(MemoryStore(), ()), ensure_current)
+    name = ("local", ids.new_id())
+    with pulls.while_followed(name):
+        await pulls.close()
+        pulled.clear()
+        with pulls.while_followed(name):
+            async with asyncio.timeout(20):
+                await pulled.wait()
+
+
+async def test_closed_hub_does_not_pull_in_the_background(make_hub: MakeHub) -> None:
+    source = MemorySource("claude")
+    session = await source.create(ids.new_id(), [Created(cwd="/w", origin="claude")])
+    async with make_hub(sources=[source]) as hub, asyncio.timeout(20):
+        await hub.store.create("local", session.id, [Created(cwd="/w", origin="claude")])
+        follower = hub.history.follow(LOCAL, session.id)
+        await anext(follower)
+        tasks = [task for task in asyncio.all_tasks() if "BackgroundPulls" in repr(task)]
+        assert len(tasks) == 1
+    assert tasks[0].done()
+    await follower.aclose()

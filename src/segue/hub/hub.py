@@ -102,7 +102,7 @@ class Hub:
         if "workdirs" in self.__dict__:
             await self.workdirs.close()
         if "history" in self.__dict__:
-            self.history.close()
+            await self.history.close()
         await self.sources.close()
         if "agent_registry" in self.__dict__:
             await self.agent_registry.close()

@@ -68,7 +68,7 @@ async def test_get_pages_write_nothing(
                 for query in PARAMETERS.get(path, [""]):
                     response = await pages.client.get(path.format(**values) + query)
                     assert response.status_code in (200, 307), (path, response.text[:500])
-        reader.history.close()
+        await reader.history.close()
         assert await _last_message(site.hub) == seq
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+from segue.model.errors import SegueError
 
 from .follow import LiveUpdates, Name
+
+log = logging.getLogger("segue.sync")
+RETRY_SECONDS = 1.0  # after a failed pull, unless the session changes earlier
 
 EnsureCurrent = Callable[[str, str], Awaitable[None]]  # workspace, session
 
@@ -23,7 +29,7 @@ class BackgroundPulls:
     @contextmanager
     def while_followed(self, name: Name) -> Iterator[None]:
         """Pull in the background until the context ends; followers of a session share a task."""
-        if name not in self._tasks:
+        if name not in self._tasks or self._tasks[name].done():
             self._tasks[name] = asyncio.get_running_loop().create_task(self._pull(name))
         self._followers[name] = self._followers.get(name, 0) + 1
         try:
@@ -34,9 +40,28 @@ class BackgroundPulls:
                 del self._followers[name]
                 self._tasks.pop(name).cancel()
 
+    async def close(self) -> None:
+        """Stop all pulls, and wait until they have stopped."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _pull(self, name: Name) -> None:
         with self._live.subscribe(name) as subscription:
             while True:
                 subscription.clear()
-                await self._ensure_current(*name)
-                await subscription.wait()
+                timeout: float | None = None
+                try:
+                    await self._ensure_current(*name)
+                except Exception as error:
+                    is_unexpected = not isinstance(error, SegueError)
+                    log.warning(
+                        "session %s: a pull failed and is repeated: %s",
+                        name[1],
+                        error,
+                        exc_info=is_unexpected,
+                    )
+                    timeout = RETRY_SECONDS
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(subscription.wait(), timeout)

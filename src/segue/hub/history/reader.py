@@ -53,8 +53,10 @@ class HistoryReader:
 
         return BackgroundPulls(self.live, self._ensure_current)
 
-    def close(self) -> None:
-        """Stop to listen for changes."""
+    async def close(self) -> None:
+        """Stop to listen for changes, and stop the pulls in the background."""
+        if "_background_pulls" in self.__dict__:
+            await self._background_pulls.close()
         if "live" in self.__dict__:
             self.live.close()
 
