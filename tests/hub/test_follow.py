@@ -120,11 +120,10 @@ async def test_next_follower_restarts_pulls_that_ended() -> None:
 
 
 async def test_closed_hub_does_not_pull_in_the_background(make_hub: MakeHub) -> None:
-    source = MemorySource("claude")
-    session = await source.create(ids.new_id(), [Created(cwd="/w", origin="claude")])
-    async with make_hub(sources=[source]) as hub, asyncio.timeout(20):
-        await hub.store.create("local", session.id, [Created(cwd="/w", origin="claude")])
-        follower = hub.history.follow(LOCAL, session.id)
+    async with make_hub(sources=[MemorySource()]) as hub, asyncio.timeout(20):
+        id = ids.new_id()
+        await hub.store.create("local", id, [Created(cwd="/w", origin="memory")])
+        follower = hub.history.follow(LOCAL, id)
         await anext(follower)
         tasks = [task for task in asyncio.all_tasks() if "BackgroundPulls" in repr(task)]
         assert len(tasks) == 1
