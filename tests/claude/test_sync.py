@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from segue import LOCAL, Hub, errors, open_hub
 from segue.model.event import ConfigChanged
 from segue.sources.claude.exchange.import_diff import ImportDiff
-from tests.claude.entries import Home, S, assistant
+from segue.sources.claude.exchange.transcripts import ClaudeTranscripts
+from tests.claude.entries import Home, S, assistant, title
 from tests.claude.helpers import append, timed_user
 
 TIMEOUT_SECONDS = 20
@@ -76,7 +77,7 @@ async def test_copy_that_is_purged_during_an_import_is_imported_again(
         change = hub.store.change
 
         async def purge_first(*args: Any, **options: Any) -> Any:
-            monkeypatch.undo()
+            monkeypatch.setattr(hub.store, "change", change)
             await hub.store.purge(LOCAL.workspace, S, lambda _: None)
             return await change(*args, **options)
 
@@ -153,3 +154,40 @@ async def test_file_that_is_replaced_while_it_is_compared_does_not_stop_a_reader
         append_turn(path)
         await hub.sync.ensure_current(LOCAL, S)
         assert (await hub.sessions.get(LOCAL, S)).messages == 4
+
+
+async def count_titles(hub: Hub) -> int:
+    """Return how often the line of `title("A title")` is stored."""
+    events = await hub.store.events(LOCAL.workspace, S)
+    return sum("A title" in repr(event.body) for event in events)
+
+
+async def test_line_that_is_pulled_during_an_import_is_stored_once(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home.write_conversation()
+    async with (
+        await open_hub(tmp_path / "data") as hub,
+        await open_hub(tmp_path / "data") as other,
+    ):
+        await hub.sync.import_session(LOCAL, S, "claude")
+        get = hub.store.get
+
+        async def pull_first(*name: str) -> Any:
+            """Let another process pull between the reads of the file and of the stored copy."""
+            monkeypatch.setattr(hub.store, "get", get)
+            append(path, title("A title"))
+            await other.sync.ensure_current(LOCAL, S)
+            return await get(*name)
+
+        def read_and_patch(transcripts: ClaudeTranscripts, reference: str) -> Any:
+            copy = read(transcripts, reference)
+            monkeypatch.setattr(hub.store, "get", pull_first)
+            return copy
+
+        read = ClaudeTranscripts.read
+        monkeypatch.setattr(ClaudeTranscripts, "read", read_and_patch)
+        await hub.sync.import_session(LOCAL, S, "claude")
+        assert await count_titles(hub) == 1
+        await hub.sync.ensure_current(LOCAL, S)
+        assert await count_titles(hub) == 1

@@ -259,8 +259,21 @@ class SourceSync:
         for batch in comparison.missing():
             session = await self._append(session, batch.drafts, during_turn=during_turn)
             new_lines += batch.lines
-        session = await self._append(session, [], copy.checkpoint, during_turn=during_turn)
+        checkpoint = await self._newer_checkpoint(session, copy.checkpoint)
+        session = await self._append(session, [], checkpoint, during_turn=during_turn)
         return ImportResult(session, new_lines)
+
+    async def _newer_checkpoint(self, session: Session, checkpoint: Checkpoint) -> Checkpoint:
+        """Return the checkpoint of a copy, or the stored one if it is further in the same file.
+
+        Another process may have pulled more since the copy was read. With the older checkpoint,
+        the next pull would add those lines again that have no id.
+        """
+        stored = await self._store.checkpoint(session.workspace, session.id)
+        if stored is None or stored.offset <= checkpoint.offset:
+            return checkpoint
+        is_same_file = (stored.path, stored.inode) == (checkpoint.path, checkpoint.inode)
+        return stored if is_same_file else checkpoint
 
     async def _add_facts(self, original: Session, stored: Session, copy: SessionCopy) -> Session:
         """Add what the source's row knows and no line of the transcript says.
