@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from segue import LOCAL, Hub, errors, open_hub
+from segue.claude.mirror import TranscriptKey, TranscriptMirror
 from segue.model.event import ConfigChanged
 from segue.sources.claude.exchange.import_diff import ImportDiff
 from segue.sources.claude.exchange.transcripts import ClaudeTranscripts
@@ -191,3 +192,19 @@ async def test_line_that_is_pulled_during_an_import_is_stored_once(
         assert await count_titles(hub) == 1
         await hub.sync.ensure_current(LOCAL, S)
         assert await count_titles(hub) == 1
+
+
+async def test_line_that_the_sdk_mirrors_and_writes_is_stored_once(
+    home: Home, tmp_path: Path
+) -> None:
+    path = home.write_conversation()
+    async with await open_hub(tmp_path / "data") as hub:
+        await hub.sync.import_session(LOCAL, S, "claude")
+        mirror = TranscriptMirror(hub.store, LOCAL.workspace)
+        append(path, title("A title"))
+        await mirror.append(TranscriptKey("-w", S), [title("A title")])
+        await hub.sync.ensure_current(LOCAL, S)
+        assert await count_titles(hub) == 1
+        append_turn(path)
+        await hub.sync.ensure_current(LOCAL, S)
+        assert (await hub.sessions.get(LOCAL, S)).messages == 4

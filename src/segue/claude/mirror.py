@@ -21,7 +21,7 @@ from segue.model.query import Query, position
 from segue.model.session import Session
 from segue.sources.claude.exchange import event_codec, transcript_writer
 from segue.sources.claude.exchange.transcript_line import TranscriptLine
-from segue.sources.claude.exchange.transcripts import overlay_name
+from segue.sources.claude.exchange.transcripts import outdated_checkpoint, overlay_name
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import SOURCE, is_uuid, project_key
 from segue.sources.claude.sdk import sdk_summary
@@ -154,8 +154,12 @@ class TranscriptMirror:
             updates = [] if key.path else event_codec.session_updates(row, key.project, lines)
             return [*updates, *drafts]
 
+        checkpoint = await self._store.checkpoint(self._workspace, id)
+        if checkpoint is not None:
+            # The session was imported. A pull from here would add lines without an id again.
+            checkpoint = outdated_checkpoint(checkpoint)
         try:
-            await self._store.change(self._workspace, id, decide)
+            await self._store.change(self._workspace, id, decide, checkpoint=checkpoint)
         except NotFound:
             raise _ConcurrentChange from None
 

@@ -48,6 +48,14 @@ def overlay_name(project: str) -> str:
     return f"{SOURCE}/{project}"
 
 
+def outdated_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint after which a pull compares the whole transcript.
+
+    Lines of the transcript were stored by another way than an import or a pull.
+    """
+    return replace(checkpoint, inode=0)
+
+
 class ClaudeTranscripts:
     """The transcripts of one Claude Code home."""
 
