@@ -18,6 +18,7 @@ from segue.model.content import as_content
 from segue.model.errors import Conflict, InvalidInput, NotFound, StoreFull
 from segue.model.event import AgentRef, ConfigChanged, Event, ToolCall, UserMessage
 from segue.model.principal import LOCAL, Principal
+from segue.store.memory import MemoryStore
 
 MakeHub = Callable[..., Hub]
 OTHER = Principal(workspace="other")
@@ -95,6 +96,22 @@ async def test_import_includes_the_agent_of_the_session(
         await hub.exchange.import_session(OTHER, lines)
         assert await hub.turns.run(OTHER, session.id, "hello") == "end_turn"
         assert (await hub.records.get("other", "agent", second.id)).body["name"] == "two"
+
+
+async def test_imported_session_keeps_its_built_in_agent_if_the_model_changes(
+    make_hub: MakeHub, tmp_path: Path
+) -> None:
+    """Each hub has its own store; the second one has not stored its built-in agent yet."""
+    async with make_hub() as hub:
+        await hub.config.set("local", "model", "anthropic:claude-x")
+        session = await hub.editor.create(LOCAL)
+        lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
+    async with Hub(MemoryStore(), tmp_path) as hub:
+        await hub.config.set("local", "model", "anthropic:claude-x")
+        imported = await hub.exchange.import_session(LOCAL, lines)
+        assert imported.agent is not None and imported.agent.version == 2
+        await hub.config.unset("local", "model")
+        assert await hub.turns.run(LOCAL, session.id, "/say hi") == "end_turn"
 
 
 async def test_session_is_not_imported_if_its_agent_cannot_be_stored(

@@ -54,14 +54,15 @@ class ImportedAgents(NamedTuple):
         return replace(event, body=replace(body, agent=await self._local_ref(body.agent)))
 
     async def _local_ref(self, ref: AgentRef) -> AgentRef:
-        version = ref.version
         if known := await self.records.find(self.workspace, "agent", ref.id):
-            version = min(version, known.version)
-        elif not any((record.id, record.version) == (ref.id, version) for record in self.new):
+            version = min(ref.version, known.version)
+            ref = AgentRef(id=ref.id, version=version, overrides=_safe_settings(ref.overrides))
+        elif any((record.id, record.version) == (ref.id, ref.version) for record in self.new):
+            return replace(ref, overrides=_safe_settings(ref.overrides))
+        else:
             ref = await self.records.built_in_agent(self.workspace)
-            await self.records.store_built_in(self.workspace, ref)
-            return ref
-        return AgentRef(id=ref.id, version=version, overrides=_safe_settings(ref.overrides))
+        await self.records.store_built_in(self.workspace, ref)
+        return ref
 
 
 def _is_safe(record: Record) -> bool:
