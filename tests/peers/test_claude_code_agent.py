@@ -41,7 +41,7 @@ async def new_session(hub: segue.Hub, cli: Claude) -> segue.Session:  # noqa: F8
 async def spoken(hub: segue.Hub, id: str) -> list[str]:
     return [
         block.text
-        async for event in hub.history(segue.LOCAL, id)
+        async for event in hub.history.read(segue.LOCAL, id)
         if event.type in ("user_message", "agent_message")
         for block in event.body.content
     ]
