@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from tests.claude.entries import Home, S, user
-from tests.claude.helpers import write_session_with_subagent
+from tests.claude.helpers import append, write_session_with_subagent
 from tests.interfaces.cli.child import Run
 
 
@@ -149,3 +149,11 @@ def test_session_is_pinned_relocated_and_exported(run: Run, home: Home, tmp_path
     native = run("new").stdout.strip()
     refused = run("claude", "pin", native)
     assert refused.returncode == 2 and "has no Claude Code transcript" in refused.stderr
+
+
+def test_fork_of_a_copy_has_what_claude_code_added(run: Run, home: Home) -> None:
+    assert run("import", S).returncode == 0
+    path = home.projects / "-w" / f"{S}.jsonl"
+    append(path, user("u3", "u2", "said in the terminal"))
+    fork = run("fork", S).stdout.strip()
+    assert "said in the terminal" in run("show", fork).stdout

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from segue.interfaces.cli.arguments import cwd_option, session_argument, session_arguments
+from segue.interfaces.cli.arguments import (
+    cwd_option,
+    open_session,
+    session_argument,
+    session_arguments,
+)
 from segue.interfaces.cli.output.formats import format_option
 from segue.interfaces.cli.output.text import one_line
 from segue.interfaces.cli.target import Target, target_options
@@ -51,7 +56,7 @@ def fork_command(
     path = None if cwd is None else resolve_directory(cwd)
 
     async def fork(hub: Hub, principal: Principal) -> Session:
-        parent = await hub.sessions.resolve(principal, session)
+        parent = await open_session(hub, principal, session)
         return await hub.editor.fork(
             principal, parent.id, at=at, title=title, cwd=path, origin="cli"
         )
