@@ -146,6 +146,23 @@ def test_truncated_file_needs_a_full_import(home: Home) -> None:
         pull_appended(str(path), since)
 
 
+def test_file_that_is_truncated_while_it_is_read_needs_a_full_import(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home.write_conversation()
+    since = position(path)
+    append(path, user("u2", "a1", "more"))
+    check = pull._check_continues
+
+    def check_and_truncate(*arguments: Any) -> None:
+        check(*arguments)
+        os.truncate(path, since.own.offset - 1)
+
+    monkeypatch.setattr(pull, "_check_continues", check_and_truncate)
+    with pytest.raises(NeedsFullImport):
+        pull_appended(str(path), since)
+
+
 def test_rewritten_file_needs_a_full_import(home: Home) -> None:
     path = home.write_conversation(prompt="first")
     since = position(path)

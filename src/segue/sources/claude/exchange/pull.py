@@ -222,7 +222,10 @@ def _check_continues(
 
 
 def _read_appended(descriptor: int, start: int) -> tuple[list[int], AppendedLines, int]:
-    """Read the complete lines from `start` on: their offsets, the lines, and where they end."""
+    """Read the complete lines from `start` on: their offsets, the lines, and where they end.
+
+    Raises NeedsFullImport if the file was truncated meanwhile.
+    """
     offsets: list[int] = []
     lines: list[TranscriptLine] = []
     end, file_size = start, os.fstat(descriptor).st_size
@@ -234,7 +237,10 @@ def _read_appended(descriptor: int, start: int) -> tuple[list[int], AppendedLine
         if data.strip():
             offsets.append(offset)
             lines.append(parse_line(data))
-    end = min(end, os.fstat(descriptor).st_size)  # the last line may lack its newline
+    file_size = os.fstat(descriptor).st_size
+    if file_size < max(start, end - 1):  # the last line may lack its newline
+        raise NeedsFullImport("the file became shorter while it was read")
+    end = min(end, file_size)
     context = _read_context(descriptor, start) if lines else []
     return offsets, AppendedLines(lines, context), end
 
