@@ -1,5 +1,6 @@
 """Stores of unreleased versions are refused and not changed."""
 
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -53,6 +54,22 @@ def test_sqlite_refuses_an_old_store_whose_changes_are_still_in_its_log(tmp_path
         before["segue.db-wal"],
     )
     connection.close()
+
+
+def test_sqlite_leaves_an_old_store_unchanged_that_is_entirely_in_its_log(tmp_path: Path) -> None:
+    """A process ended before it moved the format from the log into the file."""
+    connection = make_old_store(tmp_path / "segue.db")
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    for name in ("segue.db", "segue.db-wal"):
+        shutil.copy(tmp_path / name, crashed)
+    connection.close()
+    before = files_of(crashed)
+    with pytest.raises(errors.StoreTooOld, match="SQLite store of an unreleased segue"):
+        SQLiteStore.open(crashed / "segue.db")
+    after = files_of(crashed)
+    after.pop("segue.db-shm", None)
+    assert after == before
 
 
 async def test_postgres_refuses_an_old_store_and_leaves_its_rows_unchanged(

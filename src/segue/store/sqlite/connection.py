@@ -160,21 +160,32 @@ def _make_directory(path: Path) -> None:
 def _refuse_older_format(path: Path) -> None:
     """Raise StoreTooOld for a store of an unreleased segue.
 
-    The connection is immutable, because an ordinary one may move changes from the log into the
-    file when it closes, and such a store must not be altered. The file is opened by SQLite only:
-    closing any other descriptor of it would drop the locks of this process's connections.
+    Such a store must not be altered. An ordinary connection may move changes from the log into
+    the file when it closes; a read-only one does not. The file is opened by SQLite only: closing
+    any other descriptor of it would drop the locks of this process's connections.
     """
+    version = _older_format(path, "immutable=1")  # creates no file, but ignores the log
+    log = Path(f"{path}-wal")
+    if version == 0 and log.exists() and log.stat().st_size:
+        version = _older_format(path, "mode=ro")
+    if version:
+        raise migrations.older_format_error("SQLite", str(path), version)
+
+
+def _older_format(path: Path, parameters: str) -> int | None:
+    """Return the format of a store of an unreleased segue, 0 if the file has none, else None."""
     try:
-        with closing(sqlite3.connect(_address(path, "immutable=1"), uri=True)) as connection:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if not 0 < version < _oldest_format():
-                return
+        with closing(sqlite3.connect(_address(path, parameters), uri=True)) as connection:
+            version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                return 0
+            if version >= _oldest_format():
+                return None
             sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'meta'"
             is_store = connection.execute(sql).fetchone()[0]
     except sqlite3.Error:
-        return  # opening the store reports it
-    if is_store:
-        raise migrations.older_format_error("SQLite", str(path), version)
+        return None  # opening the store reports it
+    return version if is_store else None
 
 
 def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
