@@ -72,6 +72,21 @@ def test_sqlite_leaves_an_old_store_unchanged_that_is_entirely_in_its_log(tmp_pa
     assert after == before
 
 
+async def test_postgres_migrates_a_database_with_an_empty_migrations_table(
+    fresh_database_url: str,
+) -> None:
+    connection = await asyncpg.connect(fresh_database_url)
+    try:
+        await connection.execute(
+            "CREATE SCHEMA segue; CREATE TABLE segue.migrations (number integer PRIMARY KEY,"
+            " name text NOT NULL, compat integer NOT NULL, at timestamptz NOT NULL DEFAULT now())"
+        )
+    finally:
+        await connection.close()
+    store = await PostgresStore.open(fresh_database_url)
+    await store.close()
+
+
 async def test_postgres_refuses_an_old_store_and_leaves_its_rows_unchanged(
     fresh_database_url: str,
 ) -> None:

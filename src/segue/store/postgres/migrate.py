@@ -47,8 +47,10 @@ async def _is_current(connection: Any, location: str) -> bool:
         return False
     sql = "SELECT max(number), max(compat) FROM migrations"
     version, compat = await connection.fetchrow(sql)
+    if version is None:
+        return False
     oldest, newest = (migrations.load("postgres")[index].number for index in (0, -1))
-    if version is not None and version < oldest:
+    if version < oldest:
         raise migrations.older_format_error("PostgreSQL", location, version)
     if compat > newest:
         raise errors.StoreTooNew(
