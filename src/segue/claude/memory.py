@@ -51,10 +51,10 @@ class InMemorySessionStore(SessionStore):
 
     async def delete(self, key: SessionKey) -> None:
         name = _transcript_name(key)
-        deleted = [other for other in self._entries if other == name or _is_under(other, name)]
-        for other in deleted:
-            del self._entries[other], self._mtimes[other]
-            self._summaries.pop(other, None)
+        deleted = [stored for stored in self._entries if stored == name or _is_under(stored, name)]
+        for stored in deleted:
+            del self._entries[stored], self._mtimes[stored]
+            self._summaries.pop(stored, None)
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         session = (key["project_key"], key["session_id"], "")

@@ -242,10 +242,10 @@ class TranscriptMirror:
 
 def _possible_ids(key: TranscriptKey) -> list[str]:
     """Return the ids that the session of a key may have in the store, the preferred one first."""
-    own = [key.session.lower()] if is_uuid(key.session) else []
-    return [*own, ids.derived_id(SOURCE, key.project, key.session)]
+    native_ids = [key.session.lower()] if is_uuid(key.session) else []
+    return [*native_ids, ids.derived_id(SOURCE, key.project, key.session)]
 
 
 def _has_key(session: Session, key: TranscriptKey) -> bool:
-    own = event_codec.project_of(session), event_codec.native_session_id(session)
-    return own == key[:2]
+    session_key = event_codec.project_of(session), event_codec.native_session_id(session)
+    return session_key == key[:2]

@@ -76,5 +76,7 @@ class SessionStore(Protocol):
 
 def implements(store: SessionStore, method: str) -> bool:
     """Return whether a store implements an optional method."""
-    own = getattr(type(store), method, None)
-    return callable(getattr(store, method, None)) and own is not getattr(SessionStore, method)
+    implementation = getattr(type(store), method, None)
+    return callable(getattr(store, method, None)) and implementation is not getattr(
+        SessionStore, method
+    )

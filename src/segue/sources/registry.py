@@ -68,4 +68,11 @@ def answering(workspace: str, agent: AgentRef | None) -> SourceDefinition | None
         return None
     source = of_agent(workspace, agent)
     kind = agent.overrides.get("kind", None if source is None else source.agent)
-    return next((each for each in definitions() if each.agent and each.agent == kind), None)
+    return next(
+        (
+            definition
+            for definition in definitions()
+            if definition.agent and definition.agent == kind
+        ),
+        None,
+    )

@@ -88,8 +88,8 @@ def _index_path(index_dir: Path, home: ClaudeHome) -> Path:
     digest = blake2b(os.fsencode(home.root), digest_size=4).hexdigest()
     path = index_dir / f"claude-{digest}-{FORMAT}.index"
     if not path.exists():
-        for other in path.parent.glob(f"claude-{digest}*"):
-            if not other.name.startswith(path.name):
+        for old_index in path.parent.glob(f"claude-{digest}*"):
+            if not old_index.name.startswith(path.name):
                 with suppress(OSError):
-                    other.unlink()
+                    old_index.unlink()
     return path

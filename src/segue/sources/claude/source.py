@@ -122,13 +122,13 @@ class ClaudeSource:
 
     def _ask(self, question: Callable[[Index], T], index: Index | None = None) -> T:
         """Return the answer of a question; a damaged index is built again."""
-        asked = index or self.index
+        queried_index = index or self.index
 
         def ask(failures: int) -> T:
             if failures:
-                self._rebuild(asked)
-            with asked.translate_errors():
-                return question(asked)
+                self._rebuild(queried_index)
+            with queried_index.translate_errors():
+                return question(queried_index)
 
         return self._retry_damaged(ask)
 

@@ -102,14 +102,16 @@ class ListWalk:
             for condition, value in _conditions(self._source, query, name):
                 where.append(condition)
                 args += value
-            by = f"INDEXED BY files{driver}_{query.order}"
+            index_clause = f"INDEXED BY files{driver}_{query.order}"
             if query.statuses == ("running",):
-                by = "INDEXED BY files_id"  # few sessions run
+                index_clause = "INDEXED BY files_id"  # few sessions run
             if only is not None:
                 where.append("pk IN (SELECT value FROM json_each(?))")
                 args.append(str(list(only)))
-                by = "NOT INDEXED"
-            parts.append(f"SELECT {time}, id, {column} FROM files {by} WHERE {' AND '.join(where)}")
+                index_clause = "NOT INDEXED"
+            parts.append(
+                f"SELECT {time}, id, {column} FROM files {index_clause} WHERE {' AND '.join(where)}"
+            )
         if not parts:
             return
         sql = f"{' UNION ALL '.join(parts)} ORDER BY 1 {direction}, 2 {direction}"
@@ -235,9 +237,9 @@ def _conditions(
         conditions.append(("created_at <= ?", [high]))
     if query.active_after is not None:
         conditions.append(("active_at > ?", [query.active_after]))
-    wanted = {"idle", "running"}.intersection(query.statuses)
-    if source.running and len(wanted) == 1:
-        among = "IN" if "running" in wanted else "NOT IN"
+    statuses = {"idle", "running"}.intersection(query.statuses)
+    if source.running and len(statuses) == 1:
+        among = "IN" if "running" in statuses else "NOT IN"
         condition = f"id {among} (SELECT value FROM json_each(?))"
         if query.archived_as in query.statuses:
             condition = f"(state = {STATES['archived']} OR {condition})"

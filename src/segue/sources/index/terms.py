@@ -70,9 +70,9 @@ class TermSearch:
         if term.prefix and len(term.tokens[-1]) < MIN_SELECTIVE_PREFIX:
             return False
         # A prefix query is slow to begin: FTS5 merges all hits first. So count the whole word.
-        word = fts5.expression(term._replace(prefix=False))
+        whole_word = fts5.expression(term._replace(prefix=False))
         sql = f"{fts5.HITS} LIMIT 1 OFFSET ?"
-        return self._execute(sql, (word, MAX_EAGER_HITS)).fetchone() is None
+        return self._execute(sql, (whole_word, MAX_EAGER_HITS)).fetchone() is None
 
     @property
     def is_complete(self) -> bool:
@@ -102,11 +102,11 @@ class TermSearch:
                     return None
         return matches
 
-    def _cheap_term(self, wanted: int) -> Term | None:
+    def _cheap_term(self, wanted_matches: int) -> Term | None:
         """Return the rarest term if looking it up is estimated to cost less than reading on."""
         term = min(self._unknown, key=lambda term: self._files_with[term])
         hits = self._index.texts() * (self._files_with[term] + 1) / (self._texts_read + 1)
-        texts = self._texts_read * wanted / (self._matching_files + 1)
+        texts = self._texts_read * wanted_matches / (self._matching_files + 1)
         return term if hits < texts * HITS_PER_TEXT else None
 
     def has_all(self, pk: int) -> bool:

@@ -168,11 +168,11 @@ class IndexWriter:
         """Replace the overlay by these patches."""
         rows = self._execute("SELECT id, patch FROM overlay")
         current = {id: bytes(patch) for id, patch in rows}
-        wanted = {id: codec.encode(patch) for id, patch in patches.items() if patch}
-        ids = current.keys() | wanted.keys()
-        changed = {id for id in ids if current.get(id) != wanted.get(id)}
+        encoded_patches = {id: codec.encode(patch) for id, patch in patches.items() if patch}
+        ids = current.keys() | encoded_patches.keys()
+        changed = {id for id in ids if current.get(id) != encoded_patches.get(id)}
         self._executemany("DELETE FROM overlay WHERE id = ?", [(id,) for id in changed])
-        new_rows = [(id, wanted[id]) for id in changed if id in wanted]
+        new_rows = [(id, encoded_patches[id]) for id in changed if id in encoded_patches]
         self._executemany("INSERT INTO overlay VALUES (?, ?)", new_rows)
         self._changed_ids |= changed
 

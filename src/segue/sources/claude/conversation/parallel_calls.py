@@ -90,7 +90,14 @@ class _PathResponses:
         callers = (table.parents[number], table.source(number))
         responses = (table.responses[at] for at in callers if at >= 0)
         made_call = self.by_call.get(table.tool_ids(number)[0], 0)
-        response = next((one for one in responses if one in self.last_entries), made_call)
+        response = next(
+            (
+                response_on_path
+                for response_on_path in responses
+                if response_on_path in self.last_entries
+            ),
+            made_call,
+        )
         return self.last_entries.get(response, ROOT)
 
 

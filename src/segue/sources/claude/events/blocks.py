@@ -53,9 +53,9 @@ def extra(**fields: Any) -> dict[str, Any]:
     return {DIALECT: fields} if fields else {}
 
 
-def beyond(block: dict[str, Any], *translated: str) -> dict[str, Any]:
-    """Return the fields of a block that are not translated."""
-    return {name: value for name, value in block.items() if name not in translated}
+def fields_except(block: dict[str, Any], *excluded: str) -> dict[str, Any]:
+    """Return the fields of a block except those with the excluded names."""
+    return {name: value for name, value in block.items() if name not in excluded}
 
 
 def content(value: Any) -> Content:
@@ -73,9 +73,9 @@ def block(value: Any) -> Block:
         text, source = value.get("text"), value.get("source")
         match value.get("type"):
             case "text" if isinstance(text, str):
-                return Text(text=text, extra=extra(**beyond(value, "type", "text")))
+                return Text(text=text, extra=extra(**fields_except(value, "type", "text")))
             case "image" if isinstance(source, dict):
-                if image := _image(source, extra(**beyond(value, "type", "source"))):
+                if image := _image(source, extra(**fields_except(value, "type", "source"))):
                     return image
             case "document" if isinstance(source, dict):
                 if document := _document(value, source):
@@ -83,11 +83,13 @@ def block(value: Any) -> Block:
     return Other(dialect=DIALECT, raw=value)
 
 
-def _image(source: dict[str, Any], more: dict[str, Any]) -> Block | None:
+def _image(source: dict[str, Any], extra_fields: dict[str, Any]) -> Block | None:
     data, mime, url = source.get("data"), source.get("media_type"), source.get("url")
     if isinstance(data, str):
-        return Image(mime=mime if isinstance(mime, str) else UNKNOWN_MIME, data=data, extra=more)
-    return Image(uri=url, extra=more) if isinstance(url, str) else None
+        return Image(
+            mime=mime if isinstance(mime, str) else UNKNOWN_MIME, data=data, extra=extra_fields
+        )
+    return Image(uri=url, extra=extra_fields) if isinstance(url, str) else None
 
 
 def _document(value: dict[str, Any], source: dict[str, Any]) -> Block | None:
@@ -100,7 +102,7 @@ def _document(value: dict[str, Any], source: dict[str, Any]) -> Block | None:
         text=data if source.get("type") == "text" else None,
         data=None if source.get("type") == "text" else data,
         mime=mime if isinstance(mime, str) else None,
-        extra=extra(**beyond(value, "type", "source")),
+        extra=extra(**fields_except(value, "type", "source")),
     )
 
 
@@ -125,7 +127,7 @@ def tool_call(value: dict[str, Any]) -> ToolCall:
         content=_diffs(name, path, arguments),
         locations=(Location(path=path),) if os.path.isabs(path) else (),
         server=server,
-        extra=extra(**beyond(value, "type", "id", "name", "input", "server_name")),
+        extra=extra(**fields_except(value, "type", "id", "name", "input", "server_name")),
     )
 
 

@@ -48,7 +48,7 @@ from segue.sources.claude.format.prompt import INTERRUPTION_PREFIX, replace_lone
 from segue.sources.claude.format.user_markup import find_inserted
 
 from . import blocks
-from .blocks import beyond, extra
+from .blocks import extra, fields_except
 
 CONTEXT_BYTES = 1 << 16
 CREATED_SEQ = 1
@@ -93,9 +93,9 @@ class Translator:
             at = jsonl.parse_timestamp(entry.get("timestamp"))
             if at is not None:
                 self._last_time = at, offset
-            first, *rest = self.entry_bodies(offset, entry)
+            first, *further_bodies = self.entry_bodies(offset, entry)
             bodies.append(_with_entry_fields(first, entry))
-            bodies += [_with_uuid(body, entry) for body in rest]
+            bodies += [_with_uuid(body, entry) for body in further_bodies]
         if not entries and data.strip(jsonl.BLANK_BYTES):
             raw = data.decode("utf-8", "surrogateescape")
             bodies = [Foreign(dialect=DIALECT, raw=raw)]
@@ -188,8 +188,8 @@ def _with_entry_fields(body: AnyBody, entry: Entry) -> AnyBody:
         return replace(body, thread=thread(entry))
     fields = {name: value for name, value in entry.items() if name not in _EVENT_FIELDS}
     message = entry.get("message")
-    if isinstance(message, dict) and (other := beyond(message, "content", "role")):
-        fields["message"] = other
+    if isinstance(message, dict) and (untranslated := fields_except(message, "content", "role")):
+        fields["message"] = untranslated
     return _with_thread(body, entry, fields)
 
 
@@ -249,7 +249,7 @@ def _tool_result(value: dict[str, Any]) -> ToolResult:
         call_id=id if isinstance(id, str) else "",
         status="failed" if value.get("is_error") else "completed",
         content=blocks.content(content),
-        extra=extra(**beyond(value, "type", "tool_use_id", "content", "is_error")),
+        extra=extra(**fields_except(value, "type", "tool_use_id", "content", "is_error")),
     )
 
 
@@ -264,8 +264,8 @@ def _agent_bodies(content: Any) -> Iterator[AnyBody]:
         kind = value.get("type")
         thought = value.get("thinking")
         if kind == "thinking" and isinstance(thought, str):
-            more = extra(**beyond(value, "type", "thinking"))
-            yield AgentThought(content=blocks.content(thought), extra=more)
+            extra_fields = extra(**fields_except(value, "type", "thinking"))
+            yield AgentThought(content=blocks.content(thought), extra=extra_fields)
         elif kind == "redacted_thinking":
             yield AgentThought(content=(Other(dialect=DIALECT, raw=value),))
         elif kind in _CALL_TYPES:

@@ -231,11 +231,11 @@ def _is_same_content(path: str, other_path: str) -> bool:
     try:
         with (
             safe_io.open_for_reading(path) as (file, status),
-            safe_io.open_for_reading(other_path) as (other, other_status),
+            safe_io.open_for_reading(other_path) as (other_file, other_status),
         ):
             size, block = status.st_size, safe_io.BLOCK_BYTES
             return size == other_status.st_size and all(
-                safe_io.read_at(file, offset, block) == safe_io.read_at(other, offset, block)
+                safe_io.read_at(file, offset, block) == safe_io.read_at(other_file, offset, block)
                 for offset in range(0, size, block)
             )
     except safe_io.UnreadableFile:

@@ -178,15 +178,20 @@ class _LineEncoder:
         elif line.text is not None:
             info["line"] = line.text
         if self._path:
-            words = "\n".join(filter(None, (searchable_text(event.body) for event in events)))
-            return [replace(self._foreign(entry, info), words=words)]
-        first, *rest = (event.body for event in events)
+            search_words = "\n".join(
+                filter(None, (searchable_text(event.body) for event in events))
+            )
+            return [replace(self._foreign(entry, info), words=search_words)]
+        first, *further_bodies = (event.body for event in events)
         if not (isinstance(first, Foreign) and first.raw is entry):
             info["entry"] = entry
         extra: dict[str, Any] = {DIALECT: {_LINE_INFO: info}}
         if isinstance(first, UserMessage) and sidecar.is_human_prompt(entry):
             extra |= STARTS_TURN
-        return [replace(first, extra=extra), *(replace(body, extra=DERIVED) for body in rest)]
+        return [
+            replace(first, extra=extra),
+            *(replace(body, extra=DERIVED) for body in further_bodies),
+        ]
 
     def _foreign(self, raw: Any, info: dict[str, Any]) -> Foreign:
         return _foreign_body(raw, self._path, {**self._path_info, **info})

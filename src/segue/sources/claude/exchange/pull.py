@@ -66,7 +66,7 @@ class TranscriptPosition(msgspec.Struct, frozen=True):
 class SessionPosition(msgspec.Struct, frozen=True):
     """How far a session's transcripts have been imported, those of subagents by path."""
 
-    own: TranscriptPosition
+    main: TranscriptPosition
     subagents: dict[str, TranscriptPosition] = {}
 
 
@@ -127,7 +127,7 @@ def pull_appended(path: str, position: SessionPosition) -> PulledLines:
     UnreadableFile if the session's own transcript cannot be read.
     """
     transcripts: dict[str, AppendedLines] = {}
-    appended, own_position = _pull_own(path, position.own)
+    appended, own_position = _pull_own(path, position.main)
     if appended.lines:
         transcripts[""] = appended
     subagent_positions = dict(position.subagents)

@@ -281,17 +281,17 @@ class ClaudeComparison:
         bundle, is_first = self._bundle, True
         for path, lines in bundle.transcripts().items():
             missing = self._diff.missing_lines(path, lines)
-            while some := list(islice(missing, LINES_PER_BATCH)):
+            while batch := list(islice(missing, LINES_PER_BATCH)):
                 drafts: list[AnyBody | Draft] = []
                 if is_first:
                     drafts += event_codec.session_updates(
                         self._session, bundle.project, bundle.lines
                     )
                 drafts += event_codec.drafts_from_lines(
-                    bundle.native_id, path, some, self._session.active_at, self._diff.event_ids
+                    bundle.native_id, path, batch, self._session.active_at, self._diff.event_ids
                 )
                 is_first = False
-                yield Batch(drafts, len(some))
+                yield Batch(drafts, len(batch))
 
 
 @contextmanager
@@ -351,22 +351,22 @@ def _entry_id(draft: Draft) -> str | None:
 
 
 def _encode_position(path: str, position: pull.SessionPosition) -> Checkpoint:
-    own = position.own
+    main = position.main
     return Checkpoint(
         source=SOURCE,
         path=os.path.abspath(path),
-        inode=own.inode,
-        offset=own.offset,
-        tail_hash=own.tail_hash,
+        inode=main.inode,
+        offset=main.offset,
+        tail_hash=main.tail_hash,
         extra={
-            "mtime_ns": own.mtime_ns,
+            "mtime_ns": main.mtime_ns,
             "subagents": msgspec.to_builtins(position.subagents),
         },
     )
 
 
 def _decode_position(checkpoint: Checkpoint) -> pull.SessionPosition:
-    own = pull.TranscriptPosition(
+    main = pull.TranscriptPosition(
         inode=checkpoint.inode,
         offset=checkpoint.offset,
         tail_hash=checkpoint.tail_hash,
@@ -375,4 +375,4 @@ def _decode_position(checkpoint: Checkpoint) -> pull.SessionPosition:
     subagents = msgspec.convert(
         checkpoint.extra.get("subagents", {}), dict[str, pull.TranscriptPosition]
     )
-    return pull.SessionPosition(own, subagents)
+    return pull.SessionPosition(main, subagents)

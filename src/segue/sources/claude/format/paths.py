@@ -136,13 +136,17 @@ def projects_for_directory(
     home: ClaudeHome, directory: str, *, include_worktrees: bool = True
 ) -> list[ProjectDirectory]:
     """Return the project directories of a working directory, its own first, then its worktrees'."""
-    own = resolve_directory(directory)
+    main_directory = resolve_directory(directory)
     projects: dict[str, ProjectDirectory] = {}
     if home.project_name is not None:
         path = os.path.join(home.projects, home.project_name)
-        projects[path] = ProjectDirectory(path, own)
-    worktrees = [tree for tree in _worktrees(own) if tree != own] if include_worktrees else []
-    for cwd in (own, *worktrees):
+        projects[path] = ProjectDirectory(path, main_directory)
+    worktrees = (
+        [tree for tree in _worktrees(main_directory) if tree != main_directory]
+        if include_worktrees
+        else []
+    )
+    for cwd in (main_directory, *worktrees):
         for project in _projects_named_after(home, cwd):
             projects.setdefault(project.path, project)
     return list(projects.values())

@@ -191,12 +191,12 @@ def read_blocks_backwards(descriptor: int, start: int, end: int) -> Iterator[byt
 
     `start` must be the beginning of a line. Lines longer than a block are left out.
     """
-    rest = b""
+    line_end = b""
     while end > start:
         size = min(BLOCK_BYTES, end - start)
         end -= size
-        first, newline, lines = (read_at(descriptor, end, size) + rest).partition(b"\n")
+        first, newline, lines = (read_at(descriptor, end, size) + line_end).partition(b"\n")
         if newline:
             yield lines
-        rest = first if len(first) < BLOCK_BYTES else b""
-    yield rest
+        line_end = first if len(first) < BLOCK_BYTES else b""
+    yield line_end

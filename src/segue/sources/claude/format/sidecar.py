@@ -47,10 +47,12 @@ def _path_in_trash(transcript: str, name: str | None) -> str | None:
     original, moved = manifest.get("transcript"), manifest.get("moved")
     if not isinstance(original, str) or not isinstance(moved, list):
         return None
-    wanted = (
+    original_path = (
         os.path.join(os.path.dirname(original), name) if name else original.removesuffix(".jsonl")
     )
-    return os.path.join(directory, str(moved.index(wanted))) if wanted in moved else None
+    return (
+        os.path.join(directory, str(moved.index(original_path))) if original_path in moved else None
+    )
 
 
 def read_title(transcript: str) -> str | None:

@@ -117,20 +117,20 @@ def _join_commands(text: str, block: int, elements: Iterable[_Element]) -> list[
 
 def _trailing_reminders(text: str, block: int, after: int) -> list[InsertedText]:
     """Return the reminders that end a text, from offset `after` on."""
-    rest = text[after:]
+    remaining = text[after:]
     parts: list[InsertedText] = []
     while len(parts) < MAX_TRAILING_REMINDERS:
-        stripped = rest.rstrip()
+        stripped = remaining.rstrip()
         start = stripped.rfind(_REMINDER_OPENING)
         if not stripped.endswith(_REMINDER_CLOSING) or start < 0:
             break
-        if rest[:start].rstrip(" \t")[-1:] not in ("", "\n", ">"):
+        if remaining[:start].rstrip(" \t")[-1:] not in ("", "\n", ">"):
             break
         inside_start = after + start + len(_REMINDER_OPENING)
         inside_end = after + len(stripped) - len(_REMINDER_CLOSING)
-        end = after + len(rest)
+        end = after + len(remaining)
         parts.append(_part("note", text, block, after + start, end, inside_start, inside_end))
-        rest = rest[:start]
+        remaining = remaining[:start]
     parts.reverse()
     return parts
 
@@ -165,6 +165,6 @@ def _command_line(command: dict[str, str]) -> str:
 
 
 def _summary(notice: str) -> str | None:
-    _, _, rest = notice.partition("<summary>")
-    summary = rest.partition("</summary>")[0]
+    _, _, after_tag = notice.partition("<summary>")
+    summary = after_tag.partition("</summary>")[0]
     return one_line(summary) if summary else None

@@ -123,13 +123,13 @@ def _snapshot_directory(directory: str) -> DirSnapshot:
     stat_file = os.stat
     with safe_io.open_directory(directory) as (descriptor, names):
         transcripts = [name for name in names if name[36:] == ".jsonl"]
-        others = set(names).difference(transcripts) if len(transcripts) < len(names) else ()
+        other_names = set(names).difference(transcripts) if len(transcripts) < len(names) else ()
         for name in transcripts:
             try:
                 status = stat_file(name, dir_fd=descriptor, follow_symlinks=False)
                 sidecar_mtime_ns = (
                     _sidecar_mtime_ns(name[:36], descriptor)
-                    if others and name[:36] in others
+                    if other_names and name[:36] in other_names
                     else 0
                 )
             except OSError:

@@ -57,9 +57,9 @@ def parse_file(
         summary = TranscriptSummary()
 
     def texts() -> Iterator[IndexedText]:
-        own = transcript_summary.scan_lines(descriptor, summary)
+        main_texts = transcript_summary.scan_lines(descriptor, summary)
         subagents = subagent_threads.read_appended(path, summary, has_sidecar=has_sidecar)
-        for seq, body in chain(own, subagents):
+        for seq, body in chain(main_texts, subagents):
             if text := search_text.searchable_text(body):
                 yield IndexedText(seq, text.encode("utf-8", "surrogatepass"), index_tokens(text))
         parsed.row = _row(path, key, summary, workspace)

@@ -46,21 +46,21 @@ class IndexUpdate:
     def apply(self, index: Index, differences: IndexDifferences) -> None:
         """Apply all differences. Finished batches stay if the source is closed meanwhile."""
         remaining = differences.changed[::-1]
-        done, total = 0, sum(key.size for _, key in remaining)
-        if total > _MIN_WORKER_BYTES and differences.all_new:
+        done_bytes, total_bytes = 0, sum(key.size for _, key in remaining)
+        if total_bytes > _MIN_WORKER_BYTES and differences.all_new:
             self._start_workers(differences.changed)
         try:
             while True:
                 with write_index(index) as writer:
-                    batch_end = done + _BATCH_BYTES
-                    while remaining and done < batch_end:
+                    batch_end = done_bytes + _BATCH_BYTES
+                    while remaining and done_bytes < batch_end:
                         if self._is_closing():
                             return
                         path, key = remaining.pop()
                         self._update_file(writer, path, key)
-                        done += key.size
+                        done_bytes += key.size
                         if self._progress is not None:
-                            self._progress(done, total)
+                            self._progress(done_bytes, total_bytes)
                     if not remaining:
                         self._finish(writer, differences)
                         return

@@ -249,5 +249,5 @@ def _resolve_directory(cwd: str) -> str:
     return paths.resolve_directory(cwd)
 
 
-def _latest(time: int | None, other: int | None) -> int | None:
-    return time if other is None else other if time is None else max(time, other)
+def _latest(time: int | None, other_time: int | None) -> int | None:
+    return time if other_time is None else other_time if time is None else max(time, other_time)

@@ -63,8 +63,8 @@ async def _notified_paths(source: WatchedSource) -> AsyncIterator[list[str] | No
     from watchfiles import awatch
 
     home = source.home
-    wanted = (home.projects, home.trash, processes.process_files_directory(home))
-    directories = [path for path in wanted if os.path.isdir(path)]
+    watched = (home.projects, home.trash, processes.process_files_directory(home))
+    directories = [path for path in watched if os.path.isdir(path)]
     notifications = awatch(
         *directories,
         step=_DEBOUNCE_MS,
