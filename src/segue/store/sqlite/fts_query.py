@@ -47,21 +47,21 @@ class TermOccurrences:
     def __init__(self, connection: sqlite3.Connection, term: Term) -> None:
         self._connection = connection
         self._term = term
-        self._exact = self._near = expression(term)
+        self._exact = self._broad = expression(term)  # broad: hits may be of other words
         self._complete: dict[int, int] | None = None  # by session, the newest event with a hit
-        self._more_than = 0  # hits that it is known to have more of
-        self._checks: int | None = None  # how many are left, where hits must be checked
+        self._more_hits_than = 0  # the term is known to have more hits than this
+        self._checks: int | None = None  # how many hits may still be checked; None: need no check
         self._tried = self._with_term = 0  # sessions
         *first, last = term.tokens
         if term.prefix and len(last) > INDEXED_PREFIX_CHARS:
             words = _words_with_prefix(connection, last)
             if len(words) > MAX_PREFIX_WORDS:
-                self._near = expression(Term((*first, last[:INDEXED_PREFIX_CHARS]), prefix=True))
+                self._broad = expression(Term((*first, last[:INDEXED_PREFIX_CHARS]), prefix=True))
                 self._checks = MAX_WRONG_HITS
             elif words:
                 expressions = (expression(Term((*first, word))) for word in words)
-                self._exact = self._near = " OR ".join(expressions)
-        self.long = self._checks is not None
+                self._exact = self._broad = " OR ".join(expressions)
+        self.is_long_prefix = self._checks is not None
 
     def share(self) -> float:
         """Return the estimated share of sessions with the term. Long words are taken to be rare."""
@@ -70,20 +70,20 @@ class TermOccurrences:
         return (self._with_term + 1 / len(self._term.tokens[-1])) / (self._tried + 1)
 
     def within(self, sessions: Collection[int]) -> set[int]:
-        """Return those of the sessions in which the term occurs."""
+        """Return the sessions, among these, in which the term occurs."""
         if self._complete is None:
-            found: set[int] = set()
+            matches: set[int] = set()
             if self._checks is not None:
                 # Hits of the exact word need no check.
-                word = expression(self._term._replace(prefix=False))
-                found = self._scan(sessions, word, checked=False) or set()
-            rest = set(sessions) - found
-            others = self._scan(rest, self._near, checked=self._checks is not None)
-            if others is not None:
-                found |= others
+                exact_word = expression(self._term._replace(prefix=False))
+                matches = self._scan(sessions, exact_word, checked=False) or set()
+            unmatched = set(sessions) - matches
+            further_matches = self._scan(unmatched, self._broad, checked=self._checks is not None)
+            if further_matches is not None:
+                matches |= further_matches
                 self._tried += len(sessions)
-                self._with_term += len(found)
-                return found
+                self._with_term += len(matches)
+                return matches
         return set(sessions).intersection(self.everywhere())
 
     def everywhere(self) -> Set[int]:
@@ -93,29 +93,33 @@ class TermOccurrences:
             self._complete = fts5.newest_by_session(hits)
         return self._complete.keys()
 
-    def known(self) -> int:
+    def remembered_count(self) -> int:
         """Return how many sessions are remembered."""
         return len(self._complete or ())
 
-    def rare(self, most: int) -> Set[int] | None:
-        """Return all sessions of the term if it has at most `most` hits, else None."""
+    def rare(self, max_hits: int) -> Set[int] | None:
+        """Return all sessions of the term if it has at most `max_hits` hits, else None."""
         if self._complete is None and self._checks is not None:
             if self._tried < MIN_SAMPLE_SESSIONS or self._with_term > self._tried * RARE_SHARE:
                 return None
             self.everywhere()
-        if self._complete is None and self._more_than < most:
+        if self._complete is None and self._more_hits_than < max_hits:
             sql = f"{fts5.HITS} LIMIT ?"
-            hits = self._connection.execute(sql, (self._exact, most + 1)).fetchall()
-            if len(hits) > most:
-                self._more_than = most
+            hits = self._connection.execute(sql, (self._exact, max_hits + 1)).fetchall()
+            if len(hits) > max_hits:
+                self._more_hits_than = max_hits
             else:
                 self._complete = fts5.newest_by_session(hits)
-        return None if self._complete is None or self.known() > most else self._complete.keys()
+        return (
+            None
+            if self._complete is None or self.remembered_count() > max_hits
+            else self._complete.keys()
+        )
 
     def hits(self, session: int, last: int) -> set[int]:
         """Return the keys of a session's events up to a seq in which the term occurs."""
         bounds = (session << 24, session << 24 | last)
-        keys = self._connection.execute(_RANGE, (self._near, *bounds)).fetchall()
+        keys = self._connection.execute(_RANGE, (self._broad, *bounds)).fetchall()
         return {key for (key,) in keys if self._checks is None or self._occurs(key)}
 
     def newest(self, sessions: Mapping[int, int]) -> dict[int, int]:
@@ -128,69 +132,71 @@ class TermOccurrences:
         if self._complete is not None:
             newest = self._complete
             return {session: newest[session] for session in sessions if session in newest}
-        found: dict[int, int] = {}
+        newest_keys: dict[int, int] = {}
         recent = {session: max(0, last - RECENT_EVENTS) for session, last in sessions.items()}
-        for session, keys in self._recent(recent).items():
-            if (key := self._last(keys)) is not None:
-                found[session] = key
-        for session in sessions.keys() - found.keys():
+        for session, keys in self._recent_hits(recent).items():
+            if (key := self._newest_match(keys)) is not None:
+                newest_keys[session] = key
+        for session in sessions.keys() - newest_keys.keys():
             bounds = (session << 24, session << 24 | recent[session])
-            older = self._connection.execute(_RANGE, (self._near, *bounds)).fetchall()
-            if (key := self._last([key for (key,) in older])) is not None:
-                found[session] = key
-        return found
+            older = self._connection.execute(_RANGE, (self._broad, *bounds)).fetchall()
+            if (key := self._newest_match([key for (key,) in older])) is not None:
+                newest_keys[session] = key
+        return newest_keys
 
-    def _last(self, keys: Sequence[int]) -> int | None:
-        right = (key for key in reversed(keys) if self._checks is None or self._occurs(key))
-        return next(right, None)
+    def _newest_match(self, keys: Sequence[int]) -> int | None:
+        matches = (key for key in reversed(keys) if self._checks is None or self._occurs(key))
+        return next(matches, None)
 
-    def _recent(self, starts: Mapping[int, int]) -> dict[int, list[int]]:
+    def _recent_hits(self, starts: Mapping[int, int]) -> dict[int, list[int]]:
         """Return by session the keys of its hits above a seq, in order."""
-        found: dict[int, list[int]] = {}
+        keys_by_session: dict[int, list[int]] = {}
         lows = sorted(session << 24 | seq for session, seq in starts.items())
-        at = 0
+        index = 0
         with closing(self._connection.cursor()) as hits:
-            while at < len(lows):
-                bounds = (lows[at], lows[-1] | MAX_SEQ)
-                steps = 0
-                for (key,) in hits.execute(_RANGE, (self._near, *bounds)):
-                    while at + 1 < len(lows) and lows[at + 1] <= key:
-                        at += 1
-                        steps = 0
-                    if lows[at] <= key <= lows[at] | MAX_SEQ:
-                        found.setdefault(key >> 24, []).append(key)
+            while index < len(lows):
+                bounds = (lows[index], lows[-1] | MAX_SEQ)
+                skipped = 0
+                for (key,) in hits.execute(_RANGE, (self._broad, *bounds)):
+                    while index + 1 < len(lows) and lows[index + 1] <= key:
+                        index += 1
+                        skipped = 0
+                    if lows[index] <= key <= lows[index] | MAX_SEQ:
+                        keys_by_session.setdefault(key >> 24, []).append(key)
                         continue
-                    steps += 1
-                    if steps > MAX_SKIPPED_HITS:
+                    skipped += 1
+                    if skipped > MAX_SKIPPED_HITS:
                         break
                 else:
                     break
-                at += 1
-        return found
+                index += 1
+        return keys_by_session
 
-    def _scan(self, among: Collection[int], fts_query: str, *, checked: bool) -> set[int] | None:
+    def _scan(
+        self, candidates: Collection[int], fts_query: str, *, checked: bool
+    ) -> set[int] | None:
         """Return the sessions with a hit, or None if too many hits had to be checked."""
-        sessions = sorted(among)
-        found: set[int] = set()
-        at = 0
+        sessions = sorted(candidates)
+        matches: set[int] = set()
+        index = 0
         with closing(self._connection.cursor()) as hits:
-            while at < len(sessions):
-                bounds = (sessions[at] << 24, sessions[-1] << 24 | MAX_SEQ)
-                steps = 0
+            while index < len(sessions):
+                bounds = (sessions[index] << 24, sessions[-1] << 24 | MAX_SEQ)
+                skipped = 0
                 for (key,) in hits.execute(_RANGE, (fts_query, *bounds)):
                     session = key >> 24
-                    if session > sessions[at]:
-                        at = bisect_left(sessions, session, at)
-                        steps = 0
-                    if session != sessions[at]:
-                        steps += 1
-                        if steps > MAX_SKIPPED_HITS:
+                    if session > sessions[index]:
+                        index = bisect_left(sessions, session, index)
+                        skipped = 0
+                    if session != sessions[index]:
+                        skipped += 1
+                        if skipped > MAX_SKIPPED_HITS:
                             break
                     elif not checked or self._occurs(key):
-                        found.add(session)
-                        at += 1
-                        steps = 0
-                        if at == len(sessions):
+                        matches.add(session)
+                        index += 1
+                        skipped = 0
+                        if index == len(sessions):
                             break
                     elif not self._checks:
                         return None
@@ -198,7 +204,7 @@ class TermOccurrences:
                         self._checks -= 1
                 else:
                     break
-        return found
+        return matches
 
     def _occurs(self, key: int) -> bool:
         sql = "SELECT version, body FROM events WHERE key = ?"

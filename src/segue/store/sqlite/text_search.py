@@ -50,11 +50,11 @@ class TextSearch:
         return sessions
 
     def containing(self, pks: Collection[int], terms: Sequence[Term]) -> set[int]:
-        """Return those of the sessions in which every term occurs."""
-        left = set(pks)
+        """Return the sessions, among these, in which every term occurs."""
+        matching = set(pks)
         for term in terms:
-            left &= TermOccurrences(self._connection, term).within(left)
-        return left
+            matching &= TermOccurrences(self._connection, term).within(matching)
+        return matching
 
     def ranked(self, workspace: str, query: Query, terms: Sequence[Term]) -> list[SearchHit]:
         """Return the sessions that match best, with the event that matches best in each."""
@@ -63,7 +63,7 @@ class TextSearch:
         ranking = self._execute(fts5.RANKED_HITS, (fts5.any_term(terms),))
         seen: set[int] = set()
         hits: list[SearchHit] = []
-        # Batch by batch until the page is full: the best may all be another workspace's.
+        # Read batches until the page is full: the best hits may all be in other workspaces.
         while batch := ranking.fetchmany(RANK_BATCH_EVENTS):
             best = fts5.best_by_session(batch, seen)
             candidates = Condition(f"s.pk {_AMONG}", [str(list(best))])
@@ -171,7 +171,11 @@ class _PageSearch:
 
     def _scan_in_order(self) -> bool:
         """Try sessions in the list's order. Returns whether the page is complete."""
-        if any(term.rare(VERY_RARE_EVENTS) is not None for term in self._terms if not term.long):
+        if any(
+            term.rare(VERY_RARE_EVENTS) is not None
+            for term in self._terms
+            if not term.is_long_prefix
+        ):
             return False
         size, tried = self._limit + self._limit // 4 + 10, 0
         while tried < MAX_SCANNED_SESSIONS:
@@ -207,12 +211,14 @@ class _PageSearch:
         """Return the sessions that have all rare terms, or all terms if none is rare."""
         # A long prefix is looked up completely only if no other term is rare: that may take longer
         # than to check for it in the sessions of another term.
-        short = [term for term in self._terms if not term.long]
-        rare = [pks for term in short if (pks := term.rare(RARE_EVENTS)) is not None]
+        short_terms = [term for term in self._terms if not term.is_long_prefix]
+        rare = [pks for term in short_terms if (pks := term.rare(RARE_EVENTS)) is not None]
         if not rare:
             rare = [pks for term in self._terms if (pks := term.rare(RARE_EVENTS)) is not None]
-        fewest, *others = sorted(rare or [term.everywhere() for term in self._terms], key=len)
-        return set(fewest).intersection(*others)
+        smallest_set, *other_sets = sorted(
+            rare or [term.everywhere() for term in self._terms], key=len
+        )
+        return set(smallest_set).intersection(*other_sets)
 
 
 class _LastSearch:
@@ -228,17 +234,17 @@ class _LastSearch:
         self.terms = {
             term: occurrences
             for term, occurrences in self.terms.items()
-            if occurrences.known() <= RARE_EVENTS
+            if occurrences.remembered_count() <= RARE_EVENTS
         }
 
 
 def _with_all_terms(pks: Collection[int], occurrences: Sequence[TermOccurrences]) -> list[int]:
     """Return the sessions, in their order, in which all terms occur."""
-    left = set(pks)
+    matching = set(pks)
     # The rarest term first: it leaves few sessions to try for the others.
     for term in sorted(occurrences, key=TermOccurrences.share):
-        left = term.within(left)
-    return [pk for pk in pks if pk in left]
+        matching = term.within(matching)
+    return [pk for pk in pks if pk in matching]
 
 
 def as_event(row: tuple[Any, ...]) -> Event:
