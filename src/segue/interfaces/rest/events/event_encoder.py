@@ -111,7 +111,7 @@ class EventEncoder:
         id = ids.format_id("sevt", delta.message)
         if id not in self._announced:
             self._announced.add(id)
-            yield schemas.EventStart(event=schemas.Announced(type=kind, id=id))
+            yield schemas.EventStart(event=schemas.StartedEvent(type=kind, id=id))
         if kind == "agent.message":
             content = schemas.ContentDelta(index=0, content=TextIn(text=delta.text))
             yield schemas.EventDelta(event_id=id, delta=content)
@@ -413,7 +413,7 @@ def _error(
     *,
     server: str | msgspec.UnsetType = UNSET,
 ) -> schemas.SessionError:
-    error = schemas.Mistake(
+    error = schemas.SessionErrorDetail(
         type=cast(schemas.ErrorType, code),
         message=message,
         retry_status=schemas.Retry(type=retry),

@@ -41,7 +41,7 @@ DEFAULT_ITERATIONS = 3
 
 async def send_events(
     request: RestRequest, session: Session, events: Sequence[Incoming]
-) -> schemas.Sent:
+) -> schemas.SentEvents:
     """Send events to a session. Raises InvalidInput if one of them cannot be sent."""
     if status(session) == "terminated":
         raise InvalidInput(
@@ -61,7 +61,7 @@ async def send_events(
         text = blocks.encode_as_text(system.content)
         system_id = ids.format_id("sevt", system.id)
         stored.append(schemas.SystemMessageEvent(id=system_id, processed_at=None, content=text))
-    return schemas.Sent(data=stored)
+    return schemas.SentEvents(data=stored)
 
 
 async def _prepare(

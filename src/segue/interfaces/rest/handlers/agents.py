@@ -106,8 +106,8 @@ async def _description_and_roster(
     return body
 
 
-def _member_choice(member: str | requests.AgentById | requests.Itself) -> AgentChoice | None:
-    if isinstance(member, requests.Itself):
+def _member_choice(member: str | requests.AgentById | requests.SelfReference) -> AgentChoice | None:
+    if isinstance(member, requests.SelfReference):
         return None
     if isinstance(member, str):
         return AgentChoice(member)

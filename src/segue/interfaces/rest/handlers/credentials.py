@@ -23,15 +23,15 @@ Host = Annotated[str, Meta(pattern=r"^(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-
 DisplayName = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
-class Anywhere(Body, frozen=True, tag_field="type", tag="unrestricted"):
+class AnyHost(Body, frozen=True, tag_field="type", tag="unrestricted"):
     """The variable may be sent to any host."""
 
 
-class Hosts(Body, frozen=True, tag_field="type", tag="limited"):
+class AllowedHosts(Body, frozen=True, tag_field="type", tag="limited"):
     allowed_hosts: Annotated[tuple[Host, ...], Meta(min_length=1, max_length=16)]
 
 
-class Places(Body, frozen=True):
+class InjectionLocation(Body, frozen=True):
     header: bool | None = None
     body: bool | None = None
 
@@ -40,11 +40,11 @@ class NoSecret(Body, frozen=True, tag_field="type", tag="none"):
     """The token endpoint requires no client secret."""
 
 
-class Basic(Body, frozen=True, tag_field="type", tag="client_secret_basic"):
+class ClientSecretBasic(Body, frozen=True, tag_field="type", tag="client_secret_basic"):
     client_secret: Secret
 
 
-class Post(Body, frozen=True, tag_field="type", tag="client_secret_post"):
+class ClientSecretPost(Body, frozen=True, tag_field="type", tag="client_secret_post"):
     client_secret: Secret
 
 
@@ -52,7 +52,7 @@ class Refresh(Body, frozen=True):
     client_id: Annotated[str, Meta(min_length=1, max_length=2048)]
     refresh_token: Secret
     token_endpoint: URL
-    token_endpoint_auth: NoSecret | Basic | Post
+    token_endpoint_auth: NoSecret | ClientSecretBasic | ClientSecretPost
     resource: str | None = None
     scope: str | None = None
 
@@ -72,22 +72,22 @@ class Bearer(Body, frozen=True, tag_field="type", tag="static_bearer"):
 class Variable(Body, frozen=True, tag_field="type", tag="environment_variable"):
     secret_name: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
     secret_value: Secret
-    networking: Anywhere | Hosts
-    injection_location: Places | None = None
+    networking: AnyHost | AllowedHosts
+    injection_location: InjectionLocation | None = None
 
 
-class BasicUpdate(Body, frozen=True, tag_field="type", tag="client_secret_basic"):
+class ClientSecretBasicUpdate(Body, frozen=True, tag_field="type", tag="client_secret_basic"):
     client_secret: Secret | None = None
 
 
-class PostUpdate(Body, frozen=True, tag_field="type", tag="client_secret_post"):
+class ClientSecretPostUpdate(Body, frozen=True, tag_field="type", tag="client_secret_post"):
     client_secret: Secret | None = None
 
 
 class RefreshUpdate(Body, frozen=True):
     refresh_token: Secret | None = None
     scope: str | None = None
-    token_endpoint_auth: BasicUpdate | PostUpdate | None = None
+    token_endpoint_auth: ClientSecretBasicUpdate | ClientSecretPostUpdate | None = None
 
 
 class OAuthUpdate(Body, frozen=True, tag_field="type", tag="mcp_oauth"):
@@ -102,8 +102,8 @@ class BearerUpdate(Body, frozen=True, tag_field="type", tag="static_bearer"):
 
 class VariableUpdate(Body, frozen=True, tag_field="type", tag="environment_variable"):
     secret_value: Secret | None = None
-    networking: Anywhere | Hosts | None = None
-    injection_location: Places | None = None
+    networking: AnyHost | AllowedHosts | None = None
+    injection_location: InjectionLocation | None = None
 
 
 class Create(Body, frozen=True):
@@ -118,18 +118,18 @@ class Update(Body, frozen=True):
     metadata: MetadataPatch | UnsetType | None = UNSET
 
 
-class BasicOut(Out, frozen=True, tag_field="type", tag="client_secret_basic"):
+class ClientSecretBasicOut(Out, frozen=True, tag_field="type", tag="client_secret_basic"):
     """The client secret is not shown."""
 
 
-class PostOut(Out, frozen=True, tag_field="type", tag="client_secret_post"):
+class ClientSecretPostOut(Out, frozen=True, tag_field="type", tag="client_secret_post"):
     """The client secret is not shown."""
 
 
 class RefreshOut(Out, frozen=True):
     client_id: str
     token_endpoint: str
-    token_endpoint_auth: NoSecret | BasicOut | PostOut
+    token_endpoint_auth: NoSecret | ClientSecretBasicOut | ClientSecretPostOut
     resource: str | None
     scope: str | None
 
@@ -144,15 +144,15 @@ class BearerOut(Out, frozen=True, tag_field="type", tag="static_bearer"):
     mcp_server_url: str
 
 
-class PlacesOut(Out, frozen=True):
+class InjectionLocationOut(Out, frozen=True):
     header: bool
     body: bool
 
 
 class VariableOut(Out, frozen=True, tag_field="type", tag="environment_variable"):
     secret_name: str
-    networking: Anywhere | Hosts
-    injection_location: PlacesOut
+    networking: AnyHost | AllowedHosts
+    injection_location: InjectionLocationOut
 
 
 class Credential(Out, frozen=True, tag_field="type", tag="vault_credential"):
@@ -216,7 +216,7 @@ def _split_secrets(sent: OAuth | Bearer | Variable) -> tuple[dict[str, Any], dic
     return auth, secrets
 
 
-def _patch_location(location: dict[str, bool], patch: Places | None) -> dict[str, bool]:
+def _patch_location(location: dict[str, bool], patch: InjectionLocation | None) -> dict[str, bool]:
     """Return where a variable is injected. Raises InvalidInput if no location is enabled."""
     sent = {} if patch is None else msgspec.to_builtins(patch)
     patched = {**location, **{name: value for name, value in sent.items() if value is not None}}

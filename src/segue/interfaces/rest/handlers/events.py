@@ -11,7 +11,7 @@ from segue.interfaces.rest.events.send import send_events
 from segue.interfaces.rest.events.stream import stream_session
 from segue.interfaces.rest.params import CREATED_AT
 from segue.interfaces.rest.request import RestRequest
-from segue.interfaces.rest.schemas.events import EventPage, Sent
+from segue.interfaces.rest.schemas.events import EventPage, SentEvents
 from segue.model.errors import InvalidInput
 
 FILTERS = (*CREATED_AT, "limit", "order", "page", "types[]")
@@ -26,7 +26,7 @@ async def list_(request: RestRequest) -> EventPage:
     return await read_page(request, session, wanted, descending=descending)
 
 
-async def send(request: RestRequest) -> Sent:
+async def send(request: RestRequest) -> SentEvents:
     sent = await request.body(Send)
     return await send_events(request, await request.session(), sent.events)
 

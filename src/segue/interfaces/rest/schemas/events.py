@@ -253,7 +253,7 @@ ErrorType = Literal[
 ]
 
 
-class Mistake(Out, frozen=True, forbid_unknown_fields=True):
+class SessionErrorDetail(Out, frozen=True, forbid_unknown_fields=True):
     type: ErrorType
     message: str
     retry_status: Retry
@@ -261,7 +261,7 @@ class Mistake(Out, frozen=True, forbid_unknown_fields=True):
 
 
 class SessionError(SessionEvent, frozen=True, tag="session.error"):
-    error: Mistake
+    error: SessionErrorDetail
 
 
 # Spans.
@@ -341,7 +341,7 @@ class EventPage(Out, frozen=True):
     next_page: str | None
 
 
-class Sent(Out, frozen=True):
+class SentEvents(Out, frozen=True):
     """The events that a request sent, as the session stores them."""
 
     data: list[SentEvent]
@@ -350,13 +350,13 @@ class Sent(Out, frozen=True):
 # Events of streams only.
 
 
-class Announced(Out, frozen=True, forbid_unknown_fields=True):
+class StartedEvent(Out, frozen=True, forbid_unknown_fields=True):
     type: Literal["agent.message", "agent.thinking"]
     id: str
 
 
 class EventStart(EventPart, frozen=True, tag="event_start"):
-    event: Announced
+    event: StartedEvent
 
 
 class ContentDelta(EventPart, frozen=True, tag="content_delta"):

@@ -111,12 +111,14 @@ class AgentById(Body, frozen=True, tag_field="type", tag="agent"):
     version: Annotated[int, Meta(ge=1, lt=1 << 31)] | None = None
 
 
-class Itself(Body, frozen=True, tag_field="type", tag="self"):
+class SelfReference(Body, frozen=True, tag_field="type", tag="self"):
     """The agent that the request creates or updates."""
 
 
 class Coordinator(Body, frozen=True, tag_field="type", tag="coordinator"):
-    agents: Annotated[tuple[str | AgentById | Itself, ...], Meta(min_length=1, max_length=20)]
+    agents: Annotated[
+        tuple[str | AgentById | SelfReference, ...], Meta(min_length=1, max_length=20)
+    ]
 
 
 class ServiceAccount(Body, frozen=True, tag_field="type", tag="service_account"):
