@@ -37,7 +37,10 @@ class EditContract(Contract):
         unchanged = await require_session(source, other)
         await source.change(id, InfoChanged(title="A new title"))
         assert await field_of(source, id, "title") == "A new title"
-        assert await reopened(tool, lambda again: field_of(again, id, "title")) == "A new title"
+        assert (
+            await reopened(tool, lambda reopened_source: field_of(reopened_source, id, "title"))
+            == "A new title"
+        )
         assert await source.get(other) == unchanged
         assert await list_ids(source, text="new title") == [id]
 
@@ -46,7 +49,10 @@ class EditContract(Contract):
         id, _ = await create_sessions(tool, 2)
         await source.change(id, InfoChanged(tag="urgent"))
         assert await list_ids(source, tag="urgent") == [id]
-        assert await reopened(tool, lambda again: field_of(again, id, "tag")) == "urgent"
+        assert (
+            await reopened(tool, lambda reopened_source: field_of(reopened_source, id, "tag"))
+            == "urgent"
+        )
         await source.change(id, InfoChanged(tag=None))
         assert await list_ids(source, tag="urgent") == []
         assert await field_of(source, id, "tag") is None
@@ -59,7 +65,10 @@ class EditContract(Contract):
         await source.change(id, InfoChanged(archived=True))
         assert await list_ids(source) == [other]
         assert await list_ids(source, archived="only") == [id]
-        assert await reopened(tool, lambda again: field_of(again, id, "state")) == "archived"
+        assert (
+            await reopened(tool, lambda reopened_source: field_of(reopened_source, id, "state"))
+            == "archived"
+        )
         await source.change(id, InfoChanged(archived=False))
         assert await list_ids(source) == [other, id]
 
@@ -71,7 +80,10 @@ class EditContract(Contract):
         await source.change(id, InfoChanged(deleted=True))
         assert await list_ids(source) == [other]
         assert await list_ids(source, trash=True) == [id]
-        assert await reopened(tool, lambda again: field_of(again, id, "state")) == "trashed"
+        assert (
+            await reopened(tool, lambda reopened_source: field_of(reopened_source, id, "state"))
+            == "trashed"
+        )
         assert message_texts(await source.events(id)) == ["question 0", "reply 0"]
         await source.change(id, InfoChanged(deleted=False))
         assert await list_ids(source) == [other, id]
@@ -97,7 +109,7 @@ class EditContract(Contract):
         await source.delete(id)
         assert await source.get(id) is None
         assert await list_ids(source) == [other]
-        assert await reopened(tool, lambda again: list_ids(again)) == [other]
+        assert await reopened(tool, lambda reopened_source: list_ids(reopened_source)) == [other]
 
     async def test_session_is_forked_at_an_event(self, source: Source, tool: ToolSessions) -> None:
         require_edit(source, "fork")
@@ -115,8 +127,8 @@ class EditContract(Contract):
         conversation = await read_all(source.conversation(new_id))
         assert message_texts(conversation) == ["one", "two", "three", "four"]
         assert await source.events(id) == original
-        whole = await source.fork(id, ids.new_id(), at=None, cwd=None, title=None)
-        conversation = await read_all(source.conversation(whole.id))
+        complete_fork = await source.fork(id, ids.new_id(), at=None, cwd=None, title=None)
+        conversation = await read_all(source.conversation(complete_fork.id))
         assert message_texts(conversation) == ["one", "two", "three", "four", "five", "six"]
 
     async def test_unknown_session_cannot_be_edited(

@@ -164,9 +164,9 @@ class HistoryContract(Contract):
         second = await create_session(tool, "lemur", "lemur", minute=1)
         await source.refresh()
         sessions = [await require_session(source, id) for id in (first, second)]
-        match, nothing = await source.newest_matches(sessions, search_text.terms("zebra"))
+        match, no_match = await source.newest_matches(sessions, search_text.terms("zebra"))
         assert match is not None and message_texts([match]) == ["zebra two"]
-        assert nothing is None
+        assert no_match is None
 
     async def test_occurrences_are_the_newest_first(
         self, source: Source, tool: ToolSessions

@@ -167,8 +167,8 @@ class ListContract(Contract):
         await source.refresh()
         rows = await source.page(Query())
 
-        async def list_rows(again: Source) -> object:
-            return await again.page(Query())
+        async def list_rows(reopened_source: Source) -> object:
+            return await reopened_source.page(Query())
 
         assert await reopened(tool, list_rows) == rows
 

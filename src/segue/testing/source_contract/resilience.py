@@ -70,7 +70,7 @@ class ResilienceContract(Contract):
         before = tool.snapshot()
         await read_everything(source, hub, created[0])
         assert tool.snapshot() == before
-        await reopened(tool, lambda again: list_ids(again))
+        await reopened(tool, lambda reopened_source: list_ids(reopened_source))
         assert tool.snapshot() == before
 
     async def test_overlay_does_not_change_the_tools_files(

@@ -76,8 +76,8 @@ class SyncContract(Contract):
         require_transcripts(source)
         id = await create_long_session(tool)
         imported = await import_session(hub, source, id)
-        again = await import_session(hub, source, id)
-        assert again.last_seq == imported.last_seq
+        imported_again = await import_session(hub, source, id)
+        assert imported_again.last_seq == imported.last_seq
 
     async def test_repeated_import_adds_what_is_new(
         self, source: Source, tool: ToolSessions, hub: Hub
@@ -265,7 +265,9 @@ class SyncContract(Contract):
         for local in (True, False):
             command = definition.resume_command(session, local=local)
             assert command.arguments[0] == definition.program
-            assert any((session.native_id or session.id) in word for word in command.arguments)
+            assert any(
+                (session.native_id or session.id) in argument for argument in command.arguments
+            )
 
 
 async def import_session(hub: Hub, source: Source, id: str) -> Session:

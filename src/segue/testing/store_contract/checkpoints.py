@@ -88,12 +88,12 @@ class CheckpointContract(Contract):
 
     async def test_a_checkpoint_without_seq_gets_that_of_the_last_event(self, store: Store) -> None:
         session = await create_session(store)
-        again = Draft(id=ids.new_id(), body=user_message("once"))
+        repeated_draft = Draft(id=ids.new_id(), body=user_message("once"))
         for _ in range(2):
             await store.change(
                 WORKSPACE,
                 session.id,
-                lambda _: [again],
+                lambda _: [repeated_draft],
                 checkpoint=Checkpoint(source="x", path="/x", inode=1, offset=1, tail_hash=""),
             )
             checkpoint = await store.checkpoint(WORKSPACE, session.id)

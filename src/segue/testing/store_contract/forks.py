@@ -120,18 +120,23 @@ class ForkContract(Contract):
         parent = await create_session_with_turn(store)
         await append_events(store, parent, ModelAsked())
         child = await fork(store, parent, parent.last_seq + 1)
-        inherited, own = await read_history(store, parent), await read_history(store, child)
-        shared = {event.id for event in inherited} & {event.id for event in own}
-        with_shared_ids = [event for event in own if event.id in shared]
+        parent_events, child_events = (
+            await read_history(store, parent),
+            await read_history(store, child),
+        )
+        shared = {event.id for event in parent_events} & {event.id for event in child_events}
+        with_shared_ids = [event for event in child_events if event.id in shared]
         assert [event.type for event in with_shared_ids] == [
             "permission_asked",
             "model_called",
             "model_asked",
         ]  # other events refer to these by id
-        for event in own:
+        for event in child_events:
             assert await store.locate(WORKSPACE, child.id, event.id) == event.seq
-        again = await read_history(store, await fork(store, child, child.last_seq))
-        assert {event.id for event in again} & {event.id for event in own} == shared
+        grandchild_events = await read_history(store, await fork(store, child, child.last_seq))
+        assert {event.id for event in grandchild_events} & {
+            event.id for event in child_events
+        } == shared
 
     async def test_fork_does_not_inherit_the_cost_of_its_parent(self, store: Store) -> None:
         parent = await create_session_with_turn(store)

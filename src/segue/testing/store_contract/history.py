@@ -87,13 +87,15 @@ class HistoryContract(Contract):
             "a",
             "d",
         ]
-        both = ["user_message", "agent_message"]
-        assert message_texts(await store.events(WORKSPACE, session.id, types=both, limit=2)) == [
+        message_types = ["user_message", "agent_message"]
+        assert message_texts(
+            await store.events(WORKSPACE, session.id, types=message_types, limit=2)
+        ) == [
             "a",
             "b",
         ]
         assert message_texts(
-            await store.events(WORKSPACE, session.id, types=both, limit=1, backward=True)
+            await store.events(WORKSPACE, session.id, types=message_types, limit=1, backward=True)
         ) == ["d"]
         assert await store.events(WORKSPACE, session.id, types=["tool_call"]) == []
 
@@ -113,7 +115,7 @@ class HistoryContract(Contract):
             for i in range(9)
         ]
         session = await create_session(store, *drafts)
-        some = await store.events(
+        filtered = await store.events(
             WORKSPACE,
             session.id,
             after=2,
@@ -124,7 +126,7 @@ class HistoryContract(Contract):
             limit=2,
             backward=True,
         )
-        assert message_texts(some) == ["5", "7"]
+        assert message_texts(filtered) == ["5", "7"]
 
     async def test_an_event_is_located_by_its_id(self, store: Store) -> None:
         id = ids.new_id()
@@ -136,24 +138,30 @@ class HistoryContract(Contract):
 
     async def test_two_sessions_may_have_events_with_the_same_id(self, store: Store) -> None:
         id = ids.new_id()
-        one = await create_session(store, draft(user_message("one"), id=id))
-        two = await create_session(store, user_message("two"), draft(user_message("three"), id=id))
-        assert await store.locate(WORKSPACE, one.id, id) == 2
-        assert await store.locate(WORKSPACE, two.id, id) == 3
+        first = await create_session(store, draft(user_message("one"), id=id))
+        second = await create_session(
+            store, user_message("two"), draft(user_message("three"), id=id)
+        )
+        assert await store.locate(WORKSPACE, first.id, id) == 2
+        assert await store.locate(WORKSPACE, second.id, id) == 3
 
     async def test_a_long_session_is_read_page_by_page(self, store: Store) -> None:
         session = await create_session(store, *(user_message(f"line {i}") for i in range(9_999)))
         assert session.last_seq == 10_000
-        places: list[int] = []
-        while page := await store.events(WORKSPACE, session.id, after=len(places), limit=1000):
-            places += [event.seq for event in page]
-        assert places == list(range(1, 10_001))
-        back: list[int] = []
+        seqs: list[int] = []
+        while page := await store.events(WORKSPACE, session.id, after=len(seqs), limit=1000):
+            seqs += [event.seq for event in page]
+        assert seqs == list(range(1, 10_001))
+        seqs_backward: list[int] = []
         while page := await store.events(
-            WORKSPACE, session.id, before=back[0] if back else None, limit=1000, backward=True
+            WORKSPACE,
+            session.id,
+            before=seqs_backward[0] if seqs_backward else None,
+            limit=1000,
+            backward=True,
         ):
-            back = [event.seq for event in page] + back
-        assert back == places
+            seqs_backward = [event.seq for event in page] + seqs_backward
+        assert seqs_backward == seqs
         assert (await append_events(store, session, user_message("one more"))).last_seq == 10_001
 
     # unchanged content
@@ -212,10 +220,10 @@ class HistoryContract(Contract):
 
     async def test_long_names_are_distinguished(self, store: Store) -> None:
         long = "/deep" * 4000
-        one = await create_session(store, tag_change(long + "1"), cwd=long + "1")
+        session = await create_session(store, tag_change(long + "1"), cwd=long + "1")
         await create_session(store, tag_change(long + "2"), cwd=long + "2")
-        assert await list_ids(store, tag=long + "1") == [one.id]
-        assert await list_ids(store, directories=(long + "1",)) == [one.id]
+        assert await list_ids(store, tag=long + "1") == [session.id]
+        assert await list_ids(store, directories=(long + "1",)) == [session.id]
 
     async def test_odd_characters_survive_in_text_and_deltas(self, store: Store) -> None:
         session = await create_session(store, user_message(f"before {ODD} behind"))

@@ -199,12 +199,12 @@ class ListContract(Contract):
         assert await list_ids(store, directories=paths, source="segue") == [last.id, first.id]
 
     async def test_an_agent_is_matched_in_any_version_or_in_one(self, store: Store) -> None:
-        one = await create_session(store, agent=AgentRef(id="a", version=1), seconds=1)
-        two = await create_session(store, agent=AgentRef(id="a", version=2), seconds=2)
+        version_1 = await create_session(store, agent=AgentRef(id="a", version=1), seconds=1)
+        version_2 = await create_session(store, agent=AgentRef(id="a", version=2), seconds=2)
         await create_session(store, agent=AgentRef(id="b", version=1))
         await create_session(store)
-        assert await list_ids(store, agent_id="a") == [two.id, one.id]
-        assert await list_ids(store, agent_id="a", agent_version=1) == [one.id]
+        assert await list_ids(store, agent_id="a") == [version_2.id, version_1.id]
+        assert await list_ids(store, agent_id="a", agent_version=1) == [version_1.id]
         assert await list_ids(store, agent_id="a", agent_version=3) == []
 
     async def test_a_list_follows_the_agent_that_a_session_has_now(self, store: Store) -> None:
@@ -224,15 +224,21 @@ class ListContract(Contract):
         assert await list_ids(store, tag="new") == []
 
     async def test_a_session_is_found_by_each_of_its_memory_stores(self, store: Store) -> None:
-        both = await create_session(store, memory_store_ids=("m", "n", "m"), seconds=1)
-        one = await create_session(store, memory_store_ids=("n",), seconds=2)
-        assert await list_ids(store, memory_store_id="m") == [both.id]
-        assert await list_ids(store, memory_store_id="n") == [one.id, both.id]
-        await append_events(store, both, draft(user_message("active"), 3))
-        assert await list_ids(store, memory_store_id="n") == [both.id, one.id]
-        await append_events(store, both, InfoChanged(archived=True))
-        assert await list_ids(store, memory_store_id="n") == [one.id]
-        assert await list_ids(store, memory_store_id="n", archived="only") == [both.id]
+        with_both_stores = await create_session(store, memory_store_ids=("m", "n", "m"), seconds=1)
+        with_one_store = await create_session(store, memory_store_ids=("n",), seconds=2)
+        assert await list_ids(store, memory_store_id="m") == [with_both_stores.id]
+        assert await list_ids(store, memory_store_id="n") == [
+            with_one_store.id,
+            with_both_stores.id,
+        ]
+        await append_events(store, with_both_stores, draft(user_message("active"), 3))
+        assert await list_ids(store, memory_store_id="n") == [
+            with_both_stores.id,
+            with_one_store.id,
+        ]
+        await append_events(store, with_both_stores, InfoChanged(archived=True))
+        assert await list_ids(store, memory_store_id="n") == [with_one_store.id]
+        assert await list_ids(store, memory_store_id="n", archived="only") == [with_both_stores.id]
 
     async def test_archived_sessions_are_excluded_included_or_listed_alone(
         self, store: Store
@@ -249,12 +255,17 @@ class ListContract(Contract):
     async def test_trash_lists_only_trashed_sessions(self, store: Store) -> None:
         await create_session(store)
         deleted = await create_session(store, InfoChanged(deleted=True), seconds=1)
-        both = await create_session(store, InfoChanged(deleted=True, archived=True), seconds=2)
-        assert await list_ids(store, trash=True) == [both.id, deleted.id]
-        assert await list_ids(store, trash=True, archived="only") == [both.id, deleted.id]
-        await append_events(store, both, InfoChanged(deleted=False))
+        deleted_and_archived = await create_session(
+            store, InfoChanged(deleted=True, archived=True), seconds=2
+        )
+        assert await list_ids(store, trash=True) == [deleted_and_archived.id, deleted.id]
+        assert await list_ids(store, trash=True, archived="only") == [
+            deleted_and_archived.id,
+            deleted.id,
+        ]
+        await append_events(store, deleted_and_archived, InfoChanged(deleted=False))
         assert await list_ids(store, trash=True) == [deleted.id]
-        assert await list_ids(store, archived="only") == [both.id]
+        assert await list_ids(store, archived="only") == [deleted_and_archived.id]
 
     async def test_archived_sessions_can_count_as_another_status(self, store: Store) -> None:
         ended = await create_session(store, status_change("terminated"), seconds=1)
@@ -263,8 +274,8 @@ class ListContract(Contract):
         filters: dict[str, Any] = {"archived": "include", "archived_as": "terminated"}
         assert await list_ids(store, statuses=("terminated",), **filters) == [archived.id, ended.id]
         assert await list_ids(store, statuses=("idle",), **filters) == [idle.id]
-        whole = await list_ids(store, statuses=("terminated", "idle"), **filters)
-        assert whole == [idle.id, archived.id, ended.id]
+        matching_ids = await list_ids(store, statuses=("terminated", "idle"), **filters)
+        assert matching_ids == [idle.id, archived.id, ended.id]
         assert (
             await list_ids(store, statuses=("idle",), archived="only", archived_as="running") == []
         )
@@ -296,8 +307,8 @@ class ListContract(Contract):
 
     async def test_any_two_filters_page_as_the_model_defines(self, store: Store) -> None:
         library = await create_library(store)
-        for (one, two), order in product(combinations(FILTERS, 2), ORDERS):
-            query = Query(**{**one, **two}, order=order, limit=3)
+        for (first_filter, second_filter), order in product(combinations(FILTERS, 2), ORDERS):
+            query = Query(**{**first_filter, **second_filter}, order=order, limit=3)
             assert await read_all_pages(store, query) == expected_ids(library, query)
 
     async def test_all_filters_can_be_combined(self, store: Store) -> None:
@@ -358,8 +369,8 @@ class ListContract(Contract):
         for row in rows[::-1]:
             await append_events(store, row, user_message("more"))
         names = sorted(ids_of(rows))
-        both = Query(limit=2, directories=("/b", "/a"), order="created")
-        for query in (Query(limit=2), both):
+        directory_query = Query(limit=2, directories=("/b", "/a"), order="created")
+        for query in (Query(limit=2), directory_query):
             assert ids_of(await store.sweep(WORKSPACE, query, point, "")) == names[:2]
             assert ids_of(await store.sweep(WORKSPACE, query, point, names[1])) == names[2:4]
             assert ids_of(await store.sweep(WORKSPACE, query, point, names[4])) == []

@@ -29,7 +29,7 @@ def new_key(name: str, workspace: str = WORKSPACE) -> ApiKey:
 
 
 def new_record(seconds: float = 0, **fields: Any) -> Record:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "workspace": WORKSPACE,
         "kind": "agent",
         "id": ids.new_id(),
@@ -37,7 +37,7 @@ def new_record(seconds: float = 0, **fields: Any) -> Record:
         "created_at": at(seconds),
         "updated_at": at(seconds),
     }
-    return Record(**{**given, **fields})
+    return Record(**{**defaults, **fields})
 
 
 class RecordContract(Contract):
@@ -51,12 +51,12 @@ class RecordContract(Contract):
         assert await store.find_key(b"unknown") is None
 
     async def test_keys_are_listed_by_workspace_or_all(self, store: Store) -> None:
-        one, two, there = new_key("one"), new_key("two"), new_key("there", OTHER_WORKSPACE)
-        for key in (two, there, one):
+        one, two, elsewhere = new_key("one"), new_key("two"), new_key("there", OTHER_WORKSPACE)
+        for key in (two, elsewhere, one):
             await store.put_key(key)
         assert await store.keys(WORKSPACE) == [one, two]
-        assert await store.keys(OTHER_WORKSPACE) == [there]
-        assert await store.keys() == [one, two, there]
+        assert await store.keys(OTHER_WORKSPACE) == [elsewhere]
+        assert await store.keys() == [one, two, elsewhere]
         assert await store.keys("nowhere") == []
 
     async def test_key_is_revoked_once_and_only_in_its_workspace(self, store: Store) -> None:
@@ -113,9 +113,9 @@ class RecordContract(Contract):
         await store.put_record(first)
         archived = await store.put_record(replace(first, archived_at=at(5)), amend=True)
         second = replace(first, version=2, body={"new": True})
-        for put in (store.put_record(second), store.put_records([second])):
+        for write in (store.put_record(second), store.put_records([second])):
             with pytest.raises(Conflict):
-                await put
+                await write
         assert await store.get_record(WORKSPACE, "agent", first.id) == archived
         second = replace(second, archived_at=at(5))
         assert await store.put_record(second) == second
@@ -160,22 +160,22 @@ class RecordContract(Contract):
         for record in records:
             await store.put_record(record)
         for archived in (True, False):
-            wanted = [record for record in records if archived or record.archived_at is None]
-            wanted.sort(key=lambda record: (record.created_at, record.id), reverse=True)
-            got: list[Record] = []
+            expected = [record for record in records if archived or record.archived_at is None]
+            expected.sort(key=lambda record: (record.created_at, record.id), reverse=True)
+            listed: list[Record] = []
             after: Position | None = None
             while page := await store.records(
                 WORKSPACE, "agent", after=after, archived=archived, limit=2
             ):
-                got += page
+                listed += page
                 after = Position(page[-1].created_at, page[-1].id)
-            assert got == wanted
+            assert listed == expected
 
     async def test_kinds_and_workspaces_have_their_own_records(self, store: Store) -> None:
         record = new_record()
         twins = [replace(record, kind="environment"), replace(record, workspace=OTHER_WORKSPACE)]
-        for each in (record, *twins):
-            await store.put_record(each)
+        for stored in (record, *twins):
+            await store.put_record(stored)
         assert await store.get_record(WORKSPACE, "agent", record.id) == record
         assert await store.get_record(WORKSPACE, "environment", record.id) == twins[0]
         assert await store.get_record(OTHER_WORKSPACE, "agent", record.id) == twins[1]

@@ -71,11 +71,11 @@ class TextContract(Contract):
         assert await search_ids(store, "model/segue") == set()
 
     async def test_words_may_be_in_different_events_of_a_session(self, store: Store) -> None:
-        both = await create_session(store, user_message("alpha"), agent_message("beta"))
+        session = await create_session(store, user_message("alpha"), agent_message("beta"))
         await create_session(store, user_message("alpha"))
         await create_session(store, user_message("beta"))
-        assert await search_ids(store, "alpha beta") == {both.id}
-        assert await search_ids(store, "beta alpha") == {both.id}
+        assert await search_ids(store, "alpha beta") == {session.id}
+        assert await search_ids(store, "beta alpha") == {session.id}
 
     async def test_text_without_spaces_matches_by_any_part(self, store: Store) -> None:
         session = await create_session(
@@ -103,9 +103,14 @@ class TextContract(Contract):
             assert await search_ids(store, f'"{text}"') == {session.id}
 
     async def test_terminal_control_codes_are_not_searchable(self, store: Store) -> None:
-        shown = "2 \x1b[1;31mfail\x1b[Ked\x1b[0m, \x1b]8;;https://e.org\x07here\x1b]8;;\x07 é"
+        colored_text = (
+            "2 \x1b[1;31mfail\x1b[Ked\x1b[0m, \x1b]8;;https://e.org\x07here\x1b]8;;\x07 é"
+        )
         session = await create_session(
-            store, user_message("alpha"), user_message(shown), user_message(shown[:-2])
+            store,
+            user_message("alpha"),
+            user_message(colored_text),
+            user_message(colored_text[:-2]),
         )
         _, _, first, second = (event.seq for event in await store.events(WORKSPACE, session.id))
         for text in ("failed", "fail", '"2 failed here"', "here"):
@@ -289,21 +294,21 @@ class TextContract(Contract):
         three = await create_session(store, user_message("delta 5"))
         rows = [two, three, one, two]
         events = await store.newest_matches(WORKSPACE, rows, terms("alpha beta"))
-        shown = [message_texts([event]) if event else None for event in events]
-        assert shown == [["alpha 4"], None, ["beta 2"], ["alpha 4"]]
+        texts = [message_texts([event]) if event else None for event in events]
+        assert texts == [["alpha 4"], None, ["beta 2"], ["alpha 4"]]
 
     async def test_newest_match_understands_phrases_and_prefixes(self, store: Store) -> None:
         session = await create_session(
             store, user_message("red green"), user_message("green red"), user_message("reddish")
         )
-        for text, shown in (
+        for text, expected in (
             ('"red green"', "red green"),
             ("redd", "reddish"),
             ("red ", "green red"),
         ):
             (event,) = await store.newest_matches(WORKSPACE, [session], terms(text))
             assert event is not None
-            assert message_texts([event]) == [shown]
+            assert message_texts([event]) == [expected]
 
     async def test_no_session_or_no_term_has_no_newest_match(self, store: Store) -> None:
         session = await create_session(store, user_message("word"))

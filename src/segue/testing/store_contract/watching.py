@@ -60,19 +60,19 @@ async def record_signals(store: Store) -> AsyncIterator[SignalRecorder]:
         stop()
 
 
-async def expect_signal(store: Store, done: Awaitable[object], signal: Signal) -> None:
+async def expect_signal(store: Store, action: Awaitable[object], signal: Signal) -> None:
     async with record_signals(store) as recorder:
-        await done
+        await action
         await recorder.wait_for(signal)
 
 
 class WatchContract(Contract):
     async def test_watcher_gets_signals_of_events(self, store: Store) -> None:
         session = await create_session(store, user_message("one"), workspace=OTHER_WORKSPACE)
-        here, fork, loaded = ids.new_id(), ids.new_id(), ids.new_id()
+        new_id, fork, loaded = ids.new_id(), ids.new_id(), ids.new_id()
         created = Draft(body=Created(cwd="/"))
         await expect_signal(
-            store, store.create(WORKSPACE, here, [created]), Signal("events", WORKSPACE, here)
+            store, store.create(WORKSPACE, new_id, [created]), Signal("events", WORKSPACE, new_id)
         )
         await expect_signal(
             store,
@@ -128,10 +128,10 @@ class WatchContract(Contract):
 
     async def test_several_watchers_get_the_same_signals(self, store: Store) -> None:
         session = await create_session(store)
-        async with record_signals(store) as one, record_signals(store) as two:
+        async with record_signals(store) as first, record_signals(store) as second:
             await append_events(store, session, user_message("more"))
-            await one.wait_for(Signal("events", WORKSPACE, session.id))
-            await two.wait_for(Signal("events", WORKSPACE, session.id))
+            await first.wait_for(Signal("events", WORKSPACE, session.id))
+            await second.wait_for(Signal("events", WORKSPACE, session.id))
 
     async def test_stopped_watcher_gets_no_signals(self, store: Store) -> None:
         session = await create_session(store)
