@@ -87,8 +87,8 @@ async def test_tool_command_stores_a_call_and_its_result(hub: Hub) -> None:
 @pytest.mark.parametrize(("answer", "status"), [("allow", "completed"), ("reject", "failed")])
 async def test_ask_command_waits_for_the_answer(hub: Hub, answer: str, status: str) -> None:
     bodies = await run_script(hub, "/ask sure?", answer)
-    (asked,), (result,) = bodies_of(bodies, "permission_asked"), bodies_of(bodies, "tool_result")
-    assert (asked.title, result.status) == ("sure?", status)
+    (request,), (result,) = bodies_of(bodies, "permission_asked"), bodies_of(bodies, "tool_result")
+    assert (request.title, result.status) == ("sure?", status)
 
 
 async def test_write_command_asks_writes_and_shows_the_diff(hub: Hub, tmp_path: Path) -> None:
@@ -123,11 +123,13 @@ async def test_files_outside_the_session_directories_are_refused(
 
 
 async def test_files_in_additional_roots_are_readable(hub: Hub, tmp_path: Path) -> None:
-    inside, more = tmp_path / "inside", tmp_path / "more"
+    inside, additional = tmp_path / "inside", tmp_path / "more"
     inside.mkdir()
-    more.mkdir()
-    (more / "x").write_text("seen")
-    bodies = await run_script(hub, f"/read {more}/x", cwd=str(inside), roots=(str(more),))
+    additional.mkdir()
+    (additional / "x").write_text("seen")
+    bodies = await run_script(
+        hub, f"/read {additional}/x", cwd=str(inside), roots=(str(additional),)
+    )
     assert texts(bodies, "tool_result") == ["seen"]
 
 

@@ -95,8 +95,8 @@ async def test_the_next_turn_sends_the_whole_conversation(setup: ModelSetup) -> 
         await setup.run_prompt("First", session)
         picture = [Text(text="And this?"), Image(data=PIXEL)]
         await setup.hub.turns.run(LOCAL, session.id, picture)
-    asked, answered, result, done, again = setup.provider.requests[-1]["messages"]
-    assert [m["role"] for m in (asked, answered, result, done, again)] == [
+    prompt, answered, result, done, again = setup.provider.requests[-1]["messages"]
+    assert [m["role"] for m in (prompt, answered, result, done, again)] == [
         *("user", "assistant", "user", "assistant", "user")
     ]
     thought, call = answered["content"]
@@ -347,9 +347,9 @@ async def test_events_before_a_compaction_are_not_read_again(
 
 
 async def test_a_context_error_of_the_provider_triggers_a_compaction(setup: ModelSetup) -> None:
-    full = Fail(400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum")
+    context_full = Fail(400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum")
     async with setup:
-        setup.add_scripts([Say("One.")], [full], [Say("SUM")], [Say("Two.")])
+        setup.add_scripts([Say("One.")], [context_full], [Say("SUM")], [Say("Two.")])
         session = await setup.session()
         await setup.run_prompt("First", session)
         bodies = await setup.run_prompt("Second", session)
@@ -502,16 +502,16 @@ async def test_a_remote_callers_prompt_restricts_the_tools(setup: ModelSetup) ->
     """This holds for the caller's own turn, and for a turn of the local user that it joins."""
     secret = setup.cwd.parent / "secret.txt"
     secret.write_text("SECRET")
-    look = [Use("bash", {"command": f"cat {secret}"})]
+    read_secret = [Use("bash", {"command": f"cat {secret}"})]
     async with setup:
-        setup.add_scripts(look)
+        setup.add_scripts(read_secret)
         session = await setup.session()
         await setup.hub.editor.configure(LOCAL, session.id, ConfigChanged(mode="bypassPermissions"))
         local_bodies = await setup.run_prompt("Look", session)
-        setup.add_scripts(look)
+        setup.add_scripts(read_secret)
         remote_bodies = await setup.run_prompt("Look", session, principal=REMOTE_CALLER)
         wait = Wait()
-        setup.add_scripts([wait, Use("glob", {"pattern": "*"})], look)
+        setup.add_scripts([wait, Use("glob", {"pattern": "*"})], read_secret)
         seq = (await setup.hub.sessions.get(LOCAL, session.id)).last_seq
         await setup.hub.turns.submit(LOCAL, session.id, "Wait")
         await wait.reached.wait()

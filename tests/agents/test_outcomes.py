@@ -35,8 +35,10 @@ def steps(bodies: list[Any]) -> list[tuple[int, str]]:
 async def test_satisfactory_work_is_graded_once(setup: ModelSetup) -> None:
     (setup.cwd / "poem").write_text("a\nb")
     async with setup:
-        look = [Use("read", {"file_path": "poem"})]
-        setup.add_scripts([Say("Here it is.")], look, verdict("satisfied", "both lines are there"))
+        read_poem = [Use("read", {"file_path": "poem"})]
+        setup.add_scripts(
+            [Say("Here it is.")], read_poem, verdict("satisfied", "both lines are there")
+        )
         bodies, session = await reach(setup)
     assert steps(bodies) == [(0, "running"), (0, "evaluating"), (0, "satisfied")]
     (outcome,) = session.outcomes
@@ -121,9 +123,9 @@ async def test_cancelling_interrupts_the_outcome(setup: ModelSetup, where: str) 
 
 
 async def test_a_grader_that_fills_the_context_reports_an_error(setup: ModelSetup) -> None:
-    full = Fail(400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum")
+    context_full = Fail(400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum")
     async with setup:
-        setup.add_scripts([Say("Done.")], [full])
+        setup.add_scripts([Say("Done.")], [context_full])
         bodies, session = await reach(setup)
     assert session.stop_reason == "error"
     assert "the grader has read" in bodies_of(bodies, "failed")[0].message

@@ -59,8 +59,8 @@ async def test_the_client_runs_the_models_custom_tools(tmp_path: Path) -> None:
         def both_asked(events: list[dict[str, Any]]) -> bool:
             """Return True if both client tools wait and the local tool has its result."""
             idle = [event for event in events if event["type"] == "session.status_idle"]
-            asked = bool(idle) and len(idle[-1]["stop_reason"]["event_ids"]) == 2
-            return asked and "agent.tool_result" in types(events)
+            has_both_requests = bool(idle) and len(idle[-1]["stop_reason"]["event_ids"]) == 2
+            return has_both_requests and "agent.tool_result" in types(events)
 
         events = await until(api, id, both_asked)
         oslo, rome = [event for event in events if event["type"] == "agent.custom_tool_use"]
@@ -74,8 +74,8 @@ async def test_the_client_runs_the_models_custom_tools(tmp_path: Path) -> None:
     offered = {tool["name"]: tool for tool in first["tools"]}
     assert offered["weather"]["description"] == WEATHER["description"]
     assert offered["weather"]["input_schema"]["properties"] == {"city": {"type": "string"}}
-    asked, answered = second["messages"][-2:]
-    uses = [block["id"] for block in asked["content"] if block["type"] == "tool_use"]
+    calls, answered = second["messages"][-2:]
+    uses = [block["id"] for block in calls["content"] if block["type"] == "tool_use"]
     results = {block["tool_use_id"]: block for block in answered["content"]}
     assert set(results) == set(uses) and len(uses) == 3
     assert results[uses[0]]["content"] == [{"type": "text", "text": "rain"}]

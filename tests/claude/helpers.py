@@ -49,8 +49,8 @@ def append(path: Path, *lines: dict[str, Any]) -> None:
         file.write(b"".join(map(as_line, lines)))
 
 
-def timed_user(uuid: str, parent: str | None, text: str, at: str, **more: Any) -> dict[str, Any]:
-    return user(uuid, parent, text, timestamp=at, **more)
+def timed_user(uuid: str, parent: str | None, text: str, at: str, **fields: Any) -> dict[str, Any]:
+    return user(uuid, parent, text, timestamp=at, **fields)
 
 
 def write_session_with_subagent(

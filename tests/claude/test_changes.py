@@ -50,25 +50,25 @@ def test_tag_appends_the_line_that_claude_code_writes(home: Home) -> None:
 
 def test_rename_writes_only_the_new_line(home: Home) -> None:
     path = home.write_conversation()
-    held = path.read_bytes()
+    original = path.read_bytes()
     claude.rename_session(S, "T")
-    assert path.read_bytes().startswith(held)
-    assert path.read_bytes().count(b"\n") == held.count(b"\n") + 1
+    assert path.read_bytes().startswith(original)
+    assert path.read_bytes().count(b"\n") == original.count(b"\n") + 1
 
 
 def test_partial_line_on_a_full_disk_is_truncated(home: Home) -> None:
     path = home.write_conversation()
-    held = path.read_bytes()
+    original = path.read_bytes()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(held) + 10, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(original) + 10, before[1]))
     try:
         with pytest.raises(OSError):
             claude.rename_session(S, "T")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert path.read_bytes() == held
+    assert path.read_bytes() == original
     claude.rename_session(S, "T")
-    assert path.read_bytes().startswith(held)
+    assert path.read_bytes().startswith(original)
 
 
 @pytest.mark.parametrize("empty", ["", "  ", "\n\t", "\x1b[0m"])
@@ -114,7 +114,7 @@ def test_empty_file_is_skipped_when_a_session_is_located(home: Home, change: str
 
 def test_archive_mark_has_the_sdk_format(home: Home) -> None:
     path = home.write_conversation()
-    held = path.read_bytes()
+    original = path.read_bytes()
     claude.archive_session(S)
     mark = path.with_suffix("") / "archived.json"
     content = json.loads(mark.read_text())
@@ -125,7 +125,7 @@ def test_archive_mark_has_the_sdk_format(home: Home) -> None:
     assert [info.archived for info in claude.list_sessions()] == [True]
     claude.unarchive_session(S)
     assert [info.archived for info in claude.list_sessions()] == [False]
-    assert path.read_bytes() == held
+    assert path.read_bytes() == original
     assert os.listdir(mark.parent) == ["archived.json"]
 
 

@@ -85,20 +85,20 @@ async def test_opening_a_copy_pulls_new_messages(home: Home) -> None:
         events = [event.body async for event in hub.history.conversation(LOCAL, S)]
         return [plain_text(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
 
-    def more(number: int, parent: str) -> None:
+    def append_turn(number: int, parent: str) -> None:
         at = f"2026-02-0{number}T00:00:00Z"
-        asked = timed_user(f"u{number}", parent, f"and {number}", at)
-        append(path, asked, assistant(f"a{number}", f"u{number}", timestamp=at))
+        prompt = timed_user(f"u{number}", parent, f"and {number}", at)
+        append(path, prompt, assistant(f"a{number}", f"u{number}", timestamp=at))
 
     async with claude_hub(home) as (hub, source):
         await hub.turns.run(LOCAL, S, "/say here")
         conversation = ["at first", "a1", "/say here", "here"]
         assert await texts(hub) == conversation
-        more(2, "a1")
+        append_turn(2, "a1")
         conversation += ["and 2", "a2"]
         assert await texts(hub) == conversation
         before = (await opened_session(hub, S)).last_seq
-        more(3, "a2")
+        append_turn(3, "a2")
         await hub.turns.run(LOCAL, S, "/say again")  # after the messages of Claude Code
         conversation += ["and 3", "a3", "/say again", "again"]
         assert await texts(hub) == conversation
@@ -108,12 +108,12 @@ async def test_opening_a_copy_pulls_new_messages(home: Home) -> None:
             waiting = asyncio.ensure_future(anext(following))
             while not source.watched:
                 await asyncio.sleep(0.01)
-            more(4, "a3")
+            append_turn(4, "a3")
             async with asyncio.timeout(60):
                 assert (await waiting).body.content == text("and 4")  # type: ignore[union-attr]
         conversation += ["and 4", "a4"]
         home.write_process_file()
-        more(5, "a4")
+        append_turn(5, "a4")
         assert await texts(hub) == conversation  # a running turn is not imported
 
 
@@ -152,8 +152,8 @@ async def test_pull_does_not_interrupt_a_turn_that_starts_meanwhile(
         loop = asyncio.get_running_loop()
 
         async def begin() -> None:
-            asked = await other.turns.submit(LOCAL, S, "/ask May I?")
-            assert await other.turns.wait_started(LOCAL, S, asked)
+            turn = await other.turns.submit(LOCAL, S, "/ask May I?")
+            assert await other.turns.wait_started(LOCAL, S, turn)
 
         def pull_slowly(path: str, position: pull.SessionPosition) -> pull.PulledLines:
             asyncio.run_coroutine_threadsafe(begin(), loop).result(60)
@@ -194,10 +194,10 @@ async def test_turn_waits_for_a_running_pull(home: Home, monkeypatch: pytest.Mon
         gone, other = (asyncio.ensure_future(opened_session(hub, S)) for _ in range(2))
         await asyncio.to_thread(reading.wait, 60)
         gone.cancel()
-        asked = asyncio.ensure_future(hub.turns.run(LOCAL, S, "/say again"))
-        await asyncio.wait([asked], timeout=0.2)
+        turn = asyncio.ensure_future(hub.turns.run(LOCAL, S, "/say again"))
+        await asyncio.wait([turn], timeout=0.2)
         go.set()
-        await asyncio.gather(asked, other)
+        await asyncio.gather(turn, other)
         events = [event.body async for event in hub.history.conversation(LOCAL, S)]
     texts = [plain_text(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
     assert texts == ["at first", "a1", "/say here", "here", "and 2", "a2", "/say again", "again"]

@@ -37,8 +37,8 @@ def project(path: Path) -> str:
 
 @pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\u0085", "\x0b", "\x1c"])
 def test_defect_01_a_fork_keeps_lines_with_unicode_line_breaks(home: Home, odd: str) -> None:
-    said = [user("u1", None, f"a{odd}b"), assistant("a1", "u1"), user("u2", "a1", f"{odd}c")]
-    home.write(said)
+    entries = [user("u1", None, f"a{odd}b"), assistant("a1", "u1"), user("u2", "a1", f"{odd}c")]
+    home.write(entries)
     fork = claude.fork_session(S).session_id
     texts = [message.message["content"] for message in claude.get_session_messages(fork)]
     assert texts == [f"a{odd}b", [{"type": "text", "text": "a1"}], f"{odd}c"]
@@ -94,16 +94,16 @@ def test_defect_04_session_with_a_late_first_prompt_is_listed(home: Home) -> Non
 def test_defect_05_title_and_tag_are_found_in_the_middle_of_a_long_file(
     home: Home, around: int
 ) -> None:
-    more = [
+    replies = [
         assistant(f"p{n}", "u1", [{"type": "text", "text": "x" * 999}])
         for n in range(around // 999)
     ]
-    home.write([user("u1", None), *more])
+    home.write([user("u1", None), *replies])
     claude.rename_session(S, "The title")
     claude.tag_session(S, "the-tag")
     path = home.projects / "-w" / f"{S}.jsonl"
     with path.open("ab") as file:
-        for line in more:
+        for line in replies:
             file.write(json.dumps(line).encode() + b"\n")
     info = claude.get_session_info(S)
     assert info is not None
@@ -152,9 +152,9 @@ def test_defect_07_page_opens_only_its_own_transcripts(home: Home) -> None:
 
 
 @contextmanager
-def open_files_limited(to: int) -> Iterator[None]:
+def open_files_limited(limit: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (to, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:
         yield
     finally:
@@ -203,7 +203,7 @@ def test_defect_11_link_to_a_transcript_is_not_followed(home: Home, tmp_path: Pa
     outside.write_text(json.dumps(user("u1", None)) + "\n")
     (home.projects / "-w").mkdir()
     (home.projects / "-w" / f"{S}.jsonl").symlink_to(outside)
-    held = outside.read_bytes()
+    original = outside.read_bytes()
     for change in (
         lambda: claude.rename_session(S, "x"),
         lambda: claude.tag_session(S, "x"),
@@ -213,7 +213,7 @@ def test_defect_11_link_to_a_transcript_is_not_followed(home: Home, tmp_path: Pa
     ):
         with pytest.raises(FileNotFoundError):
             change()
-    assert outside.read_bytes() == held
+    assert outside.read_bytes() == original
     assert claude.list_sessions() == []
     assert claude.get_session_messages(S) == []
 
@@ -259,9 +259,9 @@ def test_defect_13_edit_is_not_joined_to_a_torn_line(home: Home, change) -> None
     with path.open("ab") as file:
         file.write(b'{"type":"assistant","uuid":"a1","mess')
     change(S, "new")
-    torn, made = path.read_bytes().split(b"\n")[1:3]
+    torn, appended = path.read_bytes().split(b"\n")[1:3]
     assert torn == b'{"type":"assistant","uuid":"a1","mess'
-    assert json.loads(made)["sessionId"] == S
+    assert json.loads(appended)["sessionId"] == S
     info = claude.get_session_info(S)
     assert info is not None
     assert "new" in (info.custom_title, info.tag)

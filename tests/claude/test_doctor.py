@@ -18,7 +18,9 @@ def bare(line: dict[str, object]) -> bytes:
 
 START = (user("u1", None), assistant("a1", "u1"))
 HALF = b'{"type":"user","uuid":"u2","parentUuid":"a1","message":{"content":"x \\ud83d y"}}'
-WHOLE = b'{"type":"user","uuid":"u2","parentUuid":"a1","message":{"content":"x \\ud83d\\ude00"}}'
+INTACT_LINE = (
+    b'{"type":"user","uuid":"u2","parentUuid":"a1","message":{"content":"x \\ud83d\\ude00"}}'
+)
 CASES = {
     "torn": [bare(user("u2", "a1"))[:70]],
     "nul": [b"\0" * 400 + bare(user("u2", "a1"))],
@@ -36,32 +38,32 @@ CASES = {
 def test_doctor_finds_and_repairs_every_kind_of_damage(home: Home, case: str) -> None:
     path = home.write([*START, *CASES[case], user("u9", "a1")])
     before = [message.uuid for message in claude.get_session_messages(S)]
-    found = claude.doctor(S)
-    assert not found.healthy
-    assert {finding.kind for finding in found.findings} >= {*case.split()} - {"alone"}
-    assert {finding.line for finding in found.findings} == {3}
-    assert found.backup is None
-    held = path.read_bytes()
+    diagnosis = claude.doctor(S)
+    assert not diagnosis.healthy
+    assert {finding.kind for finding in diagnosis.findings} >= {*case.split()} - {"alone"}
+    assert {finding.line for finding in diagnosis.findings} == {3}
+    assert diagnosis.backup is None
+    damaged = path.read_bytes()
     healed = claude.doctor(S, repair=True)
-    assert healed.findings == found.findings
+    assert healed.findings == diagnosis.findings
     assert claude.doctor(S).healthy
     for line in path.read_bytes().split(b"\n")[:-1]:
         json.loads(line)
     assert [message.uuid for message in claude.get_session_messages(S)] == before
     assert healed.backup is not None
-    assert Path(healed.backup).read_bytes() == held
+    assert Path(healed.backup).read_bytes() == damaged
 
 
 def test_doctor_does_not_change_a_healthy_transcript(home: Home) -> None:
-    path = home.write([*START, WHOLE, b"", title("T")])
-    before, held = path.stat(), path.read_bytes()
-    found = claude.doctor(S, repair=True)
-    assert (found.findings, found.entries, found.backup) == ([], 4, None)
+    path = home.write([*START, INTACT_LINE, b"", title("T")])
+    before, original = path.stat(), path.read_bytes()
+    diagnosis = claude.doctor(S, repair=True)
+    assert (diagnosis.findings, diagnosis.entries, diagnosis.backup) == ([], 4, None)
     after = path.stat()
     assert (after.st_ino, after.st_mtime_ns, path.read_bytes()) == (
         before.st_ino,
         before.st_mtime_ns,
-        held,
+        original,
     )
     assert [*path.parent.iterdir()] == [path]
 
@@ -69,8 +71,8 @@ def test_doctor_does_not_change_a_healthy_transcript(home: Home) -> None:
 def test_repair_terminates_the_last_line(home: Home) -> None:
     path = home.write(START)
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    (found,) = claude.doctor(S).findings
-    assert (found.kind, found.line) == ("unterminated", 2)
+    (finding,) = claude.doctor(S).findings
+    assert (finding.kind, finding.line) == ("unterminated", 2)
     claude.doctor(S, repair=True)
     assert path.read_bytes().endswith(b"}\n")
 

@@ -56,14 +56,22 @@ from tests.claude.entries import (
 )
 from tests.claude.test_golden import golden
 
-SAID = (UserMessage, AgentMessage, AgentThought, ToolCall, ToolResult, Failed, Interrupted)
+CONVERSATION_TYPES = (
+    UserMessage,
+    AgentMessage,
+    AgentThought,
+    ToolCall,
+    ToolResult,
+    Failed,
+    Interrupted,
+)
 
 
 @contextmanager
 def reading(path: Path, id: str | None = None) -> Iterator[tuple[TranscriptReader, Session]]:
     with safe_io.open_for_reading(str(path)) as (descriptor, _):
         known = TranscriptSummary()
-        for _said in transcript_summary.scan_lines(descriptor, known):
+        for _text in transcript_summary.scan_lines(descriptor, known):
             pass
         session = transcript_summary.session_from_summary(
             known, id or path.stem, str(path), "local"
@@ -77,9 +85,9 @@ def reading(path: Path, id: str | None = None) -> Iterator[tuple[TranscriptReade
 
 def bodies(path: Path) -> list[AnyBody]:
     with reading(path) as (reader, _):
-        first, *rest = reader.all()
+        first, *events = reader.all()
     assert isinstance(first.body, Created)
-    return [event.body for event in rest]
+    return [event.body for event in events]
 
 
 def uuid(event: Event) -> str:
@@ -97,46 +105,48 @@ def transcripts(homes: Path, version: str) -> Iterator[Path]:
 def test_every_line_becomes_an_event(homes: Path, version: str) -> None:
     for path in transcripts(homes, version):
         with reading(path) as (reader, _):
-            found = list(reader.all())
-        places = {event.seq for event in found[1:]}
+            events = list(reader.all())
+        places = {event.seq for event in events[1:]}
         offset = 0
         for line in path.read_bytes().splitlines(keepends=True):
             assert offset + 2 in places
             offset += len(line)
-        assert len({event.id for event in found}) == len(found)
-        assert [event.seq for event in found] == sorted(places | {1})
+        assert len({event.id for event in events}) == len(events)
+        assert [event.seq for event in events] == sorted(places | {1})
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_conversation_equals_the_sdk_messages(homes: Path, version: str) -> None:
     for path in transcripts(homes, version):
-        wanted = [uuid for _, uuid in golden(homes, version, "ts")["msgs"][path.stem]]
+        expected = [uuid for _, uuid in golden(homes, version, "ts")["msgs"][path.stem]]
         with reading(path) as (reader, _):
             shown = [event for event in reader.conversation() if event.seq > 1]
-        found = list(
-            dict.fromkeys(uuid(e) for e in shown if isinstance(e.body, (*SAID, Compacted)))
+        uuids = list(
+            dict.fromkeys(
+                uuid(e) for e in shown if isinstance(e.body, (*CONVERSATION_TYPES, Compacted))
+            )
         )
         if any(isinstance(event.body, Compacted) for event in shown):
             # The messages before the compaction are included as well.
-            assert set(wanted) < set(found)
+            assert set(expected) < set(uuids)
         else:
-            assert sorted(found) == sorted(wanted)
+            assert sorted(uuids) == sorted(expected)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_reader_returns_equal_events_from_any_position(homes: Path, version: str) -> None:
     for path in list(transcripts(homes, version))[:4]:
         with reading(path) as (reader, _):
-            whole = list(reader.all())
-            for at in range(0, len(whole), 1 + len(whole) // 8):
-                assert list(reader.all(whole[at].seq)) == whole[at + 1 :]
+            events = list(reader.all())
+            for at in range(0, len(events), 1 + len(events) // 8):
+                assert list(reader.all(events[at].seq)) == events[at + 1 :]
                 assert (
-                    reader.page(before=whole[at].seq, limit=5, backward=True)
-                    == (whole[max(0, at - 5) : at])
+                    reader.page(before=events[at].seq, limit=5, backward=True)
+                    == (events[max(0, at - 5) : at])
                 )
-            assert reader.page(limit=3) == whole[:3]
-            assert reader.page(limit=10_000, backward=True) == whole
-            assert reader.find_seq(whole[-1].id) == whole[-1].seq
+            assert reader.page(limit=3) == events[:3]
+            assert reader.page(limit=10_000, backward=True) == events
+            assert reader.find_seq(events[-1].id) == events[-1].seq
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -144,7 +154,7 @@ def test_session_row_equals_the_projection_of_its_events(homes: Path, version: s
     rows = {row["sessionId"]: row for row in golden(homes, version, "ts")["list"]}
     for path in transcripts(homes, version):
         with reading(path) as (reader, session):
-            found = list(reader.all())
+            events = list(reader.all())
         row = rows[path.stem]
         if path.stat().st_size <= WINDOW_BYTES:  # the SDK sees all of it, as we do
             assert (session.title, session.tag, session.cwd, session.git_branch) == (
@@ -155,7 +165,7 @@ def test_session_row_equals_the_projection_of_its_events(homes: Path, version: s
             )
             if "createdAt" in row:
                 assert session.created_at // 1000 == row["createdAt"]
-        folded = projection.project("local", session.id, found)
+        folded = projection.project("local", session.id, events)
         for name in ("messages", "errors", "days", "last_seq"):
             assert getattr(folded, name) == getattr(session, name)
         # Other lines than those of the responses report the cost of the session.
@@ -224,8 +234,8 @@ def test_translator_translates_documents(home: Home) -> None:
     assert isinstance(two, Resource) and (two.data, two.text) == (None, "words")
 
 
-def use(name: str, **given: Any) -> dict[str, Any]:
-    return {"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": given}
+def use(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": arguments}
 
 
 def test_translator_translates_tool_calls_and_results(home: Home) -> None:
@@ -254,7 +264,7 @@ def test_translator_translates_tool_calls_and_results(home: Home) -> None:
     assert isinstance(bash, ToolCall) and isinstance(edit, ToolCall)
     assert (bash.title, bash.kind, bash.input) == ("ls -l", "execute", {"command": "ls  -l"})
     assert edit.content == (Diff(path="/w/a.py", old="a", new="b"),)
-    assert [place.path for place in edit.locations] == ["/w/a.py"]
+    assert [location.path for location in edit.locations] == ["/w/a.py"]
     assert isinstance(mcp, ToolCall) and (mcp.server, mcp.name) == ("files", "read")
     assert isinstance(todo, ToolCall) and isinstance(plan, PlanChanged)
     assert [(step.content, step.status) for step in plan.entries] == [("dig", "in_progress")]
@@ -266,10 +276,10 @@ def test_translator_translates_tool_calls_and_results(home: Home) -> None:
 
 def test_translator_counts_the_usage_of_a_response_once(home: Home) -> None:
     def response(uuid: str, parent: str, id: str) -> dict[str, Any]:
-        made = assistant(uuid, parent, id=id)
+        entry = assistant(uuid, parent, id=id)
         usage = {"input_tokens": 3, "output_tokens": 5, "cache_creation_input_tokens": 7}
-        made["message"] |= {"model": "m", "usage": usage}
-        return made
+        entry["message"] |= {"model": "m", "usage": usage}
+        return entry
 
     path = home.write(
         [
@@ -295,8 +305,8 @@ def test_translator_makes_one_event_of_a_compaction(home: Home) -> None:
     assert (compacted.trigger, compacted.tokens_before) == ("manual", 1234)
     assert plain_text(compacted.summary) == "so far"
     with reading(path) as (reader, _):
-        whole = list(reader.all())
-        assert list(reader.all(whole[-2].seq)) == whole[-1:]  # begun between the two lines
+        events = list(reader.all())
+        assert list(reader.all(events[-2].seq)) == events[-1:]  # begun between the two lines
 
 
 def test_translator_translates_titles_tags_and_modes(home: Home) -> None:
@@ -312,9 +322,15 @@ def test_translator_translates_titles_tags_and_modes(home: Home) -> None:
             {"type": "custom-title", "customTitle": 7},
         ]
     )
-    _, mine, made, tag, no_tag, mode, permission, odd = bodies(path)
-    assert isinstance(mine, InfoChanged) and (mine.title, mine.by) == ("Mine", "person")
-    assert isinstance(made, InfoChanged) and (made.title, made.by) == ("Made", "auto")
+    _, own_title, generated_title, tag, no_tag, mode, permission, odd = bodies(path)
+    assert isinstance(own_title, InfoChanged) and (own_title.title, own_title.by) == (
+        "Mine",
+        "person",
+    )
+    assert isinstance(generated_title, InfoChanged) and (
+        generated_title.title,
+        generated_title.by,
+    ) == ("Made", "auto")
     assert isinstance(tag, InfoChanged) and tag.tag == "exp" and tag.title is UNSET
     assert isinstance(no_tag, InfoChanged) and no_tag.tag is None
     assert isinstance(mode, ConfigChanged) and mode.mode == "plan"
@@ -429,8 +445,8 @@ def test_scan_continues_at_the_end_of_the_last_scan(home: Home) -> None:
         nonlocal known
         with safe_io.open_for_reading(str(path)) as (descriptor, _):
             known = transcript_summary.resume_summary(descriptor, known)
-            said = [body for _, body in transcript_summary.scan_lines(descriptor, known)]
-            return [plain_text(body.content) for body in said]  # type: ignore[union-attr]
+            texts = [body for _, body in transcript_summary.scan_lines(descriptor, known)]
+            return [plain_text(body.content) for body in texts]  # type: ignore[union-attr]
 
     assert scan() == ["hi", "a1"]
     assert scan() == []

@@ -35,20 +35,20 @@ def named(line: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps(line)
     for name in ("a1", "a2", "a3", "u1", "u2", "u3", "b1", "c1", "d1", "d2"):
         text = text.replace(f'"{name}"', f'"{id(name)}"')
-    made: dict[str, Any] = json.loads(text)
-    return made
+    entry: dict[str, Any] = json.loads(text)
+    return entry
 
 
 def fork(home: Home, *lines: Any, **options: Any) -> list[dict[str, Any]]:
     """The lines of the fork of a session of these lines."""
     source = home.write(map(named, lines))
-    held = source.read_bytes()
-    made = claude.fork_session(S, **options).session_id
-    assert source.read_bytes() == held
-    path = source.parent / f"{made}.jsonl"
-    found = [json.loads(line) for line in path.read_text().split("\n") if line]
-    assert all(line["sessionId"] == made for line in found)
-    return found
+    original = source.read_bytes()
+    fork_id = claude.fork_session(S, **options).session_id
+    assert source.read_bytes() == original
+    path = source.parent / f"{fork_id}.jsonl"
+    entries = [json.loads(line) for line in path.read_text().split("\n") if line]
+    assert all(line["sessionId"] == fork_id for line in entries)
+    return entries
 
 
 def origins(lines: list[dict[str, Any]]) -> list[str]:
@@ -57,7 +57,7 @@ def origins(lines: list[dict[str, Any]]) -> list[str]:
 
 
 START = (user("u1", None, "hi"), assistant("a1", "u1"))
-MORE = (user("u2", "a1"), assistant("a2", "u2"))
+SECOND_TURN = (user("u2", "a1"), assistant("a2", "u2"))
 
 
 def test_forked_entries_have_new_ids_and_the_same_links(home: Home) -> None:
@@ -71,17 +71,22 @@ def test_forked_entries_have_new_ids_and_the_same_links(home: Home) -> None:
 
 
 def test_fork_has_the_messages_of_its_source(home: Home) -> None:
-    home.write([*START, *MORE])
-    made = claude.fork_session(S).session_id
-    ours, theirs = claude.get_session_messages(made), claude.get_session_messages(S)
-    assert [message.message for message in ours] == [message.message for message in theirs]
+    home.write([*START, *SECOND_TURN])
+    fork_id = claude.fork_session(S).session_id
+    fork_messages, original_messages = (
+        claude.get_session_messages(fork_id),
+        claude.get_session_messages(S),
+    )
+    assert [message.message for message in fork_messages] == [
+        message.message for message in original_messages
+    ]
 
 
 def test_fork_is_private_and_leaves_no_temporary_file(home: Home) -> None:
     path = home.write(START)
-    made = claude.fork_session(S).session_id
-    assert {file.name for file in path.parent.iterdir()} == {path.name, f"{made}.jsonl"}
-    assert stat.S_IMODE((path.parent / f"{made}.jsonl").stat().st_mode) == 0o600
+    fork_id = claude.fork_session(S).session_id
+    assert {file.name for file in path.parent.iterdir()} == {path.name, f"{fork_id}.jsonl"}
+    assert stat.S_IMODE((path.parent / f"{fork_id}.jsonl").stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize(
@@ -109,25 +114,25 @@ def test_fork_of_a_session_without_text_has_a_title(home: Home) -> None:
 
 
 def test_fork_drops_fields_of_the_process_that_wrote_the_source(home: Home) -> None:
-    gone = ("teamName", "agentName", "slug", "sessionKind", "sourceToolAssistantUUID")
-    gone += ("summarizedTurnPromptUuids", "droppedPromptUuids", "turnAttributionKey")
-    marked = assistant("a1", "u1", **dict.fromkeys(gone, "x"), promptId="kept")
-    made = fork(home, user("u1", None), marked)[1]
-    assert not made.keys() & set(gone)
-    assert (made["promptId"], made["isSidechain"]) == ("kept", False)
+    removed_fields = ("teamName", "agentName", "slug", "sessionKind", "sourceToolAssistantUUID")
+    removed_fields += ("summarizedTurnPromptUuids", "droppedPromptUuids", "turnAttributionKey")
+    marked = assistant("a1", "u1", **dict.fromkeys(removed_fields, "x"), promptId="kept")
+    forked = fork(home, user("u1", None), marked)[1]
+    assert not forked.keys() & set(removed_fields)
+    assert (forked["promptId"], forked["isSidechain"]) == ("kept", False)
 
 
 def test_fork_skips_progress_and_subagents_and_relinks_their_children(home: Home) -> None:
     lines = [entry("progress", "p1", "a1"), user("s1", "p1", isSidechain=True)]
-    made = fork(home, *START, *lines, user("u2", "p1"), user("u3", "s1"))
-    assert origins(made) == [id(name) for name in ("u1", "a1", "u2", "u3")]
-    assert made[2]["parentUuid"] == made[3]["parentUuid"] == made[1]["uuid"]
+    forked = fork(home, *START, *lines, user("u2", "p1"), user("u3", "s1"))
+    assert origins(forked) == [id(name) for name in ("u1", "a1", "u2", "u3")]
+    assert forked[2]["parentUuid"] == forked[3]["parentUuid"] == forked[1]["uuid"]
 
 
 def test_fork_copies_settings_that_are_outside_the_conversation(home: Home) -> None:
     def replaced(id: str) -> dict[str, Any]:
-        what = {"kind": "tool-result", "toolUseId": id, "replacement": "R"}
-        return {"type": "content-replacement", "sessionId": S, "replacements": [what]}
+        replacement = {"kind": "tool-result", "toolUseId": id, "replacement": "R"}
+        return {"type": "content-replacement", "sessionId": S, "replacements": [replacement]}
 
     settings = [
         {"type": "mode", "mode": "normal", "sessionId": S},
@@ -139,16 +144,16 @@ def test_fork_copies_settings_that_are_outside_the_conversation(home: Home) -> N
         replaced("t1"),
         replaced("t2"),
     ]
-    made = fork(home, *START, *settings)
-    kinds = [line["type"] for line in made[2:]]
+    forked = fork(home, *START, *settings)
+    kinds = [line["type"] for line in forked[2:]]
     assert kinds == ["content-replacement", "tools-used", "relocated", "custom-title"]
-    assert [one["toolUseId"] for one in made[2]["replacements"]] == ["t1", "t2"]
-    assert made[3]["tools"] == ["Read", "Bash"]
+    assert [one["toolUseId"] for one in forked[2]["replacements"]] == ["t1", "t2"]
+    assert forked[3]["tools"] == ["Read", "Bash"]
 
 
 COMPACTED = (
     *START,
-    *MORE,
+    *SECOND_TURN,
     boundary("b1", "c1", ["u2", "a2"], logicalParentUuid="a2"),
     user("c1", "b1", isCompactSummary=True),
     user("u3", "c1"),
@@ -156,13 +161,15 @@ COMPACTED = (
 
 
 def test_fork_keeps_the_messages_that_a_compaction_preserved(home: Home) -> None:
-    made = fork(home, *COMPACTED)
-    new = {line["forkedFrom"]["messageUuid"]: line["uuid"] for line in made if "forkedFrom" in line}
-    mark = made[4]
+    forked = fork(home, *COMPACTED)
+    new = {
+        line["forkedFrom"]["messageUuid"]: line["uuid"] for line in forked if "forkedFrom" in line
+    }
+    mark = forked[4]
     assert mark["logicalParentUuid"] == new[id("a2")]
-    kept = mark["compactMetadata"]["preservedMessages"]
-    assert kept["anchorUuid"] == new[id("c1")]
-    assert kept["uuids"] == kept["allUuids"] == [new[id("u2")], new[id("a2")]]
+    preserved = mark["compactMetadata"]["preservedMessages"]
+    assert preserved["anchorUuid"] == new[id("c1")]
+    assert preserved["uuids"] == preserved["allUuids"] == [new[id("u2")], new[id("a2")]]
     read = claude.get_session_messages(mark["sessionId"])
     assert [message.uuid for message in read] == [new[id(at)] for at in ("c1", "u2", "a2", "u3")]
 
@@ -178,33 +185,33 @@ def test_fork_keeps_the_messages_that_a_compaction_preserved(home: Home) -> None
     ],
 )
 def test_fork_ends_at_the_requested_message(home: Home, at: str, wanted: str) -> None:
-    made = fork(home, *COMPACTED, up_to_message_id=id(at))
-    assert origins(made) == [id(name) for name in wanted.split()]
+    forked = fork(home, *COMPACTED, up_to_message_id=id(at))
+    assert origins(forked) == [id(name) for name in wanted.split()]
 
 
 def test_fork_up_to_a_summary_leaves_out_preserved_messages(home: Home) -> None:
-    made = fork(home, *COMPACTED, up_to_message_id=id("c1"))
-    assert made[4]["compactMetadata"] == {"trigger": "manual"}
-    assert len(claude.get_session_messages(made[0]["sessionId"])) == 1
+    forked = fork(home, *COMPACTED, up_to_message_id=id("c1"))
+    assert forked[4]["compactMetadata"] == {"trigger": "manual"}
+    assert len(claude.get_session_messages(forked[0]["sessionId"])) == 1
 
 
 def test_fork_copies_all_parallel_calls(home: Home) -> None:
     lines = [user("u1", None), assistant("a1", "u1", call("t1"), "m")]
     lines += [assistant("a2", "a1", call("t2"), "m"), user("d1", "a1", result("t1"))]
-    made = fork(home, *lines, user("d2", "a2", result("t2")))
-    assert len(claude.get_session_messages(made[0]["sessionId"])) == 5
+    forked = fork(home, *lines, user("d2", "a2", result("t2")))
+    assert len(claude.get_session_messages(forked[0]["sessionId"])) == 5
 
 
 def test_fork_repairs_a_missing_parent(home: Home) -> None:
-    made = fork(home, *START, user("u2", "gone"))
-    assert made[2]["parentUuid"] == made[1]["uuid"]
+    forked = fork(home, *START, user("u2", "gone"))
+    assert forked[2]["parentUuid"] == forked[1]["uuid"]
 
 
 def test_lone_surrogates_do_not_stop_a_fork(home: Home) -> None:
     half = '{"type":"user","uuid":"u1","parentUuid":null,"message":{"content":"a \\ud83d"}}'
     home.write([half])
-    made = claude.fork_session(S).session_id
-    assert claude.get_session_messages(made)[0].message == {"content": "a \ud83d"}
+    fork_id = claude.fork_session(S).session_id
+    assert claude.get_session_messages(fork_id)[0].message == {"content": "a \ud83d"}
 
 
 @pytest.mark.parametrize(
@@ -228,10 +235,10 @@ def test_fork_rejects_an_unknown_or_sidechain_message(home: Home) -> None:
 def test_failed_fork_leaves_no_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     path = home.write(START)
 
-    def full(*_: object) -> None:
+    def fail_without_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", fail_without_space)
     with pytest.raises(OSError, match="No space left"):
         claude.fork_session(S)
     assert [*path.parent.iterdir()] == [path]

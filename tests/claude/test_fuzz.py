@@ -27,13 +27,13 @@ from tests.claude.entries import S
 QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 # Lines of real transcripts are long; most of what can go wrong does not need the longest ones.
 LARGEST = 300_000
-KEPT = "compact_boundary", "isCompactSummary"
+KEPT_MARKS = "compact_boundary", "isCompactSummary"
 
 
 @cache
 def transcripts(homes: Path) -> list[Path]:
-    found = sorted(homes.glob("*/projects/**/*.jsonl"))
-    return [path for path in found if 0 < path.stat().st_size < LARGEST]
+    paths = sorted(homes.glob("*/projects/**/*.jsonl"))
+    return [path for path in paths if 0 < path.stat().st_size < LARGEST]
 
 
 @cache
@@ -42,7 +42,7 @@ def lines_of(path: Path) -> list[bytes]:
 
 
 @cache
-def said(path: Path) -> set[str]:
+def message_uuids(path: Path) -> set[str]:
     return {message.uuid for message in messages.read_messages(str(path))}
 
 
@@ -94,7 +94,9 @@ def still_whole(path: Path, touched: set[int]) -> set[str]:
     lines = lines_of(path)
     # What a compaction kept is known from its own lines alone; without them, what came before
     # is another conversation's history.
-    lost = [number for number in touched if any(name.encode() in lines[number] for name in KEPT)]
+    lost = [
+        number for number in touched if any(name.encode() in lines[number] for name in KEPT_MARKS)
+    ]
     first = max(lost, default=-1)
     # Old programs wrote a response again with every turn. Copies hang on nothing but its id.
     hurt = {response(lines[number]) for number in touched}
@@ -102,7 +104,7 @@ def still_whole(path: Path, touched: set[int]) -> set[str]:
         uuid
         for number, line in enumerate(lines)
         if number > first and number not in touched
-        if (uuid := json.loads(line).get("uuid")) in said(path)
+        if (uuid := json.loads(line).get("uuid")) in message_uuids(path)
         if response(line) is None or response(line) not in hurt
     }
 
@@ -117,23 +119,23 @@ def check(path: Path, data: bytes, touched: set[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         broken = Path(directory) / f"{S}.jsonl"
         broken.write_bytes(data)
-        found = {
+        uuids = {
             message.uuid for message in messages.read_messages(str(broken), include_system=True)
         }
-        assert still_whole(path, touched) <= found
-        place = TranscriptFile(S, str(broken), ProjectDirectory(directory))
+        assert still_whole(path, touched) <= uuids
+        transcript = TranscriptFile(S, str(broken), ProjectDirectory(directory))
         for thorough in (True, False):
             quick_info.read_facts(str(broken), thorough=thorough)
         read = messages.read_messages(str(broken))
-        export.export_html(place).encode()
-        export.export_markdown(place).encode()
+        export.export_html(transcript).encode()
+        export.export_markdown(transcript).encode()
         tree.read_session_tree(str(broken), S).path()
         subagents.list_agent_ids(str(broken))
         comes_back(data)
         if read:
-            fork.fork(place)
-        left = doctor.repair_transcript(ClaudeHome(directory), place).entries
-        assert doctor.diagnose_transcript(place).healthy or not left
+            fork.fork(transcript)
+        entry_count = doctor.repair_transcript(ClaudeHome(directory), transcript).entries
+        assert doctor.diagnose_transcript(transcript).healthy or not entry_count
         healed = {
             message.uuid for message in messages.read_messages(str(broken), include_system=True)
         }

@@ -98,23 +98,23 @@ def kinds() -> list[dict[str, Any]]:
 def value_paths(value: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the paths of all values inside a value, at any depth."""
     inside = value.items() if isinstance(value, dict) else enumerate(value)
-    found = []
-    for name, each in inside:
-        found.append((*above, name))
-        if isinstance(each, dict | list):
-            found += value_paths(each, (*above, name))
-    return found
+    paths = []
+    for name, item in inside:
+        paths.append((*above, name))
+        if isinstance(item, dict | list):
+            paths += value_paths(item, (*above, name))
+    return paths
 
 
 EVERYWHERE = value_paths(kinds())
 
 
-def changed(value: Any, place: tuple[Any, ...], to: Any) -> Any:
+def changed(value: Any, value_path: tuple[Any, ...], replacement: Any) -> Any:
     result = copy.deepcopy(value)
     inner = result
-    for name in place[:-1]:
+    for name in value_path[:-1]:
         inner = inner[name]
-    inner[place[-1]] = to
+    inner[value_path[-1]] = replacement
     return result
 
 
@@ -130,9 +130,9 @@ def encode_lines(lines: Sequence[Any]) -> bytes:
 def transcripts(draw: st.DrawFn) -> bytes:
     lines = kinds()
     for _ in range(draw(st.integers(0, 6))):
-        place = draw(st.sampled_from(EVERYWHERE))
+        value_path = draw(st.sampled_from(EVERYWHERE))
         with suppress(KeyError, IndexError, TypeError):  # the value around it was replaced
-            lines = changed(lines, place, draw(st.sampled_from(ODD)))
+            lines = changed(lines, value_path, draw(st.sampled_from(ODD)))
     parts = [as_bytes(line) for line in lines]
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(parts) - 1))
@@ -236,11 +236,11 @@ async def read(hub: Hub, id: str) -> None:
     events = [event async for event in hub.history.read(LOCAL, id)]
     assert events[-1].seq == session.last_seq
     assert [event.seq for event in events] == sorted({event.seq for event in events})
-    said = [event async for event in hub.history.conversation(LOCAL, id)]
-    assert {event.id for event in said} <= {event.id for event in events}
+    conversation = [event async for event in hub.history.conversation(LOCAL, id)]
+    assert {event.id for event in conversation} <= {event.id for event in events}
     assert await hub.history.events(LOCAL, id, backward=True, limit=3) == events[-3:]
-    for found in await hub.history.find(LOCAL, id, "word"):
-        assert found.event is not None
+    for match in await hub.history.find(LOCAL, id, "word"):
+        assert match.event is not None
     for thread in await hub.history.threads(LOCAL, id):
         [event async for event in hub.history.thread_events(LOCAL, id, thread.id)]
     exported = [line async for line in hub.exchange.export(LOCAL, id)]
@@ -250,19 +250,19 @@ async def read(hub: Hub, id: str) -> None:
 
 
 def contents(home: Home) -> dict[str, bytes]:
-    found = (path for path in home.root.rglob("*") if path.is_file())
-    return {str(path): path.read_bytes() for path in found}
+    files = (path for path in home.root.rglob("*") if path.is_file())
+    return {str(path): path.read_bytes() for path in files}
 
 
 def run(*datas: bytes) -> None:
-    said = logging.Handler(logging.ERROR)
-    said.emit = fail  # type: ignore[method-assign]  # only for this test
-    logging.getLogger("segue.claude").addHandler(said)
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = fail  # type: ignore[method-assign]  # only for this test
+    logging.getLogger("segue.claude").addHandler(handler)
     try:
         with tempfile.TemporaryDirectory() as directory:
             asyncio.run(check(Path(directory), datas))
     finally:
-        logging.getLogger("segue.claude").removeHandler(said)
+        logging.getLogger("segue.claude").removeHandler(handler)
 
 
 def fail(record: logging.LogRecord) -> None:

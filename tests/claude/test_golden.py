@@ -53,9 +53,9 @@ def test_list_equals_the_list_of_the_typescript_sdk(
     homes: Path, use: Callable[[str], None], version: str, limit: int | None
 ) -> None:
     use(version)
-    wanted = golden(homes, version, "ts")["list"]
-    assert [typescript(info) for info in claude.list_sessions(limit=limit)] == wanted
-    for row in wanted:
+    expected = golden(homes, version, "ts")["list"]
+    assert [typescript(info) for info in claude.list_sessions(limit=limit)] == expected
+    for row in expected:
         info = claude.get_session_info(row["sessionId"])
         assert info is not None
         assert typescript(info) == row
@@ -64,9 +64,9 @@ def test_list_equals_the_list_of_the_typescript_sdk(
 @pytest.mark.parametrize("version", VERSIONS)
 def test_pages_are_slices_of_the_list(use: Callable[[str], None], version: str) -> None:
     use(version)
-    whole = claude.list_sessions()
-    assert [*claude.list_sessions(limit=2), *claude.list_sessions(offset=2)] == whole
-    assert claude.list_sessions(limit=3, offset=1) == whole[1:4]
+    sessions = claude.list_sessions()
+    assert [*claude.list_sessions(limit=2), *claude.list_sessions(offset=2)] == sessions
+    assert claude.list_sessions(limit=3, offset=1) == sessions[1:4]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -74,11 +74,11 @@ def test_messages_equal_those_of_the_typescript_sdk(
     homes: Path, use: Callable[[str], None], version: str
 ) -> None:
     use(version)
-    for id, wanted in golden(homes, version, "ts")["msgs"].items():
-        found = claude.get_session_messages(id)
-        assert [[message.type, message.uuid] for message in found] == wanted
-        assert found == [*claude.get_session_messages(id, limit=3), *found[3:]]
-        assert claude.get_session_messages(id, offset=2, limit=2) == found[2:4]
+    for id, expected in golden(homes, version, "ts")["msgs"].items():
+        messages = claude.get_session_messages(id)
+        assert [[message.type, message.uuid] for message in messages] == expected
+        assert messages == [*claude.get_session_messages(id, limit=3), *messages[3:]]
+        assert claude.get_session_messages(id, offset=2, limit=2) == messages[2:4]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -86,25 +86,29 @@ def test_subagents_equal_those_of_the_typescript_sdk(
     homes: Path, use: Callable[[str], None], version: str
 ) -> None:
     use(version)
-    for id, wanted in golden(homes, version, "ts")["sub"].items():
-        assert claude.list_subagents(id) == wanted
-        for agent in wanted:
+    for id, expected in golden(homes, version, "ts")["sub"].items():
+        assert claude.list_subagents(id) == expected
+        for agent in expected:
             assert claude.get_subagent_messages(id, agent)
 
 
 def differences(homes: Path, version: str) -> tuple[set[str], set[str], set[str]]:
     """Ids that only TypeScript lists, fields that differ, and sessions with other messages."""
-    ours, theirs = golden(homes, version, "ts"), golden(homes, version, "py")
-    rows = {row["session_id"]: row for row in theirs["list"]}
-    unlisted = {row["sessionId"] for row in ours["list"]} - set(rows)
+    from_typescript, from_python = golden(homes, version, "ts"), golden(homes, version, "py")
+    rows = {row["session_id"]: row for row in from_python["list"]}
+    unlisted = {row["sessionId"] for row in from_typescript["list"]} - set(rows)
     fields = {
         name
-        for row in ours["list"]
+        for row in from_typescript["list"]
         if row["sessionId"] in rows
         for name, other in NAMES.items()
         if name != "archived" and rows[row["sessionId"]][name] != row.get(other)
     }
-    messages = {id for id, said in theirs["msgs"].items() if said != ours["msgs"][id]}
+    messages = {
+        id
+        for id, conversation in from_python["msgs"].items()
+        if conversation != from_typescript["msgs"][id]
+    }
     return unlisted, fields, messages
 
 
@@ -129,16 +133,20 @@ def test_python_sdk_truncates_file_times_that_typescript_rounds(homes: Path, ver
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_python_sdk_loses_preserved_messages(homes: Path, version: str) -> None:
-    wanted = {"63cd8742-f8c1-4e6b-adf1-76da0754a48d"} if version == "2.1.325" else set()
-    assert differences(homes, version)[2] == wanted
+    expected = {"63cd8742-f8c1-4e6b-adf1-76da0754a48d"} if version == "2.1.325" else set()
+    assert differences(homes, version)[2] == expected
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_python_sdk_has_the_same_order_and_subagents_of_listed_sessions(
     homes: Path, version: str
 ) -> None:
-    ours, theirs = golden(homes, version, "ts"), golden(homes, version, "py")
-    listed = [row["session_id"] for row in theirs["list"]]
-    assert [row["sessionId"] for row in ours["list"] if row["sessionId"] in listed] == listed
-    assert {id: agents for id, agents in ours["sub"].items() if id in listed} == theirs["sub"]
-    assert set(ours["msgs"]) - set(theirs["msgs"]) == differences(homes, version)[0]
+    from_typescript, from_python = golden(homes, version, "ts"), golden(homes, version, "py")
+    listed = [row["session_id"] for row in from_python["list"]]
+    assert [
+        row["sessionId"] for row in from_typescript["list"] if row["sessionId"] in listed
+    ] == listed
+    assert {
+        id: agents for id, agents in from_typescript["sub"].items() if id in listed
+    } == from_python["sub"]
+    assert set(from_typescript["msgs"]) - set(from_python["msgs"]) == differences(homes, version)[0]

@@ -162,8 +162,8 @@ def test_file_truncated_while_it_is_read_hides_no_session(
 
 
 def test_reader_finds_thousands_of_joined_entries(home: Home) -> None:
-    said = [as_line(user(f"u{n}", f"u{n - 1}" if n else None)).strip() for n in range(5000)]
-    home.write([b"".join(said)])
+    lines = [as_line(user(f"u{n}", f"u{n - 1}" if n else None)).strip() for n in range(5000)]
+    home.write([b"".join(lines)])
     assert len(claude.get_session_messages(S)) == 5000
 
 
@@ -209,8 +209,8 @@ def test_reader_handles_many_compactions(home: Home) -> None:
             yield assistant(f"a{n}", f"c{n}")
 
     home.write(lines())
-    found = [message.uuid for message in claude.get_session_messages(S)]
-    assert found == ["c1999", "a1998", "a1999"]
+    uuids = [message.uuid for message in claude.get_session_messages(S)]
+    assert uuids == ["c1999", "a1998", "a1999"]
 
 
 MEASURE = """
@@ -256,8 +256,8 @@ def test_page_of_a_100_megabyte_transcript_uses_less_than_64_megabytes(
     with path.open("wb") as file:
         for n in range(100_000_000 // (size + 320)):
             uuid = f"{n:08d}-0000-4000-8000-000000000000"
-            said = [{"type": "text", "text": 'word "x" ' * (size // 10)}] if n else "first"
-            file.write(as_line((user, assistant)[n % 2](uuid, parent, said)))
+            content = [{"type": "text", "text": 'word "x" ' * (size // 10)}] if n else "first"
+            file.write(as_line((user, assistant)[n % 2](uuid, parent, content)))
             parent = uuid
     assert path.stat().st_size > 90_000_000
     count, prompt, megabytes = measured(path)
@@ -298,8 +298,8 @@ def test_reader_finds_an_id_in_the_middle_of_a_long_line(home: Home, order: str)
     }
     line = b'{"parentUuid":"a1",' + b",".join(parts[name] for name in order.split()) + b"}"
     home.write([user("u1", None), assistant("a1", "u1"), line, assistant("a2", "u2")])
-    found = claude.get_session_messages(S)
-    assert [message.uuid for message in found] == ["u1", "a1", "u2", "a2"]
+    messages = claude.get_session_messages(S)
+    assert [message.uuid for message in messages] == ["u1", "a1", "u2", "a2"]
 
 
 @needs_proc

@@ -248,8 +248,8 @@ def test_list_can_leave_out_programmatic_sessions(home: Home, fields: Any, progr
 
 
 def test_list_shows_only_the_successor_of_a_continued_session(home: Home) -> None:
-    def continued_in(to: str) -> dict[str, str]:
-        return {"type": "continued-in", "sessionId": S, "continuedInSessionId": to}
+    def continued_in(session_id: str) -> dict[str, str]:
+        return {"type": "continued-in", "sessionId": S, "continuedInSessionId": session_id}
 
     def ids(**options: Any) -> set[str]:
         return {info.session_id for info in claude.list_sessions(**options)}
@@ -274,10 +274,10 @@ def test_list_is_sorted_by_time_and_then_by_id(home: Home) -> None:
     for id, modified in zip(ids, (2, 1, 2, 3), strict=True):
         home.write_conversation(id)
         home.touch(id, modified)
-    wanted = [ids[3], ids[2], ids[0], ids[1]]
-    assert [info.session_id for info in claude.list_sessions()] == wanted
+    expected = [ids[3], ids[2], ids[0], ids[1]]
+    assert [info.session_id for info in claude.list_sessions()] == expected
     pages = [claude.list_sessions(limit=1, offset=offset)[0].session_id for offset in range(4)]
-    assert pages == wanted
+    assert pages == expected
 
 
 def test_path_decides_between_copies_of_equal_age(home: Home) -> None:

@@ -84,7 +84,7 @@ def test_system_messages_are_returned_on_request(home: Home) -> None:
     assert (shown.type, shown.message) == ("system", None)
 
 
-BEFORE = (*START, user("u2", "a1"), assistant("a2", "u2"))
+TWO_TURNS = (*START, user("u2", "a1"), assistant("a2", "u2"))
 SUMMARY = user("C", "B", isCompactSummary=True)
 
 
@@ -104,34 +104,34 @@ SUMMARY = user("C", "B", isCompactSummary=True)
 def test_compaction_leaves_its_summary_and_preserved_messages(
     home: Home, lines: list[Any], wanted: str
 ) -> None:
-    assert uuids(home, *BEFORE, *lines) == wanted
+    assert uuids(home, *TWO_TURNS, *lines) == wanted
 
 
 def test_last_compaction_counts(home: Home) -> None:
     first = [boundary("B", "C", ["u2", "a2"]), SUMMARY, user("u3", "C"), assistant("a3", "u3")]
     second = [user("D", "E", isCompactSummary=True), user("u4", "D")]
-    kept = boundary("E", "D", ["a2", "a3"])
-    assert uuids(home, *BEFORE, *first, kept, *second) == "D a2 a3 u4"
-    assert uuids(home, *BEFORE, *first, boundary("E"), *second) == "D u4"
+    second_boundary = boundary("E", "D", ["a2", "a3"])
+    assert uuids(home, *TWO_TURNS, *first, second_boundary, *second) == "D a2 a3 u4"
+    assert uuids(home, *TWO_TURNS, *first, boundary("E"), *second) == "D u4"
 
 
 def test_preserved_segment_is_found_by_its_two_ends(home: Home) -> None:
     mark = boundary("B", "C", ["u2", "a2"])
     del mark["compactMetadata"]["preservedMessages"]
-    assert uuids(home, *BEFORE, mark, SUMMARY, user("u3", "C")) == "C u2 a2 u3"
+    assert uuids(home, *TWO_TURNS, mark, SUMMARY, user("u3", "C")) == "C u2 a2 u3"
     mark["compactMetadata"]["preservedSegment"]["headUuid"] = "elsewhere"
-    assert uuids(home, *BEFORE, mark, SUMMARY, user("u3", "C")) == "C u3"
+    assert uuids(home, *TWO_TURNS, mark, SUMMARY, user("u3", "C")) == "C u3"
 
 
 @pytest.mark.parametrize("lost", ["B", "C", "u2", "a2"])
 def test_lost_line_of_a_compaction_hides_no_other_message(home: Home, lost: str) -> None:
-    lines = [*BEFORE, boundary("B", "C", ["u2", "a2"]), SUMMARY, user("u3", "C")]
-    left = uuids(home, *(line for line in lines if line["uuid"] != lost)).split()
-    assert {"C", "u2", "a2", "u3"} - {lost} <= set(left)
+    lines = [*TWO_TURNS, boundary("B", "C", ["u2", "a2"]), SUMMARY, user("u3", "C")]
+    remaining = uuids(home, *(line for line in lines if line["uuid"] != lost)).split()
+    assert {"C", "u2", "a2", "u3"} - {lost} <= set(remaining)
 
 
 def test_wrong_anchor_does_not_cause_an_endless_loop(home: Home) -> None:
-    lines = [*BEFORE, boundary("B", "a2", ["u2"]), boundary("E", "u2", ["a2"]), user("u3", "a2")]
+    lines = [*TWO_TURNS, boundary("B", "a2", ["u2"]), boundary("E", "u2", ["a2"]), user("u3", "a2")]
     assert "u3" in uuids(home, *lines)
 
 
@@ -153,10 +153,10 @@ def test_all_parallel_calls_and_results_are_returned(
         for place, n in enumerate(order)
     ]
     lines = [*CALLS, *results, assistant("a1", f"r{continued}", id="n")]
-    found = uuids(home, *lines).split()
-    assert found[:4] == ["u1", "c0", "c1", "c2"]
-    assert sorted(found[4:7]) == ["r0", "r1", "r2"]
-    assert found[7:] == ["a1"]
+    message_uuids = uuids(home, *lines).split()
+    assert message_uuids[:4] == ["u1", "c0", "c1", "c2"]
+    assert sorted(message_uuids[4:7]) == ["r0", "r1", "r2"]
+    assert message_uuids[7:] == ["a1"]
 
 
 def test_abandoned_branch_is_not_returned(home: Home) -> None:
@@ -178,8 +178,8 @@ def test_second_result_of_a_call_is_ignored(home: Home) -> None:
 
 def test_queued_prompt_is_a_user_message(home: Home) -> None:
     assert uuids(home, *START, queued("q", "a1"), assistant("a2", "q")) == "u1 a1 q a2"
-    said = claude.get_session_messages(S)[2]
-    assert (said.type, said.message) == ("user", {"role": "user", "content": "wait"})
+    message = claude.get_session_messages(S)[2]
+    assert (message.type, message.message) == ("user", {"role": "user", "content": "wait"})
     assert uuids(home, *START, queued("q", "a1")) == "u1 a1 q"
     assert uuids(home, *START, queued("q", "a1"), queued("p", "a1")) == "u1 a1 q p"
 
@@ -218,8 +218,8 @@ def test_result_is_kept_if_the_line_of_its_call_is_damaged(home: Home) -> None:
     del torn["message"]
     after = assistant("c2", "c1", call("t2"), "m")
     answers = [user("r1", "c1", result("t1")), user("r2", "c2", result("t2"))]
-    found = uuids(home, *START, torn, after, *answers, assistant("a2", "r2"))
-    assert sorted(found.split()) == ["a1", "a2", "c1", "c2", "r1", "r2", "u1"]
+    message_uuids = uuids(home, *START, torn, after, *answers, assistant("a2", "r2"))
+    assert sorted(message_uuids.split()) == ["a1", "a2", "c1", "c2", "r1", "r2", "u1"]
 
 
 def test_joined_lines_are_all_read(home: Home) -> None:
@@ -249,7 +249,7 @@ def test_message_inside_another_message_is_not_an_entry(home: Home) -> None:
     ],
 )
 def test_limit_and_offset_select_a_page(home: Home, options: dict[str, int], wanted: str) -> None:
-    assert uuids(home, *BEFORE, **options) == wanted
+    assert uuids(home, *TWO_TURNS, **options) == wanted
 
 
 @pytest.mark.parametrize("id", ["", "no-id", "x" * 36, S])

@@ -124,8 +124,8 @@ def test_mirrored_session_is_listed_read_and_searched_like_others(run: Run) -> N
         bodies = [event.body async for event in setup.hub.history.read(LOCAL, S)]
         assert [each.name for each in bodies if isinstance(each, ToolCall)] == ["Bash"]
         assert [each.call_id for each in bodies if isinstance(each, ToolResult)] == ["t1"]
-        found = (await setup.hub.sessions.search(LOCAL, Query(text="rayleigh"))).matches
-        assert [each.session.id for each in found] == [S]
+        matches = (await setup.hub.sessions.search(LOCAL, Query(text="rayleigh"))).matches
+        assert [each.session.id for each in matches] == [S]
 
     run(body)
 
@@ -311,8 +311,8 @@ def test_session_of_the_hub_is_loaded_as_a_transcript(run: Run, tmp_path: Path) 
             assert listed["session_id"] == session.id
             (info,) = await claude.list_sessions_from_store(setup.store, str(tmp_path))
             assert info.summary == "Hello"
-            more = user(U + "6", entries[2]["uuid"], "More", cwd=str(tmp_path))
-            await setup.append(more, key=key)
+            prompt = user(U + "6", entries[2]["uuid"], "More", cwd=str(tmp_path))
+            await setup.append(prompt, key=key)
             assert [
                 session["session_id"] for session in await setup.store.list_sessions(project)
             ] == [session.id]
@@ -490,8 +490,8 @@ def test_several_processes_append_to_one_session(run: Run, tmp_path: Path) -> No
         names = ("both", "0", "1", "2")
         assert sorted(uuids) == sorted(f"{name}-{n}" for name in names for n in range(20))
         for name in ("0", "1", "2"):
-            mine = [uuid for uuid in uuids if uuid.startswith(f"{name}-")]
-            assert mine == [f"{name}-{n}" for n in range(20)]
+            own_uuids = [uuid for uuid in uuids if uuid.startswith(f"{name}-")]
+            assert own_uuids == [f"{name}-{n}" for n in range(20)]
         (listed,) = await setup.store.list_sessions("-w")
         assert listed["session_id"] == S
 

@@ -27,7 +27,7 @@ def test_relocate_moves_a_session_to_the_new_project(home: Home, tmp_path: Path)
     (path.with_suffix("") / "subagents" / "agent-a.jsonl").write_text(
         '{"type":"user","uuid":"u"}\n'
     )
-    held = path.read_bytes()
+    original = path.read_bytes()
     claude.relocate_session(S, str(new))
     assert [info.cwd for info in claude.list_sessions(str(new))] == [str(new)]
     assert claude.list_sessions(str(old)) == []
@@ -35,17 +35,17 @@ def test_relocate_moves_a_session_to_the_new_project(home: Home, tmp_path: Path)
     assert len(claude.get_session_messages(S, str(new))) == 2
     entry = {"type": "relocated", "sessionId": S, "relocatedCwd": str(new)}
     line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-    assert (home.projects / key(new) / path.name).read_bytes() == held + line
+    assert (home.projects / key(new) / path.name).read_bytes() == original + line
 
 
 def test_relocate_does_not_overwrite_another_session(home: Home, tmp_path: Path) -> None:
     path = home.write_conversation()
     home.write_conversation(S, key(tmp_path))
     home.touch(S, 1, key(tmp_path))
-    held = path.read_bytes()
+    original = path.read_bytes()
     with pytest.raises(FileExistsError):
         claude.relocate_session(S, str(tmp_path))
-    assert path.read_bytes() == held
+    assert path.read_bytes() == original
 
 
 def test_relocate_to_the_same_project_only_appends_an_entry(home: Home, tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_unknown_session_is_rejected(home: Home, function) -> None:  # type: ign
 
 def test_relocate_rejects_a_missing_directory(home: Home, tmp_path: Path) -> None:
     path = home.write_conversation()
-    held = path.read_bytes()
+    original = path.read_bytes()
     for nowhere in ("relative/nowhere", str(tmp_path / "nowhere")):
         with pytest.raises(NotADirectoryError, match="there is no directory"):
             claude.relocate_session(S, nowhere)
-    assert path.read_bytes() == held
+    assert path.read_bytes() == original

@@ -34,7 +34,7 @@ QUERIES = [
 QUERIES += ["cafe", "café", "東京", "x" * 64, "nowhere", "the nowhere", "kingfisher the", '"bird"']
 
 
-def said(chance: random.Random) -> str:
+def random_text(chance: random.Random) -> str:
     weights = [20, 4, 4, 8, 2, 1, 1, 1, 1, 1]
     return " ".join(chance.choices(WORDS, weights, k=chance.randrange(1, 6)))
 
@@ -44,9 +44,9 @@ async def filled(home: Home, sessions: int = 60) -> AsyncIterator[Any]:
     chance = random.Random(1)
     for number in range(sessions):
         at = f"2026-01-01T{number // 60:02}:{number % 60:02}:00.000Z"
-        lines = [user("u1", None, said(chance), timestamp=at)]
+        lines = [user("u1", None, random_text(chance), timestamp=at)]
         lines += [
-            assistant(f"a{n}", "u1", [{"type": "text", "text": said(chance)}], timestamp=at)
+            assistant(f"a{n}", "u1", [{"type": "text", "text": random_text(chance)}], timestamp=at)
             for n in range(chance.randrange(6))
         ]
         home.write(lines, f"{number:08x}-0000-4000-8000-000000000000", f"-p{number % 3}")
@@ -95,10 +95,10 @@ async def test_every_search_strategy_finds_the_same_sessions(
             ]
             assert await list_ids(hub, text=query, limit=100) == right
             page = await hub.sessions.search(LOCAL, Query(text=query, limit=100))
-            for found in page.matches:
-                assert found.event == next(
+            for match in page.matches:
+                assert match.event == next(
                     event
-                    for event, has in reversed(tokens_by_session[found.session.id])
+                    for event, has in reversed(tokens_by_session[match.session.id])
                     if any(search_text.words_have_term(term, has) for term in wanted)
                 )
 
@@ -140,8 +140,8 @@ async def test_search_reads_one_snapshot_of_the_index(
             return has(self, pk)
 
         monkeypatch.setattr(terms.TermSearch, "has_all", late)
-        found = await source.page(Query(text="needle"))
-        assert [session.id for session in found] == [S]
+        sessions = await source.page(Query(text="needle"))
+        assert [session.id for session in sessions] == [S]
 
 
 async def test_search_result_is_read_from_its_own_line(
@@ -156,19 +156,19 @@ async def test_search_result_is_read_from_its_own_line(
         monkeypatch.setattr(
             reading, "parse_entries", lambda line: read.append(line) or entries(line)
         )
-        (found,) = (await hub.sessions.search(LOCAL, Query(text="needle"))).matches
-        assert found.event is not None and isinstance(found.event.body, UserMessage)
+        (match,) = (await hub.sessions.search(LOCAL, Query(text="needle"))).matches
+        assert match.event is not None and isinstance(match.event.body, UserMessage)
         assert read == [as_line(user("u", None, "needle")).strip()]
-        assert (await hub.history.events(LOCAL, S, after=found.event.seq - 1))[0] == found.event
+        assert (await hub.history.events(LOCAL, S, after=match.event.seq - 1))[0] == match.event
 
 
 async def test_search_result_without_a_time_is_read_with_earlier_lines(home: Home) -> None:
     late = {"timestamp": "2026-01-02T00:00:00.000Z"}
     home.write([user("u1", None, "hi"), assistant("a1", "u1", **late), title("needle")])
     async with claude_hub(home) as (hub, _):
-        (found,) = (await hub.sessions.search(LOCAL, Query(text="needle"))).matches
-        assert found.event is not None
-        assert found.event == (await hub.history.events(LOCAL, S, after=found.event.seq - 1))[0]
+        (match,) = (await hub.sessions.search(LOCAL, Query(text="needle"))).matches
+        assert match.event is not None
+        assert match.event == (await hub.history.events(LOCAL, S, after=match.event.seq - 1))[0]
 
 
 @pytest.fixture
@@ -178,9 +178,9 @@ def texts_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     texts = terms.TermSearch.read_texts
 
     def counting(self: terms.TermSearch, *args: int) -> Iterator[list[tuple[int, bytes]]]:
-        for some in texts(self, *args):
-            read.extend(key for key, _ in some)
-            yield some
+        for batch in texts(self, *args):
+            read.extend(key for key, _ in batch)
+            yield batch
 
     monkeypatch.setattr(terms.TermSearch, "read_texts", counting)
     return read
@@ -191,8 +191,8 @@ async def test_search_reads_a_bounded_number_of_texts(
     home: Home, monkeypatch: pytest.MonkeyPatch, texts_read: list[int], every: int, most: int
 ) -> None:
     for number in range(400):
-        said = f"{'needle' if number % every == 0 else 'hay'} {number}"
-        home.write([user("u", None, said), *(user(f"v{n}", "u", "more") for n in range(4))])
+        text = f"{'needle' if number % every == 0 else 'hay'} {number}"
+        home.write([user("u", None, text), *(user(f"v{n}", "u", "more") for n in range(4))])
         (home.projects / "-w" / f"{S}.jsonl").rename(
             home.projects / "-w" / f"{number:08x}-0000-4000-8000-000000000000.jsonl"
         )
@@ -204,12 +204,16 @@ async def test_search_reads_a_bounded_number_of_texts(
         page = await hub.sessions.search(LOCAL, Query(text="needle", limit=5))
         assert len(page.matches) == min(5, 400 // every + (400 % every > 0))
         assert len(texts_read) <= most
-        whole = [sql for sql in statements if sql.startswith(fts5.HITS[:40]) and "LIMIT" not in sql]
-        assert len(whole) <= 1  # the snippets use the search of the list
-        assert bool(whole) == (every > 1)
+        complete_lookups = [
+            sql for sql in statements if sql.startswith(fts5.HITS[:40]) and "LIMIT" not in sql
+        ]
+        assert len(complete_lookups) <= 1  # the snippets use the search of the list
+        assert bool(complete_lookups) == (every > 1)
         before = len(texts_read)
-        more = await hub.sessions.search(LOCAL, Query(text="needle", limit=5))
-        assert [one.session.id for one in more.matches] == [one.session.id for one in page.matches]
+        repeated = await hub.sessions.search(LOCAL, Query(text="needle", limit=5))
+        assert [one.session.id for one in repeated.matches] == [
+            one.session.id for one in page.matches
+        ]
         assert len(texts_read) - before <= 60  # the last search is reused
 
 
@@ -229,11 +233,13 @@ async def test_ranked_search_ranks_all_hits_of_a_rare_word(home: Home) -> None:
             f"{number:08x}-0000-4000-8000-000000000000", prompt="hay " * number + "needle"
         )
     async with claude_hub(home) as (hub, _):
-        found = (
+        matches = (
             await hub.sessions.search(LOCAL, Query(text="needle", limit=5), ranked=True)
         ).matches
-        assert [int(one.session.id[:8], 16) for one in found] == [0, 1, 2, 3, 4]
-        assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+        assert [int(one.session.id[:8], 16) for one in matches] == [0, 1, 2, 3, 4]
+        assert [one.score for one in matches] == sorted(
+            (one.score for one in matches), reverse=True
+        )
 
 
 async def test_ranked_search_compares_the_newest_sessions_of_a_common_word(
@@ -241,8 +247,8 @@ async def test_ranked_search_compares_the_newest_sessions_of_a_common_word(
 ) -> None:
     for number in range(300):
         at = f"2026-01-01T{number // 60:02}:{number % 60:02}:00.000Z"
-        said = "common " * (1 + number % 7) + "hay " * 10 + ("rare" if number % 100 == 7 else "")
-        lines = [user(f"u{n}", None, said, timestamp=at) for n in range(3)]
+        text = "common " * (1 + number % 7) + "hay " * 10 + ("rare" if number % 100 == 7 else "")
+        lines = [user(f"u{n}", None, text, timestamp=at) for n in range(3)]
         home.write(lines, f"{number:08x}-0000-4000-8000-000000000000")
     monkeypatch.setattr(terms, "MAX_EAGER_HITS", 50)
     monkeypatch.setattr(terms, "HITS_PER_TEXT", 1)  # 900 texts are few
@@ -251,35 +257,36 @@ async def test_ranked_search_compares_the_newest_sessions_of_a_common_word(
         await list_ids(hub)
         statements: list[str] = []
         source.index._reader.set_trace_callback(statements.append)
-        found = (
+        matches = (
             await hub.sessions.search(LOCAL, Query(text="common", limit=3), ranked=True)
         ).matches
         # The best three of the newest twenty.
-        assert [int(one.session.id[:8], 16) for one in found] == [293, 286, 299]
-        assert all(one.event is not None and "common" in one.snippet for one in found)
+        assert [int(one.session.id[:8], 16) for one in matches] == [293, 286, 299]
+        assert all(one.event is not None and "common" in one.snippet for one in matches)
         assert len(texts_read) <= 2 * 3 * 20
         assert not any("ORDER BY rank" in sql for sql in statements)
         monkeypatch.setattr(ranking, "MAX_TEXTS_READ", 10)
-        found = (
+        matches = (
             await hub.sessions.search(LOCAL, Query(text="common", limit=3), ranked=True)
         ).matches
-        assert all(int(one.session.id[:8], 16) >= 296 for one in found)
+        assert all(int(one.session.id[:8], 16) >= 296 for one in matches)
         both = (
             await hub.sessions.search(LOCAL, Query(text="rare common", limit=9), ranked=True)
         ).matches
         assert {int(one.session.id[:8], 16) for one in both} == {7, 107, 207}
 
 
-@pytest.mark.parametrize("said", ["bird birds, a bird", "Bird the BIRD the", "Vögel, bird bird"])
-def test_count_occurrences_counts_every_match(said: str) -> None:
+@pytest.mark.parametrize("text", ["bird birds, a bird", "Bird the BIRD the", "Vögel, bird bird"])
+def test_count_occurrences_counts_every_match(text: str) -> None:
     for query in ("bird", "bir", "bird the", '"bird the"', '"bird bird"', "vögel", "none"):
         for term in search_text.terms(query):
-            found, size = search_text.tokens(said), len(term.tokens)
+            tokens, size = search_text.tokens(text), len(term.tokens)
             right = sum(
-                search_text.words_have_term(term, found[at : at + size]) for at in range(len(found))
+                search_text.words_have_term(term, tokens[at : at + size])
+                for at in range(len(tokens))
             )
-            assert search_text.count_occurrences(term, said) == right
-            assert search_text.text_has_term(term, said) == (right > 0)
+            assert search_text.count_occurrences(term, text) == right
+            assert search_text.text_has_term(term, text) == (right > 0)
 
 
 async def test_search_ignores_terminal_codes(home: Home) -> None:

@@ -36,10 +36,10 @@ async def test_every_session_of_a_real_home_is_listed_and_searchable(
     source = ClaudeSource(tmp_path / "index.db", ClaudeHome(str(homes / version)))
     async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
         rows = {row["sessionId"]: row for row in golden(homes, version, "ts")["list"]}
-        found = (await hub.sessions.list(LOCAL, Query(limit=1000))).sessions
-        assert {session.id for session in found} == rows.keys()
-        assert found == sorted(found, key=lambda one: (one.active_at, one.id), reverse=True)
-        for session in found:
+        sessions = (await hub.sessions.list(LOCAL, Query(limit=1000))).sessions
+        assert {session.id for session in sessions} == rows.keys()
+        assert sessions == sorted(sessions, key=lambda one: (one.active_at, one.id), reverse=True)
+        for session in sessions:
             assert (session.source, session.workspace) == ("claude", "local")
             history = [event async for event in hub.history.read(LOCAL, session.id)]
             assert history[-1].seq == session.last_seq
@@ -124,11 +124,11 @@ async def test_search_returns_a_snippet_with_marked_words(home: Home) -> None:
     home.write([user("u1", None, "find the needle here"), assistant("a1", "u1"), user("u2", "a1")])
     home.write_conversation(S2, prompt="hay")
     async with claude_hub(home) as (hub, _):
-        (found,) = (await hub.sessions.search(LOCAL, Query(text="needle"))).matches
-        assert found.session.id == S and found.snippet == "find the needle here"
-        assert [found.snippet[mark.start : mark.stop] for mark in found.marks] == ["needle"]
+        (match,) = (await hub.sessions.search(LOCAL, Query(text="needle"))).matches
+        assert match.session.id == S and match.snippet == "find the needle here"
+        assert [match.snippet[mark.start : mark.stop] for mark in match.marks] == ["needle"]
         (best,) = (await hub.sessions.search(LOCAL, Query(text="needle"), ranked=True)).matches
-        assert (best.session.id, best.event) == (S, found.event)
+        assert (best.session.id, best.event) == (S, match.event)
         assert (await hub.sessions.search(LOCAL, Query(text="needle hay"))).matches == []
 
 
@@ -153,8 +153,8 @@ async def test_list_shows_what_was_written_since_the_last_list(home: Home) -> No
 async def test_get_finds_a_session_before_any_list(home: Home) -> None:
     home.write_conversation(S.replace("1", "A"))
     async with claude_hub(home) as (hub, _):
-        found = await hub.sessions.get(LOCAL, S.replace("1", "a"))
-        assert found.native_id == S.replace("1", "A")
+        session = await hub.sessions.get(LOCAL, S.replace("1", "a"))
+        assert session.native_id == S.replace("1", "A")
 
 
 async def test_newest_of_several_copies_is_listed(home: Home) -> None:
@@ -326,9 +326,9 @@ async def test_fork_has_its_parent_and_only_its_own_usage(home: Home) -> None:
         # The parent has the usage of the inherited messages.
         assert (fork.usage.input_tokens, fork.messages, fork.days) == (0, 2, {})
         path = home.projects / "-w" / f"{fork.id}.jsonl"
-        more = assistant("a2", None, id="m2", timestamp="2026-02-01T00:00:00Z")
-        more["message"] |= spent
-        append(path, more)
+        reply = assistant("a2", None, id="m2", timestamp="2026-02-01T00:00:00Z")
+        reply["message"] |= spent
+        append(path, reply)
         grown = await hub.sessions.get(LOCAL, fork.id)
         assert grown.fork == fork.fork and grown.usage.input_tokens == 5
         assert (await hub.sessions.get(LOCAL, S)).fork is None
@@ -507,9 +507,9 @@ async def test_watcher_is_notified_of_new_and_deleted_sessions(home: Home) -> No
 
 
 def response(
-    uuid: str, id: str, output_tokens: int, model: str = "m", **more: Any
+    uuid: str, id: str, output_tokens: int, model: str = "m", **fields: Any
 ) -> dict[str, Any]:
-    entry = assistant(uuid, "u1", id=id, **more)
+    entry = assistant(uuid, "u1", id=id, **fields)
     entry["message"] |= {
         "model": model,
         "usage": {"input_tokens": 10, "output_tokens": output_tokens},
@@ -518,13 +518,13 @@ def response(
 
 
 async def test_usage_of_a_response_is_its_highest_report(home: Home) -> None:
-    far = user("f1", "u1", "x" * 100_000)
+    long_prompt = user("f1", "u1", "x" * 100_000)
     path = home.write(
         [
             user("u1", None),
             response("a1", "r1", 1),
             response("a2", "r1", 30),
-            far,
+            long_prompt,
             response("a3", "r1", 30),  # some versions copy lines when a session is resumed
             response("a4", "r2", 5, "other"),
         ]

@@ -37,13 +37,15 @@ async def check(home: Home) -> None:
     """Check that nothing raises, with a new or a complete index, and a good session is listed."""
     for _ in range(2):
         async with opened(home) as hub:
-            found = (await hub.sessions.list(LOCAL, Query(limit=50))).sessions
-            assert GOOD in [session.id for session in found]
-            for session in found:
+            sessions = (await hub.sessions.list(LOCAL, Query(limit=50))).sessions
+            assert GOOD in [session.id for session in sessions]
+            for session in sessions:
                 events = [event async for event in hub.history.read(LOCAL, session.id)]
                 assert events[-1].seq == session.last_seq
-                said = [event async for event in hub.history.conversation(LOCAL, session.id)]
-                assert {event.id for event in said} <= {event.id for event in events}
+                conversation = [
+                    event async for event in hub.history.conversation(LOCAL, session.id)
+                ]
+                assert {event.id for event in conversation} <= {event.id for event in events}
                 await hub.history.events(LOCAL, session.id, backward=True, limit=3)
             results = await hub.sessions.search(LOCAL, Query(text="hi"))
             assert GOOD in [one.session.id for one in results.matches]
@@ -116,11 +118,11 @@ async def test_file_deleted_before_it_is_read_is_left_out(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.write_conversation(GOOD)
-    gone = home.write_conversation(S)
+    deleted_path = home.write_conversation(S)
     read = IndexUpdate._update_file
 
     def late(self: IndexUpdate, *arguments: object) -> object:
-        gone.unlink(missing_ok=True)
+        deleted_path.unlink(missing_ok=True)
         return read(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(IndexUpdate, "_update_file", late)
@@ -225,14 +227,14 @@ def test_index_of_100_megabytes_uses_less_than_64_megabytes(
             file.write(data)
         else:
             for n in range(200 * size):
-                said = [{"type": "text", "text": f"{n} the words " * 350}]
-                file.write(as_line(assistant(f"a{n}", "u1", said)))
+                content = [{"type": "text", "text": f"{n} the words " * 350}]
+                file.write(as_line(assistant(f"a{n}", "u1", content)))
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, str(tmp_path / "small"), str(tmp_path / "large")],
         capture_output=True,
         text=True,
         check=True,
     )
-    found, last, megabytes = map(int, done.stdout.split())
-    assert (found, last) == (20, 20)
+    session_count, last, megabytes = map(int, done.stdout.split())
+    assert (session_count, last) == (20, 20)
     assert megabytes < most

@@ -38,7 +38,7 @@ def test_import_continues_after_a_damaged_line(home: Home) -> None:
     home.write(
         [user("u1", None), b'{"type":"user","mess', b"\xff\xfe", b"[" * 5000, assistant("a1", "u1")]
     )
-    assert [each.get("uuid") for each in imported(home).get_entries(KEY)] == ["u1", "a1"]
+    assert [entry.get("uuid") for entry in imported(home).get_entries(KEY)] == ["u1", "a1"]
 
 
 def test_import_keeps_lines_with_an_invalid_byte(home: Home) -> None:
@@ -102,8 +102,9 @@ def test_fork_via_store_equals_the_fork_of_the_file(home: Home) -> None:
     store = imported(home)
     fork = run(claude.fork_session_via_store(store, S, "/w")).session_id
     on_disk = claude.fork_session(S).session_id
-    assert [each.message for each in claude.get_session_messages(on_disk)] == [
-        each.message for each in run(claude.get_session_messages_from_store(store, fork, "/w"))
+    assert [message.message for message in claude.get_session_messages(on_disk)] == [
+        message.message
+        for message in run(claude.get_session_messages_from_store(store, fork, "/w"))
     ]
     info = run(claude.get_session_info_from_store(store, fork, "/w"))
     assert info is not None
@@ -127,7 +128,7 @@ def test_invalid_entries_in_a_store_do_not_stop_readers(home: Home) -> None:
         user("u2", "u1", "words"),
     ]
     store = InMemorySessionStore()
-    run(store.append(KEY, [each for each in odd if isinstance(each, dict)]))
+    run(store.append(KEY, [entry for entry in odd if isinstance(entry, dict)]))
     assert run(claude.get_session_messages_from_store(store, S, "/w"))[-1].uuid == "u2"
     assert run(claude.list_sessions_from_store(store, "/w"))[0].summary == "words"
     with pytest.raises(FileNotFoundError):

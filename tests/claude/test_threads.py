@@ -33,7 +33,7 @@ SIDECHAIN: dict[str, Any] = {"isSidechain": True, "agentId": "a1b2c3"}
 async def thread_texts(hub: Hub, thread: str) -> list[str]:
     bodies = [event.body async for event in hub.history.thread_events(LOCAL, S, thread)]
     return [
-        plain_text(each.content) for each in bodies if isinstance(each, UserMessage | AgentMessage)
+        plain_text(body.content) for body in bodies if isinstance(body, UserMessage | AgentMessage)
     ]
 
 
@@ -42,13 +42,13 @@ async def test_search_finds_a_session_by_the_words_of_its_subagent(home: Home) -
     async with claude_hub(home) as (hub, _):
         assert await list_ids(hub, text="kingfisher") == [S]
         assert await list_ids(hub, text="kingfisher nine") == [S]  # words of both transcripts
-        (found,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher"))).matches
-        assert found.snippet == "A kingfisher, too"
-        assert found.event is not None and found.event.body.thread == "a1b2c3"
+        (match,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher"))).matches
+        assert match.snippet == "A kingfisher, too"
+        assert match.event is not None and match.event.body.thread == "a1b2c3"
         (call,) = await hub.history.events(LOCAL, S, types=("tool_call",))
-        assert found.event.seq == call.seq  # the event that started the subagent
+        assert match.event.seq == call.seq  # the event that started the subagent
         (best,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher"), ranked=True)).matches
-        assert best.event == found.event
+        assert best.event == match.event
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["in a directory", "next to the session"])
@@ -60,18 +60,18 @@ async def test_search_finds_subagents_of_trashed_and_restored_sessions(
         lines = [{**json.loads(line), "sessionId": S} for line in file.read_bytes().splitlines()]
         shutil.rmtree(path.with_suffix(""))
         path.with_name(file.name).write_bytes(b"".join(map(as_line, lines)))
-    said = ["Count them", "A kingfisher, too"]
+    texts = ["Count them", "A kingfisher, too"]
     async with claude_hub(home) as (hub, _):
         assert await list_ids(hub, text="kingfisher") == [S]
         await hub.editor.trash(LOCAL, S)
         assert await list_ids(hub, text="kingfisher") == []
         assert await list_ids(hub, text="kingfisher", trash=True) == [S]
-        (found,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher", trash=True))).matches
-        assert found.event is not None and found.event.body.thread == "a1b2c3"
+        (match,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher", trash=True))).matches
+        assert match.event is not None and match.event.body.thread == "a1b2c3"
         (thread,) = await hub.history.threads(LOCAL, S)
         assert (thread.kind, await thread_texts(hub, thread.id)) == (
             None if old else "Explore",
-            said,
+            texts,
         )
     async with claude_hub(home) as (hub, _):  # from the index
         assert await list_ids(hub, text="kingfisher", trash=True) == [S]
@@ -210,8 +210,8 @@ async def test_imported_session_keeps_its_subagents(home: Home) -> None:
         session = await hub.sessions.get(LOCAL, S)
         assert session.messages == 2
         assert await list_ids(hub, text="kingfisher") == [S]
-        (found,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher"))).matches
-        assert found.snippet == "A kingfisher, too"
+        (match,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher"))).matches
+        assert match.snippet == "A kingfisher, too"
         (call,) = await hub.history.events(LOCAL, S, types=("tool_call",))
         (thread,) = await hub.history.threads(LOCAL, S)
         assert thread == Thread(
@@ -219,7 +219,7 @@ async def test_imported_session_keeps_its_subagents(home: Home) -> None:
         )
         assert await thread_texts(hub, "a1b2c3") == ["Count them", "A kingfisher, too"]
         bodies = [event.body async for event in hub.history.conversation(LOCAL, S)]
-        assert not any("kingfisher" in str(each) for each in bodies if each.thread is None)
+        assert not any("kingfisher" in str(body) for body in bodies if body.thread is None)
         with pytest.raises(NotFound):
             await thread_texts(hub, "unknown")
         native = await hub.editor.create(LOCAL, cwd="/w")

@@ -38,8 +38,8 @@ from tests.claude.helpers import Within, claude_hub, list_transcripts, text
 
 def contents(home: Path) -> dict[str, bytes]:
     """Return the transcripts of a home by their paths in it."""
-    found = sorted((home / "projects").rglob("*.jsonl"))
-    return {str(path.relative_to(home)): path.read_bytes() for path in found}
+    paths = sorted((home / "projects").rglob("*.jsonl"))
+    return {str(path.relative_to(home)): path.read_bytes() for path in paths}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -63,12 +63,14 @@ def test_import_and_export_of_a_home_keep_every_byte(
     asyncio.run(through())
     exported, originals = contents(tmp_path), contents(homes / version)
     for path in paths:
-        place = str(path.relative_to(homes / version))
-        assert exported[place].splitlines() == [
-            line for line in originals[place].splitlines() if line
+        relative_path = str(path.relative_to(homes / version))
+        assert exported[relative_path].splitlines() == [
+            line for line in originals[relative_path].splitlines() if line
         ]
-    agents = {place for place in originals if "/subagents/" in place}
-    assert {place: exported.get(place) for place in agents} == {p: originals[p] for p in agents}
+    agents = {relative_path for relative_path in originals if "/subagents/" in relative_path}
+    assert {relative_path: exported.get(relative_path) for relative_path in agents} == {
+        p: originals[p] for p in agents
+    }
 
 
 def holds_session(path: Path) -> bool:
@@ -103,13 +105,13 @@ def test_second_import_adds_only_new_lines(home: Home, within: Within) -> None:
     session, count = within(lambda hub: hub.sync.import_session(LOCAL, S, "claude"))
     assert (session.title, session.messages, count) == ("Two", 3, 2)
 
-    async def found(hub: Hub) -> list[str]:
+    async def matching_ids(hub: Hub) -> list[str]:
         return [
-            each.session.id
-            for each in (await hub.sessions.search(LOCAL, Query(text="more"))).matches
+            match.session.id
+            for match in (await hub.sessions.search(LOCAL, Query(text="more"))).matches
         ]
 
-    assert within(found) == [S]
+    assert within(matching_ids) == [S]
 
 
 @pytest.mark.parametrize("by_prompt", [False, True])
@@ -126,11 +128,11 @@ async def test_configured_agent_answers_in_an_imported_copy(home: Home, by_promp
         assert (copy.source, copy.messages) == ("segue", listed.messages + 2)
         names = await hub.records.agent_names("local", [listed.agent.id])
         assert names == {listed.agent.id: "Claude Code"}
-        said = [
+        replies = [
             event async for event in hub.history.read(LOCAL, S) if event.type == "agent_message"
         ]
-        assert isinstance(said[-1].body, AgentMessage)
-        assert plain_text(said[-1].body.content) == "from here"
+        assert isinstance(replies[-1].body, AgentMessage)
+        assert plain_text(replies[-1].body.content) == "from here"
 
 
 async def test_copy_counts_the_same_turns_as_the_original(home: Home) -> None:
@@ -159,13 +161,13 @@ def test_messages_of_segue_stay_in_the_conversation_after_a_pull(
 ) -> None:
     begun = [user("u1", None, "one", cwd="/w"), assistant("a1", "u1", "two")]
     path = home.write(begun)
-    asked = [UserMessage(content=text("three")), AgentMessage(content=text("four"))]
+    bodies = [UserMessage(content=text("three")), AgentMessage(content=text("four"))]
 
     async def work(hub: Hub) -> list[Any]:
         await hub.sync.import_session(LOCAL, S, "claude")
-        await hub.editor.append(LOCAL, S, *asked[:1])
+        await hub.editor.append(LOCAL, S, *bodies[:1])
         await hub.editor.set_title(LOCAL, S, "Named")
-        await hub.editor.append(LOCAL, S, *asked[1:])
+        await hub.editor.append(LOCAL, S, *bodies[1:])
         home.write([*begun, user("u2", "a1", "five")])
         assert (await hub.sync.import_session(LOCAL, S, "claude"))[1] == 1
         return await segue_python.get_session_messages(S, store=hub)
@@ -257,8 +259,8 @@ def test_fork_into_the_store_is_exported_as_its_own_session(home: Home, within: 
         return fork.id
 
     fork = within(work)
-    assert [each.message["content"] for each in claude.get_session_messages(fork)] == [
-        each.message["content"] for each in claude.get_session_messages(S)
+    assert [message.message["content"] for message in claude.get_session_messages(fork)] == [
+        message.message["content"] for message in claude.get_session_messages(S)
     ]
 
 
@@ -382,8 +384,8 @@ def test_export_command_copies_an_original_transcript(home: Home, tmp_path: Path
 
 def test_commands_import_and_export_a_session(home: Home, tmp_path: Path) -> None:
     path = home.write_conversation(cwd="/w")
-    taken = command(tmp_path, "import", S)
-    assert (taken.exit_code, taken.stdout, taken.stderr) == (0, f"{S}\n", "2 new lines.\n")
+    imported = command(tmp_path, "import", S)
+    assert (imported.exit_code, imported.stdout, imported.stderr) == (0, f"{S}\n", "2 new lines.\n")
     for named in (str(path), S[:8], "hi"):
         again = command(tmp_path, "import", named)
         assert (again.stdout, again.stderr) == (f"{S}\n", "No new lines.\n")

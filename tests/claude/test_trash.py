@@ -14,15 +14,15 @@ from tests.claude.entries import S2, Home, S, as_line, assistant, user
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    found = (path for path in root.rglob("*") if path.is_file())
-    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+    files = (path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
-def everything(home: Home) -> None:
+def write_all_files(home: Home) -> None:
     """Write two sessions with all files that Claude Code may keep for one."""
     for id in (S, S2):
-        said = user("u1", None, "hi", cwd="/w", sessionId=id)
-        path = home.write([said, assistant("a1", "u1", sessionId=id)], id)
+        prompt = user("u1", None, "hi", cwd="/w", sessionId=id)
+        path = home.write([prompt, assistant("a1", "u1", sessionId=id)], id)
         (path.with_suffix("") / "subagents").mkdir(parents=True)
         for file in (
             path.with_suffix("") / "subagents" / "agent-a.jsonl",
@@ -42,20 +42,22 @@ def everything(home: Home) -> None:
 
 
 def test_trash_moves_all_files_of_a_session_and_no_others(home: Home) -> None:
-    everything(home)
+    write_all_files(home)
     before = contents(home.root)
     trashed = claude.trash_session(S)
-    left = {name: data for name, data in contents(home.root).items() if "segue-trash" not in name}
-    assert not [name for name in left if S in name or S[:7] in name]
-    assert not [name for name, data in left.items() if S.encode() in data]
-    assert left.keys() == {name for name in before if S not in name and S[:7] not in name}
+    remaining = {
+        name: data for name, data in contents(home.root).items() if "segue-trash" not in name
+    }
+    assert not [name for name in remaining if S in name or S[:7] in name]
+    assert not [name for name, data in remaining.items() if S.encode() in data]
+    assert remaining.keys() == {name for name in before if S not in name and S[:7] not in name}
     assert (trashed.session_id, trashed.summary, trashed.cwd) == (S, "hi", "/w")
     assert [info.session_id for info in claude.list_sessions()] == [S2]
     assert claude.list_trash() == [trashed]
 
 
 def test_restore_puts_all_files_back_unchanged(home: Home) -> None:
-    everything(home)
+    write_all_files(home)
     before = contents(home.root)
     times = {path: path.stat().st_mtime_ns for path in home.root.rglob("*.jsonl")}
     claude.trash_session(S)
@@ -93,8 +95,8 @@ def test_restore_does_not_overwrite_files(home: Home) -> None:
 
 
 def test_restore_uses_the_copy_that_was_trashed_last(home: Home) -> None:
-    for say in ("first", "second"):
-        home.write_conversation(prompt=say)
+    for prompt in ("first", "second"):
+        home.write_conversation(prompt=prompt)
         claude.trash_session(S)
     assert [trashed.summary for trashed in claude.list_trash()] == ["second", "first"]
     claude.restore_session(S)
@@ -102,7 +104,7 @@ def test_restore_uses_the_copy_that_was_trashed_last(home: Home) -> None:
 
 
 def test_interrupted_trash_can_be_restored(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    everything(home)
+    write_all_files(home)
     before = contents(home.root)
     rename, count = os.rename, 0
 
@@ -127,7 +129,7 @@ def test_interrupted_trash_can_be_restored(home: Home, monkeypatch: pytest.Monke
 def test_trash_keeps_prompts_typed_while_it_rewrites_the_history(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    everything(home)
+    write_all_files(home)
     history = home.root / "history.jsonl"
     late = as_line({"display": "late", "timestamp": 99, "sessionId": S2})
     sync = os.fsync

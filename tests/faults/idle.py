@@ -23,9 +23,9 @@ def assert_idle(session: Session, events: list[Event]) -> None:
     calls = Counter(body.call_id for body in bodies if isinstance(body, ToolCall))
     results = Counter(body.call_id for body in bodies if isinstance(body, ToolResult))
     assert calls == results and set(calls.values()) <= {1}, (calls, results)
-    asked = Counter(body.ask_id for body in bodies if isinstance(body, PermissionAsked))
+    requests = Counter(body.ask_id for body in bodies if isinstance(body, PermissionAsked))
     answered = Counter(body.ask_id for body in bodies if isinstance(body, PermissionAnswered))
-    assert asked == answered and set(asked.values()) <= {1}, (asked, answered)
+    assert requests == answered and set(requests.values()) <= {1}, (requests, answered)
     begun = [body.turn for body in bodies if isinstance(body, StatusChanged) and begins(body)]
     ended = [body for body in bodies if isinstance(body, StatusChanged) and ends(body)]
     assert len(set(begun)) == len(ended), "a turn ended twice, or not at all"

@@ -19,19 +19,19 @@ class Ledger:
         self.gone: set[str] = set()  # the purges since the last check
         self.acknowledged = 0
 
-    def enter(self, said: dict[str, Any]) -> None:
-        session = said.get("session", "")
-        match said["says"]:
+    def enter(self, report: dict[str, Any]) -> None:
+        session = report.get("session", "")
+        match report["says"]:
             case "create":
                 self.sessions.setdefault(session, {})
             case "append":
                 # Of a session that was purged before this was said, nothing is expected.
-                self.sessions.setdefault(session, {}).update({id: s for s, id in said["events"]})
+                self.sessions.setdefault(session, {}).update({id: s for s, id in report["events"]})
             case "fork":
                 self.sessions.setdefault(session, {})
-                self.forks[session] = (said["of"], said["upto"])
+                self.forks[session] = (report["of"], report["upto"])
             case "put":
-                self.items.setdefault(session, set()).add(said["item"])
+                self.items.setdefault(session, set()).add(report["item"])
             case "purging":
                 self.doubtful.add(session)
                 return
@@ -62,12 +62,14 @@ class Ledger:
             assert not missing, f"session {id} lost {missing}"
             parent, upto = self.forks.get(id, ("", 0))
             if parent in self.sessions:
-                taken = await store.events(WORKSPACE, parent, after=1, before=upto + 1, limit=10**6)
-                copies = [fork_event(event, id) for event in taken]
+                inherited = await store.events(
+                    WORKSPACE, parent, after=1, before=upto + 1, limit=10**6
+                )
+                copies = [fork_event(event, id) for event in inherited]
                 assert events[1:upto] == copies, f"fork {id} differs from its parent {parent}"
         for id, items in self.items.items():
-            held = {item.id for item in await store.inbox(WORKSPACE, id)}
-            assert items <= held, f"the inbox of {id} lost {items - held}"
+            stored_ids = {item.id for item in await store.inbox(WORKSPACE, id)}
+            assert items <= stored_ids, f"the inbox of {id} lost {items - stored_ids}"
 
 
 def seed() -> int:

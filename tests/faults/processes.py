@@ -60,9 +60,9 @@ class Child:
 
     async def expect(self, word: str) -> dict[str, Any]:
         """Return the next line with this word, and skip others."""
-        while (said := await self.read_line()) is not None:
-            if said["says"] == word:
-                return said
+        while (report := await self.read_line()) is not None:
+            if report["says"] == word:
+                return report
         raise AssertionError(f"the child ended without saying {word!r}")
 
     def send_request(self, **order: Any) -> None:

@@ -37,9 +37,9 @@ class FollowerCheck:
         self.events.append(event)
         self._stored.add(event.id)
         if isinstance(event.body, AgentMessage | AgentThought):
-            whole = plain_text(event.body.content)
+            message_text = plain_text(event.body.content)
             shown = "".join(self.pieces.get(event.id, ()))
-            assert whole.startswith(shown), f"{shown!r} was shown of {whole!r}"
+            assert message_text.startswith(shown), f"{shown!r} was shown of {message_text!r}"
             if self.writing is not None:
                 assert event.id == self.writing, "a message in the middle of another"
             self.writing = None

@@ -16,12 +16,12 @@ WORKSPACE = "local"
 async def wait_for_lease_expiry(hub: Hub, *sessions: str) -> None:
     """Wait until the leases of these sessions have expired. Live processes renew theirs."""
     while True:
-        held = [await hub.store.lease_of(WORKSPACE, session) for session in sessions]
-        last = max((lease.expires_at for lease in held if lease), default=0)
-        left = last - clock.now()
-        if left < 0:
+        leases = [await hub.store.lease_of(WORKSPACE, session) for session in sessions]
+        last = max((lease.expires_at for lease in leases if lease), default=0)
+        remaining = last - clock.now()
+        if remaining < 0:
             return
-        await asyncio.sleep(left / clock.SECOND)
+        await asyncio.sleep(remaining / clock.SECOND)
 
 
 async def recover_sessions(hub: Hub, *sessions: str) -> None:

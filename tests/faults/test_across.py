@@ -42,11 +42,11 @@ class Scene:
         while True:
             item = await asyncio.wait_for(anext(self.follower), TIMEOUT_SECONDS)
             self.screen.show(item)
-            found = item.body if isinstance(item, Event) else item
-            if isinstance(found, kind) and all(
-                getattr(found, name) == value for name, value in fields.items()
+            body = item.body if isinstance(item, Event) else item
+            if isinstance(body, kind) and all(
+                getattr(body, name) == value for name, value in fields.items()
             ):
-                return found
+                return body
 
 
 @asynccontextmanager
@@ -58,9 +58,9 @@ async def scene(location: StoreLocation) -> AsyncIterator[Scene]:
         session = await hub.editor.create(LOCAL, cwd="/work")
         holder = (await other.expect("ready"))["holder"]
         await other.request(do="hold", session=session.id)
-        made = Scene(hub, other, session.id)
-        yield made
-        await made.follower.aclose()
+        scene = Scene(hub, other, session.id)
+        yield scene
+        await scene.follower.aclose()
         # It has been the other process's all the time.
         lease = await hub.store.lease_of("local", session.id)
         assert lease is not None and lease.holder == holder and lease.epoch == 1
@@ -80,11 +80,11 @@ def test_prompt_from_another_process_runs_and_its_deltas_arrive(location: StoreL
             await there.until(StatusChanged, status="idle")
             screen = there.screen
             assert next(e.id for e in screen.events if isinstance(e.body, UserMessage)) == turn
-            said = [
+            replies = [
                 plain_text(body.content) for body in screen.bodies if isinstance(body, AgentMessage)
             ]
-            assert said[0] == "one two three four five six seven eight nine ten"
-            assert said[1:31] == [f"quick words of message {number}" for number in range(30)]
+            assert replies[0] == "one two three four five six seven eight nine ten"
+            assert replies[1:31] == [f"quick words of message {number}" for number in range(30)]
             first = next(e.id for e in screen.events if isinstance(e.body, AgentMessage))
             assert len(screen.pieces[first]) >= 3, screen.pieces
 
@@ -142,15 +142,15 @@ def test_answer_from_another_process_reaches_the_permission_request(
     async def main() -> None:
         async with scene(location) as there:
             turn = await there.hub.turns.submit(LOCAL, there.session, "/ask May I?\n/ask And this?")
-            asked = await there.until(PermissionAsked)
-            await there.hub.turns.answer(LOCAL, there.session, asked.ask_id, "allow", "do")
+            request = await there.until(PermissionAsked)
+            await there.hub.turns.answer(LOCAL, there.session, request.ask_id, "allow", "do")
             second = await there.until(PermissionAsked)
             await there.hub.turns.answer(LOCAL, there.session, second.ask_id, "reject")
             assert await there.hub.turns.wait(LOCAL, there.session, turn) == "end_turn"
             await there.until(StatusChanged, stop_reason="end_turn")
             answers = [b for b in there.screen.bodies if isinstance(b, PermissionAnswered)]
             assert [(b.ask_id, b.option, b.note) for b in answers] == [
-                (asked.ask_id, "allow", "do"),
+                (request.ask_id, "allow", "do"),
                 (second.ask_id, "reject", None),
             ]
             results = [b.status for b in there.screen.bodies if isinstance(b, ToolResult)]
@@ -171,7 +171,7 @@ def test_prompts_from_another_process_queue_and_run_in_order(location: StoreLoca
                 assert await there.hub.turns.wait(LOCAL, there.session, turn) == "end_turn"
             for _ in (first, *turns):
                 await there.until(StatusChanged, status="idle")
-            asked = [e.id for e in there.screen.events if isinstance(e.body, UserMessage)]
-            assert asked == [first, *turns]
+            prompts = [e.id for e in there.screen.events if isinstance(e.body, UserMessage)]
+            assert prompts == [first, *turns]
 
     asyncio.run(main())

@@ -36,10 +36,10 @@ def test_200_writers_in_four_processes_lose_nothing(location: StoreLocation, ses
                 await crowd.expect("ready")
             for crowd in crowds:
                 crowd.send_request(go=True)
-            heard = await asyncio.gather(*map(read_lines, crowds))
-        kept = [line for lines in heard for line in lines]
-        assert len(kept) == PROCESSES * WRITERS * EVENTS
-        acknowledged = Counter((line["session"], line["seq"], line["id"]) for line in kept)
+            reports = await asyncio.gather(*map(read_lines, crowds))
+        all_lines = [line for lines in reports for line in lines]
+        assert len(all_lines) == PROCESSES * WRITERS * EVENTS
+        acknowledged = Counter((line["session"], line["seq"], line["id"]) for line in all_lines)
         stored: Counter[tuple[str, int, str]] = Counter()
         for name in names:
             session = await store.get(WORKSPACE, name)

@@ -57,21 +57,21 @@ def test_a_full_disk_gives_a_clear_error_and_loses_nothing(tmp_path: Path, kind:
 
     async def main() -> None:
         async with child("disk.py", tmp_path, kind, before=before) as filler:
-            said = []
+            reports = []
             while (line := await filler.read_line()) is not None and line["says"] != "done":
-                said.append(line)
+                reports.append(line)
             assert line is not None
         # Each of eight writers, one that tries again, and on the real disk one new store.
-        assert len(said) == (10 if kind == "tmpfs" else 9)
-        for line in said:
+        assert len(reports) == (10 if kind == "tmpfs" else 9)
+        for line in reports:
             assert line["error"] == "StoreFull", line
             assert "full" in line["message"] and ".db" in line["message"]
             assert "\n" not in line["message"]
 
         path = tmp_path / "copy" / "segue.db"
         store = SQLiteStore.open(path)
-        kept = json.loads((tmp_path / "kept.json").read_text())
-        for session, acknowledged in kept.items():
+        acknowledged_by_session = json.loads((tmp_path / "kept.json").read_text())
+        for session, acknowledged in acknowledged_by_session.items():
             # What was acknowledged is there, and of what was refused there is nothing.
             events = await store.events(WORKSPACE, session)
             assert [event.id for event in events][1:] == acknowledged
@@ -98,9 +98,9 @@ def test_read_only_disk_gives_a_clear_error_and_loses_nothing(tmp_path: Path, st
                 await store.close()
         before = [*namespace(), "sh", "-c", READ_ONLY, str(tmp_path)]
         async with child("opener.py", before=before) as opener:
-            said = await opener.request(directory=str(tmp_path), url="")
-        assert said.get("error") == "StoreReadOnly", said
-        assert str(location.file) in said["message"] and "\n" not in said["message"]
+            report = await opener.request(directory=str(tmp_path), url="")
+        assert report.get("error") == "StoreReadOnly", report
+        assert str(location.file) in report["message"] and "\n" not in report["message"]
         if state == "new":
             assert list(tmp_path.iterdir()) == []
             return
@@ -134,10 +134,10 @@ class Pages:
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
-    made = Pages()
-    monkeypatch.setattr(writer, "connect", made.connect)
+    pages = Pages()
+    monkeypatch.setattr(writer, "connect", pages.connect)
     monkeypatch.setattr(engine, "RECOVER_SECONDS", 0.1)
-    return made
+    return pages
 
 
 @pytest.mark.parametrize("others", ["alone", "with another turn"])

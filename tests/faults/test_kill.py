@@ -61,7 +61,7 @@ def test_a_process_killed_while_it_makes_the_store_leaves_one_that_opens(
                 await writer.ended()
             await wait_for_disconnect(location)
             await check_write(location, Ledger())
-            await whole(location, thorough=True)
+            await check_integrity(location, thorough=True)
 
     asyncio.run(main(make_locations(8)))
 
@@ -80,7 +80,7 @@ async def kill_writers(location: StoreLocation, kills: int) -> None:
         # By turns the store and the audit are the first to open what the dead one left.
         if kill % 2:
             await check_write(location, ledger)
-        await whole(location, thorough=kill % 10 == 9)
+        await check_integrity(location, thorough=kill % 10 == 9)
         if not kill % 2:
             await check_write(location, ledger)
     # Most writers must have come to writing, or this has shown nothing.
@@ -91,17 +91,17 @@ async def kill_at_random_moment(writer: Child, ledger: Ledger, chance: random.Ra
     """Kill the writer after some operations, during the next one, and read its last lines."""
     # Now and then it is killed before the first: while it opens the store.
     for _ in range(chance.choice([0, 1, 5, 20, 80, 80, 200, 200])):
-        said = await writer.read_line()
-        assert said is not None, "the writer ended by itself"
-        ledger.enter(said)
+        report = await writer.read_line()
+        assert report is not None, "the writer ended by itself"
+        ledger.enter(report)
     # From inside one statement to inside the next commits: a commit takes about two milliseconds.
     longest = chance.choice([0.0001, 0.001, 0.005, 0.02])
     until = time.perf_counter() + chance.uniform(0, longest)
     while time.perf_counter() < until:
         pass
     writer.kill()
-    while (said := await writer.read_line()) is not None:
-        ledger.enter(said)
+    while (report := await writer.read_line()) is not None:
+        ledger.enter(report)
     await writer.ended()
 
 
@@ -132,7 +132,7 @@ async def check_write(location: StoreLocation, ledger: Ledger) -> None:
         await store.close()
 
 
-async def whole(location: StoreLocation, *, thorough: bool) -> None:
+async def check_integrity(location: StoreLocation, *, thorough: bool) -> None:
     if location.url is None:
         audit.sqlite_file(location.file, thorough=thorough)
     else:

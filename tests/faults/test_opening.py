@@ -33,9 +33,9 @@ async def make(location: StoreLocation) -> str:
 
 async def holds(location: StoreLocation, *sessions: str) -> bool:
     store = await location.open()
-    found = await store.existing_ids(WORKSPACE, sessions)
+    existing = await store.existing_ids(WORKSPACE, sessions)
     await store.close()
-    return found == set(sessions)
+    return existing == set(sessions)
 
 
 def refused(path: Path) -> errors.StoreError:
@@ -68,9 +68,9 @@ def test_eight_processes_that_make_the_same_store_at_once_all_succeed(
                 at = time.time() + 0.02
                 for opener in openers:
                     opener.send_request(directory=directory, url=url, at=at)
-                said = [await opener.expect("done") for opener in openers]
-                assert [line for line in said if "error" in line] == []
-                assert await holds(location, *(line["session"] for line in said))
+                reports = [await opener.expect("done") for opener in openers]
+                assert [line for line in reports if "error" in line] == []
+                assert await holds(location, *(line["session"] for line in reports))
 
     # A collision takes microseconds, so the processes get several chances.
     asyncio.run(main(make_locations(8)))
@@ -94,17 +94,17 @@ def tried(location: StoreLocation) -> dict[str, Any]:
     """Open the store as a user without rights and return the answer."""
 
     async def main() -> dict[str, Any]:
-        who = ("--as", UNPRIVILEGED_UID) if os.geteuid() == 0 else ()
-        async with child("opener.py", *who) as opener:
+        user_option = ("--as", UNPRIVILEGED_UID) if os.geteuid() == 0 else ()
+        async with child("opener.py", *user_option) as opener:
             directory, url = location.arguments
             return await opener.request(directory=directory, url=url)
 
     return asyncio.run(main())
 
 
-def read_only(said: dict[str, Any], path: Path) -> None:
-    assert said.get("error") == "StoreReadOnly", said
-    check_message(said["message"], path)
+def read_only(report: dict[str, Any], path: Path) -> None:
+    assert report.get("error") == "StoreReadOnly", report
+    check_message(report["message"], path)
 
 
 def test_a_directory_that_cannot_be_written_gives_a_clear_error(shown: Path) -> None:
@@ -142,9 +142,9 @@ def test_a_store_that_can_only_be_read_is_read_and_stays(
     id = asyncio.run(make(whole) if left == "nothing" else killed(cut_off, shown))
     only_read(shown, directory)
     before = sorted(path.name for path in shown.iterdir())
-    said = tried(StoreLocation(shown))
-    read_only(said, shown / "segue.db")
-    assert id in said["found"] and "read-only" in said["message"]
+    report = tried(StoreLocation(shown))
+    read_only(report, shown / "segue.db")
+    assert id in report["found"] and "read-only" in report["message"]
     assert sorted(path.name for path in shown.iterdir()) == before
     shown.chmod(0o755)
     for path in shown.glob("segue.db*"):
@@ -156,9 +156,9 @@ def test_unreadable_write_ahead_log_error_says_what_to_do(shown: Path) -> None:
     id = asyncio.run(killed(StoreLocation(shown / "killed"), shown))
     (shown / "segue.db-shm").unlink()
     only_read(shown, 0o555)
-    said = tried(StoreLocation(shown))
-    read_only(said, shown / "segue.db")
-    assert said["found"] == [] and "copy it, together with segue.db-wal" in said["message"]
+    report = tried(StoreLocation(shown))
+    read_only(report, shown / "segue.db")
+    assert report["found"] == [] and "copy it, together with segue.db-wal" in report["message"]
     copy = shown.parent / f"{shown.name}-copy"
     shutil.copytree(shown, copy)
     copy.chmod(0o755)
@@ -168,14 +168,14 @@ def test_unreadable_write_ahead_log_error_says_what_to_do(shown: Path) -> None:
     shutil.rmtree(copy)
 
 
-async def killed(location: StoreLocation, to: Path) -> str:
+async def killed(location: StoreLocation, destination: Path) -> str:
     """A store as a process leaves it that is killed: the id of a session that its log has."""
     store = await location.open()
     session = await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")])
     for path in location.directory.glob("segue.db*"):
-        shutil.copy(path, to)
+        shutil.copy(path, destination)
     await store.close()
-    assert (to / "segue.db-wal").stat().st_size
+    assert (destination / "segue.db-wal").stat().st_size
     return session.id
 
 
@@ -209,10 +209,10 @@ def test_a_text_file_in_place_of_the_store_is_refused_and_left_alone(
 @pytest.mark.parametrize("version", [0, 3])
 def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path, version: int) -> None:
     path = tmp_path / "segue.db"
-    theirs = sqlite3.connect(path)
-    theirs.execute("CREATE TABLE notes (text)")
-    theirs.execute(f"PRAGMA user_version = {version}")
-    theirs.close()
+    foreign_database = sqlite3.connect(path)
+    foreign_database.execute("CREATE TABLE notes (text)")
+    foreign_database.execute(f"PRAGMA user_version = {version}")
+    foreign_database.close()
     before = path.read_bytes()
     assert isinstance(refused(path), errors.StoreCorrupt)
     assert path.read_bytes() == before

@@ -69,14 +69,14 @@ def test_turn_killed_at_any_step_leaves_an_idle_session(
 async def die(hub: Hub, location: StoreLocation, step: int) -> dict[str, Any]:
     """Run a turn in a process that dies before one step, and return its last lines."""
     session = (await hub.editor.create(LOCAL, cwd="/work")).id
-    heard: dict[str, Any] = {"session": session, "step": step}
+    report: dict[str, Any] = {"session": session, "step": step}
     async with (
         answering(hub, session),
         child("dying.py", *location.arguments, SHORT, session, step) as mortal,
     ):
-        while (said := await mortal.read_line()) is not None:
-            heard |= said
-    return heard
+        while (message := await mortal.read_line()) is not None:
+            report |= message
+    return report
 
 
 @asynccontextmanager
@@ -118,9 +118,9 @@ async def check_death(hub: Hub, death: dict[str, Any]) -> None:
     else:
         assert ended.stop_reason == "error"
         assert len(bodies(events, Interrupted)) == 1
-    said = bodies(events, AgentMessage)
-    assert [body.partial for body in said] in ([], [True], [False], [False, False])
-    assert "word by word".startswith("".join(plain_text(body.content) for body in said[:1]))
+    messages = bodies(events, AgentMessage)
+    assert [body.partial for body in messages] in ([], [True], [False], [False, False])
+    assert "word by word".startswith("".join(plain_text(body.content) for body in messages[:1]))
 
 
 # The moments between steps, when a turn waits for something.
@@ -165,17 +165,17 @@ def test_a_turn_killed_while_it_waits_is_closed_and_the_next_prompt_runs(
             assert "ended before it did" in cut.message
             (interrupted,) = bodies(events, Interrupted)
             assert "ended before it did" in interrupted.reason
-            said = [(plain_text(b.content), b.partial) for b in bodies(events, AgentMessage)]
-            assert said.pop() == ("the next one", False)
+            messages = [(plain_text(b.content), b.partial) for b in bodies(events, AgentMessage)]
+            assert messages.pop() == ("the next one", False)
             if moment == "while streaming":
-                ((streamed, partial),) = said
+                ((streamed, partial),) = messages
                 (shown,) = screen.pieces.values()
                 assert partial and streamed.startswith("".join(shown))
                 assert STREAM.split("/say ")[1].startswith(streamed) and "word999" not in streamed
             elif moment == "after its last message":
-                assert said == [("bye", False)]
+                assert messages == [("bye", False)]
             else:
-                assert said == []
+                assert messages == []
             for result in bodies(events, ToolResult):
                 assert result.status == "cancelled"
             assert await hub.store.deltas(WORKSPACE, session) == []

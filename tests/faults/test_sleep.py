@@ -85,11 +85,11 @@ def test_a_process_suspended_past_its_lease_writes_nothing_when_it_wakes(
 
             process.resume()
             # It notices, lives on, and works on other sessions.
-            said = await process.expect("log")
-            while session not in said["message"] or "lease was lost" not in said["message"]:
-                said = await process.expect("log")
-            made = await process.request(do="create")
-            ran = await process.request(do="run", session=made["session"], text="/say awake")
+            record = await process.expect("log")
+            while session not in record["message"] or "lease was lost" not in record["message"]:
+                record = await process.expect("log")
+            created = await process.request(do="create")
+            ran = await process.request(do="run", session=created["session"], text="/say awake")
             assert ran["reason"] == "end_turn"
 
             assert await read_events(hub, session) == before

@@ -63,9 +63,9 @@ class WorkerGroup:
         """Return the events once `count` of them have this type."""
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            found = self.events(session)
-            if sum(event["type"] == kind for event in found) >= count:
-                return found
+            events = self.events(session)
+            if sum(event["type"] == kind for event in events) >= count:
+                return events
             time.sleep(0.05)
         raise AssertionError([event["type"] for event in self.events(session)])
 
@@ -88,9 +88,9 @@ def serve_workers(
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     try:
-        found = WorkerGroup(process, directory, database)
-        yield found
-        found.http.close()
+        group = WorkerGroup(process, directory, database)
+        yield group
+        group.http.close()
     finally:
         process.terminate()
         process.wait(60)
@@ -110,15 +110,15 @@ class Listener(threading.Thread):
 
     def run(self) -> None:
         path = f"/v1/sessions/{self._session}/events/stream"
-        left = self._rests
+        remaining = self._rests
         with self._crew.http.stream("GET", path) as answer:
             for line in answer.iter_lines():
                 self.open.set()
                 if line.startswith("data: ") and "ping" not in line:
                     event = json.loads(line[6:])
                     self.seen.append(event)
-                    left -= event["type"] == "session.status_idle"
-                    if not left:
+                    remaining -= event["type"] == "session.status_idle"
+                    if not remaining:
                         return
 
 
@@ -142,8 +142,8 @@ def test_streams_on_every_worker_show_the_turns_of_all_workers(
             team.until(session, number + 1, "session.status_idle")
         for listener in listeners:
             listener.join(20)
-        whole = team.events(session)
-        assert [listener.seen for listener in listeners] == [whole] * 8
+        events = team.events(session)
+        assert [listener.seen for listener in listeners] == [events] * 8
 
 
 def test_no_worker_replays_a_turn_that_another_has_delivered(tmp_path: Path) -> None:
@@ -152,14 +152,14 @@ def test_no_worker_replays_a_turn_that_another_has_delivered(tmp_path: Path) -> 
         for number in range(12):
             with _stream(team, session) as stream:  # on any of the workers
                 team.send(session, f"/say {number}")
-                said = []
+                replies = []
                 while True:
                     (event,) = _read(stream, 1)
                     if event["type"] == "agent.message":
-                        said.append(event["content"][0]["text"])
+                        replies.append(event["content"][0]["text"])
                     if event["type"] == "session.status_idle":
                         break
-            assert said == [str(number)]
+            assert replies == [str(number)]
 
 
 async def test_a_killed_worker_s_turn_ends_and_the_other_workers_serve(
@@ -174,13 +174,15 @@ async def test_a_killed_worker_s_turn_ends_and_the_other_workers_serve(
         killed = await team.runner(session)
         assert killed in before
         os.kill(killed, signal.SIGKILL)
-        found = team.until(session, 2, "session.status_idle")
-        errors = [event["error"]["message"] for event in found if event["type"] == "session.error"]
+        events = team.until(session, 2, "session.status_idle")
+        errors = [event["error"]["message"] for event in events if event["type"] == "session.error"]
         assert errors == ["the process that ran this turn ended before it did"]
-        ends = [event["stop_reason"]["type"] for event in found if event["type"].endswith("_idle")]
+        ends = [event["stop_reason"]["type"] for event in events if event["type"].endswith("_idle")]
         assert ends == ["retries_exhausted"] * 2 + ["end_turn"] * 2
-        said = [event["content"][0]["text"] for event in found if event["type"] == "agent.message"]
-        assert said == ["begun", "picked up"]
+        replies = [
+            event["content"][0]["text"] for event in events if event["type"] == "agent.message"
+        ]
+        assert replies == ["begun", "picked up"]
         # Another worker replaced it.
         deadline = time.monotonic() + 60
         while len(team.workers()) < 2 and time.monotonic() < deadline:
@@ -220,7 +222,7 @@ def test_each_worker_reports_the_metrics_of_all_workers_dead_ones_included(tmp_p
         time.sleep(1.5)  # what a worker has counted in its last second dies with it
         killed = team.workers()[0]
         killed.kill()
-        while len(team.workers()) < 2 or killed.pid in {each.pid for each in team.workers()}:
+        while len(team.workers()) < 2 or killed.pid in {worker.pid for worker in team.workers()}:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert {counted() for _ in range(10)} == {20.0}
@@ -235,10 +237,12 @@ def test_a_stopping_server_waits_for_running_turns(tmp_path: Path) -> None:
         team.process.terminate()
         assert team.process.wait(60) == 0
     with serve_workers(tmp_path, workers=1) as team:
-        found = team.until(session, 2, "session.status_idle")
-        said = [event["content"][0]["text"] for event in found if event["type"] == "agent.message"]
-        assert said == ["begun", "done", "later"]
-        assert not [event for event in found if event["type"] == "session.error"]
+        events = team.until(session, 2, "session.status_idle")
+        replies = [
+            event["content"][0]["text"] for event in events if event["type"] == "agent.message"
+        ]
+        assert replies == ["begun", "done", "later"]
+        assert not [event for event in events if event["type"] == "session.error"]
 
 
 def test_a_turn_that_exceeds_the_grace_period_ends_with_an_error(tmp_path: Path) -> None:
@@ -249,33 +253,39 @@ def test_a_turn_that_exceeds_the_grace_period_ends_with_an_error(tmp_path: Path)
         team.process.terminate()
         assert team.process.wait(60) == 0
     with serve_workers(tmp_path, workers=1) as team:
-        found = team.events(session)
-        assert found[-1]["stop_reason"] == {"type": "retries_exhausted"}
-        (error,) = [event["error"] for event in found if event["type"] == "session.error"]
+        events = team.events(session)
+        assert events[-1]["stop_reason"] == {"type": "retries_exhausted"}
+        (error,) = [event["error"] for event in events if event["type"] == "session.error"]
         assert error["message"] == "the server was stopped before this turn had ended"
-        assert "user.interrupt" not in {event["type"] for event in found}
+        assert "user.interrupt" not in {event["type"] for event in events}
 
 
 def test_five_hundred_streams_neither_lose_nor_repeat_events(tmp_path: Path) -> None:
-    sessions, each, turns = 10, 50, 3
+    sessions, streams_per_session, turns = 10, 50, 3
     with serve_workers(tmp_path) as team, ExitStack() as stack:
         names = [team.session() for _ in range(sessions)]
         idle = [(worker.num_fds(), worker.memory_info().rss) for worker in team.workers()]
         streams = [
-            (name, stack.enter_context(_stream(team, name))) for name in names for _ in range(each)
+            (name, stack.enter_context(_stream(team, name)))
+            for name in names
+            for _ in range(streams_per_session)
         ]
-        held = [worker.num_fds() for worker in team.workers()]
-        assert sum(held) - sum(fds for fds, _ in idle) >= sessions * each
-        _counted(team, sessions * each)
+        descriptor_counts = [worker.num_fds() for worker in team.workers()]
+        assert (
+            sum(descriptor_counts) - sum(fds for fds, _ in idle) >= sessions * streams_per_session
+        )
+        _counted(team, sessions * streams_per_session)
         for number in range(turns):
             for name in names:
                 team.send(name, f"/say {number}\n/tool x y")
-        whole = {name: team.until(name, turns, "session.status_idle") for name in names}
+        histories = {name: team.until(name, turns, "session.status_idle") for name in names}
         for name, answer in streams:
-            assert _read(answer, len(whole[name])) == whole[name]
+            assert _read(answer, len(histories[name])) == histories[name]
         grown = sum(worker.memory_info().rss for worker in team.workers())
         grown -= sum(rss for _, rss in idle)
-        assert grown < sessions * each * 400_000, "a stream should cost well under 400 kB"
+        assert grown < sessions * streams_per_session * 400_000, (
+            "a stream should cost well under 400 kB"
+        )
         stack.close()
         _counted(team, 0)
         deadline = time.monotonic() + 60
@@ -318,10 +328,10 @@ def _stream(team: WorkerGroup, session: str) -> Iterator[Any]:
 
 
 def _read(file: Any, count: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    while len(found) < count:
+    events: list[dict[str, Any]] = []
+    while len(events) < count:
         line = file.readline()
         assert line
         if line.startswith(b"data: ") and b'"ping"' not in line:
-            found.append(json.loads(line[6:]))
-    return found
+            events.append(json.loads(line[6:]))
+    return events

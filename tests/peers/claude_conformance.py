@@ -15,17 +15,17 @@ from segue.claude import SegueSessionStore
 
 
 async def main(url: str | None) -> None:
-    made: list[SegueSessionStore] = []
+    stores: list[SegueSessionStore] = []
     workspace = count()
 
     def make() -> SegueSessionStore:
-        made.append(SegueSessionStore(database_url=url, workspace=f"w{next(workspace)}"))
-        return made[-1]
+        stores.append(SegueSessionStore(database_url=url, workspace=f"w{next(workspace)}"))
+        return stores[-1]
 
     await run_session_store_conformance(make)
-    for store in made:
+    for store in stores:
         await store.close()
-    print(f"{len(made)} stores conform")
+    print(f"{len(stores)} stores conform")
 
 
 asyncio.run(main(sys.argv[1] or None))

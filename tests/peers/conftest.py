@@ -18,9 +18,9 @@ def fetched(config: pytest.Config, name: str, *options: str) -> Path:
     """The unpacked distribution of claude-agent-sdk that pip gets with these options."""
     cache = config.cache
     assert cache is not None, "the cache of pytest is off"
-    kept = cache.mkdir("peers")
-    if not (kept / name).is_dir():
-        with tempfile.TemporaryDirectory(dir=kept) as download:
+    directory = cache.mkdir("peers")
+    if not (directory / name).is_dir():
+        with tempfile.TemporaryDirectory(dir=directory) as download:
             command = [sys.executable, "-m", "pip", "download", f"claude-agent-sdk=={VERSION}"]
             command += [*options, "--no-deps", "--quiet", "--dest", download]
             done = subprocess.run(command, capture_output=True, text=True)
@@ -30,10 +30,10 @@ def fetched(config: pytest.Config, name: str, *options: str) -> Path:
             unpacked = Path(download) / "unpacked"
             unpack_archive(archive, unpacked, "gztar" if archive.suffix == ".gz" else "zip")
             try:
-                os.rename(unpacked, kept / name)
+                os.rename(unpacked, directory / name)
             except OSError:
-                assert (kept / name).is_dir()  # another worker was faster
-    return kept / name
+                assert (directory / name).is_dir()  # another worker was faster
+    return directory / name
 
 
 @pytest.fixture(scope="session")

@@ -62,9 +62,9 @@ class Model(BaseHTTPRequestHandler):
         request = json.dumps(messages)
         # The prompt of a subagent names the inner job; a subagent starts no other one.
         if self.calls and "tool_result" not in request and "inner job" not in request:
-            ((name, given),) = self.calls.items()
+            ((name, arguments),) = self.calls.items()
             text = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
-            delta = {"type": "input_json_delta", "partial_json": json.dumps(given)}
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
             stop = "tool_use"
         if self.silent is not None:
             self.silent.wait()
@@ -98,12 +98,12 @@ class Claude:
             return False  # it has just ended
 
     def directory(self, name: str) -> Path:
-        made = self._root / name
-        made.mkdir()
-        return made
+        directory = self._root / name
+        directory.mkdir()
+        return directory
 
     def say(self, prompt: str, cwd: Path | None = None, resume: str | None = None) -> str:
-        """Send one prompt, and give the session's id."""
+        """Send one prompt. Return the id of the session."""
         command = [str(self._program), "-p", prompt, "--output-format", "json"]
         command += ["--resume", resume] if resume else []
         result = json.loads(self._run(command, cwd or self.project).rpartition("\n")[2])
@@ -145,11 +145,11 @@ class Claude:
             "IS_SANDBOX": "1",
         }
 
-    def _run(self, command: list[str], cwd: Path, home: str = "home", **more: str) -> str:
+    def _run(self, command: list[str], cwd: Path, home: str = "home", **environment: str) -> str:
         done = subprocess.run(
             command,
             cwd=cwd,
-            env=self.environ(home) | more,
+            env=self.environ(home) | environment,
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
@@ -176,8 +176,8 @@ def cli(claude_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         server.server_close()
 
 
-def said(id: str) -> list[str]:
-    """What the users of a session said."""
+def user_texts(id: str) -> list[str]:
+    """Return the texts of the user messages of a session."""
     messages = claude.get_session_messages(id)
     return [message.message["content"] for message in messages if message.type == "user"]
 
@@ -193,7 +193,7 @@ def test_segue_reads_what_claude_code_writes(cli: Claude) -> None:
     (info,) = claude.list_sessions(str(cli.project))
     assert (info.session_id, info.first_prompt) == (id, "first words")
     assert (info.cwd, info.summary) == (str(cli.project), "second words")
-    assert said(id) == ["first words", "second words"]
+    assert user_texts(id) == ["first words", "second words"]
     assert claude.doctor(id).healthy
 
 
@@ -203,8 +203,8 @@ def test_claude_code_resumes_a_fork(cli: Claude) -> None:
     fork = claude.fork_session(id, title="Forked").session_id
     assert cli.say("third words", resume=fork) == fork
     assert remembered(cli, "second words")
-    assert said(fork) == ["first words", "second words", "third words"]
-    assert said(id) == ["first words", "second words"]
+    assert user_texts(fork) == ["first words", "second words", "third words"]
+    assert user_texts(id) == ["first words", "second words"]
     info = claude.get_session_info(fork)
     assert info is not None
     assert info.custom_title == "Forked"
@@ -217,7 +217,7 @@ def test_claude_code_resumes_a_fork_up_to_a_message(cli: Claude) -> None:
     fork = claude.fork_session(id, up_to_message_id=first).session_id
     cli.say("other words", resume=fork)
     assert remembered(cli, "first words") and not remembered(cli, "second words")
-    assert said(fork) == ["first words", "other words"]
+    assert user_texts(fork) == ["first words", "other words"]
 
 
 def test_claude_code_resumes_the_fork_of_a_compacted_session(cli: Claude) -> None:
@@ -228,9 +228,9 @@ def test_claude_code_resumes_the_fork_of_a_compacted_session(cli: Claude) -> Non
     assert remembered(cli, "This session is being continued")
     tree = claude.get_session_tree(fork)
     assert tree is not None
-    whole = [entry.message["content"] for entry in tree.path() if entry.type == "user"]
-    assert whole[0] == "first words"
-    assert "later words" in said(fork)
+    prompts = [entry.message["content"] for entry in tree.path() if entry.type == "user"]
+    assert prompts[0] == "first words"
+    assert "later words" in user_texts(fork)
 
 
 def test_claude_code_resumes_a_relocated_session(cli: Claude) -> None:
@@ -253,7 +253,7 @@ def test_claude_code_resumes_a_repaired_and_restored_session(cli: Claude) -> Non
     claude.restore_session(id)
     cli.say("second words", resume=id)
     assert remembered(cli, "first words")
-    assert said(id) == ["first words", "second words"]
+    assert user_texts(id) == ["first words", "second words"]
 
 
 def test_titles_and_tags_stay_when_claude_code_resumes(cli: Claude) -> None:
@@ -274,14 +274,14 @@ def words(*texts: str) -> tuple[Text, ...]:
 
 
 def blocks(cli: Claude) -> list[tuple[str, dict[str, Any]]]:
-    """What the model got with the last prompt: each block, and who said it."""
-    found = []
+    """Return the blocks that the model got with the last prompt, each with its role."""
+    blocks_by_role = []
     for message in cli.model.asked[-1]:
         content = message["content"]
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
-        found += [(message["role"], block) for block in content]
-    return found
+        blocks_by_role += [(message["role"], block) for block in content]
+    return blocks_by_role
 
 
 def test_sdk_mirrors_into_the_segue_store_and_resumes_in_an_empty_home(cli: Claude) -> None:
@@ -290,16 +290,16 @@ def test_sdk_mirrors_into_the_segue_store_and_resumes_in_an_empty_home(cli: Clau
     assert remembered(cli, "first words")
     assert not list((Path(os.environ["CLAUDE_CONFIG_DIR"]).parent / "another").rglob("*.jsonl"))
 
-    async def look(hub: Hub) -> None:
+    async def check(hub: Hub) -> None:
         (session,) = (await hub.sessions.list(LOCAL)).sessions
         assert (session.id, session.cwd) == (id, str(cli.project))
         assert (session.title, session.messages) == ("first words", 4)
         store = claude.SegueSessionStore(store=hub.store)
         read = await claude.get_session_messages_from_store(store, id, str(cli.project))
-        said = [each.message["content"] for each in read if each.type == "user"]
-        assert said == ["first words", "second words"]
+        prompts = [message.message["content"] for message in read if message.type == "user"]
+        assert prompts == ["first words", "second words"]
 
-    cli.within(look)
+    cli.within(check)
 
 
 def test_subagents_are_mirrored_with_their_session(cli: Claude) -> None:
@@ -309,7 +309,7 @@ def test_subagents_are_mirrored_with_their_session(cli: Claude) -> None:
     (path,) = Path(os.environ["CLAUDE_CONFIG_DIR"]).rglob(f"{id}.jsonl")
     (agent,) = claude.list_subagents(id)
 
-    async def look(hub: Hub) -> None:
+    async def check(hub: Hub) -> None:
         store = claude.SegueSessionStore(store=hub.store)
         key = {"project_key": path.parent.name, "session_id": id}
         assert await store.list_subkeys(key) == [f"subagents/agent-{agent}"]
@@ -319,10 +319,10 @@ def test_subagents_are_mirrored_with_their_session(cli: Claude) -> None:
         assert "inner job" in json.dumps(read[0].message)
         # The conversation is the session's own.
         assert (await hub.sessions.get(LOCAL, id)).messages == len(
-            [each for each in claude.get_session_messages(id) if not is_tool(each.message)]
+            [message for message in claude.get_session_messages(id) if not is_tool(message.message)]
         )
 
-    cli.within(look)
+    cli.within(check)
     assert cli.say_through_sdk("continue", id, home="another") == id
     assert remembered(cli, "start an agent")
 
@@ -350,10 +350,10 @@ def test_mirrored_entries_equal_the_written_ones(cli: Claude) -> None:
         key = {"project_key": path.parent.name, "session_id": id}
         return await claude.SegueSessionStore(store=hub.store).load(key)
 
-    kept = cli.within(mirrored)
+    mirrored_entries = cli.within(mirrored)
     conversation = [entry for entry in written if entry["type"] in ("user", "assistant", "system")]
     assert [
-        entry for entry in kept if entry["type"] in ("user", "assistant", "system")
+        entry for entry in mirrored_entries if entry["type"] in ("user", "assistant", "system")
     ] == conversation
     # Whatever the mirror did not get, an import does.
     cli.within(lambda hub: hub.sync.import_session(LOCAL, id, "claude"))
@@ -388,8 +388,8 @@ def test_claude_code_resumes_a_session_that_segue_created(cli: Claude) -> None:
 
     id = cli.within(make)
     assert cli.say("continue", resume=id) == id
-    got = blocks(cli)
-    kinds = [(role, block["type"]) for role, block in got if role != "system"]
+    sent_blocks = blocks(cli)
+    kinds = [(role, block["type"]) for role, block in sent_blocks if role != "system"]
     assert kinds[:8] == [
         ("user", "text"),
         ("user", "text"),
@@ -400,7 +400,9 @@ def test_claude_code_resumes_a_session_that_segue_created(cli: Claude) -> None:
         ("assistant", "tool_use"),
         ("assistant", "tool_use"),
     ]
-    results = {block["tool_use_id"]: block for _, block in got if block["type"] == "tool_result"}
+    results = {
+        block["tool_use_id"]: block for _, block in sent_blocks if block["type"] == "tool_result"
+    }
     assert list(results) == ["call_1", "call_2", "call_3"]
     assert results["call_3"]["is_error"] is True
     assert remembered(cli, "the summary") and remembered(cli, "The answer.")
@@ -412,8 +414,10 @@ def test_claude_code_resumes_a_session_that_segue_created(cli: Claude) -> None:
 
     async def texts(hub: Hub) -> list[str]:
         events = [event async for event in hub.history.read(LOCAL, id)]
-        said = [event.body for event in events if isinstance(event.body, UserMessage)]
-        return [block.text for body in said for block in body.content if isinstance(block, Text)]
+        messages = [event.body for event in events if isinstance(event.body, UserMessage)]
+        return [
+            block.text for body in messages for block in body.content if isinstance(block, Text)
+        ]
 
     said_there = [text for text in cli.within(texts) if not text.startswith("<")]
     assert said_there == ["forgotten words", "see this", "continue"]
@@ -450,15 +454,15 @@ def test_claude_code_resumes_a_fork_of_the_store(cli: Claude) -> None:
     cli.within(lambda hub: hub.sync.import_session(LOCAL, id, "claude"))
 
     async def fork(hub: Hub) -> str:
-        made = await hub.editor.fork(LOCAL, id, title="Forked")
-        await hub.sync.write(LOCAL, made.id, "claude")
-        return made.id
+        fork = await hub.editor.fork(LOCAL, id, title="Forked")
+        await hub.sync.write(LOCAL, fork.id, "claude")
+        return fork.id
 
     forked = cli.within(fork)
     assert cli.say("other words", resume=forked) == forked
     assert remembered(cli, "first words")
-    assert said(forked) == ["first words", "other words"]
-    assert said(id) == ["first words"]
+    assert user_texts(forked) == ["first words", "other words"]
+    assert user_texts(id) == ["first words"]
     info = claude.get_session_info(forked)
     assert info is not None
     assert info.custom_title == "Forked"
@@ -472,7 +476,7 @@ def test_session_is_running_while_claude_code_answers_and_its_subagent_is_found(
     job = {"description": "a job", "prompt": "inner job", "subagent_type": "general-purpose"}
     cli.model.calls = {"Agent": job}
 
-    async def look(hub: Hub) -> Any:
+    async def observe(hub: Hub) -> Any:
         seen, spoken = [(await hub.sessions.get(LOCAL, id)).status], list[str]()
         answering = asyncio.ensure_future(asyncio.to_thread(cli.say, "second words", resume=id))
         while not answering.done():
@@ -487,16 +491,21 @@ def test_session_is_running_while_claude_code_answers_and_its_subagent_is_found(
             async for event in hub.history.thread_events(LOCAL, id, thread.id):
                 if isinstance(event.body, UserMessage):
                     spoken.append(plain_text(event.body.content))
-        found = (await hub.sessions.search(LOCAL, Query(text='"inner job"'))).matches
-        return seen, spoken, [each.session.id for each in found], await hub.sessions.get(LOCAL, id)
+        matches = (await hub.sessions.search(LOCAL, Query(text='"inner job"'))).matches
+        return (
+            seen,
+            spoken,
+            [match.session.id for match in matches],
+            await hub.sessions.get(LOCAL, id),
+        )
 
-    seen, spoken, found, session = cli.within(look)
+    seen, spoken, matching_ids, session = cli.within(observe)
     assert [status for status, _ in groupby(seen)] == ["idle", "running", "idle"]
-    assert spoken[:1] == ["inner job"] and found == [id]
+    assert spoken[:1] == ["inner job"] and matching_ids == [id]
     # What it used is what the program itself counted, with its agent's.
     (path,) = Path(os.environ["CLAUDE_CONFIG_DIR"]).rglob(f"{id}.jsonl")
     entries = [json.loads(line) for line in path.read_bytes().splitlines()]
     (*_, spent) = [entry for entry in entries if entry["type"] == "cost-state"]
     assert session.usage.cost == round(spent["totalCostUSD"] * 1e6) > 0
     used = spent["modelUsage"].values()
-    assert session.usage.input_tokens == sum(each["inputTokens"] for each in used)
+    assert session.usage.input_tokens == sum(usage["inputTokens"] for usage in used)

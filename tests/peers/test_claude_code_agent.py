@@ -13,7 +13,7 @@ import pytest
 import segue
 from segue import claude
 from segue.model.event import AgentRef, Event, PermissionAsked
-from tests.peers.test_claude_cli import Claude, cli, said  # noqa: F401
+from tests.peers.test_claude_cli import Claude, cli, user_texts  # noqa: F401
 
 pytestmark = pytest.mark.full
 PATIENCE = 400.0  # seconds; only a test that fails comes near it
@@ -56,7 +56,7 @@ async def test_claude_code_resumes_its_own_session_without_duplicates(
         async with asyncio.timeout(PATIENCE):
             assert await hub.turns.run(segue.LOCAL, id, "second words") == "end_turn"
         assert await spoken(hub, id) == ["first words", "answer 1", "second words", "answer 2"]
-        assert said(id) == ["first words", "second words"]  # in its file
+        assert user_texts(id) == ["first words", "second words"]  # in its file
         await asyncio.to_thread(cli.say, "third words", None, id)
         async with asyncio.timeout(PATIENCE):
             assert await hub.turns.run(segue.LOCAL, id, "fourth words") == "end_turn"
@@ -64,7 +64,7 @@ async def test_claude_code_resumes_its_own_session_without_duplicates(
         assert texts[-4:] == ["third words", "answer 3", "fourth words", "answer 4"]
         assert len(texts) == 8
         assert [info.session_id for info in await segue.list_sessions(store=hub)] == [id]
-    assert said(id) == ["first words", "second words", "third words", "fourth words"]
+    assert user_texts(id) == ["first words", "second words", "third words", "fourth words"]
     assert claude.doctor(id).healthy
 
 
@@ -82,7 +82,7 @@ async def test_session_started_in_segue_is_a_claude_code_session_too(cli: Claude
         ]
         assert len((await hub.sessions.list(segue.LOCAL)).sessions) == 1
         assert (await hub.sessions.get(segue.LOCAL, session.id)).usage.input_tokens > 0
-    assert said(session.id) == ["first words", "second words"]
+    assert user_texts(session.id) == ["first words", "second words"]
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ async def test_cancelled_turn_ends_the_claude_code_process(cli: Claude) -> None:
         turn = await hub.turns.submit(segue.LOCAL, session.id, "never mind")
         while not cli.model.asked:
             await asyncio.sleep(0.05)
-        programs = [each for each in psutil.Process().children() if cli.is_program(each)]
-        programs += [below for each in programs for below in each.children(recursive=True)]
+        programs = [process for process in psutil.Process().children() if cli.is_program(process)]
+        programs += [below for process in programs for below in process.children(recursive=True)]
         assert programs
         await hub.turns.cancel(segue.LOCAL, session.id)
         assert await hub.turns.wait(segue.LOCAL, session.id, turn) == "cancelled"
-        while any(alive(each) for each in programs):
+        while any(alive(process) for process in programs):
             await asyncio.sleep(0.05)

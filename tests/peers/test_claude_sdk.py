@@ -60,9 +60,9 @@ def test_defect_tests_fail_on_the_sdk(claude_sdk_source: Path, tmp_path: Path) -
 
 def test_every_sdk_file_with_session_tests_runs(claude_sdk_tests: Path) -> None:
     # Three more files test the SDK's process and its transports, which are not sessions' files.
-    apart = {"test_session_resume.py", "test_session_store_anyio.py"}
-    found = {path.name for path in claude_sdk_tests.glob("test_session*.py")}
-    assert found - apart == set(RUN)
+    excluded = {"test_session_resume.py", "test_session_store_anyio.py"}
+    test_files = {path.name for path in claude_sdk_tests.glob("test_session*.py")}
+    assert test_files - excluded == set(RUN)
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])

@@ -20,9 +20,9 @@ async def test_hooks_accept_the_types_of_the_sdk(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     import claude_agent_sdk as sdk
 
-    async def ask(name: str, given: dict[str, Any], context: Any) -> Any:
+    async def ask(name: str, arguments: dict[str, Any], context: Any) -> Any:
         assert context.suggestions[0].rules[0].tool_name == name == "Write"
-        changed = {**given, "content": "changed"}
+        changed = {**arguments, "content": "changed"}
         rule = sdk.types.PermissionRuleValue(tool_name="Bash")
         update = sdk.types.PermissionUpdate(
             type="addRules", rules=[rule], behavior="allow", destination="session"
@@ -53,5 +53,5 @@ async def test_hooks_accept_the_types_of_the_sdk(
             )
     assert result.subtype == "success" and result.permission_denials == []
     assert (tmp_path / "a").read_text() == "changed" and not (tmp_path / "b").exists()
-    heard = str(provider.requests[-1]["messages"][-1])
-    assert "no touching" in heard and "well" in heard
+    last_message = str(provider.requests[-1]["messages"][-1])
+    assert "no touching" in last_message and "well" in last_message

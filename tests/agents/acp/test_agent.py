@@ -163,9 +163,9 @@ async def test_a_permission_request_of_the_process_reaches_segues_clients(
         answering = asyncio.create_task(answer_requests(hub, id, option))
         await hub.turns.run(LOCAL, id, "/ask May I?")
         answering.cancel()
-        (asked,) = await hub.history.events(LOCAL, id, types=["permission_asked"])
+        (request,) = await hub.history.events(LOCAL, id, types=["permission_asked"])
         (call,) = await hub.history.events(LOCAL, id, types=["tool_call"])
-        assert asked.body.title == "May I?" and asked.body.call_id == call.body.call_id
+        assert request.body.title == "May I?" and request.body.call_id == call.body.call_id
         (result,) = await hub.history.events(LOCAL, id, types=["tool_result"])
         assert (result.body.status == "completed") == (outcome == "completed")
         await hold.close()
@@ -265,8 +265,8 @@ async def test_an_option_of_an_unknown_kind_does_not_count_as_approval(
         answering = asyncio.create_task(answer_requests(hub, id, option))  # type: ignore[arg-type]
         await hub.turns.run(LOCAL, id, "ask")
         answering.cancel()
-        (asked,) = await hub.history.events(LOCAL, id, types=["permission_asked"])
-        kinds = {choice.id: choice.kind for choice in asked.body.options}
+        (request,) = await hub.history.events(LOCAL, id, types=["permission_asked"])
+        kinds = {choice.id: choice.kind for choice in request.body.options}
         assert kinds == {"go": "allow_once", "odd": "reject_once"}
         assert json.loads((await message_texts(hub, id))[0]) == {"outcome": outcome}
         await hold.close()
@@ -323,7 +323,7 @@ async def test_a_process_that_ignores_a_cancel_is_killed_with_its_children(
     monkeypatch.setattr("segue.agents.acp.agent.STUCK_SECONDS", 0.1)
     async with opened_hub(tmp_path) as hub:
         id, hold = await open_session(hub, faulty_command(tmp_path), tmp_path)
-        turn = await hub.turns.submit(LOCAL, id, "deaf")
+        turn = await hub.turns.submit(LOCAL, id, "ignore_cancel")
         async for item in hub.history.follow(LOCAL, id, deltas=True):
             if isinstance(item, Delta):
                 break
@@ -333,7 +333,7 @@ async def test_a_process_that_ignores_a_cancel_is_killed_with_its_children(
         (began,) = await message_texts(hub, id)
         grandchild = psutil.Process(int(began.split()[1]))
         await hub.turns.run(LOCAL, id, "seen")
-        assert json.loads((await message_texts(hub, id))[-1]) == ["deaf", "seen"]
+        assert json.loads((await message_texts(hub, id))[-1]) == ["ignore_cancel", "seen"]
         assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
         await hold.close()
 

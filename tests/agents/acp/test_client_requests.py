@@ -65,8 +65,8 @@ async def open_session(
         await hold.close()
 
 
-def read(path: Path, **more: Any) -> Any:
-    return ["fs/read_text_file", {"path": str(path), **more}]
+def read(path: Path, **fields: Any) -> Any:
+    return ["fs/read_text_file", {"path": str(path), **fields}]
 
 
 def write(path: Path, content: Any = "new\n") -> Any:

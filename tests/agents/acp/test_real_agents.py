@@ -127,5 +127,5 @@ async def test_sessions_of_claude_agent_are_prompted_listed_and_imported(
         assert (row.id, row.cwd) == (started.id, str(project))
         await hub.sync.import_if_listed_only(LOCAL, row.id)
         assert await message_texts(hub, row.id) == ["Here I am."]
-        (asked,) = await hub.history.events(LOCAL, row.id, types=["user_message"])
-        assert plain_text(asked.body.content) == "Are you there?"
+        (prompt,) = await hub.history.events(LOCAL, row.id, types=["user_message"])
+        assert plain_text(prompt.body.content) == "Are you there?"

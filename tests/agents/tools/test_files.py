@@ -25,8 +25,8 @@ async def test_read_numbers_the_lines_of_a_file(directory: SessionDirectory) -> 
         text_of(await directory.run("read", file_path="a.txt"))
         == "     1\tone\n     2\ttwo\n     3\tthree"
     )
-    some = await directory.run("read", file_path="a.txt", view_range=[2, -1])
-    assert text_of(some) == "     2\ttwo\n     3\tthree"
+    lines = await directory.run("read", file_path="a.txt", view_range=[2, -1])
+    assert text_of(lines) == "     2\ttwo\n     3\tthree"
     assert (await directory.run("read", file_path="a.txt", view_range=[4, 5])).status == "failed"
 
 

@@ -26,18 +26,18 @@ async def main() -> None:
     async for order in read_requests():
         # Processes with the same time begin together.
         time.sleep(max(0.0, order.get("at", 0) - time.time()))
-        found: list[str] = []
+        session_ids: list[str] = []
         try:
             store = await open_location(order["directory"], order["url"])
             try:
-                found = [each.id for each in await store.page(WORKSPACE, Query())]
+                session_ids = [session.id for session in await store.page(WORKSPACE, Query())]
                 id = ids.new_id()
                 await store.create(WORKSPACE, id, [Created(cwd="/work")])
             finally:
                 await store.close()
             say("done", session=id)
         except SegueError as error:
-            say("done", error=type(error).__name__, message=error.message, found=found)
+            say("done", error=type(error).__name__, message=error.message, found=session_ids)
 
 
 if __name__ == "__main__":

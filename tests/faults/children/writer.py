@@ -64,8 +64,8 @@ class Writing:
     async def create(self) -> None:
         id = ids.new_id()
         stores = tuple(self.random.sample(["m1", "m2", "m3"], self.random.randrange(3)))
-        made = Created(cwd="/work", memory_store_ids=stores)
-        await self.store.create(WORKSPACE, id, [made, *self.group()])
+        created = Created(cwd="/work", memory_store_ids=stores)
+        await self.store.create(WORKSPACE, id, [created, *self.group()])
         say("create", session=id)
         self.sessions.append(id)
 
@@ -91,14 +91,14 @@ class Writing:
         events = await self.store.events(WORKSPACE, id)
         groups = [group_of(event) for event in events]
         # A group that the fork cuts would look like one that is half there.
-        whole = [at for at in range(len(groups)) if groups[at] != (*groups, None)[at + 1]]
-        upto = events[self.random.choice([0, *whole])].seq
-        made = Created(
+        group_ends = [at for at in range(len(groups)) if groups[at] != (*groups, None)[at + 1]]
+        upto = events[self.random.choice([0, *group_ends])].seq
+        created = Created(
             cwd="/work",
             memory_store_ids=session.memory_store_ids,
             fork=ForkPoint(session=id, seq=upto),
         )
-        await self.store.fork(WORKSPACE, id, new_id, upto, Draft(body=made), fork_tail_events)
+        await self.store.fork(WORKSPACE, id, new_id, upto, Draft(body=created), fork_tail_events)
         say("fork", session=new_id, of=id, upto=upto)
         self.sessions.append(new_id)
 
@@ -120,8 +120,8 @@ async def main() -> None:
     directory, url, seed = sys.argv[1:]
     say("opening")
     store = await open_location(directory, url)
-    held = await store.page(WORKSPACE, Query(archived="include", limit=1000))
-    writing = Writing(store, int(seed), [session.id for session in held])
+    sessions = await store.page(WORKSPACE, Query(archived="include", limit=1000))
+    writing = Writing(store, int(seed), [session.id for session in sessions])
     await asyncio.gather(*(writing.write_until_killed() for _ in range(TASKS)))
 
 

@@ -9,7 +9,7 @@ import json
 import sys
 
 VERSION = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-asked = 0
+request_count = 0
 client: dict[str, object] = {}
 
 
@@ -19,9 +19,9 @@ def send(**message: object) -> None:
 
 def ask(session: str, method: str, params: dict[str, object]) -> object:
     """Return the answer of the client, which sends nothing else except cancels."""
-    global asked
-    asked += 1
-    id = f"mine-{asked}"
+    global request_count
+    request_count += 1
+    id = f"mine-{request_count}"
     send(id=id, method=method, params={"sessionId": session, **params})
     for line in sys.stdin:
         message = json.loads(line)
@@ -39,7 +39,7 @@ def turn(session: str, text: str) -> None:
             answers.append(client)
             continue
         if method == "count":  # of what it asked
-            answers.append(asked)
+            answers.append(request_count)
             continue
         if answers and isinstance(answers[0], dict):
             for name, value in params.items():

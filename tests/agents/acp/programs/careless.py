@@ -74,17 +74,17 @@ def send(**message: object) -> None:
         print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 
 
-def tell(session: str, **update: object) -> None:
+def send_update(session: str, **update: object) -> None:
     send(method="session/update", params={"sessionId": session, "update": update})
 
 
-def say(session: str, text: str) -> None:
+def send_text(session: str, text: str) -> None:
     block = {"type": "text", "text": text}
-    tell(session, sessionUpdate="agent_message_chunk", content=block)
+    send_update(session, sessionUpdate="agent_message_chunk", content=block)
 
 
 def call(session: str, **fields: object) -> None:
-    tell(session, toolCallId="call-1", **fields)
+    send_update(session, toolCallId="call-1", **fields)
 
 
 def turn(id: object, session: str, text: str) -> None:
@@ -93,21 +93,23 @@ def turn(id: object, session: str, text: str) -> None:
         SESSIONS_FILE.write_text(json.dumps(sessions))
     command = text.partition("\n")[0].split()[-1]
     if command == "die":
-        say(session, "going")
+        send_text(session, "going")
         print("out of luck", file=sys.stderr, flush=True)
         os._exit(3)
-    if command == "deaf":
+    if command == "ignore_cancel":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        say(session, f"began {child.pid}")
+        send_text(session, f"began {child.pid}")
         time.sleep(600)
     if command == "odd":
-        tell(session, sessionUpdate="agent_message_chunk", content={"type": "smell"})
-        tell(session, sessionUpdate="agent_message_chunk")
-        tell(session, sessionUpdate=7)
-        tell(session, sessionUpdate="plan", entries=["x", {"content": "a", "status": "?"}])
-        tell(session, sessionUpdate="tool_call_update", toolCallId="call-0", content="none")
-        tell(session, sessionUpdate="usage_update", used="many", size=None)
-        tell("another-session", sessionUpdate="agent_message_chunk", content={"type": "text"})
+        send_update(session, sessionUpdate="agent_message_chunk", content={"type": "smell"})
+        send_update(session, sessionUpdate="agent_message_chunk")
+        send_update(session, sessionUpdate=7)
+        send_update(session, sessionUpdate="plan", entries=["x", {"content": "a", "status": "?"}])
+        send_update(session, sessionUpdate="tool_call_update", toolCallId="call-0", content="none")
+        send_update(session, sessionUpdate="usage_update", used="many", size=None)
+        send_update(
+            "another-session", sessionUpdate="agent_message_chunk", content={"type": "text"}
+        )
     if command == "tool":
         call(session, sessionUpdate="tool_call", title="", status="pending")
         call(
@@ -116,7 +118,7 @@ def turn(id: object, session: str, text: str) -> None:
         diff = {"type": "diff", "path": "/a", "oldText": "x", "newText": "y"}
         call(session, sessionUpdate="tool_call_update", status="in_progress", content=[diff])
         call(session, sessionUpdate="tool_call_update", status="completed", rawOutput="fine")
-        tell(
+        send_update(
             session,
             sessionUpdate="usage_update",
             used=9,
@@ -129,21 +131,23 @@ def turn(id: object, session: str, text: str) -> None:
             {"optionId": "odd", "name": "Odd", "kind": "whatever"},
             {"name": "no id"},
         ]
-        asked = {"sessionId": session, "toolCall": {"toolCallId": "call-1"}, "options": options}
-        send(id=77, method="session/request_permission", params=asked)
+        request = {"sessionId": session, "toolCall": {"toolCallId": "call-1"}, "options": options}
+        send(id=77, method="session/request_permission", params=request)
         while 77 not in answers:
             time.sleep(0.01)
-        say(session, json.dumps(answers.pop(77)))
+        send_text(session, json.dumps(answers.pop(77)))
     if command == "terminal":
         content = [{"type": "terminal", "terminalId": "t1"}]
         call(session, sessionUpdate="tool_call", title="Run", status="pending", content=content)
         output = {"data": base64.b64encode("grün\n".encode()).decode()}
-        tell(session, sessionUpdate="terminal_update", terminalId="t1", output=output)
-        tell(session, sessionUpdate="terminal_output_chunk", terminalId="t1", data="bW9yZQ==")
-        tell(session, sessionUpdate="terminal_output_chunk", terminalId="t1", data="?")
+        send_update(session, sessionUpdate="terminal_update", terminalId="t1", output=output)
+        send_update(
+            session, sessionUpdate="terminal_output_chunk", terminalId="t1", data="bW9yZQ=="
+        )
+        send_update(session, sessionUpdate="terminal_output_chunk", terminalId="t1", data="?")
         call(session, sessionUpdate="tool_call_update", status="completed")
     if command == "seen":
-        say(session, json.dumps(sessions[session]))
+        send_text(session, json.dumps(sessions[session]))
     while command == "wait" and session not in cancelled:
         time.sleep(0.01)
     reason = "cancelled" if session in cancelled else "end_turn"
@@ -171,7 +175,7 @@ def answer(id: object, method: str, params: dict[str, object]) -> object:
         ]
         threading.Timer(
             0.02,
-            tell,
+            send_update,
             [name],
             {"sessionUpdate": "available_commands_update", "availableCommands": commands},
         ).start()
@@ -188,7 +192,7 @@ def answer(id: object, method: str, params: dict[str, object]) -> object:
         return {}
     if method == "session/load":  # which it answers with yes, whatever it was
         for text in sessions.setdefault(session, []):
-            tell(
+            send_update(
                 session, sessionUpdate="user_message_chunk", content={"type": "text", "text": text}
             )
         return None
