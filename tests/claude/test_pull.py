@@ -381,7 +381,7 @@ def test_pull_gives_the_events_of_a_full_import(homes: Path, version: str, tmp_p
 async def test_pull_into_a_long_imported_session_reads_only_what_was_added(
     home: Home, tmp_path: Path, bytes_read: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = 20_000
+    count = 30_000
     path = home.write(
         [
             user(f"u{number}", f"u{number - 1}" if number else None, "word " * 20)
