@@ -161,6 +161,7 @@ def test_test_command_runs_in_the_checkout_with_the_exit_code_of_pytest(checkout
     assert (result.returncode, result.stdout.splitlines()) == (3, expected)
 
 
+@pytest.mark.full
 def test_pip_is_installed_by_ensurepip_or_else_run_from_outside(checkout: Checkout) -> None:
     pip = checkout.root / ".venv/run/bin/pip"
     assert checkout.run("demo").returncode == 0

@@ -148,6 +148,7 @@ def test_acpx_prompts_lists_resumes_and_closes(testbed: AcpTestbed) -> None:
     acpx("sessions", "close", "again", form="quiet")
 
 
+@pytest.mark.full
 async def test_acpx_turns_the_pages(testbed: AcpTestbed) -> None:
     async with testbed.hub() as hub:
         made = [(await hub.editor.create(LOCAL, cwd="/")).id for _ in range(60)]

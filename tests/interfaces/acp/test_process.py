@@ -332,9 +332,10 @@ async def test_requests_report_a_store_that_cannot_be_opened(
         assert (await client.request("session/list"))["sessions"] == []
 
 
-async def test_two_hundred_sessions_run_in_one_process(testbed: AcpTestbed) -> None:
+@pytest.mark.parametrize("sessions", [40, pytest.param(200, marks=pytest.mark.full)])
+async def test_many_sessions_run_in_one_process(testbed: AcpTestbed, sessions: int) -> None:
     async with testbed.connect_child(2) as (client, _):
-        session_ids = [await client.new_session("/") for _ in range(200)]
+        session_ids = [await client.new_session("/") for _ in range(sessions)]
         before = len(client.log)
         for id in session_ids:
             await client.send_request(

@@ -144,6 +144,7 @@ async def test_scrolling_loads_more_of_the_list(harness: BrowserHarness) -> None
     await expect(page.locator(".row").first).to_contain_text("(0)")
 
 
+@pytest.mark.full
 async def test_a_project_has_one_group_with_a_link_to_all_its_sessions(
     harness: BrowserHarness,
 ) -> None:
@@ -206,6 +207,7 @@ async def test_enter_opens_the_first_search_result(harness: BrowserHarness) -> N
     await expect(page.get_by_role("heading", level=1)).to_have_text("The needle")
 
 
+@pytest.mark.full
 async def test_the_chosen_theme_is_kept_after_a_reload(harness: BrowserHarness) -> None:
     page = await harness.window(color_scheme="light")
     colour = "getComputedStyle(document.body).backgroundColor"
@@ -281,6 +283,7 @@ async def test_times_are_in_the_browsers_time_zone(harness: BrowserHarness) -> N
     assert str(title).endswith("UTC")
 
 
+@pytest.mark.full
 async def test_days_are_in_the_browsers_time_zone(
     harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

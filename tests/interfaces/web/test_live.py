@@ -238,6 +238,7 @@ async def test_open_page_continues_after_its_session_is_imported(
     await expect(page.locator("#chunks .item.agent").last).to_contain_text("second here")
 
 
+@pytest.mark.full
 async def test_disconnected_page_reloads_after_its_session_is_imported(
     harness: BrowserHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +258,7 @@ async def test_disconnected_page_reloads_after_its_session_is_imported(
     await expect(page).to_have_url(re.compile(f"/s/{S}$"))
 
 
+@pytest.mark.full
 async def test_open_page_says_that_its_key_expired(
     harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +308,7 @@ async def test_an_event_stream_ends_when_its_key_is_revoked(
     await expect(page.locator("#banner")).to_contain_text("is no longer valid")
 
 
+@pytest.mark.full
 async def test_messages_at_the_bottom_do_not_cover_the_composer(
     harness: BrowserHarness,
 ) -> None:
@@ -346,6 +349,7 @@ async def overlap(first: Locator, second: Locator) -> bool:
     return not side_by_side and not apart
 
 
+@pytest.mark.full
 async def test_pictures_can_be_dropped_onto_the_page(harness: BrowserHarness) -> None:
     session = await harness.session("Look")
     page = await harness.window(f"/s/{session.id}")
@@ -377,6 +381,7 @@ async def test_pictures_can_be_dropped_onto_the_page(harness: BrowserHarness) ->
     await expect(attached).to_have_count(0)
 
 
+@pytest.mark.full
 async def test_sending_a_message_keeps_the_drafts_of_other_sessions(
     harness: BrowserHarness,
 ) -> None:
@@ -402,6 +407,7 @@ async def test_sending_a_message_keeps_the_drafts_of_other_sessions(
         await expect(page.locator("#text")).to_have_value(draft)
 
 
+@pytest.mark.full
 async def test_a_restored_session_has_its_draft_again(
     harness: BrowserHarness,
 ) -> None:

@@ -86,6 +86,7 @@ async def test_scrolling_up_loads_every_message_without_jumps(harness: BrowserHa
     assert await count_items(page) < 700
 
 
+@pytest.mark.full
 async def test_keys_links_and_the_outline_jump_to_any_turn(harness: BrowserHarness) -> None:
     session = await examples.create_long_session(harness.hub, MESSAGES)
     page = await harness.window(f"/s/{session.id}")
@@ -162,6 +163,7 @@ async def test_a_live_turn_does_not_move_a_page_that_is_scrolled_up(
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
 
 
+@pytest.mark.full
 async def test_a_long_session_can_be_paged_without_a_script(harness: BrowserHarness) -> None:
     session = await examples.create_long_session(harness.hub, 500)
     page = await harness.window(f"/s/{session.id}", java_script_enabled=False)
@@ -173,6 +175,7 @@ async def test_a_long_session_can_be_paged_without_a_script(harness: BrowserHarn
     await expect(page.locator(".item.user").first).to_be_visible()
 
 
+@pytest.mark.full
 async def test_search_in_a_session_finds_the_events_of_its_agents(
     harness: BrowserHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +207,7 @@ async def test_search_in_a_session_finds_the_events_of_its_agents(
     await expect(page.locator("details.tool[open] details.aside")).to_be_visible()
 
 
+@pytest.mark.full
 async def test_readers_of_a_share_link_can_search_the_session(
     harness: BrowserHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,7 @@ async def test_a_linked_message_is_shown_below_the_page_head(harness: BrowserHar
     assert turn < 60
 
 
+@pytest.mark.full
 @desktop
 async def test_the_url_keeps_the_lists_filters_during_navigation(harness: BrowserHarness) -> None:
     await examples.create_many_sessions(harness.hub, 8)
@@ -153,6 +154,7 @@ async def _open_at(harness: BrowserHarness, page: Page, time: int) -> None:
     )
 
 
+@pytest.mark.full
 @desktop
 async def test_open_page_updates_its_times_and_days(
     harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
@@ -170,6 +172,7 @@ async def test_open_page_updates_its_times_and_days(
     await expect(page.locator(".row time")).to_have_text("1d")
 
 
+@pytest.mark.full
 @desktop
 async def test_search_results_are_not_replaced_when_the_day_changes(
     harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
@@ -190,6 +193,7 @@ async def test_search_results_are_not_replaced_when_the_day_changes(
     await expect(page.locator(".row .title")).to_have_text(["Red"])
 
 
+@pytest.mark.full
 @desktop
 async def test_an_open_page_follows_a_change_of_the_time_zone(
     harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
@@ -213,6 +217,7 @@ async def test_an_open_page_follows_a_change_of_the_time_zone(
     await expect(page.locator(".group h2")).to_have_text(["Yesterday"])
 
 
+@pytest.mark.full
 @desktop
 async def test_a_session_that_moved_while_the_page_was_hidden_has_one_row(
     harness: BrowserHarness, monkeypatch: pytest.MonkeyPatch
@@ -291,6 +296,7 @@ async def test_a_message_sent_during_a_turn_is_shown_as_queued(harness: BrowserH
     await expect(text).to_have_value("/say third")  # so that it can be sent again
 
 
+@pytest.mark.full
 @desktop
 async def test_each_queued_message_is_shown_until_its_turn_starts(
     harness: BrowserHarness,
@@ -314,6 +320,7 @@ async def test_each_queued_message_is_shown_until_its_turn_starts(
     await expect(second_page.locator(waiting)).to_have_count(0)
 
 
+@pytest.mark.full
 @desktop
 async def test_a_cancelled_queued_message_returns_to_the_draft_of_its_session(
     harness: BrowserHarness,
@@ -339,6 +346,7 @@ async def test_a_cancelled_queued_message_returns_to_the_draft_of_its_session(
     await expect(page.locator("#text")).to_have_value("/say two\n\nthree")
 
 
+@pytest.mark.full
 @phone
 async def test_words_in_a_wide_table_are_not_broken(harness: BrowserHarness) -> None:
     row = "| lorem ipsum | dolor sit amet | consectetur | adipiscing | eiusmod |"

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Page, expect
 
 from segue.hub import Hub
@@ -78,6 +79,7 @@ async def test_a_session_can_be_forked_at_a_message(harness: BrowserHarness) -> 
     await expect(badges).to_have_attribute("title", f"fork of {session.id}")
 
 
+@pytest.mark.full
 async def test_a_session_can_be_exported_in_every_format(
     harness: BrowserHarness, tmp_path: Path
 ) -> None:
@@ -133,6 +135,7 @@ async def test_a_share_link_shows_one_session_until_it_is_revoked(harness: Brows
     assert response is not None and response.status == 404
 
 
+@pytest.mark.full
 async def test_shared_page_updates_until_the_link_is_revoked(
     harness: BrowserHarness,
 ) -> None:
@@ -167,6 +170,7 @@ async def test_shared_page_updates_until_the_link_is_revoked(
     await expect(page.locator("#toast")).to_contain_text("is not valid")
 
 
+@pytest.mark.full
 async def test_a_shared_page_says_that_its_session_was_deleted(
     harness: BrowserHarness,
 ) -> None:
@@ -180,6 +184,7 @@ async def test_a_shared_page_says_that_its_session_was_deleted(
     await expect(page.get_by_role("alert")).to_contain_text("or its session was deleted")
 
 
+@pytest.mark.full
 async def test_help_and_sign_out_buttons_work(harness: BrowserHarness) -> None:
     page = await harness.window()
     await page.get_by_role("button", name="Help").click()
@@ -192,6 +197,7 @@ async def test_help_and_sign_out_buttons_work(harness: BrowserHarness) -> None:
     assert response is not None and response.status == 401
 
 
+@pytest.mark.full
 async def test_resume_command_and_message_link_are_copied(
     harness: BrowserHarness,
 ) -> None:
@@ -237,6 +243,7 @@ async def test_a_new_session_can_be_started_on_the_page(harness: BrowserHarness)
     await expect(page.locator("#new .sheet")).to_be_in_viewport()
 
 
+@pytest.mark.full
 async def test_the_action_menu_updates_after_changes_by_other_interfaces(
     harness: BrowserHarness,
 ) -> None:
