@@ -46,8 +46,8 @@ class SecretBox:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         key = self._load(make=False)
-        version, _, rest = sealed.partition(".")
-        name, _, text = rest.partition(".")
+        version, _, unversioned = sealed.partition(".")
+        name, _, text = unversioned.partition(".")
         if version != "1" or name != _key_id(key):
             raise StoreError(f"a secret was encrypted with another key; set {VARIABLE} to that key")
         data = _decode(text)

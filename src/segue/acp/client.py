@@ -262,27 +262,27 @@ class AcpClient:
                 return
             seen.add(cursor)
 
-    async def new(self, cwd: str, **more: Any) -> str:
+    async def new(self, cwd: str, **fields: Any) -> str:
         """Create a session and return its id."""
-        return self._opened(await self._request("new", {"cwd": cwd, "mcpServers": [], **more}))
+        return self._opened(await self._request("new", {"cwd": cwd, "mcpServers": [], **fields}))
 
-    async def load(self, id: str, cwd: str, **more: Any) -> None:
+    async def load(self, id: str, cwd: str, **fields: Any) -> None:
         """Open a session with its history; all its updates are handled before this returns."""
-        params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **more}
+        params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **fields}
         if self.version == v2.VERSION and not self.supports("load"):
             params["replayFrom"] = {"type": "start"}
             self.setup_results[id] = await self._request("resume", params)
         else:
             self.setup_results[id] = await self._request("load", params)
 
-    async def resume(self, id: str, cwd: str, **more: Any) -> None:
+    async def resume(self, id: str, cwd: str, **fields: Any) -> None:
         """Open a session without its history."""
-        params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **more}
+        params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **fields}
         self.setup_results[id] = await self._request("resume", params)
 
-    async def fork(self, id: str, cwd: str, **more: Any) -> str:
+    async def fork(self, id: str, cwd: str, **fields: Any) -> str:
         """Fork a session and return the id of the copy."""
-        params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **more}
+        params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **fields}
         return self._opened(await self._request("fork", params))
 
     async def set_mode(self, id: str, mode: str) -> None:

@@ -118,9 +118,9 @@ async def open_stdio() -> LineStream:
         return LineStream(read, _writer_function(writer), writer)
 
     def write_all(data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(output, rest) :]
+        unwritten = memoryview(data)
+        while unwritten:
+            unwritten = unwritten[os.write(output, unwritten) :]
 
     return LineStream(read, lambda data: asyncio.to_thread(write_all, data))
 

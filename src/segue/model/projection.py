@@ -66,12 +66,12 @@ B = TypeVar("B", bound=Body)
 
 def project(workspace: str, id: str, events: Iterable[Event]) -> Session:
     """Return the row after all events of a history."""
-    rest = iter(events)
-    first = next(rest, None)
+    remaining = iter(events)
+    first = next(remaining, None)
     if first is None:
         raise InvalidInput("a session needs at least one event, its creation")
     session = start(workspace, id, first)
-    for event in rest:
+    for event in remaining:
         session = apply(session, event)
     return session
 
@@ -186,7 +186,9 @@ def _config(session: Session, event: Event, body: ConfigChanged) -> Changes:
     }
     if body.cwd is not UNSET and not _inherited(session, event):
         # The event may change the protocol's own fields too. A fork has its own directory.
-        extra = {name: {**session.extra.get(name, {}), **more} for name, more in body.extra.items()}
+        extra = {
+            name: {**session.extra.get(name, {}), **fields} for name, fields in body.extra.items()
+        }
         changes |= {"cwd": body.cwd, "real_cwd": None, "extra": {**session.extra, **extra}}
     if body.budget is not UNSET and not _inherited(session, event):
         changes["budget"] = body.budget  # a fork has its own budget

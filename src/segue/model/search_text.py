@@ -179,9 +179,9 @@ def _text(content: Sequence[Block]) -> str:
     return " ".join(part for part in parts if part)
 
 
-def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, list[range]]:
+def snippet(text: str, search_terms: Sequence[Term], width: int = 160) -> tuple[str, list[range]]:
     """Return a piece of `text` around the first match, and the ranges of matches in it."""
-    hits = _hits(text, _words(tuple(wanted)), width)
+    hits = _hits(text, _words(tuple(search_terms)), width)
     first = hits[0].start if hits else 0
     start = max(0, first - width // 3)
     if start:
@@ -197,16 +197,16 @@ def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, l
         if hit.start >= start and hit.stop <= start + len(piece)
     ]
     # One character for another, so that the ranges stay correct.
-    even = piece if piece.isprintable() else _ODD_SPACE.sub(" ", piece)
-    return head + even + tail, marks
+    printable = piece if piece.isprintable() else _ODD_SPACE.sub(" ", piece)
+    return head + printable + tail, marks
 
 
 @lru_cache(64)
-def _words(wanted: tuple[Term, ...]) -> frozenset[tuple[str, bool]]:
+def _words(search_terms: tuple[Term, ...]) -> frozenset[tuple[str, bool]]:
     """Return the words of terms, each with whether it is a prefix."""
     return frozenset(
         (token, (term.prefix and index == len(term.tokens) - 1) or len(token) == MAX_TOKEN_CHARS)
-        for term in wanted
+        for term in search_terms
         for index, token in enumerate(term.tokens)
     )
 

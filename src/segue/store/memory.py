@@ -323,9 +323,9 @@ class MemoryStore(Store):
         return (entry for (owner, _), entry in self._entries.items() if owner == workspace)
 
     def _matching(self, workspace: str, query: Query) -> Iterator[_Entry]:
-        wanted = None if query.text is None else search_text.terms(query.text)
+        terms = None if query.text is None else search_text.terms(query.text)
         for entry in self._of(workspace):
-            if matches(query, entry.session) and (wanted is None or _mentions(wanted, entry)):
+            if matches(query, entry.session) and (terms is None or _mentions(terms, entry)):
                 yield entry
 
     # turns

@@ -98,29 +98,29 @@ def columns(session: Session) -> dict[str, Any]:
 
 def filters(query: Query, state: SessionState) -> Filters | None:
     """Return the filters for rows in a state; None if no row in that state can match."""
-    wanted: Filters = {}
+    conditions: Filters = {}
     if query.memory_store_id is not None:
-        wanted["memory"] = [(query.memory_store_id,)]
+        conditions["memory"] = [(query.memory_store_id,)]
     if query.deployment_id is not None:
-        wanted["deployment"] = [(query.deployment_id,)]
+        conditions["deployment"] = [(query.deployment_id,)]
     if query.tag is not None:
-        wanted["tag"] = [(codec.key(query.tag),)]
+        conditions["tag"] = [(codec.key(query.tag),)]
     if query.agent_id is not None:
         if query.agent_version is not None:
-            wanted["version"] = [(query.agent_id, query.agent_version)]
+            conditions["version"] = [(query.agent_id, query.agent_version)]
         else:
-            wanted["agent"] = [(query.agent_id,)]
+            conditions["agent"] = [(query.agent_id,)]
     if query.directories:
-        wanted["cwd"] = [(codec.key(path),) for path in dict.fromkeys(query.directories)]
+        conditions["cwd"] = [(codec.key(path),) for path in dict.fromkeys(query.directories)]
     if query.source is not None:
-        wanted["source"] = [(query.source,)]
+        conditions["source"] = [(query.source,)]
     if query.statuses:
         if state == "archived" and query.archived_as is not None:
             if query.archived_as not in query.statuses:
                 return None
         else:
-            wanted["status"] = [(status,) for status in dict.fromkeys(query.statuses)]
-    return wanted
+            conditions["status"] = [(status,) for status in dict.fromkeys(query.statuses)]
+    return conditions
 
 
 def index_ranges(
@@ -129,18 +129,20 @@ def index_ranges(
     """Return the index ranges that a query scans. `choose` picks the driver of several filters."""
     ranges = []
     for state in query.states():
-        wanted = filters(query, state)
-        if wanted is None:
+        state_filters = filters(query, state)
+        if state_filters is None:
             continue
         code = STATE_CODES[state]
         driver = None
         # A filter with more values than a statement may have ranges is checked row by row instead.
-        drivers = {name: values for name, values in wanted.items() if len(values) <= MAX_RANGES}
+        drivers = {
+            name: values for name, values in state_filters.items() if len(values) <= MAX_RANGES
+        }
         if drivers:
             usual = next(name for name in DRIVERS if name in drivers)
             driver = choose(code, drivers) if choose and len(drivers) > 1 else usual
-        row_filters = {name: values for name, values in wanted.items() if name != driver}
-        options: list[Values] = wanted[driver] if driver else [()]
+        row_filters = {name: values for name, values in state_filters.items() if name != driver}
+        options: list[Values] = state_filters[driver] if driver else [()]
         ranges += [IndexRange(code, driver, values, row_filters) for values in options]
     return ranges
 
@@ -148,7 +150,11 @@ def index_ranges(
 def row_checks(query: Query) -> list[IndexRange]:
     """Return ranges without a driver, for candidates that are looked up row by row."""
     by_state = [(STATE_CODES[state], filters(query, state)) for state in query.states()]
-    return [IndexRange(code, None, (), wanted) for code, wanted in by_state if wanted is not None]
+    return [
+        IndexRange(code, None, (), state_filters)
+        for code, state_filters in by_state
+        if state_filters is not None
+    ]
 
 
 def index_condition(driver: str | None) -> str:

@@ -175,7 +175,7 @@ class LiveUpdates:
                     # not be shown before it.
                     unfinished = dict(await self._unfinished_messages(name)) if deltas else {}
                     stored &= unfinished.keys()
-                    async for event in read(after) if has_events else _nothing():
+                    async for event in read(after) if has_events else _no_events():
                         after = event.seq
                         if deltas and event.type in ("agent_message", "agent_thought"):
                             stored.add(event.id)
@@ -213,6 +213,6 @@ class LiveUpdates:
             self._workspace_queues[workspace].discard(queue)
 
 
-async def _nothing() -> AsyncIterator[Event]:
+async def _no_events() -> AsyncIterator[Event]:
     return
     yield

@@ -77,35 +77,35 @@ def parse(expression: str, timezone: str) -> Cron:
     fields = expression.split()
     if len(fields) != 5:
         raise InvalidInput(f"expression: cron has 5 fields, and {expression!r} has {len(fields)}")
-    found = [_values(text, *field) for text, field in zip(fields, _FIELDS, strict=True)]
+    field_values = [_values(text, *field) for text, field in zip(fields, _FIELDS, strict=True)]
     cron = Cron(
-        minutes=tuple(sorted(found[0])),
-        hours=tuple(sorted(found[1])),
-        days=None if fields[2] == "*" else found[2],
-        months=found[3],
-        weekdays=None if fields[4] == "*" else frozenset(value % 7 for value in found[4]),
+        minutes=tuple(sorted(field_values[0])),
+        hours=tuple(sorted(field_values[1])),
+        days=None if fields[2] == "*" else field_values[2],
+        months=field_values[3],
+        weekdays=None if fields[4] == "*" else frozenset(value % 7 for value in field_values[4]),
         zone=_zone(timezone),
     )
     if next(cron.after(clock.now()), None) is None:
-        raise InvalidInput(f"expression: {expression!r} never comes true")
+        raise InvalidInput(f"expression: {expression!r} matches no date")
     return cron
 
 
 def _values(text: str, name: str, low: int, high: int) -> frozenset[int]:
-    found: set[int] = set()
+    values: set[int] = set()
     for part in text.split(","):
         match = _PART.fullmatch(part)
         if match is None:
-            raise InvalidInput(f"expression: {part!r} is no {name}")
-        first, last, step = (None if each is None else int(each) for each in match.groups())
+            raise InvalidInput(f"expression: {part!r} is not a valid {name}")
+        first, last, step = (None if number is None else int(number) for number in match.groups())
         if first is None:
             first, last = low, high
         elif last is None:
             last = first if step is None else high
         if not low <= first <= last <= high or step == 0:
-            raise InvalidInput(f"expression: {part!r} is no {name}, which is {low} to {high}")
-        found |= set(range(first, last + 1, step or 1))
-    return frozenset(found)
+            raise InvalidInput(f"expression: {part!r} is not a valid {name} ({low} to {high})")
+        values |= set(range(first, last + 1, step or 1))
+    return frozenset(values)
 
 
 def _zone(name: str) -> tzinfo:

@@ -87,8 +87,8 @@ class _SourceSessions:
         sessions: list[Session] = []
         while True:
             rows = await self._source.page(query, after, backward=backward)
-            more = await self._without_imported(rows)
-            sessions = more + sessions if backward else sessions + more
+            further_sessions = await self._without_imported(rows)
+            sessions = further_sessions + sessions if backward else sessions + further_sessions
             if len(rows) < query.limit or len(sessions) >= query.limit:
                 return sessions[-query.limit :] if backward else sessions[: query.limit]
             after = position(rows[0] if backward else rows[-1], query.order)

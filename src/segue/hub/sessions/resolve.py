@@ -23,8 +23,8 @@ class AmbiguousName(InvalidInput):
     """Several sessions match a name. `matches` holds the first MAX_LISTED_MATCHES of them."""
 
     def __init__(self, name: str, matches: list[Session]) -> None:
-        many = len(matches) > MAX_LISTED_MATCHES
-        count = f"more than {MAX_LISTED_MATCHES}" if many else str(len(matches))
+        is_cut = len(matches) > MAX_LISTED_MATCHES
+        count = f"more than {MAX_LISTED_MATCHES}" if is_cut else str(len(matches))
         super().__init__(f"{name!r} matches {count} sessions; use a longer prefix or an id")
         self.matches = matches[:MAX_LISTED_MATCHES]
 
@@ -86,7 +86,7 @@ class SessionResolver:
         phrase = "-".join(search_text.tokens(name))
         if not phrase:
             return []
-        wanted = _normalised(name)
+        normalised_name = _normalised(name)
         query = Query(text=phrase, archived="include", trash=trashed, limit=PAGE_SIZE)
         exact: dict[str, Session] = {}
         partial: dict[str, Session] = {}
@@ -95,9 +95,9 @@ class SessionResolver:
             page = await self._sessions.list(principal, query, cursor)
             for session in page.sessions:
                 title = _normalised(session.title or "")
-                if title == wanted:
+                if title == normalised_name:
                     exact[session.id] = session
-                elif wanted in title:
+                elif normalised_name in title:
                     partial[session.id] = session
             cursor = page.next
             if cursor is None:

@@ -74,9 +74,9 @@ class UsageStats(msgspec.Struct):
                 self.days[day] = self.days.get(day, 0) + messages
 
     def _add_models(self, session: Session) -> None:
-        rest = session.usage
+        unattributed = session.usage
         for model, usage in session.models.items():
             self.models.setdefault(model, UsageTotal()).add(usage)
-            rest = rest - usage
-        if rest != Usage():
-            self.models.setdefault("", UsageTotal()).add(rest)
+            unattributed = unattributed - usage
+        if unattributed != Usage():
+            self.models.setdefault("", UsageTotal()).add(unattributed)

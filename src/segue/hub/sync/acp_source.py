@@ -63,11 +63,15 @@ class AcpSource(MemorySource):
         earlier = [directory for directory in self._lists if directory not in requested]
         for directory in earlier[:-MAX_DIRECTORY_LISTS]:
             del self._lists[directory], self._listed_at[directory]
-        kept = {directory: self._lists[directory] for directory in earlier[-MAX_DIRECTORY_LISTS:]}
-        self._lists = kept | {directory: self._lists.get(directory, {}) for directory in requested}
+        kept_lists = {
+            directory: self._lists[directory] for directory in earlier[-MAX_DIRECTORY_LISTS:]
+        }
+        self._lists = kept_lists | {
+            directory: self._lists.get(directory, {}) for directory in requested
+        }
         answered = [await self._update_list(directory) for directory in requested]
         if all(answered):  # an agent that does not answer is not asked again
-            for directory in kept:
+            for directory in kept_lists:
                 if not await self._update_list(directory):
                     return
 

@@ -286,9 +286,9 @@ class SourceSync:
             by = original.title_by or "auto"
             drafts.append(Draft(body=InfoChanged(title=original.title, by=by, extra=extra)))
         for model, usage in original.models.items():
-            rest = usage - stored.models.get(model, Usage())
-            if rest != Usage():
-                called = ModelCalled(model=model, usage=rest, extra=extra)
+            new_usage = usage - stored.models.get(model, Usage())
+            if new_usage != Usage():
+                called = ModelCalled(model=model, usage=new_usage, extra=extra)
                 drafts.append(Draft(at=original.active_at, body=called))
         if drafts:
             stored, _ = await self._store.change(stored.workspace, stored.id, lambda _: drafts)

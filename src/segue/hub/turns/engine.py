@@ -82,7 +82,9 @@ class TurnEngine:
 
     async def rest(self) -> None:
         """Wait until no turn runs in this process and no prompt is queued for it."""
-        while tasks := [each.task for each in self._drivers.values() if each.task is not None]:
+        while tasks := [
+            driver.task for driver in self._drivers.values() if driver.task is not None
+        ]:
             await asyncio.wait(tasks)
 
     async def drain(self, seconds: float, why: str) -> None:

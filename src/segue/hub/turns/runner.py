@@ -428,11 +428,13 @@ class TurnRunner:
         ask_id = ids.new_id()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asks[ask_id] = (options, future)
-        asked = PermissionAsked(ask_id=ask_id, title=title, options=tuple(options), call_id=call_id)
+        request = PermissionAsked(
+            ask_id=ask_id, title=title, options=tuple(options), call_id=call_id
+        )
 
         def decide(session: Session) -> list[AnyBody | Draft]:
             pending = (*session.pending, ask_id)
-            return [Draft(id=ask_id, body=asked), _status_with_pending(session, pending)]
+            return [Draft(id=ask_id, body=request), _status_with_pending(session, pending)]
 
         await self._store.change(*self._name, decide, lease=self._lease)
         return await future

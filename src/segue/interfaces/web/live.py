@@ -75,11 +75,11 @@ class ExpiringAccess:
                 (encode_frame("signed_out", {"message": error.message}),), allowed=False
             )
         self._checked_at = time.monotonic()
-        left = self._valid_until - clock.now()
-        if self._warned or not 0 < left <= EXPIRY_WARNING:
+        remaining = self._valid_until - clock.now()
+        if self._warned or not 0 < remaining <= EXPIRY_WARNING:
             return AccessResult((), allowed=True)
         self._warned = True
-        minutes = max(1, round(left / (60 * clock.SECOND)))
+        minutes = max(1, round(remaining / (60 * clock.SECOND)))
         return AccessResult((encode_frame("expires_soon", {"minutes": minutes}),), allowed=True)
 
 

@@ -94,17 +94,17 @@ class SessionLists:
     async def _index_ranges(self, workspace: str, query: Query) -> list[IndexRange]:
         drivers = {}
         for state in query.states():
-            wanted = query_sql.filters(query, state) or {}
-            if len(wanted) > 1:
+            filters = query_sql.filters(query, state) or {}
+            if len(filters) > 1:
                 number = query_sql.STATE_CODES[state]
-                drivers[number] = await self._choose_driver(workspace, number, wanted)
+                drivers[number] = await self._choose_driver(workspace, number, filters)
         return query_sql.index_ranges(query, lambda state, _: drivers[state])
 
-    async def _choose_driver(self, workspace: str, state: int, wanted: query_sql.Filters) -> str:
+    async def _choose_driver(self, workspace: str, state: int, filters: query_sql.Filters) -> str:
         """Return the most selective filter, by counting ever further along each index."""
         args: list[Any] = [workspace, state]
         counts = []
-        for name, options in wanted.items():
+        for name, options in filters.items():
             table, tag = (
                 ("links", "true")
                 if name == "memory"
@@ -123,10 +123,10 @@ class SessionLists:
         sql = f"SELECT {', '.join(counts)}".replace("$BOUND", f"${len(args) + 1}")
         for bound in (100, 2_000, 40_000):
             (row,) = await self._database.fetch(sql, *args, bound)
-            count, name = min(zip(row, wanted, strict=True), key=lambda pair: pair[0])
+            count, name = min(zip(row, filters, strict=True), key=lambda pair: pair[0])
             if count < bound:
                 return name
-        return next(name for name in query_sql.DRIVERS if name in wanted)
+        return next(name for name in query_sql.DRIVERS if name in filters)
 
     # text
 

@@ -92,9 +92,9 @@ class SessionHistory:
 
         async def insert(connection: Connection) -> None:
             pk = _inserted(await connection.fetch(*insertion), session)
-            more = _batches(events)
-            next(more)
-            await _add(connection, pk, more)
+            batches = _batches(events)
+            next(batches)
+            await _add(connection, pk, batches)
             await _put_checkpoint(connection, pk, session, checkpoint)
 
         if second is not None or checkpoint is not None:
@@ -154,9 +154,9 @@ class SessionHistory:
                 )
             # A finished message replaces its deltas.
             spent = [added.id for added in events] if lease is not None else []
-            first, *more = _batches(events)
+            first, *further_batches = _batches(events)
             await connection.fetch(*_update(pk, after, first, spent))
-            await _add(connection, pk, more)
+            await _add(connection, pk, further_batches)
             await _put_checkpoint(connection, pk, after, checkpoint)
             return after, events
 

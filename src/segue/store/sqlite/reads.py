@@ -149,7 +149,7 @@ class Reader:
     ) -> list[Session]:
         terms = search_text.terms(query.text) if query.text is not None else []
         ranges = query_sql.index_ranges(
-            query, lambda state, wanted: self._choose_driver(workspace, state, wanted)
+            query, lambda state, filters: self._choose_driver(workspace, state, filters)
         )
         if not ranges or (query.text is not None and not terms):
             return []
@@ -180,16 +180,16 @@ class Reader:
         matching = self._search.containing({pk for _, pk, _ in rows}, terms or ())
         return [decode_session(row) for _, pk, row in rows if pk in matching][: query.limit]
 
-    def _choose_driver(self, workspace: str, state: int, wanted: query_sql.Filters) -> str:
+    def _choose_driver(self, workspace: str, state: int, filters: query_sql.Filters) -> str:
         """Return the most selective filter, by counting ever further along each index."""
         for bound in (100, 2_000, 40_000):
             counts = {
-                name: self._count(workspace, state, name, wanted[name], bound) for name in wanted
+                name: self._count(workspace, state, name, filters[name], bound) for name in filters
             }
             name = min(counts, key=counts.__getitem__)
             if counts[name] < bound:
                 return name
-        return next(name for name in query_sql.DRIVERS if name in wanted)
+        return next(name for name in query_sql.DRIVERS if name in filters)
 
     def _count(
         self, workspace: str, state: int, name: str, options: Sequence[query_sql.Values], bound: int

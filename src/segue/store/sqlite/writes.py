@@ -101,8 +101,8 @@ def change(
     if lease is not None:
         _check_lease(tx, pk, lease)
     if consume:
-        gone = set(consume) - drop_inbox(tx, workspace, id, consume)
-        if gone:
+        missing = set(consume) - drop_inbox(tx, workspace, id, consume)
+        if missing:
             raise errors.Conflict("another process has already handled that request")
     drafts = [draft for draft in decide(session) if not _is_stored(tx, pk, draft)]
     if not drafts:

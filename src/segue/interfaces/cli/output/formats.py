@@ -77,9 +77,9 @@ def to_yaml(value: Any) -> bytes:
 def write(data: bytes) -> None:
     """Write bytes to standard output, regardless of its text encoding."""
     sys.stdout.flush()
-    rest = memoryview(data)
-    while rest:  # unbuffered output (PYTHONUNBUFFERED) may write only a part
-        rest = rest[sys.stdout.buffer.write(rest) :]
+    unwritten = memoryview(data)
+    while unwritten:  # unbuffered output (PYTHONUNBUFFERED) may write only a part
+        unwritten = unwritten[sys.stdout.buffer.write(unwritten) :]
     sys.stdout.buffer.flush()
 
 

@@ -33,8 +33,8 @@ def index_progress() -> Callable[[int, int], None] | None:
         if done >= total:
             line = ""
         else:
-            full = _BAR_COLUMNS * done // total
-            line = f"Indexing {labels} sessions  {'█' * full}{'░' * (_BAR_COLUMNS - full)}"
+            filled = _BAR_COLUMNS * done // total
+            line = f"Indexing {labels} sessions  {'█' * filled}{'░' * (_BAR_COLUMNS - filled)}"
             line += f"  {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
         sys.stderr.write(f"\r\x1b[K{line}")
         sys.stderr.flush()

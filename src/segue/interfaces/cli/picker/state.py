@@ -171,8 +171,8 @@ class PickerState:
                     principal, *id_range, limit=PAGE_SESSIONS
                 )
             )
-            wanted = "archived" if self.archived else "active"
-            self._add("", [session for session in sessions if session.state == wanted])
+            shown_state = "archived" if self.archived else "active"
+            self._add("", [session for session in sessions if session.state == shown_state])
         self._load_page()
 
     def _load_page(self, heading: str = "") -> None:

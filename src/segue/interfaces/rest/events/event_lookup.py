@@ -57,7 +57,7 @@ class EventLookup:
 
     async def call_shown_as(self, event_id: str) -> ToolCall | None:
         """Return the tool call that the event of this id shows, if it is a recent one."""
-        wanted = ids.parse(event_id, "sevt")
+        parsed_id = ids.parse(event_id, "sevt")
         for event in await self._hub.history.events(
             self._principal,
             self._session_id,
@@ -65,7 +65,7 @@ class EventLookup:
             limit=_MAX_CALLS_BACK,
             backward=True,
         ):
-            if isinstance(event.body, ToolCall) and tool_use_id(event.body.call_id) == wanted:
+            if isinstance(event.body, ToolCall) and tool_use_id(event.body.call_id) == parsed_id:
                 return event.body
         return None
 

@@ -60,7 +60,7 @@ class EventFilter(NamedTuple):
 
 
 async def read_page(
-    request: RestRequest, session: Session, wanted: EventFilter, *, descending: bool = False
+    request: RestRequest, session: Session, event_filter: EventFilter, *, descending: bool = False
 ) -> schemas.EventPage:
     """Return the page of events that a request asks for with `limit` and `page`."""
     limit = request.params.limit(MAX_PAGE_SIZE, MAX_PAGE_SIZE)
@@ -69,9 +69,9 @@ async def read_page(
     if token := request.params.text("page"):
         seq, part = await paging.decode_page(request, token, list_name, descending=descending)
         start = EventPosition(seq, int(part))
-    if wanted.types and not wanted.kinds_to_read():
+    if event_filter.types and not event_filter.kinds_to_read():
         return schemas.EventPage(data=[], next_page=None)
-    reader = _PageReader(request, session, wanted, descending=descending)
+    reader = _PageReader(request, session, event_filter, descending=descending)
     events = await reader.read(start, limit + 1)
     next_page = None
     if len(events) > limit:
@@ -95,11 +95,11 @@ class _PageReader:
     """Reads stored events in batches, and encodes those that a filter includes."""
 
     def __init__(
-        self, request: RestRequest, session: Session, wanted: EventFilter, *, descending: bool
+        self, request: RestRequest, session: Session, event_filter: EventFilter, *, descending: bool
     ) -> None:
         self._request = request
         self._session = session
-        self._wanted = wanted
+        self._filter = event_filter
         self._descending = descending
 
     async def read(self, start: EventPosition | None, count: int) -> list[PositionedEvent]:
@@ -131,7 +131,7 @@ class _PageReader:
             self._session.id,
             after=after,
             before=before,
-            types=self._wanted.kinds_to_read(),
+            types=self._filter.kinds_to_read(),
             limit=_BATCH_SIZE,
             backward=self._descending,
         )
@@ -141,10 +141,10 @@ class _PageReader:
     ) -> list[PositionedEvent]:
         events: list[PositionedEvent] = []
         for stored in batch:
-            in_time = self._wanted.includes_time(stored)
+            in_time = self._filter.includes_time(stored)
             for part, event in enumerate(await encoder.encode(stored)):
                 position = EventPosition(stored.seq, part)
-                if in_time and self._wanted.includes_type(event) and self._reached(position, start):
+                if in_time and self._filter.includes_type(event) and self._reached(position, start):
                     events.append(PositionedEvent(position, event))
         return events[::-1] if self._descending else events
 

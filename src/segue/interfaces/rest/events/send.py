@@ -145,10 +145,11 @@ def _prepare_interrupt(request: RestRequest, session: Session, sent: Interrupt) 
 async def _prepare_confirmation(
     request: RestRequest, session: Session, sent: Confirmation
 ) -> SendStep:
-    asked = await _open_request(request, session, sent.tool_use_id)
+    permission = await _open_request(request, session, sent.tool_use_id)
     kinds = ("allow_once", "allow") if sent.result == "allow" else ("reject_once", "reject")
     option = next(
-        (option for kind in kinds for option in asked.options if option.kind.startswith(kind)), None
+        (option for kind in kinds for option in permission.options if option.kind.startswith(kind)),
+        None,
     )
     if option is None and sent.result == "allow":
         raise InvalidInput(f"tool call {sent.tool_use_id} cannot be allowed")
@@ -157,7 +158,7 @@ async def _prepare_confirmation(
         answer = await request.hub.turns.answer(
             request.principal,
             session.id,
-            asked.ask_id,
+            permission.ask_id,
             None if option is None else option.id,
             sent.deny_message,
         )
@@ -179,9 +180,9 @@ async def _open_request(
     """Return the open permission request of a tool call. Raises InvalidInput if it has none."""
     lookup = EventLookup(request.hub, request.principal, session.id)
     for ask_id in session.open_asks:
-        asked = await lookup.permission_request(ask_id)
-        if asked is not None and ids.parse(tool_use_id, "sevt") == subject_id(asked):
-            return asked
+        permission = await lookup.permission_request(ask_id)
+        if permission is not None and ids.parse(tool_use_id, "sevt") == subject_id(permission):
+            return permission
     raise InvalidInput(f"tool_use_id: {tool_use_id} does not wait for a confirmation")
 
 

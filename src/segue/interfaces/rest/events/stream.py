@@ -77,11 +77,11 @@ async def _start_after(request: RestRequest, session: Session, last_event_id: st
         return StreamStart(turns[0].seq if turns else session.last_seq + 1)
     event_id = ids.parse(last_event_id, "sevt")
     if event_id is not None:
-        wanted = ids.format_id("sevt", event_id)
+        subject = ids.format_id("sevt", event_id)
         encoder = await encoder_from(request, session, 1)
         async for stored in request.hub.history.read(request.principal, session.id):
             for index, event in enumerate(await encoder.encode(stored)):
-                if event.id == wanted:
+                if event.id == subject:
                     return StreamStart(stored.seq, index + 1)
     raise InvalidInput(
         f"Last-Event-ID: {last_event_id} is not an event of this session; leave the header out to"

@@ -21,9 +21,9 @@ STREAM_FILTERS = ("event_deltas[]",)
 async def list_(request: RestRequest) -> EventPage:
     session = await request.session()
     window = request.params.window()
-    wanted = EventFilter(_types(request), since=window.low, until=window.high)
+    event_filter = EventFilter(_types(request), since=window.low, until=window.high)
     descending = request.params.choice("order", "asc", "desc") == "desc"
-    return await read_page(request, session, wanted, descending=descending)
+    return await read_page(request, session, event_filter, descending=descending)
 
 
 async def send(request: RestRequest) -> SentEvents:
