@@ -70,7 +70,7 @@ class CommandServer:
     ) -> subprocess.CompletedProcess[str]:
         """Run `command` and return its exit code and output, as `subprocess.run` does."""
         request = {"command": command, "env": env, "cwd": str(cwd)}
-        ours, theirs = socket.socketpair()
+        ours, child_socket = socket.socketpair()
         with (
             ours,
             tempfile.TemporaryFile() as input,
@@ -79,9 +79,9 @@ class CommandServer:
         ):
             input.write(stdin.encode())
             input.seek(0)
-            with theirs:
+            with child_socket:
                 streams = [input.fileno(), output.fileno(), errors.fileno()]
-                socket.send_fds(self._control, [b"."], [*streams, theirs.fileno()])
+                socket.send_fds(self._control, [b"."], [*streams, child_socket.fileno()])
             ours.settimeout(TIMEOUT_SECONDS)
             with ours.makefile("rw") as connection:
                 print(json.dumps(request), file=connection, flush=True)

@@ -48,7 +48,7 @@ def mark_long_combinations(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             module, test = item.nodeid.partition("::")[0], item.nodeid.partition("[")[0]
-            kept = SAMPLES.get(module, {}) | SAMPLES.get(test, {})
+            selected = SAMPLES.get(module, {}) | SAMPLES.get(test, {})
             values = item.callspec.params
-            if any(values[name] not in kept[name] for name in kept.keys() & values.keys()):
+            if any(values[name] not in selected[name] for name in selected.keys() & values.keys()):
                 item.add_marker(pytest.mark.full)

@@ -122,8 +122,8 @@ def imported_names(path: Path) -> frozenset[str]:
 def imported_modules(path: Path) -> set[str]:
     """Return the modules of segue that a module imports, itself excluded."""
     names = imported_names(path)
-    found = {name if name in modules() else name.rpartition(".")[0] for name in names}
-    return {name for name in found if modules()[name] != path}
+    imports = {name if name in modules() else name.rpartition(".")[0] for name in names}
+    return {name for name in imports if modules()[name] != path}
 
 
 def imports(path: Path) -> set[str]:

@@ -25,7 +25,7 @@ def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-async def shown(directory: Path, **options: object) -> list[str]:
+async def source_names(directory: Path, **options: object) -> list[str]:
     async with await open_hub(directory, **options) as hub:  # type: ignore[arg-type]
         return [source.name for source in hub.sources]
 
@@ -33,21 +33,23 @@ async def shown(directory: Path, **options: object) -> list[str]:
 async def test_claude_code_s_sessions_are_shown_with_the_embedded_store(
     tmp_path: Path, used: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await shown(tmp_path) == ["claude"]
-    assert await shown(tmp_path, sources="none") == []
-    assert await shown(tmp_path, sources=[MemorySource()]) == ["memory"]
+    assert await source_names(tmp_path) == ["claude"]
+    assert await source_names(tmp_path, sources="none") == []
+    assert await source_names(tmp_path, sources=[MemorySource()]) == ["memory"]
     monkeypatch.setenv("SEGUE_SOURCES", "none")
-    assert await shown(tmp_path) == []
-    assert await shown(tmp_path, sources="claude") == ["claude"]
+    assert await source_names(tmp_path) == []
+    assert await source_names(tmp_path, sources="claude") == ["claude"]
     with pytest.raises(InvalidInput):
-        await shown(tmp_path, sources="claude,nine")
+        await source_names(tmp_path, sources="claude,nine")
 
 
 async def test_with_a_database_of_many_they_are_shown_when_that_is_asked_for(
     tmp_path: Path, used: Path, fresh_database_url: str
 ) -> None:
-    assert await shown(tmp_path, database_url=fresh_database_url) == []
-    assert await shown(tmp_path, database_url=fresh_database_url, sources="claude") == ["claude"]
+    assert await source_names(tmp_path, database_url=fresh_database_url) == []
+    assert await source_names(tmp_path, database_url=fresh_database_url, sources="claude") == [
+        "claude"
+    ]
 
 
 async def test_each_home_has_an_index_of_its_own(
@@ -69,7 +71,7 @@ async def test_an_index_of_another_format_goes_once_and_is_left_to_those_who_use
         async with await open_hub(tmp_path / "data") as hub:
             (source,) = hub.sources
             await source.refresh()
-        return sorted(each.name for each in (tmp_path / "data").glob("claude-*"))
+        return sorted(entry.name for entry in (tmp_path / "data").glob("claude-*"))
 
     with monkeypatch.context() as before:
         before.setattr(sources_index, "FORMAT", 1)
@@ -110,7 +112,7 @@ async def test_a_hub_that_lasts_shows_what_a_tool_begins_that_was_never_used_bef
     home = Home(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home.root))
     monkeypatch.delenv("SEGUE_DATABASE_URL", raising=False)
-    assert await shown(tmp_path) == []
+    assert await source_names(tmp_path) == []
     async with await open_hub(tmp_path, lasting=True) as hub:
         assert (await hub.sessions.list(LOCAL)).sessions == []
         home.write_conversation()

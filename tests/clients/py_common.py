@@ -31,7 +31,7 @@ async def refusal(asking: Awaitable[Any]) -> int | None:
     return None
 
 
-class Said:
+class Conversation:
     """The conversation, from updates of either version."""
 
     def __init__(self) -> None:
@@ -57,5 +57,5 @@ class Said:
 
 def dumped(model: Any) -> dict[str, Any]:
     """A pydantic model as the wire had it."""
-    found: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return found
+    fields: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return fields

@@ -6,23 +6,34 @@ from typing import Any
 
 import acp
 from acp.schema import AllowedOutcome, RequestPermissionResponse, TextContentBlock
-from py_common import COMMAND, CWD, SCRIPT, SESSIONS, TASK, Report, Said, dumped, main, refusal
+from py_common import (
+    COMMAND,
+    CWD,
+    SCRIPT,
+    SESSIONS,
+    TASK,
+    Conversation,
+    Report,
+    dumped,
+    main,
+    refusal,
+)
 
 
 class Client:
     """What the SDK calls."""
 
     def __init__(self) -> None:
-        self.said = Said()
+        self.conversation = Conversation()
         self.updates = 0
-        self.asked = 0
+        self.permission_requests = 0
 
     async def session_update(self, session_id: str, update: Any, **more: Any) -> None:
         self.updates += 1
-        self.said.add(dumped(update))
+        self.conversation.add(dumped(update))
 
-    async def request_permission(self, **asked: Any) -> RequestPermissionResponse:
-        self.asked += 1
+    async def request_permission(self, **request: Any) -> RequestPermissionResponse:
+        self.permission_requests += 1
         outcome = AllowedOutcome(outcome="selected", option_id="allow")
         return RequestPermissionResponse(outcome=outcome)
 
@@ -46,16 +57,20 @@ async def make(agent: Any) -> tuple[str, str]:
 
 
 async def loaded(agent: Any, client: Client, id: str) -> list[list[Any]]:
-    client.said = Said()
+    client.conversation = Conversation()
     await agent.load_session(cwd=CWD, session_id=id)
     await settled(client)
-    return client.said.all()
+    return client.conversation.all()
 
 
 async def cycle(agent: Any, client: Client, report: Report) -> None:
     report["empty"] = dumped(await agent.list_sessions())["sessions"]
     id, report["stopReason"] = await make(agent)
-    report |= {"session": id, "asked": client.asked, "live": client.said.all()}
+    report |= {
+        "session": id,
+        "asked": client.permission_requests,
+        "live": client.conversation.all(),
+    }
     report["listed"] = dumped(await agent.list_sessions(cwd=CWD))["sessions"]
     report["elsewhere"] = dumped(await agent.list_sessions(cwd="/nowhere"))["sessions"]
     report["badCursor"] = await refusal(agent.list_sessions(cursor="nonsense"))
@@ -80,8 +95,8 @@ async def cycle(agent: Any, client: Client, report: Report) -> None:
     fork = (await agent.fork_session(cwd=CWD, session_id=id)).session_id
     report["forked"] = fork != id
     if hasattr(agent, "delete_session"):
-        for each in (fork, id):
-            await agent.delete_session(session_id=each)
+        for session in (fork, id):
+            await agent.delete_session(session_id=session)
         report["left"] = dumped(await agent.list_sessions())["sessions"]
         report["deleted"] = await refusal(agent.load_session(cwd=CWD, session_id=id))
         await agent.logout()

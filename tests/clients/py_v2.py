@@ -7,23 +7,34 @@ from typing import Any
 from acp.experimental import v2
 from acp.experimental.v2 import schema
 from acp.transports import spawn_stdio_transport
-from py_common import COMMAND, CWD, SCRIPT, SESSIONS, TASK, Report, Said, dumped, main, refusal
+from py_common import (
+    COMMAND,
+    CWD,
+    SCRIPT,
+    SESSIONS,
+    TASK,
+    Conversation,
+    Report,
+    dumped,
+    main,
+    refusal,
+)
 
 
 class Client:
     """What the SDK calls."""
 
     def __init__(self) -> None:
-        self.said = Said()
+        self.conversation = Conversation()
         self.updates: list[dict[str, Any]] = []
-        self.asked = 0
+        self.permission_requests = 0
 
     async def session_update(self, session_id: str, update: Any, **more: Any) -> None:
         self.updates.append(dumped(update))
-        self.said.add(self.updates[-1])
+        self.conversation.add(self.updates[-1])
 
-    async def request_permission(self, **asked: Any) -> schema.RequestPermissionResponse:
-        self.asked += 1
+    async def request_permission(self, **request: Any) -> schema.RequestPermissionResponse:
+        self.permission_requests += 1
         outcome = {"outcome": {"outcome": "selected", "optionId": "allow"}}
         return schema.RequestPermissionResponse.model_validate(outcome)
 
@@ -47,19 +58,23 @@ async def make(agent: Any, client: Client) -> tuple[str, str]:
 
 
 async def replayed(agent: Any, client: Client, id: str) -> list[list[Any]]:
-    client.said = Said()
+    client.conversation = Conversation()
     before = len(client.updates)
     start = schema.ReplayFromStartVariant(type="start")
     await agent.resume_session(session_id=id, cwd=CWD, replay_from=start)
     while "state" not in client.updates[-1] or len(client.updates) == before:
         await asyncio.sleep(0.01)
-    return client.said.all()
+    return client.conversation.all()
 
 
 async def cycle(agent: Any, client: Client, report: Report) -> None:
     report["empty"] = dumped(await agent.list_sessions())["sessions"]
     id, report["stopReason"] = await make(agent, client)
-    report |= {"session": id, "asked": client.asked, "live": client.said.all()}
+    report |= {
+        "session": id,
+        "asked": client.permission_requests,
+        "live": client.conversation.all(),
+    }
     report["listed"] = dumped(await agent.list_sessions(cwd=CWD))["sessions"]
     report["elsewhere"] = dumped(await agent.list_sessions(cwd="/nowhere"))["sessions"]
     report["badCursor"] = await refusal(agent.list_sessions(cursor="nonsense"))
@@ -69,11 +84,11 @@ async def cycle(agent: Any, client: Client, report: Report) -> None:
 
     before = len(client.updates)
     await agent.prompt(session_id=id, prompt=text("/wait 60"))
-    held = asyncio.create_task(refusal(agent.prompt(session_id=id, prompt=text("/say never"))))
+    prompt = asyncio.create_task(refusal(agent.prompt(session_id=id, prompt=text("/say never"))))
     await asyncio.sleep(0.2)
     await agent.cancel_session(session_id=id)
     report["cancelled"] = await client.rested(before)
-    report["held"] = await held
+    report["held"] = await prompt
 
     await agent.close_session(session_id=id)
     report["closed"] = await refusal(agent.prompt(session_id=id, prompt=text("no")))
@@ -84,8 +99,8 @@ async def cycle(agent: Any, client: Client, report: Report) -> None:
     report["resumed"] = sum("messageId" in update for update in client.updates[before:])
     fork = (await agent.fork_session(session_id=id, cwd=CWD)).session_id
     report["forked"] = fork != id
-    for each in (fork, id):
-        await agent.delete_session(session_id=each)
+    for session in (fork, id):
+        await agent.delete_session(session_id=session)
     report["left"] = dumped(await agent.list_sessions())["sessions"]
     report["deleted"] = await refusal(agent.resume_session(session_id=id, cwd=CWD))
     await agent.logout()

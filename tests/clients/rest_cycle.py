@@ -111,13 +111,13 @@ def sessions(agent: Any, environment: Any) -> str:
     ):
         if not SEED and filters.keys() & {"statuses", "deployment_id", "memory_store_id"}:
             continue
-        found = list(strict.sessions.list(limit=1000, **filters))
-        assert len(found) == count, (filters, len(found))
+        sessions = list(strict.sessions.list(limit=1000, **filters))
+        assert len(sessions) == count, (filters, len(sessions))
     page = strict.sessions.list(limit=2, agent_id=agent.id)
     following = page.get_next_page()
     token = getattr(following, "prev_page", None) or following.model_extra.get("prev_page")
-    back = strict.sessions.list(limit=2, agent_id=agent.id, page=token)
-    assert [each.id for each in back.data] == [each.id for each in page.data]
+    previous_page = strict.sessions.list(limit=2, agent_id=agent.id, page=token)
+    assert [each.id for each in previous_page.data] == [each.id for each in page.data]
     one = made[0].id
     updated = strict.sessions.update(one, title="new", metadata={"number": None, "x": "y"})
     assert (updated.title, updated.metadata) == ("new", {"x": "y"})
@@ -139,19 +139,19 @@ def conversation(id: str) -> None:
     reader.sessions.events.send(
         id, events=[message("/think hm\n/say Hello\n/tool ls a\n/usage 5 6")]
     )
-    first = heard(id)
+    first = stream_events(id)
     assert first[0].type == "session.status_running"
-    said = [each.content[0].text for each in first if each.type == "agent.message"]
-    assert said == ["Hello"], said
+    replies = [each.content[0].text for each in first if each.type == "agent.message"]
+    assert replies == ["Hello"], replies
     listed = [each.id for each in reader.sessions.events.list(id, limit=3)]
     assert [each.id for each in first] == [each for each in listed if each in by_id(first)]
     newest = [each.id for each in reader.sessions.events.list(id, limit=3, order="desc")]
     assert newest == listed[::-1]
-    wanted = ["agent.message", "user.message"]
+    event_types = ["agent.message", "user.message"]
     if SEED:
-        only = reader.sessions.events.list(id, types=wanted)
+        only = reader.sessions.events.list(id, types=event_types)
     else:
-        only = reader.sessions.events.list(id, extra_query={"types": wanted})
+        only = reader.sessions.events.list(id, extra_query={"types": event_types})
     assert [each.type for each in only] == ["user.message", "agent.message"]
     with reader.sessions.events.stream(id) as stream:
         reader.sessions.events.send(id, events=[message("/ask May I?")])
@@ -163,14 +163,14 @@ def conversation(id: str) -> None:
             (tool,) = event.stop_reason.event_ids
             confirmation: Any = {"type": "user.tool_confirmation", "tool_use_id": tool}
             reader.sessions.events.send(id, events=[{**confirmation, "result": "allow"}])
-    said = []
+    replies = []
     with reader.sessions.events.stream(id) as stream:
         reader.sessions.events.send(id, events=[message('/custom weather {"city": "Oslo"}')])
         for event in stream:
             if event.type == "agent.custom_tool_use":
                 use = event
             if event.type == "agent.message":
-                said.append(event.content[0].text)
+                replies.append(event.content[0].text)
             if event.type != "session.status_idle":
                 continue
             if event.stop_reason.type == "end_turn":
@@ -179,7 +179,7 @@ def conversation(id: str) -> None:
             result: Any = {"type": "user.custom_tool_result", "custom_tool_use_id": use.id}
             content = [{"type": "text", "text": "rain"}]
             reader.sessions.events.send(id, events=[{**result, "content": content}])
-    assert said == ["weather completed: rain"], said
+    assert replies == ["weather completed: rain"], replies
     with reader.sessions.events.stream(id) as stream:
         reader.sessions.events.send(id, events=[message("/say begun\n/wait 60")])
         for event in stream:
@@ -196,13 +196,13 @@ def conversation(id: str) -> None:
     assert inside == [each.id for each in reader.sessions.events.list(id)]
 
 
-def heard(id: str) -> list[Any]:
-    found = []
+def stream_events(id: str) -> list[Any]:
+    events = []
     with reader.sessions.events.stream(id) as stream:
         for event in stream:
-            found.append(event)
+            events.append(event)
             if event.type == "session.status_idle":
-                return found
+                return events
     raise AssertionError("the stream ended early")
 
 
@@ -275,8 +275,8 @@ def outcomes(id: str) -> None:
     system: Any = {"type": "system.message", "content": [{"type": "text", "text": "briefly"}]}
     rubric: Any = {"type": "text", "content": "five sections"}
     define: Any = {"type": "user.define_outcome", "description": "A summary", "rubric": rubric}
-    asked = message("/model\n/system\n/usage 1 2\n/retry once more")
-    for events, last in (([asked, system], "system.message"), ([define], "user.define_outcome")):
+    prompt = message("/model\n/system\n/usage 1 2\n/retry once more")
+    for events, last in (([prompt, system], "system.message"), ([define], "user.define_outcome")):
         with strict.sessions.events.stream(id) as stream:
             sent = strict.sessions.events.send(id, events=events)
             assert sent.data is not None and sent.data[-1].type == last

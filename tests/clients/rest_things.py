@@ -27,28 +27,36 @@ OAUTH = {
 
 def files(strict: Any, agent: Any, environment: Any) -> None:
     """Uploaded, listed, read; mounted into a session and taken away again."""
-    made = [
+    files = [
         strict.files.upload(file=(f"{number}.txt", b"x" * number, "text/plain"))
         for number in range(3)
     ]
-    assert [each.id for each in strict.files.list(limit=2)][:3] == [each.id for each in made[::-1]]
-    one = made[2]
+    assert [session_to_delete.id for session_to_delete in strict.files.list(limit=2)][:3] == [
+        session_to_delete.id for session_to_delete in files[::-1]
+    ]
+    one = files[2]
     assert strict.files.retrieve_metadata(one.id) == one
     assert strict.files.download(one.id).read() == b"xx"
-    assert strict.files.delete(made[0].id).type == "file_deleted"
+    assert strict.files.delete(files[0].id).type == "file_deleted"
     mounted: Any = {"type": "file", "file_id": one.id, "mount_path": "/data/two"}
     session = strict.sessions.create(
         agent=agent.id, environment_id=environment.id, resources=[mounted]
     )
     (resource,) = session.resources
     assert (resource.type, resource.mount_path) == ("file", "/data/two")
-    added = strict.sessions.resources.add(session.id, type="file", file_id=made[1].id)
-    listed = [each.id for each in strict.sessions.resources.list(session.id, limit=1)]
+    added = strict.sessions.resources.add(session.id, type="file", file_id=files[1].id)
+    listed = [
+        session_to_delete.id
+        for session_to_delete in strict.sessions.resources.list(session.id, limit=1)
+    ]
     assert listed == [resource.id, added.id]
-    scoped = {each.id for each in strict.files.list(extra_query={"scope_id": session.id})}
+    scoped = {
+        session_to_delete.id
+        for session_to_delete in strict.files.list(extra_query={"scope_id": session.id})
+    }
     assert scoped == {resource.file_id, added.file_id}
-    gone = strict.sessions.resources.delete(added.id, session_id=session.id)
-    assert gone.type == "session_resource_deleted"
+    deletion = strict.sessions.resources.delete(added.id, session_id=session.id)
+    assert deletion.type == "session_resource_deleted"
     try:
         strict.files.retrieve_metadata(added.file_id)
         raise AssertionError("the copy outlived its mount")
@@ -65,35 +73,35 @@ def files(strict: Any, agent: Any, environment: Any) -> None:
         clone.id, session_id=other.id, authorization_token="two"
     )
     assert changed.id == clone.id and changed.updated_at > clone.updated_at
-    for each in (session, other):
-        strict.sessions.delete(each.id)
+    for session_to_delete in (session, other):
+        strict.sessions.delete(session_to_delete.id)
 
 
 def skills(strict: Any, agent: Any, environment: Any) -> None:
     """Uploaded, listed, read back; named by a session's agent."""
     head = b"---\nname: greeting\ndescription: Says ahoy.\n---\n"
     files = [("greeting/SKILL.md", head, "text/markdown"), ("greeting/a.txt", b"a", "text/plain")]
-    made = strict.skills.create(files=files)
+    skill = strict.skills.create(files=files)
     # Older clients have a class of its own for each call's answer.
-    assert strict.skills.retrieve(made.id).model_dump() == made.model_dump()
+    assert strict.skills.retrieve(skill.id).model_dump() == skill.model_dump()
     calls = strict.skills.versions
-    second = calls.create(made.id, files=files)
-    listed = list(calls.list(made.id, limit=1))
+    second = calls.create(skill.id, files=files)
+    listed = list(calls.list(skill.id, limit=1))
     assert [each.name for each in listed] == ["greeting", "greeting"]
     assert listed[0].model_dump() == second.model_dump()
-    assert made.id in [each.id for each in strict.skills.list(limit=1, source="custom")]
+    assert skill.id in [each.id for each in strict.skills.list(limit=1, source="custom")]
     if hasattr(calls, "download"):
-        assert calls.download(second.id, skill_id=made.id).read()[:2] == b"PK"
-    named: Any = {"type": "custom", "skill_id": made.id}
+        assert calls.download(second.id, skill_id=skill.id).read()[:2] == b"PK"
+    named: Any = {"type": "custom", "skill_id": skill.id}
     strict.agents.update(agent.id, version=strict.agents.retrieve(agent.id).version, skills=[named])
     session = strict.sessions.create(agent=agent.id, environment_id=environment.id)
     (shown,) = session.agent.skills
-    assert (shown.type, shown.skill_id) == ("custom", made.id)
-    pinned = calls.retrieve(shown.version, skill_id=made.id)
+    assert (shown.type, shown.skill_id) == ("custom", skill.id)
+    pinned = calls.retrieve(shown.version, skill_id=skill.id)
     assert pinned.model_dump() == second.model_dump()
     strict.agents.update(agent.id, version=session.agent.version, skills=[])
-    assert calls.delete(second.id, skill_id=made.id).type == "skill_version_deleted"
-    assert strict.skills.delete(made.id).type == "skill_deleted"
+    assert calls.delete(second.id, skill_id=skill.id).type == "skill_version_deleted"
+    assert strict.skills.delete(skill.id).type == "skill_deleted"
 
 
 def credentials(strict: Any, seed: bool) -> None:
@@ -102,19 +110,19 @@ def credentials(strict: Any, seed: bool) -> None:
     kinds = [BEARER, OAUTH, *([VARIABLE] if seed else [])]
     calls = strict.vaults.credentials
     for auth in kinds:
-        made = calls.create(vault.id, auth=auth, display_name="c", metadata={"k": "v"})
-        assert (made.auth.type, made.vault_id) == (auth["type"], vault.id)
-        assert "S3CRET" not in made.model_dump_json()
-        changed = calls.update(made.id, vault_id=vault.id, display_name="d")
-        assert calls.retrieve(made.id, vault_id=vault.id) == changed
+        credential = calls.create(vault.id, auth=auth, display_name="c", metadata={"k": "v"})
+        assert (credential.auth.type, credential.vault_id) == (auth["type"], vault.id)
+        assert "S3CRET" not in credential.model_dump_json()
+        changed = calls.update(credential.id, vault_id=vault.id, display_name="d")
+        assert calls.retrieve(credential.id, vault_id=vault.id) == changed
     assert len(list(calls.list(vault.id, limit=1))) == len(kinds)
     try:
         calls.create(vault.id, auth=BEARER)
         raise AssertionError("a second credential for one server")
     except anthropic.ConflictError as error:
         assert error.status_code == 409
-    assert calls.archive(made.id, vault_id=vault.id).archived_at is not None
-    assert calls.delete(made.id, vault_id=vault.id).type == "vault_credential_deleted"
+    assert calls.archive(credential.id, vault_id=vault.id).archived_at is not None
+    assert calls.delete(credential.id, vault_id=vault.id).type == "vault_credential_deleted"
     strict.vaults.delete(vault.id)
 
 

@@ -24,7 +24,7 @@ ANSWERS = [
     ["tool", "ls (demo)", "completed"],
     ["tool", "May I?", "completed"],
 ]
-SAID = [["user_message", SCRIPT], *ANSWERS]
+CONVERSATION = [["user_message", SCRIPT], *ANSWERS]
 
 
 def typescript(version: int) -> list[str]:
@@ -79,8 +79,8 @@ def test_the_whole_cycle(name: str, testbed: AcpTestbed) -> None:
     assert (row["sessionId"], row["title"]) == (report["session"], "Hello there")
     assert row["cwd"] == str(testbed.directory)
     assert (report["stopReason"], report["asked"]) == ("end_turn", 1)
-    assert report["live"] == (ANSWERS if version == 1 else SAID)
-    assert report["loaded"] == [*SAID, ["user_message", "/wait 60"]]
+    assert report["live"] == (ANSWERS if version == 1 else CONVERSATION)
+    assert report["loaded"] == [*CONVERSATION, ["user_message", "/wait 60"]]
     assert report["resumed"] == 0
     assert (report["mode"], report["cancelled"]) == ("plan", "cancelled")
     codes = {name: report[name] for name in ("badCursor", "closed", "unknown")}
@@ -106,9 +106,11 @@ def test_the_whole_cycle(name: str, testbed: AcpTestbed) -> None:
 def test_a_session_that_one_client_made_is_the_same_conversation_for_all(
     testbed: AcpTestbed, names: list[str]
 ) -> None:
-    made = [played(name, testbed, "make")["session"] for name in names]
+    session_ids = [played(name, testbed, "make")["session"] for name in names]
     for name in names:
-        assert played(name, testbed, "read", *made)["said"] == [SAID] * len(made), name
+        assert played(name, testbed, "read", *session_ids)["said"] == [CONVERSATION] * len(
+            session_ids
+        ), name
 
 
 class Acpx:
@@ -128,8 +130,8 @@ class Acpx:
         return run(command, env={**os.environ, **self._home})
 
     def sessions(self, *words: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self("sessions", "list", *words))
-        return found
+        sessions: dict[str, Any] = json.loads(self("sessions", "list", *words))
+        return sessions
 
 
 def test_acpx_prompts_lists_resumes_and_closes(testbed: AcpTestbed) -> None:
@@ -143,18 +145,18 @@ def test_acpx_prompts_lists_resumes_and_closes(testbed: AcpTestbed) -> None:
     assert acpx.sessions("--filter-cwd", "/nowhere")["sessions"] == []
     acpx("sessions", "close", "first", form="quiet")
     acpx("sessions", "new", "--name", "again", "--resume-session", rows[1]["sessionId"])
-    said = acpx("prompt", "-s", "again", "/history", form="quiet")
-    assert said.strip() == "Before this turn: 1 messages of yours, 1 of mine."
+    reply = acpx("prompt", "-s", "again", "/history", form="quiet")
+    assert reply.strip() == "Before this turn: 1 messages of yours, 1 of mine."
     acpx("sessions", "close", "again", form="quiet")
 
 
 @pytest.mark.full
 async def test_acpx_turns_the_pages(testbed: AcpTestbed) -> None:
     async with testbed.hub() as hub:
-        made = [(await hub.editor.create(LOCAL, cwd="/")).id for _ in range(60)]
+        session_ids = [(await hub.editor.create(LOCAL, cwd="/")).id for _ in range(60)]
     acpx = Acpx(testbed)
     first = acpx.sessions()
     second = acpx.sessions("--cursor", first["nextCursor"])
     seen = [row["sessionId"] for page in (first, second) for row in page["sessions"]]
-    assert seen == made[::-1]
+    assert seen == session_ids[::-1]
     assert "nextCursor" not in second

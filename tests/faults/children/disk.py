@@ -73,14 +73,14 @@ async def main() -> None:
     sessions = [ids.new_id() for _ in range(WRITERS)]
     for session in sessions:
         await store.create(WORKSPACE, session, [Created(cwd="/work")])
-    kept: dict[str, list[str]] = {session: [] for session in sessions}
+    acknowledged: dict[str, list[str]] = {session: [] for session in sessions}
 
     async def write(session: str) -> None:
         # Random digits, so that the search index grows too.
         body = UserMessage(content=as_content(os.urandom(4000).hex(" ", 8)))
         id = ids.new_id()
         await store.change(WORKSPACE, session, lambda _: [Draft(id=id, body=body)])
-        kept[session].append(id)
+        acknowledged[session].append(id)
 
     async def fill(session: str) -> StoreError:
         while True:
@@ -95,8 +95,8 @@ async def main() -> None:
 
     # The full store can be read and still refuses writes.
     for session in sessions:
-        found = await store.events(WORKSPACE, session)
-        assert {event.id for event in found} >= set(kept[session])
+        events = await store.events(WORKSPACE, session)
+        assert {event.id for event in events} >= set(acknowledged[session])
     error = await fill(sessions[0])
     say("full", error=type(error).__name__, message=error.message)
 
@@ -114,7 +114,7 @@ async def main() -> None:
     await store.close()
     copy = directory / "copy"
     shutil.copytree(disk, copy)
-    (directory / "kept.json").write_text(json.dumps(kept))
+    (directory / "kept.json").write_text(json.dumps(acknowledged))
     say("done")
 
 

@@ -53,7 +53,7 @@ class Mortal:
         return write
 
 
-async def nothing() -> None:
+async def do_nothing() -> None:
     return
 
 
@@ -61,7 +61,9 @@ async def main() -> None:
     directory, url, lease, session, step = sys.argv[1:]
     store = Mortal(await open_location(directory, url), int(step))
     hub = Hub(store, Path(directory), lease=int(lease))
-    hub.turns.engine.recover = nothing  # the sessions of others who died are the test's to recover
+    hub.turns.engine.recover = (
+        do_nothing  # the sessions of others who died are the test's to recover
+    )
     turn = await hub.turns.submit(LOCAL, session, SCRIPT)
     say("prompted", turn=turn)
     reason = await hub.turns.wait(LOCAL, session, turn)

@@ -48,8 +48,8 @@ async def obey(hub: Hub, order: dict[str, Any]) -> dict[str, Any]:
     session = order.get("session", "")
     match order["do"]:
         case "create":
-            made = await hub.editor.create(LOCAL, cwd="/work")
-            return {"session": made.id}
+            created = await hub.editor.create(LOCAL, cwd="/work")
+            return {"session": created.id}
         case "hold":
             await hub.turns.lease(LOCAL, session, tools=Hanging())
         case "prompt":

@@ -69,12 +69,12 @@ class Schema:
         named = [part["properties"] for part in parts if "properties" in part]
         if not named:
             return  # no restrictions
-        for name, held in value.items():
+        for name, member in value.items():
             inner = [properties[name] for properties in named if name in properties]
             if not inner:
                 yield f"{where}.{name}"
             elif name != "_meta":
-                yield from self._unknown_fields(inner, held, f"{where}.{name}")
+                yield from self._unknown_fields(inner, member, f"{where}.{name}")
 
     def _parts(self, schema: Any, value: Any) -> Iterator[Any]:
         """Yield a schema and its parts; of alternatives, those that match the tag of the value."""
@@ -96,9 +96,9 @@ def _suffix(name: str) -> str:
 
 def _tagged(schema: Any, value: Any) -> bool:
     tags = {
-        name: held["const"]
-        for name, held in schema.get("properties", {}).items()
-        if isinstance(held, dict) and "const" in held
+        name: property_schema["const"]
+        for name, property_schema in schema.get("properties", {}).items()
+        if isinstance(property_schema, dict) and "const" in property_schema
     }
     return not tags or (
         isinstance(value, dict) and all(value.get(name) == tag for name, tag in tags.items())

@@ -13,10 +13,10 @@ INFO = {"info": {"name": "harness", "version": "1"}}
 
 def session_markers(version: int, result: dict[str, Any]) -> dict[str, Any]:
     if version == 1:
-        found: dict[str, Any] = result["agentCapabilities"]["sessionCapabilities"]
+        capabilities: dict[str, Any] = result["agentCapabilities"]["sessionCapabilities"]
     else:
-        found = result["capabilities"]["session"]
-    return found
+        capabilities = result["capabilities"]["session"]
+    return capabilities
 
 
 async def initialize_as(

@@ -14,8 +14,8 @@ from tests.interfaces.acp.testbed import AcpTestbed
 
 
 async def list_rows(client: Client, **params: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (await client.request("session/list", params))["sessions"]
-    return found
+    rows: list[dict[str, Any]] = (await client.request("session/list", params))["sessions"]
+    return rows
 
 
 async def list_ids(client: Client, **params: Any) -> list[str]:
@@ -119,7 +119,7 @@ async def test_session_with_a_deleted_directory_is_listed(
 
 async def test_pages_of_fifty_contain_all_sessions(testbed: AcpTestbed, version: int) -> None:
     async with testbed.connect_in_process(version) as client, testbed.hub() as hub:
-        made = [(await hub.editor.create(LOCAL, cwd="/")).id for _ in range(120)]
+        session_ids = [(await hub.editor.create(LOCAL, cwd="/")).id for _ in range(120)]
         page = await client.request("session/list")
         sizes, seen, cursors = [], [], []
         while True:
@@ -130,7 +130,7 @@ async def test_pages_of_fifty_contain_all_sessions(testbed: AcpTestbed, version:
             cursors.append(page["nextCursor"])
             page = await client.request("session/list", {"cursor": page["nextCursor"]})
         assert sizes == [50, 50, 20]
-        assert seen == made[::-1]
+        assert seen == session_ids[::-1]
         assert len(set(cursors)) == 2
 
 
@@ -164,10 +164,10 @@ async def test_archived_filter_excludes_includes_or_selects(
         assert await list_ids(client, archived=None) == [live]
         assert await list_ids(client, archived="exclude") == [live]
         assert await list_ids(client, archived="only") == [kept]
-        found = {
+        archived_by_id = {
             row["sessionId"]: row["archived"] for row in await list_rows(client, archived="include")
         }
-        assert found == {live: False, kept: True}
+        assert archived_by_id == {live: False, kept: True}
 
 
 @pytest.mark.parametrize("archived", ["", "all", "Only", 1, True])

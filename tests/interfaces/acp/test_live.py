@@ -65,11 +65,11 @@ async def test_change_by_the_cli_reaches_the_client(testbed: AcpTestbed, version
         )
         output, _ = await process.communicate()
         assert b"from the shell" in output
-        for each in (client, other):
-            await each.wait_for_update(
-                lambda update: "updatedAt" in update.body, len(each.log) // 2
+        for connection in (client, other):
+            await connection.wait_for_update(
+                lambda update: "updatedAt" in update.body, len(connection.log) // 2
             )
-            assert conversation(each.updates()) == [
+            assert conversation(connection.updates()) == [
                 ("user", "/say from the shell"),
                 ("agent", "from the shell"),
             ]
@@ -99,8 +99,8 @@ async def test_two_clients_alternate_prompts(testbed: AcpTestbed, version: int) 
         await first.run_prompt(id, "/say one")
         await second.run_prompt(id, "/say two")
         await first.run_prompt(id, "/history")
-        said = [text for who, text in conversation(first.updates()) if who == "agent"]
-        assert said == ["one", "two", "Before this turn: 2 messages of yours, 2 of mine."]
+        replies = [text for who, text in conversation(first.updates()) if who == "agent"]
+        assert replies == ["one", "two", "Before this turn: 2 messages of yours, 2 of mine."]
 
 
 async def test_prompt_waits_for_the_turn_of_another_client(
@@ -115,8 +115,8 @@ async def test_prompt_waits_for_the_turn_of_another_client(
         request = await first.start_prompt(id, "/say one\n/wait 0.5\n/say two")
         await second.run_prompt(id, "/say three")
         await first.wait_response(request)
-        said = [text for who, text in conversation(second.updates()) if who == "agent"]
-        assert said == ["one", "two", "three"]
+        replies = [text for who, text in conversation(second.updates()) if who == "agent"]
+        assert replies == ["one", "two", "three"]
 
 
 async def test_client_cancels_the_turn_of_another_client(testbed: AcpTestbed, version: int) -> None:
@@ -215,8 +215,10 @@ async def test_change_over_http_reaches_attached_clients(testbed: AcpTestbed, ve
                 urlopen(request).close()
 
             await asyncio.to_thread(rename, "Over HTTP")
-            for each in (client, other):
-                await each.wait_for_update(lambda update: update.body.get("title") == "Over HTTP")
+            for connection in (client, other):
+                await connection.wait_for_update(
+                    lambda update: update.body.get("title") == "Over HTTP"
+                )
             await other.request("session/close", {"sessionId": id})
             await asyncio.to_thread(rename, "Again")
             await client.wait_for_update(lambda update: update.body.get("title") == "Again")

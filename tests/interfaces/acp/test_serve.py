@@ -48,8 +48,8 @@ EVERYTHING = {
 
 
 async def list_rows(client: Client, **params: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (await client.request("session/list", params))["sessions"]
-    return found
+    rows: list[dict[str, Any]] = (await client.request("session/list", params))["sessions"]
+    return rows
 
 
 # Ten lines.

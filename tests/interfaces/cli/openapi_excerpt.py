@@ -17,14 +17,14 @@ SHOWN_KEYS = ("type", "contentMediaType")
 
 def excerpt() -> dict[str, Any]:
     """Return the routes that have commands, with the parts that the commands need."""
-    whole = document(ROUTES)
-    schemas = whole["components"]["schemas"]
+    full_document = document(ROUTES)
+    schemas = full_document["components"]["schemas"]
     paths: dict[str, dict[str, Any]] = {}
-    for path, methods in whole["paths"].items():
+    for path, methods in full_document["paths"].items():
         for method, definition in methods.items():
             if operations.command_of(method, path) is not None:
                 paths.setdefault(path, {})[method] = _operation(definition, schemas)
-    return {"openapi": whole["openapi"], "paths": paths}
+    return {"openapi": full_document["openapi"], "paths": paths}
 
 
 def encode(value: dict[str, Any]) -> str:

@@ -148,8 +148,8 @@ def test_keys_config_and_trash_support_formats(run: Run) -> None:
     assert len(json.loads(run("config", "list", "--all", "--format", "json").stdout)) > 1
     id = run("new").stdout.strip()
     run("delete", id, "--yes")
-    (gone,) = json.loads(run("trash", "empty", "--yes", "--format", "json").stdout)
-    assert gone["id"] == id
+    (deleted,) = json.loads(run("trash", "empty", "--yes", "--format", "json").stdout)
+    assert deleted["id"] == id
     assert run("trash", "empty", "--format", "json").stdout == "[]\n"
 
 
@@ -364,8 +364,8 @@ def test_revoking_a_key_of_another_workspace_hints_at_the_option(run: Run) -> No
 
 def test_jsonl_is_an_alias_of_the_segue_format(run: Run) -> None:
     id = run("new", "--title", "Title").stdout.strip()
-    whole = run("export", id).stdout
-    assert run("export", id, "--format", "jsonl").stdout == whole != ""
+    exported = run("export", id).stdout
+    assert run("export", id, "--format", "jsonl").stdout == exported != ""
 
 
 @pytest.mark.parametrize(

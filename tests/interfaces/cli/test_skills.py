@@ -44,12 +44,14 @@ def read_zip(path: Path) -> dict[str, str]:
 def test_skill_versions_are_created_downloaded_and_deleted(
     run: Run, skill: Path, tmp_path: Path
 ) -> None:
-    made = run_json(
+    created = run_json(
         run, "skills", "create", "--file", str(skill), "--display-name", "How we review"
     )
-    assert (made["type"], made["display_name"]) == ("skill", "How we review")
-    id = made["id"]
-    assert run_json(run, "beta:skills", "list") == run_json(run, "skills", "retrieve", id) == made
+    assert (created["type"], created["display_name"]) == ("skill", "How we review")
+    id = created["id"]
+    assert (
+        run_json(run, "beta:skills", "list") == run_json(run, "skills", "retrieve", id) == created
+    )
     target = tmp_path / "first.zip"
     assert run("skills", "versions", "download", id, "1", "-o", str(target)).returncode == 0
     assert read_zip(target) == {
@@ -76,15 +78,15 @@ def test_official_client_and_command_see_each_others_uploads(
 ) -> None:
     with serving(tmp_path / "data", "--sources", "none") as server:
         server_options = ("--base-url", server.url, "--api-key", server.key)
-        made = run_json(run, "skills", "create", "--file", str(skill), *server_options)
+        created = run_json(run, "skills", "create", "--file", str(skill), *server_options)
         with Anthropic(base_url=server.url, api_key=server.key) as client:
-            seen = client.beta.skills.retrieve(made["id"])
+            seen = client.beta.skills.retrieve(created["id"])
             files = [("reviewing/SKILL.md", HEAD.encode())]
-            client.beta.skills.versions.create(made["id"], files=files)
-            assert seen.display_name == made["display_name"] == "reviewing"
+            client.beta.skills.versions.create(created["id"], files=files)
+            assert seen.display_name == created["display_name"] == "reviewing"
         assert run_json(
-            run, "skills", "versions", "retrieve", made["id"], "2", *server_options
-        ) == run_json(run, "skills", "versions", "retrieve", made["id"], "latest")
+            run, "skills", "versions", "retrieve", created["id"], "2", *server_options
+        ) == run_json(run, "skills", "versions", "retrieve", created["id"], "latest")
 
 
 def test_upload_errors_name_the_file(run: Run, skill: Path, tmp_path: Path) -> None:

@@ -37,17 +37,19 @@ def _missing_from_object(kind: Any, schema: dict[str, Any], where: str) -> Itera
     tagged = [
         choice for choice in objects if tag in choice["properties"].get("type", {}).get("enum", ())
     ]
-    found = tagged or [
+    candidates = tagged or [
         choice for choice in objects if "enum" not in choice["properties"].get("type", {})
     ]
     if any(
         choice.get("type") == "object" and "properties" not in choice for choice in choices(schema)
     ):
         return  # any object is valid
-    if not found:
+    if not candidates:
         yield f"{where}:{tag}"
-    for name, hint in hints.items() if found else ():
-        fields = [choice["properties"][name] for choice in found if name in choice["properties"]]
+    for name, hint in hints.items() if candidates else ():
+        fields = [
+            choice["properties"][name] for choice in candidates if name in choice["properties"]
+        ]
         if fields:
             yield from missing_from_schema(hint, fields[0], f"{where}.{name}")
         else:

@@ -147,10 +147,10 @@ async def test_credential_archived_during_an_update_stays_archived(
         path = f"/v1/{place}/{created['id']}"
         put = api.hub.records.update
 
-        async def update_late(*given: Any, **options: Any) -> Any:
+        async def update_late(*arguments: Any, **options: Any) -> Any:
             monkeypatch.undo()
             await api.ok("POST", f"{path}/archive")
-            return await put(*given, **options)
+            return await put(*arguments, **options)
 
         monkeypatch.setattr(api.hub.records, "update", update_late)
         assert "archived" in await api.fails(400, "POST", path, {named: "b"})
@@ -167,8 +167,8 @@ async def test_vault_has_one_credential_for_each_server_or_variable(tmp_path: Pa
         for number in range(19):
             auth = {**BEARER, "mcp_server_url": f"https://{number}.example"}
             await api.ok("POST", base, {"auth": auth})
-        more = {**BEARER, "mcp_server_url": "https://more.example"}
-        assert "at most" in await api.fails(400, "POST", base, {"auth": more})
+        surplus = {**BEARER, "mcp_server_url": "https://more.example"}
+        assert "at most" in await api.fails(400, "POST", base, {"auth": surplus})
 
 
 async def test_archiving_or_deleting_a_vault_includes_its_credentials(tmp_path: Path) -> None:

@@ -37,11 +37,13 @@ async def test_session_pages_can_be_read_forward_and_backward(tmp_path: Path) ->
             assert third["next_page"] is None
             seen = [session["title"] for page in (first, second, third) for session in page["data"]]
             assert "".join(seen) == full
-            back = await api.ok(
+            previous_page = await api.ok(
                 "GET", "/v1/sessions", limit=3, order=order, page=second["prev_page"]
             )
-            assert back["next_page"] == first["next_page"]
-            assert [item["id"] for item in back["data"]] == [item["id"] for item in first["data"]]
+            assert previous_page["next_page"] == first["next_page"]
+            assert [item["id"] for item in previous_page["data"]] == [
+                item["id"] for item in first["data"]
+            ]
 
 
 async def test_limit_is_20_by_default_and_from_1_to_1000(tmp_path: Path) -> None:

@@ -57,9 +57,9 @@ def head(server: Server, method: str, path: str, **more: object) -> bytes:
 def listen(server: Server, sock: socket.socket, session: str) -> None:
     """Open a connection and request a stream."""
     sock.sendall(head(server, "GET", f"/v1/sessions/{session}/events/stream"))
-    got = b""
-    while b'{"type": "ping"}' not in got:
-        got += sock.recv(1)
+    received = b""
+    while b'{"type": "ping"}' not in received:
+        received += sock.recv(1)
 
 
 async def test_every_route_refuses_a_body_that_is_not_a_json_object(tmp_path: Path) -> None:
@@ -147,16 +147,16 @@ def test_unread_stream_loses_no_events_and_delays_no_other_client(
         listen(server, sock, id)
         client.send(id, message("/repeat 100 " + "many words " * 50))
         client.idle(id)
-        full = client.ok("GET", f"/v1/sessions/{id}/events")["data"]
-        assert len(full) > 100
+        events = client.ok("GET", f"/v1/sessions/{id}/events")["data"]
+        assert len(events) > 100
         results = []
         deadline = time.monotonic() + 60
         with sock.makefile("rb") as file:
-            while len(results) < len(full) and time.monotonic() < deadline:
+            while len(results) < len(events) and time.monotonic() < deadline:
                 line = file.readline()
                 if line.startswith(b"data: ") and b'"ping"' not in line:
                     results.append(json.loads(line[6:]))
-    assert results == full
+    assert results == events
 
 
 def test_server_closes_streams_of_disconnected_clients(server: Server, client: Client) -> None:

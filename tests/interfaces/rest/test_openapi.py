@@ -36,7 +36,9 @@ def test_document_has_every_route_with_its_request_and_response_types() -> None:
         operation = DOCUMENT["paths"][route.path][route.method.lower()]
         assert response_type(route) not in (dict, None)
         assert {"200", "400", "401", "404", "413", "429", "503"} <= operation["responses"].keys()
-        named = [each["name"] for each in operation["parameters"] if each["in"] == "query"]
+        named = [
+            parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "query"
+        ]
         assert tuple(named) == route.query
         takes = route.request_type is not None or (route.method, route.path) in FORMS
         assert takes == ("requestBody" in operation)
@@ -50,7 +52,9 @@ def test_schemas_are_valid_and_references_resolve() -> None:
     for part in text.split('"#/components/schemas/')[1:]:
         assert part.split('"')[0] in DOCUMENT["components"]["schemas"]
     operations = [
-        each["operationId"] for path in DOCUMENT["paths"].values() for each in path.values()
+        operation["operationId"]
+        for path in DOCUMENT["paths"].values()
+        for operation in path.values()
     ]
     assert len(set(operations)) == len(operations)
 
@@ -102,35 +106,39 @@ def create_resources(server: Server) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {}
     with httpx2.Client(base_url=server.url, headers={**HEADERS, "x-api-key": server.key}) as client:
 
-        def made(path: str, **options: object) -> dict[str, str]:
+        def create(path: str, **options: object) -> dict[str, str]:
             answer = client.post(path, **options)  # type: ignore[arg-type]
             assert answer.status_code == 200, answer.text
             return answer.json()
 
         for number in range(3):
-            agent = made("/v1/agents", json={"name": "a", "model": "m"})["id"]
-            place = made("/v1/environments", json={"name": "e"})["id"]
-            store = made("/v1/memory_stores", json={"name": "m"})["id"]
-            vault = made("/v1/vaults", json={"display_name": "v"})["id"]
-            file = made("/v1/files", files={"file": ("f", b"x" * number, "text/plain")})["id"]
-            skill = made("/v1/skills", files=form(FILES))
-            memory = made(f"/v1/memory_stores/{store}/memories", json={"path": "/a", "content": ""})
+            agent = create("/v1/agents", json={"name": "a", "model": "m"})["id"]
+            environment = create("/v1/environments", json={"name": "e"})["id"]
+            store = create("/v1/memory_stores", json={"name": "m"})["id"]
+            vault = create("/v1/vaults", json={"display_name": "v"})["id"]
+            file = create("/v1/files", files={"file": ("f", b"x" * number, "text/plain")})["id"]
+            skill = create("/v1/skills", files=form(FILES))
+            memory = create(
+                f"/v1/memory_stores/{store}/memories", json={"path": "/a", "content": ""}
+            )
             auth = {"type": "static_bearer", "mcp_server_url": "https://a.example", "token": "t"}
-            secret = made(f"/v1/vaults/{vault}/credentials", json={"auth": auth})["id"]
-            setup = {"agent": agent, "environment_id": place}
-            session = made("/v1/sessions", json={**setup, "initial_events": [message("hi")]})["id"]
+            secret = create(f"/v1/vaults/{vault}/credentials", json={"auth": auth})["id"]
+            setup = {"agent": agent, "environment_id": environment}
+            session = create("/v1/sessions", json={**setup, "initial_events": [message("hi")]})[
+                "id"
+            ]
             mounted = {"type": "file", "file_id": file}
-            resource = made(f"/v1/sessions/{session}/resources", json=mounted)["id"]
+            resource = create(f"/v1/sessions/{session}/resources", json=mounted)["id"]
             thread = client.get(f"/v1/sessions/{session}/threads").json()["data"][0]["id"]
-            over = made("/v1/sessions", json=setup)["id"]
-            made(f"/v1/sessions/{over}/archive")
+            over = create("/v1/sessions", json=setup)["id"]
+            create(f"/v1/sessions/{over}/archive")
             ended = client.get(f"/v1/sessions/{over}/threads").json()["data"][0]["id"]
             planned = {**setup, "name": "d", "initial_events": [message("hi")]}
-            deployment = made("/v1/deployments", json=planned)["id"]
-            run = made(f"/v1/deployments/{deployment}/run")["id"]
+            deployment = create("/v1/deployments", json=planned)["id"]
+            run = create(f"/v1/deployments/{deployment}/run")["id"]
             for name, id in (
                 ("agent_id", agent),
-                ("environment_id", place),
+                ("environment_id", environment),
                 ("memory_store_id", store),
                 ("memory_id", memory["id"]),
                 ("memory_version_id", memory["memory_version_id"]),

@@ -234,8 +234,8 @@ def test_permission_request_on_a_stream_is_answered_by_a_request(client: Client)
         assert waits["type"] == "requires_action"
         response = {"type": "user.tool_confirmation", "result": "allow"}
         client.send(id, {**response, "tool_use_id": waits["event_ids"][0]})
-        rest = read_until(stream, "session.status_idle")
-    assert rest[-1]["data"]["stop_reason"] == {"type": "end_turn"}
+        frames = read_until(stream, "session.status_idle")
+    assert frames[-1]["data"]["stop_reason"] == {"type": "end_turn"}
 
 
 def test_permission_request_is_replayed_to_a_late_stream_but_not_twice(client: Client) -> None:
@@ -246,9 +246,9 @@ def test_permission_request_is_replayed_to_a_late_stream_but_not_twice(client: C
     with client.stream(id) as stream:
         response = {"type": "user.tool_confirmation", "result": "deny"}
         client.send(id, {**response, "tool_use_id": waits["event_ids"][0]})
-        rest = read_until(stream, "session.status_idle")
-    assert rest[0]["event"] == "user.tool_confirmation"
-    assert rest[-1]["data"]["stop_reason"] == {"type": "end_turn"}
+        frames = read_until(stream, "session.status_idle")
+    assert frames[0]["event"] == "user.tool_confirmation"
+    assert frames[-1]["data"]["stop_reason"] == {"type": "end_turn"}
 
 
 def test_stopping_the_server_ends_open_streams_at_once(

@@ -233,7 +233,7 @@ async def test_programs_have_the_variables_of_a_vault_and_no_response_shows_them
             await api.ok("POST", f"/v1/vaults/{item}/archive")
         assert await run_command("echo ${API_KEY-none}") == "none\n"
         assert "API_KEY" not in str(model.requests[-1]["system"])
-        everything = str(await api.events(session)) + str(model.requests)
-        assert "xyzzy" not in everything and "plugh77" not in everything
+        recorded_text = str(await api.events(session)) + str(model.requests)
+        assert "xyzzy" not in recorded_text and "plugh77" not in recorded_text
         stored = b"".join(item.read_bytes() for item in (tmp_path / "data").glob("segue.db*"))
         assert b"xyzzy" not in stored
