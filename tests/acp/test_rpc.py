@@ -1,6 +1,7 @@
 """JSON-RPC in both directions: order, results, cancellation, and peers that do not read."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -209,3 +210,20 @@ async def test_notifications_are_not_read_faster_than_they_are_handled() -> None
         await peer.send(id=1, method="echo", params="last")
         assert (await peer.receive())["result"] == {"params": "last"}
         assert [params for _, params in handler.notifications[:sent]] == list(range(sent))
+
+
+async def test_every_request_is_answered_if_the_input_ends_while_answers_are_written() -> None:
+    own_end, peer = connect_ends()
+    answers: list[bytes] = []
+
+    class SlowWriter:
+        async def write(self, data: bytes) -> None:
+            await asyncio.sleep(0.01)
+            answers.append(data)
+
+    connection = Connection(own_end, SlowWriter(), Handler())
+    for number in range(3):
+        await peer.send(id=number, method="echo", params=number)
+    await peer.close()
+    await asyncio.wait_for(connection.serve(), 30)
+    assert [json.loads(answer)["id"] for answer in answers] == [0, 1, 2]

@@ -172,8 +172,8 @@ class Connection:
                     await self._refuse(None, INVALID_REQUEST, str(error))
                     continue
                 if not line:
-                    if self._received:  # the peer may still read answers
-                        await asyncio.wait(self._received.values(), timeout=FINAL_ANSWER_SECONDS)
+                    if self._tasks:  # the peer may still read answers
+                        await asyncio.wait(self._tasks, timeout=FINAL_ANSWER_SECONDS)
                     return
                 if line.strip():
                     await self._handle_line(line)
