@@ -34,7 +34,7 @@ key. To use a model, set its key in the environment and run:
 @click.option(
     "--agent",
     metavar="NAME",
-    help="The agent that answers: demo, model, or acp:COMMAND for another ACP agent."
+    help="The agent that answers, such as demo or model; acp:COMMAND for another ACP agent."
     "  [default: each session's own agent]",
 )
 @click.option("--setup", is_flag=True, help="Show which model is configured, and exit.")

@@ -76,8 +76,8 @@ def show_new_session(session: Session, format: str | None) -> None:
 def prompt_command(target: Target, session: str, text: str, title: str | None) -> None:
     """Send a prompt to a session and print the answer; `new` as SESSION creates one.
 
-    `-` as TEXT reads the prompt from standard input. Ctrl-C cancels the turn. The exit code is 1
-    if the turn is cancelled, fails, or stops before its end.
+    `-` as TEXT reads the prompt from standard input. Ctrl-C cancels the turn. The exit code is
+    130 after Ctrl-C, and 1 if the turn fails or stops before its end.
 
     Example: segue prompt new "What can you do?"
     """
