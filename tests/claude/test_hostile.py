@@ -230,7 +230,7 @@ print(len(found), facts.first_prompt, (peak() - before) // 1024)
 
 
 def measured(path: Path, limit: int = 20) -> tuple[int, str, int]:
-    """How many messages a page has, the session's prompt, and the megabytes that it took."""
+    """Return the number of messages of a page, the session's prompt, and the megabytes used."""
     path.with_name(path.name + ".small").write_bytes(as_line(user("u1", None)))
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, str(path), str(limit)],

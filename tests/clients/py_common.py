@@ -1,4 +1,4 @@
-"""What the Python clients share. Runs in an environment of its own, with an official SDK in it."""
+"""Code that the Python clients share. It runs in its own environment with an official SDK."""
 
 import asyncio
 import json

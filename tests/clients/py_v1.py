@@ -21,7 +21,7 @@ from py_common import (
 
 
 class Client:
-    """What the SDK calls."""
+    """The client methods that the SDK calls."""
 
     def __init__(self) -> None:
         self.conversation = Conversation()

@@ -22,7 +22,7 @@ from py_common import (
 
 
 class Client:
-    """What the SDK calls."""
+    """The client methods that the SDK calls."""
 
     def __init__(self) -> None:
         self.conversation = Conversation()
@@ -39,7 +39,7 @@ class Client:
         return schema.RequestPermissionResponse.model_validate(outcome)
 
     async def rested(self, after: int) -> str:
-        """How the turn ended that began at that place among the updates."""
+        """Return how the turn ended that began at this index of the updates."""
         while True:
             for update in self.updates[after:]:
                 if update.get("state") == "idle" and "stopReason" in update:

@@ -253,7 +253,7 @@ def deployments(agent: Any, environment: Any) -> None:
 
 
 def newer(agent: Any, environment: Any) -> None:
-    """What only later clients can say: overrides, initial events, deltas."""
+    """Use the features that only later clients have: overrides, initial events, deltas."""
     made = strict.sessions.create(
         agent={"type": "agent_with_overrides", "id": agent.id, "system": None, "model": "m"},
         environment_id=environment.id,

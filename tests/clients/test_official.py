@@ -63,7 +63,7 @@ def run(command: list[str], **options: Any) -> str:
 
 
 def played(name: str, testbed: AcpTestbed, task: str, *sessions: str) -> dict[str, Any]:
-    """What a client reports of the task it was given."""
+    """Run a client with a task, and return its report."""
     command = [*CLIENTS[name][1](), json.dumps(agent(testbed)), str(testbed.directory)]
     report: dict[str, Any] = json.loads(run([*command, task, *sessions]))
     assert (report["version"], report["agent"], report["exit"]) == (CLIENTS[name][0], "segue", 0)

@@ -1,4 +1,4 @@
-"""What a killed child had said of its writing, and the proof that the store kept its word."""
+"""The writes that a killed child reported, and the check that the store has all of them."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the peers publish, fetched once and kept in pytest's cache. Without a network this fails."""
+"""Packages that the peers publish, downloaded once into pytest's cache. This needs a network."""
 
 from __future__ import annotations
 

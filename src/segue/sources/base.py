@@ -1,4 +1,4 @@
-"""What the hub needs from another tool's sessions.
+"""The interface through which the hub reads another tool's sessions.
 
 docs/sources.md explains how to write a source; `segue.testing.SourceContract` tests one.
 
@@ -212,7 +212,7 @@ class Batch(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """What a tool has added to a session since a checkpoint, and the new checkpoint."""
+    """The events that a tool added to a session since a checkpoint, and the new checkpoint."""
 
     batch: Batch
     checkpoint: Checkpoint
@@ -351,7 +351,7 @@ class SourceSetting(NamedTuple):
 
 
 class SourceDefinition(Protocol):
-    """What the registry knows of a tool. Its module imports nothing heavy."""
+    """The registry's description of a tool. Its module imports nothing heavy."""
 
     name: str
     label: str

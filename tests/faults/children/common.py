@@ -1,4 +1,4 @@
-"""What all children share: opening the store and exchanging lines with the test."""
+"""Code that all children share: open the store and exchange lines with the test."""
 
 import asyncio
 import json
@@ -18,8 +18,8 @@ async def open_location(directory: str, url: str) -> Store:
     return await open_store(Path(directory), url or None)
 
 
-def say(word: str, **fields: Any) -> None:
-    """Write one line, complete when this returns."""
+def report(word: str, **fields: Any) -> None:
+    """Write one report as a line of JSON; the line is complete when this returns."""
     os.write(1, json.dumps({"says": word, **fields}).encode() + b"\n")
 
 

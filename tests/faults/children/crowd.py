@@ -8,7 +8,7 @@ Each writer appends EVENTS events, one change each, to the sessions in turn.
 import asyncio
 import sys
 
-from common import WORKSPACE, open_location, read_requests, say
+from common import WORKSPACE, open_location, read_requests, report
 
 from segue.model import ids
 from segue.model.content import as_content
@@ -28,14 +28,14 @@ async def main() -> None:
                 WORKSPACE, session, lambda _, id=id, body=body: [Draft(id=id, body=body)]
             )
             # Long lines fill the pipe soon, and then a writer has to wait for its reader.
-            say("kept", session=session, id=id, seq=events[0].seq, padding="." * 500)
+            report("kept", session=session, id=id, seq=events[0].seq, padding="." * 500)
 
-    say("ready")
+    report("ready")
     async for _ in read_requests():  # all begin together
         break
     await asyncio.gather(*(write(writer) for writer in range(int(writers))))
     await store.close()
-    say("done")
+    report("done")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common import WORKSPACE, run, say
+from common import WORKSPACE, report, run
 
 from segue.model import ids
 from segue.model.content import as_content
@@ -91,20 +91,20 @@ async def main() -> None:
 
     errors = await asyncio.gather(*map(fill, sessions))
     for error in errors:
-        say("full", error=type(error).__name__, message=error.message)
+        report("full", error=type(error).__name__, message=error.message)
 
     # The full store can be read and still refuses writes.
     for session in sessions:
         events = await store.events(WORKSPACE, session)
         assert {event.id for event in events} >= set(acknowledged[session])
     error = await fill(sessions[0])
-    say("full", error=type(error).__name__, message=error.message)
+    report("full", error=type(error).__name__, message=error.message)
 
     if kind == "tmpfs":
         try:
             SQLiteStore.open(disk / "new.db")
         except SegueError as error:
-            say("full", error=type(error).__name__, message=error.message)
+            report("full", error=type(error).__name__, message=error.message)
 
     limit.free_space()
     if kind == "tmpfs":
@@ -115,7 +115,7 @@ async def main() -> None:
     copy = directory / "copy"
     shutil.copytree(disk, copy)
     (directory / "kept.json").write_text(json.dumps(acknowledged))
-    say("done")
+    report("done")
 
 
 if __name__ == "__main__":

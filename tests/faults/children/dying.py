@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common import open_location, run, say
+from common import open_location, report, run
 
 from segue.hub import Hub
 from segue.model.principal import LOCAL
@@ -46,7 +46,7 @@ class Mortal:
         async def write(*arguments: Any, **options: Any) -> Any:
             self.steps += 1
             if self.steps == self._last:
-                say("dying", at=name)
+                report("dying", at=name)
                 os.kill(os.getpid(), signal.SIGKILL)
             return await method(*arguments, **options)
 
@@ -65,10 +65,10 @@ async def main() -> None:
         do_nothing  # the sessions of others who died are the test's to recover
     )
     turn = await hub.turns.submit(LOCAL, session, SCRIPT)
-    say("prompted", turn=turn)
+    report("prompted", turn=turn)
     reason = await hub.turns.wait(LOCAL, session, turn)
     await hub.close()
-    say("lived", steps=store.steps, reason=reason)
+    report("lived", steps=store.steps, reason=reason)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import WORKSPACE, open_location, read_requests, say
+from common import WORKSPACE, open_location, read_requests, report
 
 from segue.hub import Hub
 from segue.hub.turns import engine
@@ -33,11 +33,11 @@ class Hanging:
         raise AssertionError
 
 
-class Heard(logging.Handler):
+class LogReporter(logging.Handler):
     """Sends the hub's log messages to the test."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say("log", level=record.levelname, message=record.getMessage())
+        report("log", level=record.levelname, message=record.getMessage())
 
 
 async def for_ever(*_: Any) -> None:
@@ -66,16 +66,16 @@ async def obey(hub: Hub, order: dict[str, Any]) -> dict[str, Any]:
 
 async def main() -> None:
     directory, url, lease = sys.argv[1:]
-    logging.getLogger("segue").addHandler(Heard())
+    logging.getLogger("segue").addHandler(LogReporter())
     logging.getLogger("segue").setLevel(logging.INFO)
     store = await open_location(directory, url)
     hub = Hub(store, Path(directory), lease=int(lease))
-    say("ready", holder=hub.turns.engine.holder)
+    report("ready", holder=hub.turns.engine.holder)
     async for order in read_requests():
         try:
-            say("done", **await obey(hub, order))
+            report("done", **await obey(hub, order))
         except SegueError as error:
-            say("done", error=type(error).__name__, message=error.message)
+            report("done", error=type(error).__name__, message=error.message)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-from common import WORKSPACE, open_location, read_requests, say
+from common import WORKSPACE, open_location, read_requests, report
 
 import segue.store.sqlite  # noqa: F401  # while we may still read everything
 from segue.model import ids
@@ -22,7 +22,7 @@ async def main() -> None:
         os.setgroups([])
         os.setgid(int(sys.argv[2]))
         os.setuid(int(sys.argv[2]))
-    say("ready")
+    report("ready")
     async for order in read_requests():
         # Processes with the same time begin together.
         time.sleep(max(0.0, order.get("at", 0) - time.time()))
@@ -35,9 +35,9 @@ async def main() -> None:
                 await store.create(WORKSPACE, id, [Created(cwd="/work")])
             finally:
                 await store.close()
-            say("done", session=id)
+            report("done", session=id)
         except SegueError as error:
-            say("done", error=type(error).__name__, message=error.message, found=session_ids)
+            report("done", error=type(error).__name__, message=error.message, found=session_ids)
 
 
 if __name__ == "__main__":

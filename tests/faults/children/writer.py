@@ -8,7 +8,7 @@ import random
 import sys
 from typing import Any
 
-from common import WORKSPACE, open_location, run, say
+from common import WORKSPACE, open_location, report, run
 
 from segue.hub.turns.end_turn import fork_tail_events
 from segue.model import ids
@@ -66,13 +66,13 @@ class Writing:
         stores = tuple(self.random.sample(["m1", "m2", "m3"], self.random.randrange(3)))
         created = Created(cwd="/work", memory_store_ids=stores)
         await self.store.create(WORKSPACE, id, [created, *self.group()])
-        say("create", session=id)
+        report("create", session=id)
         self.sessions.append(id)
 
     async def append(self) -> None:
         id, drafts = self.any(), self.group()
         _, events = await self.store.change(WORKSPACE, id, lambda _: drafts)
-        say("append", session=id, events=brief(events))
+        report("append", session=id, events=brief(events))
 
     async def shelve(self) -> None:
         id = self.any()
@@ -81,7 +81,7 @@ class Writing:
             return [InfoChanged(archived=session.archived_at is None, tag="tagged")]
 
         _, events = await self.store.change(WORKSPACE, id, decide)
-        say("append", session=id, events=brief(events))
+        report("append", session=id, events=brief(events))
 
     async def fork(self) -> None:
         id, new_id = self.any(), ids.new_id()
@@ -99,26 +99,26 @@ class Writing:
             fork=ForkPoint(session=id, seq=upto),
         )
         await self.store.fork(WORKSPACE, id, new_id, upto, Draft(body=created), fork_tail_events)
-        say("fork", session=new_id, of=id, upto=upto)
+        report("fork", session=new_id, of=id, upto=upto)
         self.sessions.append(new_id)
 
     async def purge(self) -> None:
         id = self.any()
         self.sessions.remove(id)
         # Printed first: after a kill in the middle it is unknown whether it was done.
-        say("purging", session=id)
+        report("purging", session=id)
         await self.store.purge(WORKSPACE, id, lambda _: None)
-        say("purge", session=id)
+        report("purge", session=id)
 
     async def put(self) -> None:
         id, item = self.any(), ids.new_id()
         await self.store.put_inbox(WORKSPACE, id, "prompt", item, {"content": []})
-        say("put", session=id, item=item)
+        report("put", session=id, item=item)
 
 
 async def main() -> None:
     directory, url, seed = sys.argv[1:]
-    say("opening")
+    report("opening")
     store = await open_location(directory, url)
     sessions = await store.page(WORKSPACE, Query(archived="include", limit=1000))
     writing = Writing(store, int(seed), [session.id for session in sessions])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ClaudeDefinition:
-    """What the registry knows of Claude Code."""
+    """The registry's description of Claude Code."""
 
     name = SOURCE
     label = "Claude Code"

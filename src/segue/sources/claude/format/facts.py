@@ -39,7 +39,7 @@ LATEST_VALUES = {
 
 
 class SessionFacts(msgspec.Struct, gc=False):
-    """What a transcript says about its session. Times are microseconds."""
+    """The facts about a session that its transcript has. Times are microseconds."""
 
     size: int = 0
     mtime_ns: int = 0
@@ -69,7 +69,7 @@ class SessionFacts(msgspec.Struct, gc=False):
 
     @property
     def prompt(self) -> str | None:
-        """What a person asked first: a text, or else a slash command."""
+        """The first prompt of a person: a text, or else a slash command."""
         return self.first_prompt or self.command_fallback
 
     @property

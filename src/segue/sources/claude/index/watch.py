@@ -22,7 +22,7 @@ _DEBOUNCE_MS = 50
 
 
 class WatchedSource(Protocol):
-    """What watching needs of a source."""
+    """The part of a source that watching uses."""
 
     @property
     def home(self) -> ClaudeHome: ...
