@@ -24,7 +24,7 @@ from segue.model.event import ConfigChanged, Event, PermissionAsked, StatusChang
 from segue.model.principal import LOCAL
 from segue.store.memory import MemoryStore
 from segue.store.sqlite import SQLiteStore
-from tests.faults.idle import at_rest
+from tests.faults.idle import assert_idle
 from tests.faults.takeover import recovered
 
 from .conftest import TIMEOUT_SECONDS, ModelSetup, bodies_of, message_texts
@@ -66,7 +66,7 @@ async def continue_session(setup: ModelSetup, session: str) -> list[Event]:
     """Assert that the session is idle and answers a prompt; return its events before that."""
     row = await setup.hub.sessions.get(LOCAL, session)
     events = [event async for event in setup.hub.history.read(LOCAL, session)]
-    at_rest(row, events)
+    assert_idle(row, events)
     setup.provider.scripts.clear()
     bodies = await setup.run_prompt("And now?", row)
     assert message_texts(bodies) == ["Continuing."]
