@@ -25,7 +25,7 @@ from segue.model.principal import LOCAL
 from segue.store.memory import MemoryStore
 from segue.store.sqlite import SQLiteStore
 from tests.faults.idle import assert_idle
-from tests.faults.takeover import recovered
+from tests.faults.takeover import recover_sessions
 
 from .conftest import TIMEOUT_SECONDS, ModelSetup, bodies_of, message_texts
 from .provider import Fail, Say, Script, Step, Think, Use, Wait
@@ -131,7 +131,7 @@ async def test_a_session_continues_after_its_turn_was_killed_at_any_step(
         await asyncio.sleep(LEASE / clock.SECOND)
         for session, _ in runs:
             async with allowing(setup.hub, session):
-                await recovered(setup.hub, session)
+                await recover_sessions(setup.hub, session)
         for session, _ in runs:
             events = await continue_session(setup, session)
             prompts = [event for event in events if event.type == "user_message"]

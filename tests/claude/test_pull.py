@@ -156,7 +156,7 @@ def test_file_that_is_truncated_while_it_is_read_needs_a_full_import(
 
     def check_and_truncate(*arguments: Any) -> None:
         check(*arguments)
-        os.truncate(path, since.own.offset - 1)
+        os.truncate(path, since.main.offset - 1)
 
     monkeypatch.setattr(pull, "_check_continues", check_and_truncate)
     with pytest.raises(NeedsFullImport):
