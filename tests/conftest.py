@@ -8,10 +8,15 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.command_server import CommandServer
 from tests.default_tier import mark_long_combinations
 from tests.postgres import Databases, memory_directory, running_server
+
+# A loaded machine must not fail a property test, so no example has a time limit.
+settings.register_profile("segue", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("segue")
 
 # Without compiled modules each of the many child processes would compile segue again.
 sys.dont_write_bytecode = False
