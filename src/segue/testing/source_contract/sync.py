@@ -235,10 +235,9 @@ class SyncContract(Contract):
         with pytest.raises(NotFound):
             transcripts.read_session(session)
 
-    async def test_transcript_that_is_deleted_while_it_is_read_is_refused(
+    async def test_deleting_a_transcript_during_an_import_raises_only_segue_errors(
         self, source: Source, tool: ToolSessions
     ) -> None:
-        """No step of an import raises anything but an error of segue."""
         transcripts = require_transcripts(source)
         id = await create_session(tool)
         session = await require_session(source, id)
