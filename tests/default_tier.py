@@ -13,8 +13,8 @@ import pytest
 SAMPLES: dict[str, dict[str, set[Any]]] = {
     "tests/clients/test_official.py": {"name": {"TypeScript 2.4.0, version 2", "Python 0.12.1"}},
     "tests/clients/test_rest.py": {
-        "version": {"0.94.1", "2.8.0", "1.8.0"},
-        "name": {"agents_comprehensive.py", "managed-agents-streaming-deltas-manual.py"},
+        "version": {"2.8.0", "1.8.0"},
+        "name": {"managed-agents-streaming-deltas-manual.py"},
     },
     "tests/faults/test_crowd.py": {"sessions": {1}},
     "tests/faults/test_recovery.py::test_turn_killed_at_any_step_leaves_an_idle_session": {
@@ -33,6 +33,7 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     "tests/interfaces/acp/test_mcp.py": {"version": {2}},
     "tests/interfaces/acp/test_process.py": {"version": {1}},
     "tests/interfaces/acp/test_serve.py": {"version": {2}},
+    "tests/interfaces/rest/test_budgets.py": {"database": {"sqlite"}},
     "tests/interfaces/web/test_browser.py": {"width": {"desktop"}, "scheme": {"light"}},
     "tests/interfaces/web/test_hostile_text.py": {"width": {"phone"}},
     "tests/interfaces/web/test_inserted_text.py": {"width": {"phone"}},

@@ -12,6 +12,7 @@ import pytest
 
 from segue.interfaces.acp import ServedAgent, server
 from segue.model.principal import LOCAL
+from tests import small_mcp_server
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.test_mcp import call, stdio
 from tests.interfaces.acp.testbed import AcpTestbed
@@ -125,7 +126,7 @@ async def test_cancel_reaches_the_external_agent(testbed: AcpTestbed, version: i
 def count_mcp_servers(process: asyncio.subprocess.Process) -> int:
     """Return the number of MCP servers among the descendants of a process."""
     descendants = psutil.Process(process.pid).children(recursive=True)
-    return sum("adder.py" in " ".join(process.cmdline()) for process in descendants)
+    return sum(small_mcp_server.PROGRAM in " ".join(process.cmdline()) for process in descendants)
 
 
 @pytest.mark.parametrize("child", [1, 2])

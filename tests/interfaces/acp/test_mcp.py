@@ -10,14 +10,17 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.interfaces.acp.harness import Client
+from tests import small_mcp_server
+from tests.interfaces.acp.harness import SECONDS, Client
 from tests.interfaces.acp.testbed import AcpTestbed
 
-PROGRAM = str(Path(__file__).parent / "programs" / "adder.py")
+SDK_PROGRAM = str(Path(__file__).parent / "programs" / "adder.py")
 
 
-def stdio(version: int, name: str = "adder", **more: Any) -> dict[str, Any]:
-    server = {"name": name, "command": sys.executable, "args": [PROGRAM], "env": [], **more}
+def stdio(
+    version: int, name: str = "adder", program: str = small_mcp_server.PROGRAM, **more: Any
+) -> dict[str, Any]:
+    server = {"name": name, "command": sys.executable, "args": [program], "env": [], **more}
     return server if version == 1 else {"type": "stdio", **server}
 
 
@@ -25,7 +28,7 @@ def stdio(version: int, name: str = "adder", **more: Any) -> dict[str, Any]:
 async def http_server() -> AsyncIterator[str]:
     """Start an MCP server over HTTP, and return its URL."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, PROGRAM, "http", stdout=asyncio.subprocess.PIPE
+        sys.executable, SDK_PROGRAM, "http", stdout=asyncio.subprocess.PIPE
     )
     try:
         assert process.stdout is not None
@@ -46,7 +49,8 @@ async def call(client: Client, id: str, tool: str, arguments: str = "") -> tuple
 
 async def test_agent_calls_a_tool_of_a_stdio_server(testbed: AcpTestbed, version: int) -> None:
     async with testbed.connect_in_process(version) as client:
-        id = await client.new_session(testbed.directory, mcpServers=[stdio(version)])
+        servers = [stdio(version, program=SDK_PROGRAM)]
+        id = await client.new_session(testbed.directory, mcpServers=servers)
         assert await call(client, id, "add", '{"a": 2, "b": 40}') == ("completed", "42")
         assert await call(client, id, "place") == ("completed", str(testbed.directory))
         status, text = await call(client, id, "fail")
@@ -143,7 +147,7 @@ async def test_invalid_mcp_server_is_rejected(
 
 async def test_secrets_of_mcp_servers_are_not_stored_or_shown(testbed: AcpTestbed) -> None:
     secret = "hunter2-and-more"
-    async with testbed.connect_child(2) as (client, _):
+    async with testbed.connect_in_process(2) as client:
         env = [{"name": "SECRET", "value": secret}]
         id = await client.new_session("/", mcpServers=[stdio(2, env=env)])
         status, text = await call(client, id, "add", '{"a": 1, "b": 1}')
@@ -167,10 +171,17 @@ async def test_cancelled_new_request_creates_no_session(testbed: AcpTestbed) -> 
     async with testbed.connect_in_process(2) as client:
         server = stdio(2, args=["-c", "import time; time.sleep(60)"])
         request = await client.send_request("session/new", {"cwd": "/", "mcpServers": [server]})
-        await asyncio.sleep(0.2)
+        async with asyncio.timeout(SECONDS):
+            while not sleeping_servers():
+                await asyncio.sleep(0.02)
         await client.notify("$/cancel_request", {"requestId": request})
         with pytest.raises(Exception, match="-32800"):
             await client.wait_response(request)
         assert await client.request("session/list") == {"sessions": []}
-        children = psutil.Process().children(recursive=True)
-        assert not [child for child in children if "time.sleep(60)" in " ".join(child.cmdline())]
+        assert not sleeping_servers()
+
+
+def sleeping_servers() -> list[psutil.Process]:
+    """Return the servers that were started and do not answer."""
+    children = psutil.Process().children(recursive=True)
+    return [child for child in children if "time.sleep(60)" in " ".join(child.cmdline())]

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import os
 import sys
-import textwrap
 import uuid
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from segue.agents.tools import BUILT_IN
 from segue.model.errors import Conflict, InvalidInput, NotFound, SegueError
 from segue.model.event import Event, PermissionAsked
 from segue.store import open_store
+from tests import small_mcp_server
 from tests.agents.provider import Provider, Say, Think, Use
 from tests.claude.entries import Home, S, assistant, user
 
@@ -160,26 +160,12 @@ async def test_deltas_are_streamed_on_request(tmp_path: Path) -> None:
 
 
 async def test_mcp_servers_are_connected_for_the_session(tmp_path: Path) -> None:
-    server = tmp_path / "server.py"
-    server.write_text(
-        textwrap.dedent("""
-            from mcp.server import MCPServer
-
-            server = MCPServer("little")
-
-            @server.tool()
-            def double(number: int) -> int:
-                return 2 * number
-
-            server.run("stdio")
-        """)
-    )
     servers = {
-        "little": {"command": sys.executable, "args": [str(server)]},
+        "little": {"command": sys.executable, "args": [small_mcp_server.PROGRAM]},
         "gone": {"command": str(tmp_path / "nothing")},
     }
     async with segue.create_session(model="demo", mcp_servers=servers) as session:
-        await session.send('/mcp little double {"number": 21}')
+        await session.send('/mcp little add {"a": 2, "b": 40}')
         messages = await read_stream(session)
     status = {server["name"]: server["status"] for server in messages[0].mcp_servers}
     assert status == {"little": "connected", "gone": "failed"}

@@ -1,8 +1,6 @@
 """Commands and MCP servers of a session get the environment variables of its options."""
 
 import sys
-import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +9,7 @@ import segue
 from segue.model.errors import InvalidInput
 from segue.model.event import ConfigChanged
 from segue.model.principal import LOCAL
+from tests import small_mcp_server
 from tests.agents.provider import Use
 from tests.interfaces.python.model_session import (
     MODEL,
@@ -22,32 +21,21 @@ from tests.interfaces.python.model_session import (
 
 @with_open_hub
 async def test_commands_and_mcp_servers_get_the_variables(
-    environment: Environment, tmp_path: Path
+    environment: Environment,
 ) -> None:
-    server = tmp_path / "server.py"
-    server.write_text(
-        textwrap.dedent("""
-            import os
-            from mcp.server import MCPServer
-
-            server = MCPServer("little")
-
-            @server.tool()
-            def colour() -> str:
-                return "MCP has " + os.environ["COLOUR"] + os.environ["SHAPE"]
-
-            server.run("stdio")
-        """)
-    )
     servers = {
         "little": {
             "command": sys.executable,
-            "args": [str(server)],
+            "args": [small_mcp_server.PROGRAM],
             "env": {"SHAPE": "round"},
         }
     }
     environment.script(
-        [Use("bash", {"command": "echo bash has $COLOUR"}), Use("little__colour", {})]
+        [
+            Use("bash", {"command": "echo bash has $COLOUR"}),
+            Use("little__variable", {"name": "COLOUR"}),
+            Use("little__variable", {"name": "SHAPE"}),
+        ]
     )
     result = await environment.run(
         env={"COLOUR": "teal", "SHAPE": "square"},
@@ -55,7 +43,8 @@ async def test_commands_and_mcp_servers_get_the_variables(
         permission_mode="bypassPermissions",
     )
     received = last_message(environment.provider.requests[1])
-    assert "bash has teal" in received and "MCP has tealround" in received
+    assert "bash has teal" in received
+    assert "MCP has COLOUR=teal" in received and "MCP has SHAPE=round" in received
     # The variables are not stored, and a turn without them has a shell without them.
     environment.script([Use("bash", {"command": "echo bash has $COLOUR."})])
     await environment.hub.editor.configure(

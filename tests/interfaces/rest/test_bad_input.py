@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import pytest
 from hypothesis import strategies as st
 
 from segue.interfaces.rest.routes import ROUTES
@@ -119,7 +120,8 @@ async def create_resources(api: Api) -> dict[str, str]:
     }
 
 
-def test_no_request_makes_the_server_fail(tmp_path_factory: Any) -> None:
+@pytest.mark.parametrize("examples", [10, pytest.param(40, marks=pytest.mark.full)])
+def test_no_request_makes_the_server_fail(tmp_path_factory: Any, examples: int) -> None:
     directory: Path = tmp_path_factory.mktemp("fuzz")
 
     async def send_all(drawn: list[tuple[str, str, list[tuple[str, str]], Any]]) -> None:
@@ -136,7 +138,7 @@ def test_no_request_makes_the_server_fail(tmp_path_factory: Any) -> None:
                 assert status == 200 or response["error"]["message"]
 
     @hypothesis.settings(
-        max_examples=40,
+        max_examples=examples,
         deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),
         database=None,

@@ -166,7 +166,7 @@ def parameters(named: dict[str, list[str]]) -> list[str]:
 @pytest.mark.parametrize(
     "options",
     [
-        ["--phases=fuzzing", "--max-examples=3"],
+        ["--phases=fuzzing", "--max-examples=1"],
         pytest.param(["--phases=coverage"], marks=pytest.mark.full),
         pytest.param(["--phases=fuzzing", "--max-examples=60"], marks=pytest.mark.full),
     ],

@@ -15,6 +15,7 @@ from segue.model import ids
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.test_isolation import BODIES, create_resources, read_resources
 from tests.interfaces.rest.test_skills import FILES, form
+from tests.postgres import memory_directory
 
 STREAMS = [route for route in ROUTES if route.path.endswith("stream")]
 OTHERS = [route for route in ROUTES if route not in STREAMS]
@@ -145,7 +146,7 @@ async def fingerprint(api: Api, names: dict[str, str]) -> Any:
 
 
 async def run_steps(steps_taken: list[Step]) -> None:
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=memory_directory(free_bytes=1 << 28)) as directory:
         async with open_api(Path(directory)) as own_api:
             other_api = await own_api.other("theirs")
             workspaces = TwoWorkspaces(
@@ -156,7 +157,7 @@ async def run_steps(steps_taken: list[Step]) -> None:
                 await workspaces.request(step)
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps, min_size=25, max_size=25))
 def test_random_requests_do_not_cross_workspaces(steps_taken: list[Step]) -> None:
     asyncio.run(run_steps(steps_taken))

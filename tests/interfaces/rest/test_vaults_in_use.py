@@ -1,11 +1,11 @@
 """Credentials of vaults in use: an agent calls an MCP server that requires a token."""
 
-import asyncio
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -13,33 +13,36 @@ from segue.hub.resources import credentials
 from segue.model import ids
 from tests.agents.provider import Provider, Use
 from tests.interfaces.rest.api import Api, open_api
+from tests.small_mcp_server import answer, http_server, send
 
-PROGRAM = str(Path(__file__).parents[1] / "acp" / "programs" / "adder.py")
 TOKEN = "sesame"
 
 
 class ProtectedServer:
     """An MCP server that requires `TOKEN`, and its token endpoint."""
 
-    def __init__(self, port: int, output: asyncio.StreamReader) -> None:
-        self.url = f"http://127.0.0.1:{port}"
-        self._output = output
+    def __init__(self) -> None:
+        self.url = ""
+        self.token_requests: list[dict[str, str]] = []
 
-    async def asked(self) -> str:
-        """Return the next request to the token endpoint."""
-        return (await self._output.readline()).decode()
+    def handle(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
+        if request.path == "/token":
+            self.token_requests.append(dict(parse_qsl(body.decode())))
+            tokens = {"access_token": TOKEN, "expires_in": 3600, "refresh_token": "more"}
+            accepted = self.token_requests[-1]["refresh_token"] == "again"
+            send(request, 200, tokens) if accepted else send(request, 400, {"error": "invalid"})
+        elif request.headers["authorization"] != f"Bearer {TOKEN}":
+            send(request, 401, {"error": "no"})
+        else:
+            response = answer(json.loads(body))
+            send(request, 202 if response is None else 200, response)
 
 
-@asynccontextmanager
-async def run_protected_server() -> AsyncIterator[ProtectedServer]:
-    command = (sys.executable, PROGRAM, "http", TOKEN)
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        yield ProtectedServer(int(await process.stdout.readline()), process.stdout)
-    finally:
-        process.kill()
-        await process.wait()
+@pytest.fixture
+def server() -> Iterator[ProtectedServer]:
+    server = ProtectedServer()
+    with http_server(server.handle) as server.url:
+        yield server
 
 
 async def create_agent(api: Api, model: Provider, server: ProtectedServer) -> str:
@@ -72,9 +75,9 @@ def results(events: list[dict[str, Any]]) -> list[str]:
 
 
 async def test_mcp_server_receives_the_token_of_the_vault_and_no_response_shows_it(
-    tmp_path: Path, model: Provider
+    tmp_path: Path, model: Provider, server: ProtectedServer
 ) -> None:
-    async with model, run_protected_server() as server, open_api(tmp_path) as api:
+    async with model, open_api(tmp_path) as api:
         agent = await create_agent(api, model, server)
         # The URL is compared, not its notation.
         url = f"{server.url}/mcp/"
@@ -90,9 +93,9 @@ async def test_mcp_server_receives_the_token_of_the_vault_and_no_response_shows_
 
 
 async def test_session_without_a_token_has_an_authentication_error(
-    tmp_path: Path, model: Provider
+    tmp_path: Path, model: Provider, server: ProtectedServer
 ) -> None:
-    async with model, run_protected_server() as server, open_api(tmp_path) as api:
+    async with model, open_api(tmp_path) as api:
         agent = await create_agent(api, model, server)
         auth = {"type": "static_bearer", "mcp_server_url": f"{server.url}/mcp", "token": "no"}
         wrong, credential = await create_vault(api, auth)
@@ -110,9 +113,9 @@ async def test_session_without_a_token_has_an_authentication_error(
 
 @pytest.mark.parametrize("how", ["expired", "refused"])
 async def test_expired_token_is_renewed_and_stored(
-    tmp_path: Path, model: Provider, how: str
+    tmp_path: Path, model: Provider, server: ProtectedServer, how: str
 ) -> None:
-    async with model, run_protected_server() as server, open_api(tmp_path) as api:
+    async with model, open_api(tmp_path) as api:
         agent = await create_agent(api, model, server)
         auth = {
             "type": "mcp_oauth",
@@ -130,9 +133,9 @@ async def test_expired_token_is_renewed_and_stored(
         vault_id, credential = await create_vault(api, auth)
         session = (await api.session(agent=agent, vault_ids=[vault_id]))["id"]
         assert results(await new_events(api, model, session)) == ["42"]
-        request = await server.asked()
-        for part in ("refresh_token', 'again", "client_id', 'us", "client_secret', 'hush", "add"):
-            assert part in request
+        (request,) = server.token_requests
+        expected = {"refresh_token": "again", "client_id": "us", "client_secret": "hush"}
+        assert expected.items() <= request.items() and "add" in request["scope"]
         shown = await api.ok("GET", credential)
         assert shown["auth"]["expires_at"] > "2026"
         # The new tokens are stored: another process does not renew them again.

@@ -3,9 +3,6 @@
 import asyncio
 import base64
 import json
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +13,7 @@ from anthropic import AsyncAnthropic
 from anthropic.types.beta.environments import BetaHeartbeatPreconditionFailedError
 
 from segue.agents.base import Turn
+from segue.factory import open_hub
 from segue.hub.resources.work_queue import kind
 from segue.hub.turns import engine
 from segue.model import clock, ids
@@ -409,11 +407,10 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def configure(data: Path, **settings: str) -> None:
-    for name, value in settings.items():
-        command = [sys.executable, "-m", "segue", "config", "set", name.replace("__", "."), value]
-        environment = {**os.environ, "SEGUE_DATA_DIR": str(data)}
-        subprocess.run(command, env=environment, check=True, capture_output=True)
+async def configure(data: Path, **settings: str) -> None:
+    async with await open_hub(data, sources="none") as hub:
+        for name, value in settings.items():
+            await hub.config.set("local", name.replace("__", "."), value)
 
 
 @pytest.mark.parametrize("language", ["python", pytest.param("typescript", marks=pytest.mark.full)])
@@ -423,7 +420,7 @@ async def test_official_workers_run_the_tools_of_a_session(
     position = tmp_path / "sandbox"
     position.mkdir()
     async with model:
-        configure(data, model="anthropic:claude-sonnet-4-6", model__base_url=model.url)
+        await configure(data, model="anthropic:claude-sonnet-4-6", model__base_url=model.url)
         model.scripts += [
             [Use("bash", {"command": "pwd; echo made > here.txt"})],
             [Use("read", {"file_path": "here.txt"}), Use("glob", {"pattern": "*.txt"})],
