@@ -1,9 +1,36 @@
-"""The application core: the services that every interface calls."""
+"""The application core: the services that every interface calls.
 
-from segue.store.base import Store
+Each name is imported when it is first used: a command that only needs `segue.hub.tools` or
+`segue.hub.location` does not wait for the import of the hub and the store.
+"""
 
-from .hub import Hub
-from .sessions.catalog import SearchMatch, SearchPage
-from .sessions.pagination import Page
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from segue.store.base import Store
+
+    from .hub import Hub
+    from .sessions.catalog import SearchMatch, SearchPage
+    from .sessions.pagination import Page
+else:
+    _MODULES = {
+        "Hub": "segue.hub.hub",
+        "Page": "segue.hub.sessions.pagination",
+        "SearchMatch": "segue.hub.sessions.catalog",
+        "SearchPage": "segue.hub.sessions.catalog",
+        "Store": "segue.store.base",
+    }
+
+    def __getattr__(name: str) -> type:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
+
 
 __all__ = ["Hub", "Page", "SearchMatch", "SearchPage", "Store"]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from segue.model.principal import Principal
-from segue.sources.base import Source, agent_id
 from segue.store.base import Store
 
 from .sessions.lookup import SessionLookup, SourceSet
@@ -21,6 +20,7 @@ from .sessions.lookup import SessionLookup, SourceSet
 if TYPE_CHECKING:
     from segue.agents.registry import AgentRegistry
     from segue.encryption import SecretBox
+    from segue.sources.base import Source
 
     from .access.config import Config
     from .access.diagnostics import Diagnostics
@@ -211,6 +211,8 @@ class Hub:
     @cached_property
     def records(self) -> Records:
         """Agents, environments and other versioned records."""
+        from segue.sources.base import agent_id
+
         from .resources.records import Records
 
         agents = {

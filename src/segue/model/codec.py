@@ -1,12 +1,12 @@
 """Encode structs as JSON bytes and decode them, also with text that is not valid UTF-8.
 
 Real transcripts contain lone surrogates (a cut emoji) and NULs. Both are preserved: such a value is
-written with `\\udXXX` escapes, and decoded by the standard library, which is slower than msgspec.
+written with `\\udXXX` escapes, and decoded by the standard library, which is slower than msgspec
+and therefore imported only for such a value.
 """
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +21,8 @@ def encode(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
+        import json
+
         plain = msgspec.to_builtins(value, enc_hook=_read_raw)
         return json.dumps(plain, separators=(",", ":")).encode()
 
@@ -28,6 +30,8 @@ def encode(value: Any) -> bytes:
 def _read_raw(value: Any) -> Any:
     """Return JSON that is nested in a value and was encoded before."""
     if isinstance(value, msgspec.Raw):
+        import json
+
         return json.loads(bytes(value))
     raise TypeError(f"a value of type {type(value).__name__} cannot be stored")
 
@@ -49,6 +53,8 @@ class Decoder(Generic[T]):
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
+            import json
+
             value: T = convert(json.loads(data), self._type)
             return value
 

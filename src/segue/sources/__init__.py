@@ -1,5 +1,1 @@
 """Sources: sessions that other tools keep in their own files, read in place."""
-
-from .base import Source
-
-__all__ = ["Source"]

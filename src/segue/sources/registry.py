@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from segue.model.errors import InvalidInput
-from segue.model.event import AgentRef
-from segue.model.session import Session
 
-from .base import SourceDefinition, agent_id
+if TYPE_CHECKING:
+    from segue.model.event import AgentRef
+    from segue.model.session import Session
+
+    from .base import SourceDefinition
 
 _MODULES = {"claude": "segue.sources.claude.definition"}
 NONE = "none"  # the name that selects no source
@@ -58,6 +61,8 @@ def of_agent(workspace: str, agent: AgentRef | None) -> SourceDefinition | None:
     """Return the source whose sessions are those of an agent."""
     if agent is None:
         return None
+    from .base import agent_id
+
     matches = (name for name in _MODULES if agent_id(workspace, name) == agent.id)
     return next((get(name) for name in matches), None)
 

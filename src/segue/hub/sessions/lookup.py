@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from segue.model.errors import NotFound, ReadOnly
 from segue.model.event import Event
 from segue.model.principal import Principal
 from segue.model.session import Session
-from segue.sources.base import Source
 from segue.store.base import Store
+
+if TYPE_CHECKING:
+    from segue.sources.base import Source
 
 READ_BATCH = 100  # events per read; a single event can be long
 

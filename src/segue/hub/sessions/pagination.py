@@ -10,7 +10,7 @@ then, in order of their ids.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -19,8 +19,10 @@ from segue.model.cursor import ChangePoint, Cursor
 from segue.model.errors import InvalidCursor, InvalidInput
 from segue.model.query import Position, Query, position
 from segue.model.session import Session
-from segue.sources.base import Source
 from segue.store.base import Store
+
+if TYPE_CHECKING:
+    from segue.sources.base import Source
 
 MAX_PAGE_SIZE = 1000
 _START = Position(0, "")
@@ -129,13 +131,12 @@ class Pager:
         if query.limit > MAX_PAGE_SIZE:
             raise InvalidInput(f"limit must be from 1 to {MAX_PAGE_SIZE}, not {query.limit}")
         key = await self._store.cursor_key()
-        filters = cursors.fingerprint(query) if bind_filters else b""
         cursor: Cursor | None = None
         if token is not None:
             cursor = cursors.decode(token, key, self._workspace)
-            _check(cursor, query, filters)
+            _check(cursor, query, _filters(query, bind=bind_filters))
         if cursor is None:
-            result = await self._first(query, filters)
+            result = await self._first(query, bind_filters=bind_filters)
         elif cursor.phase == "sweep":
             result = await self._sweep(query, cursor)
         elif cursor.backward:
@@ -150,7 +151,7 @@ class Pager:
 
         return Page(result.sessions, encode(result.next), encode(result.prev))
 
-    async def _first(self, query: Query, filters: bytes) -> _Slice:
+    async def _first(self, query: Query, *, bind_filters: bool) -> _Slice:
         """Return the first page. Its cursor holds the lists' change points."""
         for source in self._sources:
             await source.refresh(query.cwd)
@@ -159,15 +160,17 @@ class Pager:
             change_points = {
                 sessions.name: await sessions.change_point() for sessions in self._lists
             }
+        sessions, has_more = await self._merge(query, None, backward=False)
+        if not has_more:
+            return _Slice(sessions)
         cursor = Cursor(
             order=query.order,
             descending=query.descending,
-            position=_START,
+            position=position(sessions[-1], query.order),
             marks=change_points,
-            filters=filters,
+            filters=_filters(query, bind=bind_filters),
         )
-        sessions, has_more = await self._merge(query, None, backward=False)
-        return _Slice(sessions, _move(cursor, sessions[-1], query) if has_more else None)
+        return _Slice(sessions, cursor)
 
     async def _after(self, query: Query, cursor: Cursor) -> _Slice:
         """Return the page after a cursor. The last one leads to the sweep, if there is one."""
@@ -226,6 +229,11 @@ class Pager:
 def _move(cursor: Cursor, session: Session, query: Query) -> Cursor:
     """Return the cursor at the position of a session."""
     return replace(cursor, position=position(session, query.order))
+
+
+def _filters(query: Query, *, bind: bool) -> bytes:
+    """Return what binds a cursor to the query's filters; empty if it is not bound."""
+    return cursors.fingerprint(query) if bind else b""
 
 
 def _check(cursor: Cursor, query: Query, filters: bytes) -> None:

@@ -37,7 +37,6 @@ from .capabilities import (
     initialize_response_v2,
     parse_leniently,
 )
-from .client_proxy import ClientProxy
 from .errors import to_rpc_error
 from .served_agent import ServedAgent
 
@@ -151,6 +150,8 @@ class AcpServer:
     async def _get_hub(self) -> Hub:
         """Open the hub and build the served agent, the first time. The caller holds the lock."""
         if self._hub is None:
+            from .client_proxy import ClientProxy
+
             self._hub = await self._open_hub()
             self._hub.agent_registry.client_proxy = ClientProxy(
                 self.connection, self._capabilities, self._attached

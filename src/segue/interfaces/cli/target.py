@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from segue.factory import open_hub
 from segue.hub import tools
 from segue.hub.location import data_dir
-from segue.hub.read_runner import ReadRunner
 from segue.model.principal import Principal, check_workspace
 
 if TYPE_CHECKING:
@@ -65,6 +63,8 @@ class Target:
 
     async def open(self, *, lasting: bool = False) -> Hub:
         """Open the hub; a `lasting` one also watches sources that are not used yet."""
+        from segue.factory import open_hub
+
         from .output.progress import index_progress
 
         return await open_hub(
@@ -92,6 +92,8 @@ class Target:
     @contextmanager
     def reader(self) -> Iterator[HubReader]:
         """Keep one hub open for several reads, none of which may write or print."""
+        from segue.hub.read_runner import ReadRunner
+
         in_database = bool(self.database_url or os.environ.get("SEGUE_DATABASE_URL"))
         runner = ReadRunner(self.open, use_loop=in_database)
         try:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
-import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -95,9 +93,11 @@ def _served_agent(name: str) -> ServedAgent:
     from segue.interfaces.acp import ServedAgent
 
     if name.startswith(_COMMAND_PREFIX):
+        from shutil import which
+
         command = name.removeprefix(_COMMAND_PREFIX).strip()
         words = _split_command(command)
-        if not words or shutil.which(words[0]) is None:
+        if not words or which(words[0]) is None:
             raise _bad_agent(f"program {command!r} not found")
         return ServedAgent(f"{_COMMAND_PREFIX}{command}", {"kind": "acp", "command": command})
     from segue.agents.registry import AgentRegistry
@@ -109,6 +109,8 @@ def _served_agent(name: str) -> ServedAgent:
 
 
 def _split_command(command: str) -> list[str]:
+    import shlex
+
     try:
         return shlex.split(command)
     except ValueError as error:
