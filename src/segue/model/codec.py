@@ -70,6 +70,24 @@ def convert(value: Any, type: Any) -> Any:
         raise msgspec.ValidationError("text in place of another type") from error
 
 
+def explain(error: msgspec.ValidationError, path: str = "") -> str:
+    """Return msgspec's error as `field: what is wrong`.
+
+    `path` is where the value that does not fit is, such as `prompt[0]`; the field follows it.
+    """
+    import re
+
+    message = str(error)
+    if match := re.fullmatch(r"(.*) - at (?:`key` in )?`\$(.*)`", message, re.DOTALL):
+        message, path = match[1], path + match[2]
+    if match := re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", message):
+        path += f".{match[2]}"
+        message = "field is required" if match[1] == "missing required" else "unknown field"
+    message = message.replace("`", "")
+    field = path.removeprefix(".")
+    return f"{field}: {message[:1].lower()}{message[1:]}" if field else message
+
+
 def key(text: str) -> bytes:
     """Return text as an index key of limited length; the text may be any string."""
     data = text.encode("utf-8", "surrogatepass")

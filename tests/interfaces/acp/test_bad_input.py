@@ -119,6 +119,98 @@ async def test_parameters_of_the_wrong_type_are_rejected(
         assert await client.request("session/list") == {"sessions": []}
 
 
+SETUP = {"cwd": "/", "mcpServers": []}
+TEXT = {"type": "text", "text": "hi"}
+SERVER = {"type": "stdio", "name": "one", "command": "/bin/one", "args": [], "env": []}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "message"),
+    [
+        ("new", [1], "params must be an object"),
+        ("new", {"mcpServers": []}, "cwd: field is required"),
+        ("new", {**SETUP, "cwd": 7}, "cwd: expected str, got int"),
+        ("new", {**SETUP, "cwd": "here"}, "cwd must be an absolute path, not 'here'"),
+        (
+            "new",
+            {**SETUP, "additionalDirectories": ["/", 7]},
+            "additionalDirectories[1]: expected str, got int",
+        ),
+        (
+            "new",
+            {**SETUP, "additionalDirectories": ["/", "here"]},
+            "additionalDirectories[1] must be an absolute path, not 'here'",
+        ),
+        ("new", {**SETUP, "mcpServers": [7]}, "mcpServers[0]: expected object, got int"),
+        (
+            "new",
+            {**SETUP, "mcpServers": [{"type": "carrier", "name": "one"}]},
+            "mcpServers[0].type: the MCP transport 'carrier' is not supported",
+        ),
+        (
+            "new",
+            {**SETUP, "mcpServers": [SERVER, {"type": "stdio", "name": "two"}]},
+            "mcpServers[1].command: field is required",
+        ),
+        (
+            "new",
+            {**SETUP, "mcpServers": [{**SERVER, "env": [{"name": "A"}]}]},
+            "mcpServers[0].env[0].value: field is required",
+        ),
+        (
+            "new",
+            {**SETUP, "mcpServers": [{**SERVER, "command": "one"}]},
+            "mcpServers[0].command must be an absolute path, not 'one'",
+        ),
+        (
+            "new",
+            {**SETUP, "mcpServers": [SERVER, SERVER]},
+            "mcpServers[1].name: two MCP servers are named 'one'",
+        ),
+        ("prompt", {"prompt": [TEXT]}, "sessionId: field is required"),
+        ("prompt", {"sessionId": "ID", "prompt": "hi"}, "prompt: expected array, got str"),
+        (
+            "prompt",
+            {"sessionId": "ID", "prompt": []},
+            "prompt: at least one content block is required",
+        ),
+        (
+            "prompt",
+            {"sessionId": "ID", "prompt": [TEXT, {"type": "text"}]},
+            "prompt[1].text: field is required",
+        ),
+        (
+            "set_config_option",
+            {"sessionId": "ID", "configId": "taste", "value": "sweet"},
+            "configId: no configuration option 'taste'",
+        ),
+        ("set_title", {"sessionId": "ID", "title": 7}, "title: expected str"),
+        ("list", {"cursor": 7}, "cursor: expected str"),
+        ("list", {"cursor": "x"}, "cursor: invalid page cursor"),
+        ("list", {"archived": "all"}, "archived must be exclude, include or only, not 'all'"),
+        ("list", {"createdAfter": "soon"}, "createdAfter must be a time such as"),
+        ("list", {"_meta": {"segue": 7}}, "_meta.segue: expected object, got int"),
+        ("list", {"_meta": {"segue": {"tag": 7}}}, "_meta.segue.tag: expected str"),
+        ("list", {"_meta": {"segue": {"limit": 0}}}, "_meta.segue.limit: expected int >= 1"),
+        (
+            "list",
+            {"_meta": {"segue": {"createdAfter": ""}}},
+            "_meta.segue.createdAfter must be a time",
+        ),
+    ],
+    ids=str,
+)
+async def test_invalid_params_error_names_the_path_of_the_field(
+    testbed: AcpTestbed, version: int, method: str, params: Any, message: str
+) -> None:
+    async with testbed.connect_in_process(version) as client:
+        if isinstance(params, dict) and params.get("sessionId") == "ID":
+            params = {**params, "sessionId": await client.new_session("/")}
+        error = await client.request_error(f"session/{method}", params)
+        assert error.code == -32602
+        assert error.message.startswith(message)
+
+
 async def test_unusual_text_is_stored_and_replayed_unchanged(
     testbed: AcpTestbed, version: int
 ) -> None:

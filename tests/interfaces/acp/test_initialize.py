@@ -92,7 +92,15 @@ async def test_version_must_be_an_integer(testbed: AcpTestbed, bad: Any) -> None
 
 async def test_initialize_v2_requires_client_info(testbed: AcpTestbed) -> None:
     async with testbed.connect_in_process(2, initialize=False) as client:
-        assert (await client.request_error("initialize", {"protocolVersion": 2})).code == -32602
+        for params, message in (
+            ({}, "info.name: field is required"),
+            ({"info": {"version": "1"}}, "info.name: field is required"),
+            ({"info": {"name": "harness"}}, "info.version: field is required"),
+            ({"info": {"name": 7, "version": "1"}}, "info.name: expected str, got int"),
+            ({"info": "harness"}, "info must be an object"),
+        ):
+            error = await client.request_error("initialize", {"protocolVersion": 2, **params})
+            assert (error.code, error.message) == (-32602, message)
 
 
 async def test_invalid_capabilities_count_as_absent(testbed: AcpTestbed) -> None:

@@ -170,7 +170,7 @@ async def test_archived_filter_excludes_includes_or_selects(
         assert archived_by_id == {live: False, kept: True}
 
 
-@pytest.mark.parametrize("archived", ["", "all", "Only", 1, True])
+@pytest.mark.parametrize("archived", ["", "all", "Only", "\ud800", 1, True])
 async def test_unknown_archived_filter_is_rejected(
     testbed: AcpTestbed, version: int, archived: Any
 ) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from segue.acp.rpc import NOT_FOUND, RpcError
-from segue.model.errors import SegueError
+import msgspec
+
+from segue.acp.rpc import INVALID_PARAMS, NOT_FOUND, RpcError
+from segue.model.errors import InvalidCursor, SegueError
 
 
 def session_not_found(client_session_id: str) -> RpcError:
@@ -13,6 +15,13 @@ def session_not_found(client_session_id: str) -> RpcError:
     return RpcError(
         NOT_FOUND, f"session not found: {client_session_id}", {"sessionId": client_session_id}
     )
+
+
+def invalid_params(error: msgspec.ValidationError, path: str = "") -> RpcError:
+    """Return the error for a value of a wrong type at `path`; its message names the field."""
+    from segue.model import codec
+
+    return RpcError(INVALID_PARAMS, codec.explain(error, path))
 
 
 def to_rpc_error(error: SegueError, request: Any) -> RpcError:
@@ -23,4 +32,5 @@ def to_rpc_error(error: SegueError, request: Any) -> RpcError:
     client_session_id = getattr(request, "session_id", "")
     concerns_session = "session" in error.data and client_session_id
     data = {"sessionId": client_session_id} if concerns_session else None
-    return RpcError(error.rpc_code, error.message, data)
+    field = "cursor: " if isinstance(error, InvalidCursor) else ""
+    return RpcError(error.rpc_code, f"{field}{error.message}", data)

@@ -11,6 +11,8 @@ from msgspec import UNSET, UnsetType
 from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
 
+from .errors import invalid_params
+
 _SERVER_TYPES: dict[Any, type[wire.StdioMcpServer | wire.HttpMcpServer]] = {
     "stdio": wire.StdioMcpServer,
     "http": wire.HttpMcpServer,
@@ -27,24 +29,32 @@ def parse_servers(
     if servers is UNSET or servers is None:
         return []
     assert not isinstance(servers, UnsetType)
-    parsed = [_parse_server(server, default_transport) for server in servers]
+    parsed = [
+        _parse_server(server, f"mcpServers[{index}]", default_transport)
+        for index, server in enumerate(servers)
+    ]
     names = [server.name for server in parsed]
-    for name in names:
-        if names.count(name) > 1:
-            raise RpcError(INVALID_PARAMS, f"two MCP servers are named {name!r}", {"name": name})
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            message = f"mcpServers[{index}].name: two MCP servers are named {name!r}"
+            raise RpcError(INVALID_PARAMS, message, {"name": name})
     return parsed
 
 
-def _parse_server(server: dict[str, Any], default_transport: str | None) -> wire.McpServer:
+def _parse_server(
+    server: dict[str, Any], path: str, default_transport: str | None
+) -> wire.McpServer:
+    """Return the server at `path` of a request."""
     transport = server.get("type", default_transport)
     server_type = _SERVER_TYPES.get(transport) if isinstance(transport, str) else None
     if server_type is None:
-        message = f"the MCP transport {transport!r} is not supported"
+        message = f"{path}.type: the MCP transport {transport!r} is not supported"
         raise RpcError(INVALID_PARAMS, message, {"type": transport})
     try:
         parsed = msgspec.convert(server, server_type)
     except msgspec.ValidationError as error:
-        raise RpcError(INVALID_PARAMS, f"mcpServers: {error}") from None
+        raise invalid_params(error, path) from None
     if isinstance(parsed, wire.StdioMcpServer) and not os.path.isabs(parsed.command):
-        raise RpcError(INVALID_PARAMS, f"the command of {parsed.name!r} must be an absolute path")
+        message = f"{path}.command must be an absolute path, not {parsed.command!r}"
+        raise RpcError(INVALID_PARAMS, message)
     return parsed

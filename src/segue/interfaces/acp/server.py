@@ -37,7 +37,7 @@ from .capabilities import (
     initialize_response_v2,
     parse_leniently,
 )
-from .errors import to_rpc_error
+from .errors import invalid_params, to_rpc_error
 from .served_agent import ServedAgent
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class AcpServer:
             return await self._initialize_v1(fields)
         # A later version may have changed the type of `info`, so only version 2 is checked.
         if requested == v2.VERSION:
-            _parse_params(fields.get("info"), wire.Implementation)
+            _parse_params(fields.get("info"), wire.Implementation, "info")
         return await self._initialize_v2(fields)
 
     async def _initialize_v1(self, fields: dict[str, Any]) -> v1.InitializeResponse:
@@ -229,7 +229,8 @@ class AcpServer:
         # The client itself runs a method that has arguments, in a terminal.
         methods = self._agent_login_methods or DEFAULT_LOGIN_METHODS
         if request.method_id not in [method.id for method in methods if method.args is None]:
-            raise RpcError(INVALID_PARAMS, f"no authentication method {request.method_id!r}")
+            message = f"methodId: no authentication method {request.method_id!r}"
+            raise RpcError(INVALID_PARAMS, message)
         if self._agent_login_methods and (agent := await self._agent_with_login()):
             await _with_rpc_errors(agent.log_in(request.method_id), request)
         self._logged_out = False
@@ -251,12 +252,17 @@ async def _with_rpc_errors(work: Awaitable[Result], request: Any) -> Result:
         raise to_rpc_error(error, request) from error
 
 
-def _parse_params(params: Any, request_type: type[Any]) -> Any:
-    """Return the parameters of a request as its wire type. An invalid `_meta` is ignored."""
+def _parse_params(params: Any, request_type: type[Any], path: str = "") -> Any:
+    """Return the parameters of a request, or its field at `path`, as a wire type.
+
+    An invalid `_meta` is ignored. Raises RpcError that names the field that is wrong.
+    """
     fields = {} if params is None else params
-    if isinstance(fields, dict) and not isinstance(fields.get("_meta"), dict | None):
+    if not isinstance(fields, dict):
+        raise RpcError(INVALID_PARAMS, f"{path or 'params'} must be an object")
+    if not isinstance(fields.get("_meta"), dict | None):
         fields = {name: value for name, value in fields.items() if name != "_meta"}
     try:
         return msgspec.convert(fields, request_type)
     except msgspec.ValidationError as error:
-        raise RpcError(INVALID_PARAMS, str(error)) from None
+        raise invalid_params(error, path) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
@@ -14,7 +13,7 @@ from starlette.types import Receive, Scope
 from segue.http.body import read_body
 from segue.http.routing import path_names
 from segue.hub import Hub
-from segue.model import ids
+from segue.model import codec, ids
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.principal import Principal
 from segue.model.session import Session
@@ -27,11 +26,6 @@ MANAGED_AGENTS = frozenset({"managed-agents-2026-04-01"})
 UNAUTHENTICATED = Principal(workspace="")
 
 T = TypeVar("T")
-
-# msgspec's messages.
-_AT = re.compile(r"(.*) - at (?:`key` in )?`\$\.?(.*)`", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.*)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 
 
 class Endpoint(NamedTuple):
@@ -108,7 +102,7 @@ class RestRequest:
         try:
             return msgspec.json.decode(data or b"{}", type=type)
         except msgspec.ValidationError as error:
-            raise InvalidInput(explain(str(error))) from None
+            raise InvalidInput(codec.explain(error)) from None
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             raise InvalidInput("the request body is not valid JSON") from None
 
@@ -118,16 +112,3 @@ class RestRequest:
             async for _ in self.http.stream():
                 pass
             await self.receive()
-
-
-def explain(message: str) -> str:
-    """Rewrite a msgspec validation error as `field: what is wrong`."""
-    field = ""
-    if match := _AT.fullmatch(message):
-        message, field = match[1], match[2]
-    for pattern, reason in ((_MISSING, "field is required"), (_UNKNOWN, "unknown field")):
-        if match := pattern.fullmatch(message):
-            field = f"{field}.{match[1]}" if field else match[1]
-            message = reason
-    message = message.replace("`", "")
-    return f"{field}: {message[:1].lower()}{message[1:]}" if field else message

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET
@@ -17,10 +17,11 @@ from segue.hub import Hub
 from segue.interfaces.acp.attached_session import TURN_END_SECONDS
 from segue.interfaces.acp.attached_sessions import AttachedSessions
 from segue.interfaces.acp.capabilities import AgentProfile
+from segue.interfaces.acp.errors import invalid_params
 from segue.interfaces.acp.meta import NAMESPACE, session_meta
 from segue.interfaces.acp.versions.policy import VersionPolicy
 from segue.model import clock
-from segue.model.errors import InvalidInput, NotFound
+from segue.model.errors import NotFound
 from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import Session
@@ -31,6 +32,22 @@ log = logging.getLogger("segue.acp")
 
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 1000
+_ARCHIVED_FILTERS: dict[str | None, Literal["exclude", "include", "only"]] = {
+    None: "exclude",
+    "exclude": "exclude",
+    "include": "include",
+    "only": "only",
+}
+
+
+class _OwnFilters(msgspec.Struct, frozen=True, rename="camel"):
+    """The filters of `session/list` in segue's `_meta`."""
+
+    search: str | None = None
+    created_after: str | None = None
+    tag: str | None = None
+    include_worktrees: bool = False
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE_SIZE)] = DEFAULT_PAGE_SIZE
 
 
 class ManageHandlers:
@@ -143,30 +160,35 @@ def _parse_query(request: wire.ListRequest) -> Query:
     They are in the protocol's fields, in fields of a proposed extension, or in segue's `_meta`.
     Raises RpcError if one of them is invalid.
     """
-    own_filters = (request.meta or {}).get(NAMESPACE, {})
-    if not isinstance(own_filters, dict):
-        raise RpcError(INVALID_PARAMS, f"_meta.{NAMESPACE} must be an object")
+    try:
+        own_filters = msgspec.convert((request.meta or {}).get(NAMESPACE, {}), _OwnFilters)
+    except msgspec.ValidationError as error:
+        raise invalid_params(error, f"_meta.{NAMESPACE}") from None
     if request.cwd is not None and not os.path.isabs(request.cwd):
         raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path, not {request.cwd!r}")
-    created_after = request.created_after
-    if created_after is None:
-        created_after = own_filters.get("createdAfter")
-    text = own_filters.get("search") if request.search is None else request.search
-    limit = own_filters.get("limit", DEFAULT_PAGE_SIZE)
+    archived = _ARCHIVED_FILTERS.get(request.archived)
+    if archived is None:
+        message = f"archived must be exclude, include or only, not {request.archived!r}"
+        raise RpcError(INVALID_PARAMS, message)
+    if request.created_after is None:
+        created_gt = _parse_time(own_filters.created_after, f"_meta.{NAMESPACE}.createdAfter")
+    else:
+        created_gt = _parse_time(request.created_after, "createdAfter")
+    text = own_filters.search if request.search is None else request.search
+    return Query(
+        cwd=request.cwd,
+        worktrees=own_filters.include_worktrees,
+        tag=own_filters.tag,
+        text=text or None,
+        archived=archived,
+        created_gt=created_gt,
+        limit=own_filters.limit,
+    )
+
+
+def _parse_time(text: str | None, path: str) -> int | None:
     try:
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE_SIZE:
-            raise InvalidInput(f"limit must be from 1 to {MAX_PAGE_SIZE}")
-        return msgspec.convert(
-            {
-                "cwd": request.cwd,
-                "worktrees": own_filters.get("includeWorktrees", False),
-                "tag": own_filters.get("tag"),
-                "text": text or None,
-                "archived": "exclude" if request.archived is None else request.archived,
-                "created_gt": None if created_after is None else clock.from_rfc3339(created_after),
-                "limit": limit,
-            },
-            Query,
-        )
-    except (msgspec.ValidationError, ValueError, TypeError) as error:
-        raise RpcError(INVALID_PARAMS, f"session/list: {error}") from None
+        return None if text is None else clock.from_rfc3339(text)
+    except ValueError:
+        message = f"{path} must be a time such as 2026-01-31T12:00:00Z, not {text!r}"
+        raise RpcError(INVALID_PARAMS, message) from None

@@ -110,9 +110,9 @@ class OpenHandlers:
         paths = request.additional_directories or []
         if paths and not self._profile.has("additionalDirectories"):
             raise RpcError(INVALID_PARAMS, "additionalDirectories are not supported")
-        for path in paths:
+        for index, path in enumerate(paths):
             if not os.path.isabs(path):
-                message = f"additionalDirectories must be absolute paths, not {path!r}"
+                message = f"additionalDirectories[{index}] must be an absolute path, not {path!r}"
                 raise RpcError(INVALID_PARAMS, message)
         roots = tuple(dict.fromkeys(paths))
         return roots, parse_servers(request.mcp_servers, self._policy.default_mcp_transport)

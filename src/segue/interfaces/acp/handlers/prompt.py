@@ -55,7 +55,7 @@ class PromptHandlers:
         attached_session = self._get_attached(request.session_id)
         session = await self._hub.sessions.get(self._principal, attached_session.id)
         mode = options.mode_option(session)
-        await self._set_option(attached_session, session, mode, request.mode_id)
+        await self._set_option(attached_session, session, mode, request.mode_id, "modeId")
         return wire.Empty()
 
     async def set_config_option(self, request: wire.SetConfigRequest) -> Any:
@@ -64,14 +64,15 @@ class PromptHandlers:
         session = await self._hub.sessions.get(self._principal, attached_session.id)
         option = options.find_option(session, request.config_id)
         if option is None:
-            raise RpcError(INVALID_PARAMS, f"no configuration option {request.config_id!r}")
+            message = f"configId: no configuration option {request.config_id!r}"
+            raise RpcError(INVALID_PARAMS, message)
         value_type = "boolean" if options.is_switch(option) else "id"
         if isinstance(request.value, bool) != (value_type == "boolean"):
             expected = "true or false" if value_type == "boolean" else "one of its ids"
-            raise RpcError(INVALID_PARAMS, f"the value of this option is {expected}")
+            raise RpcError(INVALID_PARAMS, f"value: this option needs {expected}")
         if request.type not in (None, value_type):
-            raise RpcError(INVALID_PARAMS, f"this option is of type {value_type!r}")
-        session = await self._set_option(attached_session, session, option, request.value)
+            raise RpcError(INVALID_PARAMS, f"type: this option is of type {value_type!r}")
+        session = await self._set_option(attached_session, session, option, request.value, "value")
         return self._policy.set_config_response(session)
 
     def _get_attached(self, client_session_id: str) -> AttachedSession:
@@ -86,11 +87,17 @@ class PromptHandlers:
         session: Session,
         option: dict[str, Any],
         value: str | bool,
+        field: str,
     ) -> Session:
-        """Set an option, and return the session after the client has received the update."""
+        """Set an option, and return the session after the client has received the update.
+
+        `field` is the field of the request that has the value.
+        """
         values = [choice["value"] for choice in option["choices"]]
         if isinstance(value, str) and value not in values:
-            message = f"no {option['name'].lower()} {value!r}; there are {', '.join(values)}"
+            message = (
+                f"{field}: no {option['name'].lower()} {value!r}; there are {', '.join(values)}"
+            )
             raise RpcError(INVALID_PARAMS, message)
         if options.is_agent_option(session, option["id"]):
             change = await self._hub.agents.set_option(

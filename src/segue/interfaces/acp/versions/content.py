@@ -12,6 +12,7 @@ from msgspec import UNSET
 from segue.acp import wire
 from segue.acp.content import read_block, write_blocks
 from segue.acp.rpc import INVALID_PARAMS, RpcError
+from segue.interfaces.acp.errors import invalid_params
 from segue.interfaces.acp.meta import info_meta, turn_meta
 from segue.model import clock
 from segue.model.content import Content, Diff
@@ -42,11 +43,14 @@ def read_prompt(blocks: Sequence[dict[str, Any]]) -> Content:
     Raises RpcError if the prompt is empty or contains an unknown type of block.
     """
     if not blocks:
-        raise RpcError(INVALID_PARAMS, "a prompt needs at least one content block")
-    try:
-        return tuple(map(read_block, blocks))
-    except msgspec.ValidationError as error:
-        raise RpcError(INVALID_PARAMS, f"prompt: {error}") from None
+        raise RpcError(INVALID_PARAMS, "prompt: at least one content block is required")
+    content = []
+    for index, block in enumerate(blocks):
+        try:
+            content.append(read_block(block))
+        except msgspec.ValidationError as error:
+            raise invalid_params(error, f"prompt[{index}]") from None
+    return tuple(content)
 
 
 def locations(call: ToolCall) -> list[wire.Location]:
