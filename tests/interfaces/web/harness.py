@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import uvicorn
-from playwright.async_api import Browser, BrowserContext, Page, Request, Route, expect
+from playwright.async_api import Browser, ConsoleMessage, Error, Page, Request, expect
 
 from segue.hub import Hub
 from segue.interfaces.web import WebApp
@@ -31,32 +31,45 @@ class BrowserThread:
     def __init__(self, loop: asyncio.AbstractEventLoop, browser: Browser) -> None:
         self.loop = loop
         self.browser = browser
-        self._idle_contexts: dict[tuple[int, int], list[BrowserContext]] = {}
+        self._idle_pages: dict[str, list[Page]] = {}
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(300)
 
-    async def take_context(self, size: tuple[int, int]) -> BrowserContext:
-        """Return an idle or new browser context, because making one takes a second."""
-        if idle := self._idle_contexts.get(size):
-            return idle.pop()
-        return await self.new_context(size)
+    async def take_page(self, size: tuple[int, int], **options: Any) -> Page:
+        """Return an idle page with these options, or a new one in its own browser context.
 
-    async def new_context(self, size: tuple[int, int], **options: Any) -> BrowserContext:
-        """Return a new browser context. Screens less than 760 pixels wide are touch screens."""
+        A page that was used before has loaded the fonts and compiled the scripts.
+        """
+        if idle := self._idle_pages.get(repr((size, options))):
+            return idle.pop()
+        return await self.new_page(size, **options)
+
+    async def new_page(self, size: tuple[int, int], **options: Any) -> Page:
+        """Return a page in a new browser context; less than 760 pixels wide, a touch screen."""
         width, height = size
-        return await self.browser.new_context(
+        context = await self.browser.new_context(
             viewport={"width": width, "height": height}, has_touch=width < 760, **options
         )
+        return await context.new_page()
 
-    async def return_context(self, size: tuple[int, int], context: BrowserContext) -> None:
-        """Make a context like new: stored data belongs to an address, and each test has its own."""
-        for page in context.pages:
-            await page.close()
-        await context.unroute_all()
-        await context.clear_cookies()
-        await context.clear_permissions()
-        self._idle_contexts.setdefault(size, []).append(context)
+    async def return_page(
+        self, page: Page, idle_url: str, size: tuple[int, int], **options: Any
+    ) -> None:
+        """Make a page like new: stored data belongs to an address, and each test has its own.
+
+        It waits at a URL of the same site, because at another one it would get a new process.
+        """
+        try:
+            await page.unroute_all()
+            await page.goto(idle_url)
+        except Error:  # the test failed, and its server does not answer
+            await page.context.close()
+            return
+        await page.set_viewport_size({"width": size[0], "height": size[1]})
+        await page.context.clear_cookies()
+        await page.context.clear_permissions()
+        self._idle_pages.setdefault(repr((size, options)), []).append(page)
 
 
 class _LogCollector(logging.Handler):
@@ -84,8 +97,13 @@ class BrowserHarness:
         self.expected_problems: list[str] = []
         self.foreign_urls: list[str] = []
         self._port = 0
-        self._contexts: list[BrowserContext] = []
-        self._shared_contexts: list[BrowserContext] = []
+        self._handlers: dict[Any, Any] = {
+            "pageerror": self._note_error,
+            "console": self._note_message,
+            "request": self._note_request,
+        }
+        self._own_pages: list[Page] = []
+        self._shared_pages: list[tuple[Page, dict[str, Any]]] = []
 
     @property
     def url(self) -> str:
@@ -127,10 +145,14 @@ class BrowserHarness:
         await self._serving
 
     async def close(self) -> None:
-        for context in self._contexts:
-            await context.close()
-        for context in self._shared_contexts:
-            await self.browser_thread.return_context(self.size, context)
+        for page in self._own_pages:
+            await page.context.close()
+        for page, options in self._shared_pages:
+            for event, handler in self._handlers.items():
+                page.remove_listener(event, handler)
+            await self.browser_thread.return_page(
+                page, f"{self.url}/static/-/early.js", self.size, **options
+            )
         await self.stop()
         await self.hub.close()
         for name in LOGGERS:
@@ -150,33 +172,30 @@ class BrowserHarness:
     async def anonymous_page(self, *, own_context: bool = False, **options: Any) -> Page:
         """Open a page that is not signed in.
 
-        A test that changes the context in a lasting way, such as its clock, needs its own.
+        Tests share browser contexts with the same options. A test that changes one in a lasting
+        way, such as its clock, needs its own.
         """
-        if own_context or options:
-            context = await self.browser_thread.new_context(self.size, **options)
-            self._contexts.append(context)
+        if own_context:
+            page = await self.browser_thread.new_page(self.size, **options)
+            self._own_pages.append(page)
         else:
-            context = await self.browser_thread.take_context(self.size)
-            self._shared_contexts.append(context)
-        await context.route("**/*", self._guard)
-        return self.watch(await context.new_page())
-
-    def watch(self, page: Page) -> Page:
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on(
-            "console",
-            lambda message: (
-                self.problems.append(message.text) if message.type in ("error", "warning") else None
-            ),
-        )
+            page = await self.browser_thread.take_page(self.size, **options)
+            self._shared_pages.append((page, options))
+        for event, handler in self._handlers.items():
+            page.on(event, handler)
         return page
 
-    async def _guard(self, route: Route, request: Request) -> None:
+    def _note_error(self, error: Error) -> None:
+        self.problems.append(str(error))
+
+    def _note_message(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.problems.append(message.text)
+
+    def _note_request(self, request: Request) -> None:
+        """Note a request to another server. The browser finds no address of another server."""
         if not request.url.startswith(self.url):
             self.foreign_urls.append(request.url)
-            await route.abort()
-        else:
-            await route.continue_()
 
     def expect_problem(self, text: str) -> None:
         """Expect a problem that contains this text."""

@@ -142,7 +142,7 @@ async def test_the_url_keeps_the_lists_filters_during_navigation(harness: Browse
 
 async def open_page_at(harness: BrowserHarness, time: int) -> Page:
     """Open a page in a browser whose clock starts at this time."""
-    page = await harness.anonymous_page(timezone_id="UTC")
+    page = await harness.anonymous_page(own_context=True, timezone_id="UTC")
     await _open_at(harness, page, time)
     return page
 
