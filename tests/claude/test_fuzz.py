@@ -178,6 +178,17 @@ def test_damaged_transcripts_lose_no_undamaged_message_in_many_tries(
 @given(st.binary(max_size=4000))
 @settings(max_examples=100, deadline=None)
 def test_random_bytes_do_not_crash_a_reader(data: bytes) -> None:
+    check_random_bytes(data)
+
+
+@pytest.mark.full
+@given(st.binary(max_size=4000))
+@settings(max_examples=200, deadline=None)
+def test_random_bytes_do_not_crash_a_reader_in_many_tries(data: bytes) -> None:
+    check_random_bytes(data)
+
+
+def check_random_bytes(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"{S}.jsonl"
         path.write_bytes(data)

@@ -63,6 +63,10 @@ def newlines(path: Path) -> None:
     path.write_bytes(b"\n" * 50_000)
 
 
+def many_newlines(path: Path) -> None:
+    path.write_bytes(b"\n" * 300_000)
+
+
 def nuls(path: Path) -> None:
     path.write_bytes(b"\0" * 300_000)
 
@@ -88,6 +92,7 @@ def many_glued(path: Path) -> None:
 
 ODD = [pipe, loop, dangling, device, directory, empty, forbidden]
 ODD += [newlines, nuls, noise, braces, nested, many_glued]
+ODD += [pytest.param(many_newlines, marks=pytest.mark.full)]
 
 
 @pytest.mark.parametrize("make", ODD)
@@ -182,20 +187,27 @@ def test_reader_handles_ids_repeated_a_thousand_times(home: Home) -> None:
     assert [message.uuid for message in claude.get_session_messages(S)] == ["u1", "a1", "u2"]
 
 
-def test_reader_handles_a_circle_of_thirty_thousand_entries(home: Home) -> None:
-    lines = (user(f"u{n}", f"u{(n + 1) % 30_000}") for n in range(30_000))
-    home.write(lines)
-    assert len(claude.get_session_messages(S)) == 30_000
+many_entries = pytest.mark.parametrize(
+    "count", [10_000, pytest.param(100_000, marks=pytest.mark.full)]
+)
 
 
-def test_reader_handles_thirty_thousand_branches(home: Home) -> None:
-    home.write([user("r", None), *(assistant(f"a{n}", "r", id="m") for n in range(30_000))])
+@many_entries
+def test_reader_handles_a_circle_of_many_entries(home: Home, count: int) -> None:
+    home.write(user(f"u{n}", f"u{(n + 1) % count}") for n in range(count))
+    assert len(claude.get_session_messages(S)) == count
+
+
+@many_entries
+def test_reader_handles_many_branches(home: Home, count: int) -> None:
+    home.write([user("r", None), *(assistant(f"a{n}", "r", id="m") for n in range(count))])
     assert len(claude.get_session_messages(S, limit=5)) == 5
 
 
-def test_reader_handles_thirty_thousand_missing_parents(home: Home) -> None:
-    home.write(user(f"u{n}", f"gone{n}") for n in range(30_000))
-    assert len(claude.get_session_messages(S)) == 30_000
+@many_entries
+def test_reader_handles_many_missing_parents(home: Home, count: int) -> None:
+    home.write(user(f"u{n}", f"gone{n}") for n in range(count))
+    assert len(claude.get_session_messages(S)) == count
 
 
 def test_reader_handles_many_compactions(home: Home) -> None:

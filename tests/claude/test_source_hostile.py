@@ -167,11 +167,12 @@ async def test_list_needs_few_file_descriptors(home: Home) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_reader_handles_ten_thousand_calls_without_results(home: Home) -> None:
+@pytest.mark.parametrize("calls", [3_000, pytest.param(30_000, marks=pytest.mark.full)])
+async def test_reader_handles_many_calls_without_results(home: Home, calls: int) -> None:
     def uses(n: int) -> list[dict[str, object]]:
         return [{"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {}}]
 
-    home.write([user("u1", None), *(assistant(f"a{n}", "u1", uses(n)) for n in range(10_000))])
+    home.write([user("u1", None), *(assistant(f"a{n}", "u1", uses(n)) for n in range(calls))])
     async with opened(home) as hub:
         (session,) = (await hub.sessions.list(LOCAL, Query())).sessions
         assert len(await hub.history.events(LOCAL, session.id, backward=True, limit=5)) == 5
