@@ -17,6 +17,11 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
         "name": {"managed-agents-streaming-deltas-manual.py"},
     },
     "tests/faults/test_crowd.py": {"sessions": {1}},
+    # Processes create one PostgreSQL store at once in tests/store/test_postgres.py, too.
+    "tests/faults/test_opening.py"
+    "::test_eight_processes_that_make_the_same_store_at_once_all_succeed": {
+        "make_locations": {"sqlite"}
+    },
     "tests/faults/test_recovery.py::test_turn_killed_at_any_step_leaves_an_idle_session": {
         "make_locations": {"sqlite"}
     },

@@ -271,7 +271,7 @@ def fail(record: logging.LogRecord) -> None:
     raise AssertionError(record.getMessage()) from record.exc_info[1]
 
 
-@pytest.mark.parametrize("examples", [4, pytest.param(40, marks=pytest.mark.full)])
+@pytest.mark.parametrize("examples", [3, pytest.param(40, marks=pytest.mark.full)])
 def test_every_operation_on_a_damaged_transcript_works_or_raises_an_error(examples: int) -> None:
     @given(st.lists(transcripts(), min_size=3, max_size=3))
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))

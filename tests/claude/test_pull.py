@@ -378,13 +378,19 @@ def test_pull_gives_the_events_of_a_full_import(homes: Path, version: str, tmp_p
             assert list(drafts) == [d for is_new, d in full_drafts(lines, count) if is_new]
 
 
+@pytest.mark.parametrize(
+    ("count", "words"), [(5_000, 300), pytest.param(30_000, 20, marks=pytest.mark.full)]
+)
 async def test_pull_into_a_long_imported_session_reads_only_what_was_added(
-    home: Home, tmp_path: Path, bytes_read: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+    home: Home,
+    bytes_read: Callable[[], int],
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    words: int,
 ) -> None:
-    count = 30_000
     path = home.write(
         [
-            user(f"u{number}", f"u{number - 1}" if number else None, "word " * 20)
+            user(f"u{number}", f"u{number - 1}" if number else None, "word " * words)
             for number in range(count)
         ]
     )

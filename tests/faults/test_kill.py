@@ -22,8 +22,8 @@ def durable_location(tmp_path, postgres_url: str) -> Iterator[StoreLocation]:
         yield StoreLocation(tmp_path, url)
 
 
-def test_20_killed_writers_lose_nothing_in_sqlite(sqlite_location: StoreLocation) -> None:
-    asyncio.run(kill_writers(sqlite_location, 20))
+def test_10_killed_writers_lose_nothing_in_sqlite(sqlite_location: StoreLocation) -> None:
+    asyncio.run(kill_writers(sqlite_location, 10))
 
 
 @pytest.mark.full

@@ -359,12 +359,14 @@ def plain(item: InboxItem) -> InboxItem:
     return replace(item, number=0, at=0)
 
 
-def agree(loop: asyncio.AbstractEventLoop, other: Store, runs: int, steps: int) -> None:
+def agree(
+    loop: asyncio.AbstractEventLoop, other: Store, runs: int, examples: int, steps: int
+) -> None:
     for _ in range(runs):  # several short ones, since hypothesis remembers all of a run
         run_state_machine_as_test(
             lambda: Agreement(loop, [other]),  # type: ignore[arg-type]  # any factory will do
             settings=settings(
-                max_examples=40,
+                max_examples=examples,
                 stateful_step_count=steps,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),
@@ -373,27 +375,28 @@ def agree(loop: asyncio.AbstractEventLoop, other: Store, runs: int, steps: int) 
 
 
 depths = pytest.mark.parametrize(
-    ("runs", "steps"), [pytest.param(1, 25), pytest.param(12, 60, marks=pytest.mark.full)]
+    ("runs", "examples", "steps"),
+    [pytest.param(1, 20, 25), pytest.param(12, 40, 60, marks=pytest.mark.full)],
 )
 
 
 @depths
 def test_sqlite_agrees_with_memory(
-    loop: asyncio.AbstractEventLoop, sqlite: Store, runs: int, steps: int
+    loop: asyncio.AbstractEventLoop, sqlite: Store, runs: int, examples: int, steps: int
 ) -> None:
-    agree(loop, sqlite, runs, steps)
+    agree(loop, sqlite, runs, examples, steps)
 
 
 @depths
 @pytest.mark.usefixtures("low_limits")
 def test_sqlite_agrees_with_memory_with_low_limits(
-    loop: asyncio.AbstractEventLoop, sqlite: Store, runs: int, steps: int
+    loop: asyncio.AbstractEventLoop, sqlite: Store, runs: int, examples: int, steps: int
 ) -> None:
-    agree(loop, sqlite, runs, steps)
+    agree(loop, sqlite, runs, examples, steps)
 
 
 @depths
 def test_postgres_agrees_with_memory(
-    loop: asyncio.AbstractEventLoop, postgres: Store, runs: int, steps: int
+    loop: asyncio.AbstractEventLoop, postgres: Store, runs: int, examples: int, steps: int
 ) -> None:
-    agree(loop, postgres, runs, steps)
+    agree(loop, postgres, runs, examples, steps)
