@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from os.path import commonpath
 from pathlib import Path, PurePosixPath
@@ -91,6 +92,15 @@ def syntax(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements inside a node, nested ones included, without their expressions."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        children = getattr(node, field, ())
+        for child in children if isinstance(children, list) else ():
+            yield child
+            yield from statements(child)
+
+
 @cache
 def modules() -> dict[str, Path]:
     """Return the file of every module, by its dotted name without `segue.`."""
@@ -108,7 +118,7 @@ def imported_names(path: Path) -> frozenset[str]:
     """
     package = ["segue", *path.relative_to(SOURCE).parts[:-1]]
     names = set()
-    for node in ast.walk(syntax(path)):
+    for node in statements(syntax(path)):
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
@@ -152,12 +162,14 @@ def reach(start: str, edges: dict[str, set[str]]) -> set[str]:
     return reached
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p)[-40:])
-def test_imports_only_point_down(path: Path) -> None:
-    part = path.relative_to(SOURCE).with_suffix("").parts[0]
-    if part in ("interfaces", "__init__", "__main__"):
-        return
-    assert imports(path) - {part} <= ALLOWED[part]
+def test_imports_only_point_down() -> None:
+    violations: dict[str, set[str]] = {}
+    for path in modules().values():
+        part = path.relative_to(SOURCE).with_suffix("").parts[0]
+        if part not in ("interfaces", "__init__", "__main__"):
+            violations[str(path)] = imports(path) - {part} - ALLOWED[part]
+    assert {path: names for path, names in violations.items() if names} == {}
+    assert len(violations) > 100
 
 
 def test_interfaces_import_neither_each_other_nor_a_database() -> None:
@@ -226,7 +238,7 @@ def imports_claude(path: Path) -> bool:
 
 def names_claude(path: Path) -> bool:
     """Return whether a module has Claude Code's registry name as a string."""
-    return any(
+    return "claude" in path.read_text() and any(
         isinstance(node, ast.Constant) and node.value in ("claude", "claude_code")
         for node in ast.walk(syntax(path))
     )

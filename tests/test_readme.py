@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from segue.interfaces.cli.command_list import sections
+from tests.command_server import CommandServer
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 COMMANDS = {name for names in sections().values() for name in names}
@@ -63,7 +64,7 @@ def test_each_program_of_the_docs_runs_as_it_stands(program: str, tmp_path: Path
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_each_command_exists() -> None:
+def test_each_command_exists(command_server: CommandServer, tmp_path: Path) -> None:
     shells = "".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
     named = set(re.findall(r"^segue ([a-z]+)", shells, re.MULTILINE))
     assert named and named <= COMMANDS
@@ -71,8 +72,7 @@ def test_each_command_exists() -> None:
     helps = ""
     for command in sorted(COMMANDS):
         words = [command, *{"keys": ["create"], "sessions": ["list"]}.get(command, [])]
-        done = subprocess.run(
-            [sys.executable, "-m", "segue", *words, "--help"], capture_output=True, text=True
-        )
-        helps += done.stdout
+        helps += command_server.run(
+            ["segue", *words, "--help"], env=dict(os.environ), cwd=tmp_path
+        ).stdout
     assert {option for option in options if option not in helps} == set()

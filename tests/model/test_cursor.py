@@ -1,6 +1,7 @@
 """Encode, sign and check cursors."""
 
 import base64
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -51,9 +52,8 @@ def test_decode_returns_the_encoded_cursor(cursor: Cursor, workspace: str, key: 
     assert decode(token, key, workspace) == cursor
 
 
-@pytest.mark.parametrize("index", range(len(TOKEN)))
-def test_cursor_with_a_changed_character_is_refused(index: int) -> None:
-    for char in ALPHABET + "=+/ é":
+def test_cursor_with_a_changed_character_is_refused() -> None:
+    for index, char in product(range(len(TOKEN)), ALPHABET + "=+/ é"):
         changed = TOKEN[:index] + char + TOKEN[index + 1 :]
         if changed != TOKEN:
             with pytest.raises(InvalidCursor):
