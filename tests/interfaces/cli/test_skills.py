@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anthropic import Anthropic
 
 from segue.interfaces.cli.api.errors import ApiFailure
 from segue.interfaces.cli.api.uploads import read_uploads
@@ -76,6 +75,8 @@ def test_skill_versions_are_created_downloaded_and_deleted(
 def test_official_client_and_command_see_each_others_uploads(
     run: Run, skill: Path, tmp_path: Path
 ) -> None:
+    from anthropic import Anthropic
+
     with serving(tmp_path / "data", "--sources", "none") as server:
         server_options = ("--base-url", server.url, "--api-key", server.key)
         created = run_json(run, "skills", "create", "--file", str(skill), *server_options)

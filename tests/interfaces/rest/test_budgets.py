@@ -6,10 +6,9 @@ import sys
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from anthropic import AsyncAnthropic, BadRequestError
 
 from segue.agents.base import Turn
 from segue.agents.registry import AgentRegistry
@@ -23,6 +22,9 @@ from tests.agents.provider import Provider, Say, Use
 from tests.clients.rest_server import serving
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.test_turns import Shown, rests, result, types, until
+
+if TYPE_CHECKING:  # importing it takes seconds, also for processes that run other tests
+    from anthropic import AsyncAnthropic
 
 # With this many tokens each, two requests cost 3.021 cents.
 TOKENS = 5_000
@@ -338,6 +340,8 @@ async def test_sessions_of_a_deployment_have_its_budget(tmp_path: Path, model: P
 async def test_official_client_and_rendered_session_show_the_budget(
     tmp_path: Path, model: Provider
 ) -> None:
+    from anthropic import AsyncAnthropic, BadRequestError
+
     data = tmp_path / "data"
     async with model:
         async with open_with_model(model, data):
@@ -385,7 +389,7 @@ async def test_official_client_and_rendered_session_show_the_budget(
     assert shown.text == "Stopped: the session has reached its budget."
 
 
-async def stop_reason_of(client: AsyncAnthropic, session: str, act: Awaitable[object]) -> str:
+async def stop_reason_of(client: "AsyncAnthropic", session: str, act: Awaitable[object]) -> str:
     """Start a turn and return its stop reason."""
     stream = await client.beta.sessions.events.stream(session)
     async with asyncio.timeout(60), stream:

@@ -4,14 +4,13 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import httpx2
 import msgspec
 import pytest
-from anthropic import Anthropic, BadRequestError
-from anthropic._resource import SyncAPIResource
 
 from segue.http.routing import RouteTree
 from segue.interfaces.rest.openapi import FORMS
@@ -20,6 +19,9 @@ from segue.interfaces.rest.routes import ROUTES
 from tests.clients.rest_server import serving
 from tests.interfaces.rest.response_check import DOCUMENT
 from tests.interfaces.rest.schema_gaps import choices, missing_from_schema
+
+if TYPE_CHECKING:  # importing it takes seconds, also for processes that run other tests
+    from anthropic import Anthropic
 
 # Other resources of the client, which segue does not serve; webhooks send no requests.
 NOT_SERVED = {
@@ -49,7 +51,9 @@ def raise_request(request: httpx2.Request) -> httpx2.Response:
     raise RequestSent(request)
 
 
-def client() -> Anthropic:
+def client() -> "Anthropic":
+    from anthropic import Anthropic
+
     return Anthropic(
         base_url="http://127.0.0.1:1",
         api_key="k",
@@ -60,6 +64,8 @@ def client() -> Anthropic:
 
 def methods(resource: Any, above: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
     """Return every client method that sends a request, by its name below `client.beta`."""
+    from anthropic._resource import SyncAPIResource
+
     for name in dir(resource):
         if name.startswith(("_", "with_")):
             continue
@@ -71,15 +77,17 @@ def methods(resource: Any, above: str = "") -> Iterator[tuple[str, Callable[...,
             yield f"{above}{name}", results
 
 
-FOUND = dict(methods(client().beta))
+@cache
+def client_methods() -> dict[str, Callable[..., Any]]:
+    return dict(methods(client().beta))
 
 
 def request(name: str) -> httpx2.Request:
     """Return the request that a method sends with all its parameters."""
-    accepted = inspect.signature(FOUND[name]).parameters.keys() - OPTIONS
+    accepted = inspect.signature(client_methods()[name]).parameters.keys() - OPTIONS
     sent: dict[str, Any] = {item: value(item) for item in accepted}
     with pytest.raises((RequestSent, Exception)) as raised:
-        FOUND[name](**sent)
+        client_methods()[name](**sent)
     reason: BaseException | None = raised.value
     while reason is not None and not isinstance(reason, RequestSent):
         reason = reason.__cause__ or reason.__context__
@@ -98,23 +106,24 @@ def value(name: str) -> Any:
     return b"x" if name == "file" else f"x-{name}"
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_every_method_of_the_client_is_served_with_all_its_parameters(name: str) -> None:
-    created = request(name)
-    results = _routes.match(created.url.path)
-    assert results is not None and created.method in results[0], (created.method, created.url.path)
-    endpoint = results[0][created.method]
-    requested = {key for key, _ in created.url.params.multi_items()} - {"beta"}
-    assert requested <= set(endpoint.query), name
-    assert body(created) <= fields(endpoint), name
-    accepted = inspect.signature(FOUND[name]).parameters.keys() - OPTIONS - HEADERS
-    sent = created.url.path + str(created.url.params) + created.content.decode("latin-1")
-    assert [item for item in accepted if item not in sent and f"{value(item)}" not in sent] == []
+def test_every_method_of_the_client_is_served_with_all_its_parameters() -> None:
+    for name, method in client_methods().items():
+        created = request(name)
+        results = _routes.match(created.url.path)
+        assert results is not None and created.method in results[0], (name, created.url.path)
+        endpoint = results[0][created.method]
+        requested = {key for key, _ in created.url.params.multi_items()} - {"beta"}
+        assert requested <= set(endpoint.query), name
+        assert body(created) <= fields(endpoint), name
+        accepted = inspect.signature(method).parameters.keys() - OPTIONS - HEADERS
+        sent = created.url.path + str(created.url.params) + created.content.decode("latin-1")
+        unsent = [item for item in accepted if item not in sent and f"{value(item)}" not in sent]
+        assert unsent == [], name
 
 
 def test_document_has_every_body_field_of_the_client_except_refused_ones() -> None:
     results: set[str] = set()
-    for method, call in FOUND.items():
+    for method, call in client_methods().items():
         hints = get_type_hints(call, vars(sys.modules[call.__module__]))
         created = request(method)
         address = _routes.match(created.url.path)
@@ -153,7 +162,7 @@ def fields(endpoint: Endpoint) -> set[str]:
 def test_every_route_is_requested_by_a_client_method() -> None:
     """This shows that `methods` finds all client methods."""
     requested = set()
-    for name in FOUND:
+    for name in client_methods():
         created = request(name)
         results = _routes.match(created.url.path)
         assert results is not None
@@ -162,13 +171,17 @@ def test_every_route_is_requested_by_a_client_method() -> None:
 
 
 def test_client_has_no_other_resources() -> None:
+    from anthropic._resource import SyncAPIResource
+
     beta = client().beta
     kinds = {name for name in dir(beta) if isinstance(getattr(beta, name), SyncAPIResource)}
-    known = {name.partition(".")[0] for name in FOUND}
+    known = {name.partition(".")[0] for name in client_methods()}
     assert kinds - known == NOT_SERVED & kinds
 
 
 def test_client_parses_the_responses_that_no_other_test_requests(tmp_path: Path) -> None:
+    from anthropic import Anthropic, BadRequestError
+
     with (
         serving(tmp_path) as server,
         Anthropic(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anthropic import Anthropic
 
 from segue.hub.resources.scheduler import Scheduler
 from segue.model import clock, ids
@@ -307,6 +306,8 @@ async def test_archive_or_schedule_during_a_scheduler_pass_takes_effect(
 
 
 def test_official_client_parses_scheduled_deployments(tmp_path: Path) -> None:
+    from anthropic import Anthropic
+
     with serving(tmp_path) as server:
         client = Anthropic(
             base_url=server.url, api_key=server.key, max_retries=0, _strict_response_validation=True
@@ -333,6 +334,8 @@ def test_official_client_parses_scheduled_deployments(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_running_server_starts_a_deployment_at_its_minute(tmp_path: Path) -> None:
     from time import sleep
+
+    from anthropic import Anthropic
 
     with serving(tmp_path, "--workers", "2") as server:
         client = Anthropic(

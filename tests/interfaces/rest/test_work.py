@@ -6,11 +6,9 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from anthropic import AsyncAnthropic
-from anthropic.types.beta.environments import BetaHeartbeatPreconditionFailedError
 
 from segue.agents.base import Turn
 from segue.factory import open_hub
@@ -25,6 +23,9 @@ from tests.clients.toolbox import node, node_packages
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.directory_agent import DirectoryAgent, registry_with
 from tests.interfaces.rest.test_skills import skill
+
+if TYPE_CHECKING:  # importing it takes seconds, also for processes that run other tests
+    from anthropic import AsyncAnthropic
 
 WORKER = Path(__file__).parents[2] / "clients" / "rest_worker.mjs"
 HOSTED = {"name": "h", "config": {"type": "self_hosted"}}
@@ -302,6 +303,8 @@ async def test_waiting_poll_reads_the_queue_once(
 
 
 async def test_disconnected_worker_gets_no_item(tmp_path: Path) -> None:
+    from anthropic import AsyncAnthropic
+
     with serving(tmp_path) as server:
         client = AsyncAnthropic(base_url=server.url, api_key=server.key, max_retries=0)
         async with client:
@@ -417,6 +420,8 @@ async def configure(data: Path, **settings: str) -> None:
 async def test_official_workers_run_the_tools_of_a_session(
     data: Path, tmp_path: Path, model: Provider, language: str
 ) -> None:
+    from anthropic import AsyncAnthropic
+
     position = tmp_path / "sandbox"
     position.mkdir()
     async with model:
@@ -445,7 +450,7 @@ async def test_official_workers_run_the_tools_of_a_session(
 
 @asynccontextmanager
 async def worker(
-    client: AsyncAnthropic, server: Server, environment: str, place: Path, language: str
+    client: "AsyncAnthropic", server: Server, environment: str, place: Path, language: str
 ) -> AsyncIterator[None]:
     """Run an official worker."""
     if language == "typescript":
@@ -469,9 +474,11 @@ async def worker(
 
 
 async def run_worker_turns(
-    client: AsyncAnthropic, server: Server, place: Path, language: str
+    client: "AsyncAnthropic", server: Server, place: Path, language: str
 ) -> None:
     """Run two turns with a worker, then poll with a lease that another worker has."""
+    from anthropic.types.beta.environments import BetaHeartbeatPreconditionFailedError
+
     beta = client.beta
     environment = await beta.environments.create(name="h", config={"type": "self_hosted"})
     agent = await beta.agents.create(
