@@ -75,8 +75,8 @@ Creates an environment in .venv/test with everything that the tests need, includ
 server and Node. Then runs pytest there and exits with pytest's exit code. Paths are relative to the
 checkout, whatever the current directory is.
 
-  --full     also run the long tests (such as 1,000 killed writers instead of 20)
-  --jobs N   run the tests in N processes (by default the number of CPUs, at most four)
+  --full     also run the long tests (such as 1,000 killed writers instead of 10)
+  --jobs N   run the tests in N processes (by default two for each CPU, at least 4, at most 8)
 
 examples:
   python3 bootstrap.py test
@@ -140,7 +140,8 @@ def pytest_options(arguments: Sequence[str]) -> list[str]:
     """Return the options for pytest: --full and --jobs translated, all others unchanged."""
     own_options: list[str] = ["-m", "not full"]
     pytest_arguments: list[str] = []
-    jobs = str(min(4, os.cpu_count() or 1))
+    # More than one for each CPU, because many tests wait for a child process, a lease or a server.
+    jobs = str(min(8, max(4, 2 * (os.cpu_count() or 1))))
     remaining = iter(arguments)
     for argument in remaining:
         if argument == "--":

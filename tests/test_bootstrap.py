@@ -198,7 +198,7 @@ def test_stamp_depends_only_on_the_packages(checkout: Checkout) -> None:
     assert bootstrap.stamp_text(checkout.root, ["dev"]) != before
 
 
-PARALLEL_OPTIONS = ["-n", "2", "--dist", "worksteal"]
+PARALLEL_OPTIONS = ["-n", "4", "--dist", "worksteal"]
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,14 @@ def test_options_of_the_test_command_are_translated_for_pytest(
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert bootstrap.pytest_options(arguments) == expected
+
+
+@pytest.mark.parametrize(("cpus", "jobs"), [(None, "4"), (1, "4"), (3, "6"), (64, "8")])
+def test_number_of_test_processes_follows_the_number_of_cpus(
+    cpus: int | None, jobs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cpus)
+    assert bootstrap.pytest_options([])[2:4] == ["-n", jobs]
 
 
 @pytest.mark.parametrize("command", [[], ["demo"], ["test"], ["bench"]])
