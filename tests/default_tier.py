@@ -45,7 +45,11 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     "tests/interfaces/web/test_session_actions.py": {"width": {"desktop"}},
     "tests/interfaces/web/test_workers.py": {"options": {"postgres"}},
     "tests/interfaces/web/test_live.py": {"width": {"desktop"}},
-    "tests/interfaces/web/test_long_sessions.py": {"width": {"phone"}},
+    "tests/interfaces/web/test_long_sessions.py": {
+        "width": {"phone"},
+        "messages": {400},
+        "max_chunks": {8},
+    },
 }
 
 

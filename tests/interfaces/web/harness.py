@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 expect.set_options(timeout=60_000)  # a loaded machine is slow
 
+# Animations would be drawn in software, and change colours while a test reads them.
+PAGE_OPTIONS: dict[str, Any] = {"color_scheme": "light", "reduced_motion": "reduce"}
 LOGGERS = ("segue.web", "segue.http")  # streams log to the second
 
 
@@ -31,7 +33,7 @@ class BrowserThread:
     def __init__(self, loop: asyncio.AbstractEventLoop, browser: Browser) -> None:
         self.loop = loop
         self.browser = browser
-        self._idle_pages: dict[str, list[Page]] = {}
+        self._idle_pages: dict[str, list[Page]] = {}  # by size and options
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(300)
@@ -41,7 +43,7 @@ class BrowserThread:
 
         A page that was used before has loaded the fonts and compiled the scripts.
         """
-        if idle := self._idle_pages.get(repr((size, options))):
+        if idle := self._idle_pages.get(repr((size, PAGE_OPTIONS | options))):
             return idle.pop()
         return await self.new_page(size, **options)
 
@@ -49,27 +51,29 @@ class BrowserThread:
         """Return a page in a new browser context; less than 760 pixels wide, a touch screen."""
         width, height = size
         context = await self.browser.new_context(
-            viewport={"width": width, "height": height}, has_touch=width < 760, **options
+            viewport={"width": width, "height": height},
+            has_touch=width < 760,
+            **PAGE_OPTIONS | options,
         )
         return await context.new_page()
 
     async def return_page(
-        self, page: Page, idle_url: str, size: tuple[int, int], **options: Any
+        self, page: Page, site: str, size: tuple[int, int], **options: Any
     ) -> None:
         """Make a page like new: stored data belongs to an address, and each test has its own.
 
-        It waits at a URL of the same site, because at another one it would get a new process.
+        It waits at a file of this site, because another site's page would get a new process.
         """
         try:
             await page.unroute_all()
-            await page.goto(idle_url)
+            await page.goto(f"{site}/static/-/early.js")
         except Error:  # the test failed, and its server does not answer
             await page.context.close()
             return
         await page.set_viewport_size({"width": size[0], "height": size[1]})
         await page.context.clear_cookies()
         await page.context.clear_permissions()
-        self._idle_pages.setdefault(repr((size, options)), []).append(page)
+        self._idle_pages.setdefault(repr((size, PAGE_OPTIONS | options)), []).append(page)
 
 
 class _LogCollector(logging.Handler):
@@ -150,9 +154,7 @@ class BrowserHarness:
         for page, options in self._shared_pages:
             for event, handler in self._handlers.items():
                 page.remove_listener(event, handler)
-            await self.browser_thread.return_page(
-                page, f"{self.url}/static/-/early.js", self.size, **options
-            )
+            await self.browser_thread.return_page(page, self.url, self.size, **options)
         await self.stop()
         await self.hub.close()
         for name in LOGGERS:

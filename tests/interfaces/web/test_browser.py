@@ -65,20 +65,38 @@ async def test_pages_have_no_serious_accessibility_problems(
 ) -> None:
     session = await examples.create_full_session(harness.hub)
     await examples.create_many_sessions(harness.hub, 12)
-    secret = await harness.hub.shares.share(LOCAL, session.id)
-    page = await harness.window(color_scheme=scheme, reduced_motion="reduce")
+    page = await harness.window(color_scheme=scheme)
     assert await accessibility_problems(page) == []
     await page.goto(f"{harness.url}/s/{session.id}")
     await page.locator("details").evaluate_all("all => all.forEach(details => details.open = true)")
     assert await accessibility_problems(page) == []
-    list_paths = ("/?q=parser", "/?q=unheard-of", "/?group=project", "/dashboard")
-    for path in (*list_paths, f"/s/{session.id}/share", f"/shared/local/{session.id}/{secret}"):
+    for path in ("/?q=parser", f"/s/{session.id}/share"):
         await page.goto(harness.url + path)
         assert await accessibility_problems(page) == []
-    page = await harness.anonymous_page()
+    page = await harness.anonymous_page(color_scheme=scheme)
+    harness.expect_problem("404")
+    for path in ("/login", "/nowhere"):
+        await page.goto(harness.url + path)
+        assert await accessibility_problems(page) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_variants_of_pages_have_no_serious_accessibility_problems(
+    harness: BrowserHarness, scheme: str
+) -> None:
+    session = await examples.create_full_session(harness.hub)
+    await examples.create_many_sessions(harness.hub, 12)
+    secret = await harness.hub.shares.share(LOCAL, session.id)
+    page = await harness.window(color_scheme=scheme)
+    list_paths = ("/?q=unheard-of", "/?group=project", "/dashboard")
+    for path in (*list_paths, f"/shared/local/{session.id}/{secret}"):
+        await page.goto(harness.url + path)
+        assert await accessibility_problems(page) == []
+    page = await harness.anonymous_page(color_scheme=scheme)
     harness.expect_problem("404")
     harness.expect_problem("401")
-    for path in ("/login", "/login?token=x", "/shared/local/x/y", f"/s/{session.id}", "/nowhere"):
+    for path in ("/login?token=x", "/shared/local/x/y", f"/s/{session.id}"):
         await page.goto(harness.url + path)
         assert await accessibility_problems(page) == []
 

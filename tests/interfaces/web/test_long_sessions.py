@@ -8,6 +8,7 @@ from playwright.async_api import Page, Route, expect
 
 from segue.model.event import AgentMessage
 from segue.model.principal import LOCAL
+from segue.render.chunks import CHUNK_EVENTS
 from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import Home as Claude
@@ -119,31 +120,34 @@ async def test_keys_links_and_the_outline_jump_to_any_turn(harness: BrowserHarne
     assert 150 < number < 400
 
 
-async def test_search_in_a_session_finds_all_its_messages(harness: BrowserHarness) -> None:
-    session = await examples.create_long_session(harness.hub, MESSAGES)
+@pytest.mark.parametrize("messages", [400, MESSAGES])
+async def test_search_in_a_session_finds_all_its_messages(
+    harness: BrowserHarness, messages: int
+) -> None:
+    session = await examples.create_long_session(harness.hub, messages)
     page = await harness.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     await page.keyboard.press("s")
     field = page.get_by_role("searchbox", name="Find in this session")
     await expect(field).to_be_focused()
-    await field.press_sequentially("question 77")
+    await field.press_sequentially("question 17")
     results = page.locator("#jump [data-jump]")
-    await expect(results).to_have_count(11)  # 77, and 770 to 779
-    await expect(results.last.locator("mark")).to_have_text(["Question", "77"])
+    await expect(results).to_have_count(11)  # 17, and 170 to 179
+    await expect(results.last.locator("mark")).to_have_text(["Question", "17"])
     await page.keyboard.press("ArrowDown")
     await expect(results.first).to_be_focused()
     assert await accessibility_problems(page) == []
     await results.last.click()
-    item = page.locator(".item.user", has_text=re.compile(r"Question 77\s*$")).last
+    item = page.locator(".item.user", has_text=re.compile(r"Question 17\s*$")).last
     await expect(item).to_be_in_viewport()
     assert await page.evaluate("CSS.highlights.get('match').size") >= 1
     await page.keyboard.press("s")
     await field.fill("unheard of")
     await expect(page.locator("#jump")).to_contain_text("No message of this session")
-    await field.fill("question 59")
-    await expect(results.first).to_contain_text("Question 599")
+    await field.fill("question 15")
+    await expect(results.first).to_contain_text("Question 159")
     await field.press("Enter")
-    await expect(page.locator(".item.user", has_text="Question 599")).to_be_in_viewport()
+    await expect(page.locator(".item.user", has_text="Question 159")).to_be_in_viewport()
 
 
 async def test_a_live_turn_does_not_move_a_page_that_is_scrolled_up(
@@ -250,19 +254,30 @@ async def test_readers_of_a_share_link_can_search_the_session(
     assert answer is not None and answer.status == 404
 
 
+@pytest.mark.parametrize("max_chunks", [8, 32])
 async def test_an_open_page_of_a_growing_session_keeps_a_limited_number_of_items(
-    harness: BrowserHarness,
+    harness: BrowserHarness, max_chunks: int
 ) -> None:
+    async def limit_chunks(route: Route) -> None:
+        response = await route.fetch()
+        script = (await response.text()).replace("MAX_CHUNKS = 32;", f"MAX_CHUNKS = {max_chunks};")
+        await route.fulfill(response=response, body=script)
+
     session = await harness.session("Growing", "/say it begins")
-    page = await harness.window(f"/s/{session.id}")
+    page = await harness.window()
+    await page.route("**/transcript.js", limit_chunks)
+    await page.goto(f"{harness.url}/s/{session.id}")
     await expect(page.locator(".item.agent")).to_have_count(1)
-    messages = [AgentMessage(content=examples.text(f"Line {number}.")) for number in range(360)]
+    limit = (max_chunks + 1) * CHUNK_EVENTS
+    messages = [
+        AgentMessage(content=examples.text(f"Line {number}.")) for number in range(limit + 30)
+    ]
     for start in range(0, len(messages), 100):
         await harness.hub.editor.append(LOCAL, session.id, *messages[start : start + 100])
-    previous_question = page.locator(".item.agent", has_text="Line 359.")
-    await expect(previous_question).to_be_in_viewport(timeout=30_000)
-    assert await count_items(page) <= 330
+    last_message = page.locator(".item.agent", has_text=f"Line {limit + 29}.")
+    await expect(last_message).to_be_in_viewport()
+    assert await count_items(page) <= limit
     await page.locator("#main").press("g")
     await expect(page.locator(".item.agent", has_text="it begins")).to_be_in_viewport()
     await page.locator("#main").press("G")
-    await expect(previous_question).to_be_in_viewport()
+    await expect(last_message).to_be_in_viewport()

@@ -12,6 +12,8 @@ from playwright.async_api import Page, expect
 from tests.clients.rest_server import Server, serving
 from tests.interfaces.web.harness import BrowserThread
 
+SIZE = (1280, 800)
+
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def options(request: pytest.FixtureRequest) -> list[str]:
@@ -27,10 +29,14 @@ def test_every_worker_serves_a_signed_in_browser(
 ) -> None:
     with serving(tmp_path, *options) as server:
         cookies = browser_thread.do(_use_two_pages(browser_thread, server))
-        for _ in range(8):  # each connection may go to another worker
-            page = httpx2.get(server.url, cookies=cookies)
-            assert page.status_code == 200 and "Over here" in page.text
-            assert httpx2.get(server.url).status_code == 401
+        # Each request has a new connection, which may go to another worker.
+        with httpx2.Client(headers={"connection": "close"}) as client:
+            for _ in range(8):
+                assert client.get(server.url).status_code == 401
+            client.cookies.update(cookies)
+            for _ in range(8):
+                page = client.get(server.url)
+                assert page.status_code == 200 and "Over here" in page.text
 
 
 def test_a_browser_reconnects_to_a_server_that_was_killed_and_restarted(
@@ -44,13 +50,13 @@ def test_a_browser_reconnects_to_a_server_that_was_killed_and_restarted(
         server.process.wait()
         browser_thread.do(expect(page.locator("#offline")).to_be_visible())
         browser_thread.do(page.locator("#text").fill("/say still here"))
-    with serving(tmp_path, "--port", port):
+    with serving(tmp_path, "--port", port) as server:
         browser_thread.do(_check_page_after_restart(page))
+        browser_thread.do(browser_thread.return_page(page, server.url, SIZE))
 
 
 async def _start_session(browser_thread: BrowserThread, server: Server) -> Page:
-    context = await browser_thread.browser.new_context()
-    page = await context.new_page()
+    page = await browser_thread.take_page(SIZE)
     link = next(word for word in server.startup_output.split() if "/login?token=" in word)
     await page.goto(link)
     await page.get_by_role("button", name="Start a session").click()
@@ -65,14 +71,14 @@ async def _check_page_after_restart(page: Page) -> None:
     await page.locator("#text").press("Control+Enter")
     await expect(page.locator(".item.agent").last).to_contain_text("still here")
     await expect(page.locator("#head .status")).to_have_text("idle")
-    await page.context.close()
 
 
 async def _use_two_pages(browser_thread: BrowserThread, server: Server) -> dict[str, str]:
     problems: list[str] = []
     link = next(word for word in server.startup_output.split() if "/login?token=" in word)
-    context = await browser_thread.browser.new_context()
-    first, second = await context.new_page(), await context.new_page()
+    first = await browser_thread.take_page(SIZE)
+    context = first.context
+    second = await context.new_page()
     for page in (first, second):
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on(
@@ -104,8 +110,9 @@ async def _use_two_pages(browser_thread: BrowserThread, server: Server) -> dict[
     await expect(second.locator(".row .title")).to_have_text("Over here")
     await second.get_by_role("searchbox").fill("another")
     await expect(second.locator(".row .snippet mark").first).to_have_text("another")
+    await second.close()
     cookies = {cookie["name"]: cookie["value"] for cookie in await context.cookies()}
-    await context.close()
+    await browser_thread.return_page(first, server.url, SIZE)
     assert problems == []
     return cookies
 
