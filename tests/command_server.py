@@ -1,22 +1,26 @@
 """Run the `segue` command in forks of one process that has already imported it.
 
 Starting an interpreter and importing segue takes longer than most commands. A fork has its own
-environment, working directory, standard streams and exit code, like the installed command. Tests
-of the start-up itself, of terminals and of signals run the installed command instead.
+environment, working directory, standard streams, terminal and exit code, like the installed
+command. Tests of the start-up itself and of memory run the installed command instead.
 """
 
+import fcntl
 import gc
 import importlib
 import json
 import os
 import pkgutil
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,6 +29,7 @@ from typing import Self
 PRELOADED_PACKAGES = [
     "segue.http",
     "segue.hub",
+    "segue.interfaces.acp",
     "segue.interfaces.cli",
     "segue.interfaces.rest",
     "segue.render",
@@ -69,36 +74,94 @@ class CommandServer:
         self, command: list[str], *, env: dict[str, str], cwd: Path, stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Run `command` and return its exit code and output, as `subprocess.run` does."""
-        request = {"command": command, "env": env, "cwd": str(cwd)}
-        ours, child_socket = socket.socketpair()
         with (
-            ours,
             tempfile.TemporaryFile() as input,
             tempfile.TemporaryFile() as output,
             tempfile.TemporaryFile() as errors,
         ):
             input.write(stdin.encode())
             input.seek(0)
-            with child_socket:
-                streams = [input.fileno(), output.fileno(), errors.fileno()]
-                socket.send_fds(self._control, [b"."], [*streams, child_socket.fileno()])
-            ours.settimeout(TIMEOUT_SECONDS)
-            with ours.makefile("rw") as connection:
-                print(json.dumps(request), file=connection, flush=True)
-                pid = int(connection.readline())
-                try:
-                    status = int(connection.readline())
-                except TimeoutError:
-                    os.kill(pid, signal.SIGKILL)
-                    raise subprocess.TimeoutExpired(command, TIMEOUT_SECONDS) from None
+            streams = [input.fileno(), output.fileno(), errors.fileno()]
+            with self.start(command, env=env, cwd=cwd, streams=streams) as started:
+                returncode = started.wait(TIMEOUT_SECONDS)
             output.seek(0)
             errors.seek(0)
             return subprocess.CompletedProcess(
-                command,
-                os.waitstatus_to_exitcode(status),
-                output.read().decode(),
-                errors.read().decode(),
+                command, returncode, output.read().decode(), errors.read().decode()
             )
+
+    def start(
+        self,
+        command: list[str],
+        *,
+        env: dict[str, str],
+        cwd: Path,
+        streams: Sequence[int],
+        terminal: bool = False,
+    ) -> "ForkedCommand":
+        """Start `command` with three descriptors as its standard streams.
+
+        With `terminal` the first of them becomes its controlling terminal.
+        """
+        request = {"command": command, "env": env, "cwd": str(cwd), "terminal": terminal}
+        ours, child_socket = socket.socketpair()
+        with child_socket:
+            socket.send_fds(self._control, [b"."], [*streams, child_socket.fileno()])
+        return ForkedCommand(command, ours, request)
+
+
+class ForkedCommand:
+    """A command that a fork runs. Like `subprocess.Popen`, but not a child of this process."""
+
+    def __init__(self, command: list[str], reply: socket.socket, request: object) -> None:
+        self._command = command
+        self._reply = reply
+        self._replies = reply.makefile("rb")
+        reply.settimeout(TIMEOUT_SECONDS)
+        reply.sendall(json.dumps(request).encode() + b"\n")
+        self.pid = int(self._replies.readline())
+        self.returncode: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.returncode is None:
+            self.kill()
+            self.wait()
+        self._replies.close()
+        self._reply.close()
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the command runs."""
+        if self.returncode is None and select.select([self._reply], [], [], 0)[0]:
+            return self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the command and return its exit code."""
+        if self.returncode is None:
+            if not select.select([self._reply], [], [], timeout)[0]:
+                assert timeout is not None
+                raise subprocess.TimeoutExpired(self._command, timeout)
+            self.returncode = os.waitstatus_to_exitcode(int(self._replies.readline()))
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the command has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 def _fork_commands(control: socket.socket) -> None:
@@ -119,21 +182,38 @@ def _fork_commands(control: socket.socket) -> None:
 
 def _supervise(stdin: int, stdout: int, stderr: int, reply: int) -> None:
     """Fork once more, wait for that process and report how it ended. Return only in it."""
-    connection = socket.socket(fileno=reply).makefile("rw")
-    request = json.loads(connection.readline())
-    if pid := os.fork():
-        print(pid, file=connection, flush=True)
-        print(os.waitpid(pid, 0)[1], file=connection, flush=True)
-        os._exit(0)
-    os.close(reply)
+    with socket.socket(fileno=reply) as control, control.makefile("rw") as connection:
+        request = json.loads(connection.readline())
+        if pid := os.fork():
+            for descriptor in (
+                stdin,
+                stdout,
+                stderr,
+            ):  # so that its readers see its end
+                os.close(descriptor)
+            print(pid, file=connection, flush=True)
+            print(os.waitpid(pid, 0)[1], file=connection, flush=True)
+            os._exit(0)
+    if request["terminal"]:
+        os.setsid()
+        fcntl.ioctl(stdin, termios.TIOCSCTTY, 0)
     for number, descriptor in enumerate((stdin, stdout, stderr)):
         os.dup2(descriptor, number)
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(request["env"])
+    _open_streams()
     os.chdir(request["cwd"])
     time.tzset()
     sys.argv = request["command"]
+
+
+def _open_streams() -> None:
+    """Open the text streams as the interpreter does: buffered by line only on a terminal."""
+    buffering = 1 if os.environ.get("PYTHONUNBUFFERED") else -1
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115  # for the process's life
+    sys.stdout = sys.__stdout__ = open(1, "w", buffering, closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
 
 
 def _import_modules() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.claude.entries import Home, user
 from tests.command_server import CommandServer
 from tests.interfaces.cli.child import COMMAND, Run
+from tests.interfaces.cli.screen import ForkedTerminal, OpenScreen, OpenTerminal, Screen
 
 
 @pytest.fixture
@@ -46,3 +48,15 @@ def run(tmp_path: Path, environment: dict[str, str], command_server: CommandServ
         )
 
     return run
+
+
+@pytest.fixture
+def open_terminal(command_server: CommandServer) -> OpenTerminal:
+    """Run `segue` in a pseudo-terminal."""
+    return partial(ForkedTerminal, command_server)
+
+
+@pytest.fixture
+def open_screen(command_server: CommandServer) -> OpenScreen:
+    """Run `segue` in a pseudo-terminal with a terminal emulator."""
+    return partial(Screen, command_server)

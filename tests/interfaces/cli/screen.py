@@ -1,16 +1,80 @@
 """Run the command in a pseudo-terminal with a terminal emulator."""
 
+import os
+import pty
+import termios
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pexpect
+import ptyprocess
 import pyte
 
+from tests.command_server import CommandServer, ForkedCommand
 from tests.interfaces.cli.child import COMMAND
 
 TIMEOUT_SECONDS = 120.0
+
+
+class ForkedTerminal(pexpect.spawn):
+    """`segue` in a pseudo-terminal, as `pexpect.spawn` runs it, but in a fork."""
+
+    def __init__(
+        self, server: CommandServer, *words: str, env: dict[str, str], **options: Any
+    ) -> None:
+        self._server = server
+        super().__init__(COMMAND, list(words), env=env, timeout=TIMEOUT_SECONDS, **options)
+        self.delaybeforesend = None  # no test types a password
+
+    def _spawnpty(
+        self,
+        args: list[str],
+        *,
+        env: dict[str, str],
+        cwd: str | None,
+        dimensions: tuple[int, int] = (24, 80),
+        **_: object,
+    ) -> ptyprocess.PtyProcess:
+        controller, terminal = pty.openpty()
+        try:
+            termios.tcsetwinsize(terminal, dimensions)
+            forked = self._server.start(
+                args, env=env, cwd=Path(cwd or os.getcwd()), streams=[terminal] * 3, terminal=True
+            )
+        finally:
+            os.close(terminal)
+        return _ForkedPty(forked, controller)
+
+
+class _ForkedPty(ptyprocess.PtyProcess):  # type: ignore[misc]  # it has no types
+    """The controlling end of the terminal of a command that another process waits for."""
+
+    def __init__(self, forked: ForkedCommand, controller: int) -> None:
+        super().__init__(forked.pid, controller)
+        self._forked = forked
+
+    def isalive(self) -> bool:
+        if self.terminated:
+            return False
+        # A command that has closed its terminal is about to end.
+        code = self._forked.wait(TIMEOUT_SECONDS) if self.flag_eof else self._forked.poll()
+        if code is None:
+            return True
+        self.terminated = True
+        self.exitstatus, self.signalstatus = (code, None) if code >= 0 else (None, -code)
+        return False
+
+    def close(self, force: bool = True) -> None:
+        if not self.closed:
+            self.isalive()
+            self.fileobj.close()
+            self.fd, self.closed = -1, True
+            with self._forked:  # ends it, if it has not ended
+                pass
+            self.isalive()
 
 
 class Screen:
@@ -18,6 +82,7 @@ class Screen:
 
     def __init__(
         self,
+        server: CommandServer,
         *words: str,
         env: dict[str, str],
         cwd: str,
@@ -27,13 +92,12 @@ class Screen:
         self._screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self._screen)
         self.raw = b""
-        self.child = pexpect.spawn(
-            COMMAND,
-            list(words),
+        self.child = ForkedTerminal(
+            server,
+            *words,
             env={**env, "TERM": "xterm-256color"},
             cwd=cwd,
             dimensions=(lines, columns),
-            timeout=TIMEOUT_SECONDS,
         )
 
     def __enter__(self) -> Self:
@@ -85,3 +149,7 @@ class Screen:
         self.child.expect(pexpect.EOF)
         self.child.close()
         return int(self.child.exitstatus or 0)
+
+
+OpenScreen = Callable[..., Screen]
+OpenTerminal = Callable[..., ForkedTerminal]

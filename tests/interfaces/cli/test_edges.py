@@ -15,8 +15,8 @@ from segue.interfaces.cli.commands import list
 from segue.model.event import PermissionAsked
 from segue.model.principal import LOCAL, Principal
 from segue.model.query import Query
-from tests.interfaces.cli.child import COMMAND, Run
-from tests.interfaces.cli.screen import Screen
+from tests.interfaces.cli.child import Run
+from tests.interfaces.cli.screen import OpenScreen, OpenTerminal
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,10 @@ from tests.interfaces.cli.screen import Screen
     [("y", "allow"), ("No", "reject"), ("2", "allow_always"), ("alw", "allow_always")],
 )
 def test_permission_request_accepts_a_number_a_name_or_yes_and_no(
-    run: Run, environment: dict[str, str], typed: str, option: str
+    run: Run, environment: dict[str, str], typed: str, option: str, open_terminal: OpenTerminal
 ) -> None:
     id = run("new").stdout.strip()
-    child = pexpect.spawn(COMMAND, ["prompt", id, "/ask May I?"], env=environment, timeout=120)
+    child = open_terminal("prompt", id, "/ask May I?", env=environment)
     child.expect("Your choice")
     child.sendline(typed)
     child.expect(pexpect.EOF)
@@ -37,8 +37,10 @@ def test_permission_request_accepts_a_number_a_name_or_yes_and_no(
     ]
 
 
-def test_invalid_answer_lists_the_choices(run: Run, environment: dict[str, str]) -> None:
-    child = pexpect.spawn(COMMAND, ["prompt", "new", "/ask May I?"], env=environment, timeout=120)
+def test_invalid_answer_lists_the_choices(
+    run: Run, environment: dict[str, str], open_terminal: OpenTerminal
+) -> None:
+    child = open_terminal("prompt", "new", "/ask May I?", env=environment)
     for wrong in ("perhaps", "0", "4"):
         child.expect("Your choice")
         child.sendline(wrong)
@@ -48,11 +50,11 @@ def test_invalid_answer_lists_the_choices(run: Run, environment: dict[str, str])
 
 
 def test_request_answered_by_another_client_is_not_asked_again(
-    run: Run, environment: dict[str, str], tmp_path: Path
+    run: Run, environment: dict[str, str], tmp_path: Path, open_screen: OpenScreen
 ) -> None:
     id = run("new").stdout.strip()
     prompt = "/ask May I?\n/ask And now?\n/say thanks"
-    with Screen("prompt", id, prompt, env=environment, cwd=str(tmp_path)) as screen:
+    with open_screen("prompt", id, prompt, env=environment, cwd=str(tmp_path)) as screen:
         screen.until("Your choice:")
         asyncio.run(answer_request(environment["SEGUE_DATA_DIR"], id))
         screen.until("answered elsewhere")
@@ -69,8 +71,10 @@ async def answer_request(directory: str, id: str) -> None:
         await hub.turns.answer(LOCAL, id, request.body.ask_id, "allow")
 
 
-def test_end_of_input_at_a_request_cancels_the_turn(run: Run, environment: dict[str, str]) -> None:
-    child = pexpect.spawn(COMMAND, ["prompt", "new", "/ask May I?"], env=environment, timeout=120)
+def test_end_of_input_at_a_request_cancels_the_turn(
+    run: Run, environment: dict[str, str], open_terminal: OpenTerminal
+) -> None:
+    child = open_terminal("prompt", "new", "/ask May I?", env=environment)
     child.expect("Your choice")
     child.sendeof()
     child.expect("cancelled")
@@ -130,10 +134,10 @@ def test_missing_directory_is_accepted_with_a_warning(run: Run) -> None:
 
 
 def test_ctrl_c_at_a_request_cancels_the_turn_but_not_the_chat(
-    run: Run, environment: dict[str, str]
+    run: Run, environment: dict[str, str], open_terminal: OpenTerminal
 ) -> None:
     id = run("new").stdout.strip()
-    child = pexpect.spawn(COMMAND, ["resume", id], env=environment, timeout=120)
+    child = open_terminal("resume", id, env=environment)
     child.expect("> ")
     child.sendline("/ask May I?")
     child.expect("Your choice")

@@ -20,7 +20,7 @@ from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
 from tests.claude.entries import Home
 from tests.interfaces.cli.child import COMMAND, Run
-from tests.interfaces.cli.screen import Screen
+from tests.interfaces.cli.screen import OpenScreen
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_ids_are_shortened_while_they_stay_unique() -> None:
 
 
 def test_shortened_ids_identify_their_sessions(
-    run: Run, environment: dict[str, str], tmp_path: Path
+    run: Run, environment: dict[str, str], tmp_path: Path, open_screen: OpenScreen
 ) -> None:
     for number in range(3):
         run("new", "--title", f"Title {number}")
-    with Screen("list", env=environment, cwd=str(tmp_path)) as screen:
+    with open_screen("list", env=environment, cwd=str(tmp_path)) as screen:
         shown = screen.until("Title 0")
     for line in shown.splitlines()[:3]:
         title = re.search(r"Title \d", line)
@@ -185,23 +185,23 @@ def test_truncated_stats_say_so(run: Run, tmp_path: Path) -> None:
 
 
 def test_narrow_terminal_shortens_only_titles(
-    run: Run, environment: dict[str, str], tmp_path: Path
+    run: Run, environment: dict[str, str], tmp_path: Path, open_screen: OpenScreen
 ) -> None:
     long = "a rather long title that has to be cut somewhere or other"
     run("new", "--title", long, "--tag", "label")
-    with Screen("list", env=environment, cwd=str(tmp_path), columns=70) as screen:
+    with open_screen("list", env=environment, cwd=str(tmp_path), columns=70) as screen:
         shown = screen.until("#label").splitlines()[0]
     assert re.fullmatch(r"\S{13} +\d+s  0  a rather lo\S*.*… #label  …\S+/here", shown), shown
-    with Screen("search", "rather", env=environment, cwd=str(tmp_path), columns=40) as screen:
+    with open_screen("search", "rather", env=environment, cwd=str(tmp_path), columns=40) as screen:
         assert "\n    a rather long title" in screen.until("#label\n    a rather long")
     project = ("stats", "--by", "project")
-    with Screen(*project, env=environment, cwd=str(tmp_path), columns=60) as screen:
+    with open_screen(*project, env=environment, cwd=str(tmp_path), columns=60) as screen:
         shown = screen.until("/here").splitlines()[1]
     assert re.fullmatch(r"…\S{9,}/here  +1  +0  +0  +0  +\S+", shown), shown
 
 
 def test_target_options_may_precede_the_command(
-    run: Run, environment: dict[str, str], tmp_path: Path
+    run: Run, environment: dict[str, str], tmp_path: Path, open_screen: OpenScreen
 ) -> None:
     there = str(tmp_path / "there")
     run("--data-dir", there, "new", "--title", "Elsewhere")
@@ -209,7 +209,7 @@ def test_target_options_may_precede_the_command(
     assert run("list").stdout == ""
     done = run("--data-dir", there, "prompt", "new", "--", "--say")
     assert (done.returncode, "--say" in done.stdout) == (0, True)
-    with Screen("--data-dir", there, env=environment, cwd=str(tmp_path)) as screen:
+    with open_screen("--data-dir", there, env=environment, cwd=str(tmp_path)) as screen:
         screen.until("Elsewhere")
 
 
@@ -243,12 +243,14 @@ open("/dev/tty").readline()
 """
 
 
-def test_ctrl_c_reaches_the_pager(run: Run, environment: dict[str, str], tmp_path: Path) -> None:
+def test_ctrl_c_reaches_the_pager(
+    run: Run, environment: dict[str, str], tmp_path: Path, open_screen: OpenScreen
+) -> None:
     id = run("new").stdout.strip()
     run("prompt", id, "/repeat 50 line")
     (tmp_path / "pager.py").write_text(PAGER)
     environment = {**environment, "PAGER": f"{sys.executable} {tmp_path / 'pager.py'}"}
-    with Screen("show", id, env=environment, cwd=str(tmp_path)) as screen:
+    with open_screen("show", id, env=environment, cwd=str(tmp_path)) as screen:
         screen.until("paging")
         screen.press("\x03")
         screen.until("interrupted")
@@ -275,13 +277,19 @@ def test_unwritable_output_is_one_error_line(
 
 @pytest.mark.parametrize("words", [("show", "One"), ("doctor",), ("list",), ("stats",)])
 def test_no_color_disables_color(
-    run: Run, environment: dict[str, str], tmp_path: Path, words: tuple[str, ...]
+    run: Run,
+    environment: dict[str, str],
+    tmp_path: Path,
+    words: tuple[str, ...],
+    open_screen: OpenScreen,
 ) -> None:
     run("prompt", "new", "hello", "--title", "One")
     color = re.compile(rb"\x1b\[[0-9;]*3[0-7]m")
     seen = []
     for wanted in ("", "1"):
-        with Screen(*words, env={**environment, "NO_COLOR": wanted}, cwd=str(tmp_path)) as screen:
+        with open_screen(
+            *words, env={**environment, "NO_COLOR": wanted}, cwd=str(tmp_path)
+        ) as screen:
             screen.child.expect(pexpect.EOF)
             seen.append(color.search(screen.child.before) is not None)
     assert seen[1] is False
@@ -289,13 +297,13 @@ def test_no_color_disables_color(
 
 
 def test_session_text_cannot_control_the_terminal(
-    run: Run, environment: dict[str, str], tmp_path: Path
+    run: Run, environment: dict[str, str], tmp_path: Path, open_screen: OpenScreen
 ) -> None:
     evil = "\x1b]0;owned\x07 needle \x1b[2J\x9b31m"
     run("prompt", "new", f"/say {evil}", "--title", f"Title {evil}")
     for words in (("search", "needle"), ("list",), ("show", "title")):
         assert not re.search(r"[\x07\x1b\x9b]", run(*words).stdout)
-        with Screen(*words, env=environment, cwd=str(tmp_path)) as screen:
+        with open_screen(*words, env=environment, cwd=str(tmp_path)) as screen:
             screen.child.expect(pexpect.EOF)
             assert not re.search(rb"\x07|\x1b\]|\x1b\[2J|\xc2\x9b", screen.child.before)
 
@@ -306,6 +314,7 @@ def test_invalid_port_is_rejected(run: Run) -> None:
 
 
 def paged_output(
+    open_screen: OpenScreen,
     environment: dict[str, str],
     cwd: Path,
     *words: str,
@@ -320,12 +329,12 @@ def paged_output(
         "PAGER": "false",
         **variables,
     }
-    with Screen(*words, env=environment, cwd=str(cwd), columns=columns, lines=lines) as screen:
+    with open_screen(*words, env=environment, cwd=str(cwd), columns=columns, lines=lines) as screen:
         return screen.until(lambda _: not screen.child.isalive())
 
 
 def test_output_longer_than_the_screen_is_paged(
-    run: Run, environment: dict[str, str], tmp_path: Path
+    run: Run, environment: dict[str, str], tmp_path: Path, open_screen: OpenScreen
 ) -> None:
     async def create_sessions() -> None:
         async with await open_hub(environment["SEGUE_DATA_DIR"], sources="none") as hub:
@@ -337,15 +346,17 @@ def test_output_longer_than_the_screen_is_paged(
 
     asyncio.run(create_sessions())
     for words in (("list",), ("search", "needle"), ("show", "Title 19")):
-        shown = partial(paged_output, environment, tmp_path)
+        shown = partial(paged_output, open_screen, environment, tmp_path)
         assert "paged: " in shown(*words)
         assert "paged: " not in shown(*words, "--no-pager")
         assert "paged: " not in shown("--no-pager", *words)
         assert "paged: " not in shown(*words, SEGUE_PAGER="")
         assert "paged: " not in shown(*words, lines=60)
-    assert "paged:" in paged_output(environment, tmp_path, "show", "Title 19", columns=7, lines=30)
+    assert "paged:" in paged_output(
+        open_screen, environment, tmp_path, "show", "Title 19", columns=7, lines=30
+    )
     assert "Title 1" in paged_output(
-        environment, tmp_path, "list", SEGUE_PAGER="less '"
+        open_screen, environment, tmp_path, "list", SEGUE_PAGER="less '"
     )  # an unclosed quote
 
 

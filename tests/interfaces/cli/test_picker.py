@@ -13,7 +13,7 @@ from segue.factory import open_hub
 from segue.model.principal import LOCAL
 from tests.claude.entries import Home, S, user
 from tests.interfaces.cli.child import Run
-from tests.interfaces.cli.screen import Screen
+from tests.interfaces.cli.screen import OpenScreen, Screen
 
 UP, DOWN, ESCAPE = "\x1b[A", "\x1b[B", "\x1b"
 RESUME, FORK, RENAME, TAG, ARCHIVE, DELETE, COPY = (
@@ -40,8 +40,10 @@ def sessions(run: Run, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def screen(environment: dict[str, str], tmp_path: Path, sessions: dict[str, str]) -> Screen:
-    return Screen(env=environment, cwd=str(tmp_path / "here"))
+def screen(
+    environment: dict[str, str], tmp_path: Path, sessions: dict[str, str], open_screen: OpenScreen
+) -> Screen:
+    return open_screen(env=environment, cwd=str(tmp_path / "here"))
 
 
 def selected(screen: Screen) -> str:
@@ -181,7 +183,7 @@ def test_resume_continues_a_segue_session_here(screen: Screen) -> None:
 
 
 def test_resume_starts_the_tool_that_owns_the_session(
-    environment: dict[str, str], tmp_path: Path
+    environment: dict[str, str], tmp_path: Path, open_screen: OpenScreen
 ) -> None:
     home = Home(tmp_path / "claude")
     project = tmp_path / "project"
@@ -195,7 +197,7 @@ def test_resume_starts_the_tool_that_owns_the_session(
     env = {**environment, "CLAUDE_CONFIG_DIR": str(home.root), "HOME": str(tmp_path)}
     env["PATH"] = f"{tools}:{env['PATH']}"
     (tmp_path / "here").mkdir()
-    with Screen(env=env, cwd=str(tmp_path / "here"), columns=250) as screen:
+    with open_screen(env=env, cwd=str(tmp_path / "here"), columns=250) as screen:
         screen.until("Why is it slow?")
         screen.press(RESUME)
         screen.until(f"claude --resume {S} in {project}")
@@ -203,9 +205,9 @@ def test_resume_starts_the_tool_that_owns_the_session(
 
 
 def test_preview_depends_on_width_and_tab(
-    environment: dict[str, str], tmp_path: Path, sessions: dict[str, str]
+    environment: dict[str, str], tmp_path: Path, sessions: dict[str, str], open_screen: OpenScreen
 ) -> None:
-    with Screen(env=environment, cwd=str(tmp_path / "here"), columns=40, lines=6) as screen:
+    with open_screen(env=environment, cwd=str(tmp_path / "here"), columns=40, lines=6) as screen:
         screen.until("Fix the parser")
         assert "│" not in screen.text
         screen.resize(120, 12)
@@ -214,30 +216,36 @@ def test_preview_depends_on_width_and_tab(
         screen.until(lambda shown: "│" not in shown)
 
 
-def test_empty_store_suggests_a_command(environment: dict[str, str], tmp_path: Path) -> None:
-    with Screen(env=environment, cwd=str(tmp_path)) as screen:
+def test_empty_store_suggests_a_command(
+    environment: dict[str, str], tmp_path: Path, open_screen: OpenScreen
+) -> None:
+    with open_screen(env=environment, cwd=str(tmp_path)) as screen:
         screen.until("No sessions yet")
         screen.press(ESCAPE)
         assert screen.ended() == 0
 
 
 def test_list_in_a_terminal_is_a_table(
-    environment: dict[str, str], tmp_path: Path, sessions: dict[str, str]
+    environment: dict[str, str], tmp_path: Path, sessions: dict[str, str], open_screen: OpenScreen
 ) -> None:
-    with Screen("list", env=environment, cwd=str(tmp_path)) as screen:
+    with open_screen("list", env=environment, cwd=str(tmp_path)) as screen:
         shown = screen.until("Far away")
         assert sessions["Far away"][:13] in shown and sessions["Far away"] not in shown
         assert screen.ended() == 0
 
 
 def test_commands_confirm_in_a_terminal(
-    environment: dict[str, str], tmp_path: Path, sessions: dict[str, str], run: Run
+    environment: dict[str, str],
+    tmp_path: Path,
+    sessions: dict[str, str],
+    run: Run,
+    open_screen: OpenScreen,
 ) -> None:
-    with Screen("delete", "poem", env=environment, cwd=str(tmp_path)) as screen:
+    with open_screen("delete", "poem", env=environment, cwd=str(tmp_path)) as screen:
         screen.until("Move 1 session to the trash?")
         screen.press("n\r")
         assert screen.ended() == 130
-    with Screen("delete", "poem", env=environment, cwd=str(tmp_path)) as screen:
+    with open_screen("delete", "poem", env=environment, cwd=str(tmp_path)) as screen:
         screen.until("Move 1 session to the trash?")
         screen.press("y\r")
         screen.until(f"In the trash; undo with: segue restore {sessions['Write a poem']}")
@@ -251,7 +259,7 @@ def test_commands_confirm_in_a_terminal(
         (("unarchive", "poem"), "Unarchived."),
         (("rename", "poem", "An ode"), "Renamed to: An ode"),
     ):
-        with Screen(*words, env=environment, cwd=str(tmp_path)) as screen:
+        with open_screen(*words, env=environment, cwd=str(tmp_path)) as screen:
             screen.until(message)
             assert screen.ended() == 0
     assert run("rename", "ode", "A poem").stderr == ""  # not a terminal
@@ -281,7 +289,7 @@ def test_archived_sessions_have_their_own_list(screen: Screen, run: Run) -> None
 
 
 def test_more_matches_are_loaded_to_fill_the_screen(
-    environment: dict[str, str], tmp_path: Path
+    environment: dict[str, str], tmp_path: Path, open_screen: OpenScreen
 ) -> None:
     async def create_sessions() -> None:
         async with await open_hub(environment["SEGUE_DATA_DIR"], sources="none") as hub:
@@ -289,7 +297,7 @@ def test_more_matches_are_loaded_to_fill_the_screen(
                 await hub.editor.create(LOCAL, title=f"needle {number}")
 
     asyncio.run(create_sessions())
-    with Screen(env=environment, cwd=str(tmp_path), lines=30) as screen:
+    with open_screen(env=environment, cwd=str(tmp_path), lines=30) as screen:
         screen.until("needle 23")
         screen.press("needle")
         shown = screen.until(lambda shown: "> needle▏" in shown and "needle 0" in shown)
@@ -308,11 +316,11 @@ def test_match_in_a_title_previews_the_conversation(
 
 
 def test_selection_keeps_its_position_when_its_session_leaves_the_list(
-    environment: dict[str, str], tmp_path: Path, run: Run
+    environment: dict[str, str], tmp_path: Path, run: Run, open_screen: OpenScreen
 ) -> None:
     for number in range(5):
         run("new", "--title", f"Title {number}")
-    with Screen(env=environment, cwd=str(tmp_path / "here")) as screen:
+    with open_screen(env=environment, cwd=str(tmp_path / "here")) as screen:
         screen.until("Title 0")
         screen.press(DOWN + DOWN)
         screen.until(lambda _: selected(screen) == "Title 2")
@@ -328,9 +336,9 @@ def test_selection_keeps_its_position_when_its_session_leaves_the_list(
 
 
 def test_missing_tool_is_reported_in_the_picker(
-    environment: dict[str, str], tmp_path: Path, home: Home
+    environment: dict[str, str], tmp_path: Path, home: Home, open_screen: OpenScreen
 ) -> None:
-    with Screen(env={**environment, "PATH": "/nowhere"}, cwd=str(tmp_path)) as screen:
+    with open_screen(env={**environment, "PATH": "/nowhere"}, cwd=str(tmp_path)) as screen:
         screen.until("2 messages, created")
         screen.press(RESUME)
         screen.until("`claude` is not on your PATH")

@@ -14,6 +14,7 @@ import pytest
 
 from segue.model import ids
 from tests.interfaces.cli.child import COMMAND, Run
+from tests.interfaces.cli.screen import OpenTerminal
 
 
 def titles(run: Run, *words: str) -> list[str]:
@@ -284,10 +285,10 @@ def test_commands_work_on_postgresql(run: Run, fresh_database_url: str) -> None:
 
 
 def test_ctrl_c_cancels_the_turn_and_then_ends_the_chat(
-    run: Run, environment: dict[str, str]
+    run: Run, environment: dict[str, str], open_terminal: OpenTerminal
 ) -> None:
     id = run("new").stdout.strip()
-    child = pexpect.spawn(COMMAND, ["resume", id], env=environment, timeout=120)
+    child = open_terminal("resume", id, env=environment)
     child.expect("> ")
     child.sendline("/wait 600")
     while json.loads(run("show", id, "--info", "--format", "json").stdout)["status"] != "running":
@@ -324,10 +325,10 @@ def test_ctrl_c_during_startup_prints_nothing(environment: dict[str, str]) -> No
 
 
 def test_ctrl_c_at_a_permission_request_cancels_the_turn(
-    run: Run, environment: dict[str, str]
+    run: Run, environment: dict[str, str], open_terminal: OpenTerminal
 ) -> None:
     id = run("new").stdout.strip()
-    child = pexpect.spawn(COMMAND, ["prompt", id, "/ask May I?"], env=environment, timeout=120)
+    child = open_terminal("prompt", id, "/ask May I?", env=environment)
     child.expect("Your choice")
     child.sendintr()
     child.expect(pexpect.EOF)
