@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients import toolbox
+from tests.command_server import CommandServer
 from tests.interfaces.acp.testbed import AcpTestbed
 
 
@@ -22,5 +23,5 @@ def version(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def testbed(tmp_path: Path) -> AcpTestbed:
-    return AcpTestbed(tmp_path)
+def testbed(tmp_path: Path, command_server: CommandServer) -> AcpTestbed:
+    return AcpTestbed(tmp_path, command_server)

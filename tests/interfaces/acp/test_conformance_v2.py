@@ -88,7 +88,7 @@ async def test_client_can_log_out_and_in_again(testbed: AcpTestbed) -> None:
 async def test_agent_without_login_methods_needs_no_login(testbed: AcpTestbed) -> None:
     program = ("-c", "import segue\nclass Mute:\n async def run(self, turn): return 'end_turn'\n"
                "segue.serve_acp(Mute(), persist=None)")  # fmt: skip
-    async with testbed.connect_child(2, command=program, initialize=False) as (client, _):
+    async with testbed.connect_program(2, *program, initialize=False) as (client, _):
         assert (await client.initialize())["authMethods"] == []
         await client.new_session("/")
 

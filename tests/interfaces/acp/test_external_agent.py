@@ -13,6 +13,7 @@ import pytest
 from segue.interfaces.acp import ServedAgent, server
 from segue.model.principal import LOCAL
 from tests import small_mcp_server
+from tests.command_server import CommandServer, ForkedCommand
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.test_mcp import call, stdio
 from tests.interfaces.acp.testbed import AcpTestbed
@@ -123,7 +124,7 @@ async def test_cancel_reaches_the_external_agent(testbed: AcpTestbed, version: i
         assert await client.run_prompt(id, "/say again") == "end_turn"
 
 
-def count_mcp_servers(process: asyncio.subprocess.Process) -> int:
+def count_mcp_servers(process: ForkedCommand) -> int:
     """Return the number of MCP servers among the descendants of a process."""
     descendants = psutil.Process(process.pid).children(recursive=True)
     return sum(small_mcp_server.PROGRAM in " ".join(process.cmdline()) for process in descendants)
@@ -172,9 +173,11 @@ async def test_invalid_agent_command_is_rejected_at_start(testbed: AcpTestbed, a
     assert b"--agent" in errors and b"Traceback" not in errors
 
 
-async def create_external_session(testbed: AcpTestbed, version: int) -> str:
+async def create_external_session(
+    testbed: AcpTestbed, command_server: CommandServer, version: int
+) -> str:
     """Create a session of the external agent with another client, and return its id."""
-    other = AcpTestbed(testbed.directory / "elsewhere")
+    other = AcpTestbed(testbed.directory / "elsewhere", command_server)
     other.directory.mkdir()
     other.data = testbed.directory / "other"
     async with other.connect_child(version) as (client, _):
@@ -186,9 +189,9 @@ async def create_external_session(testbed: AcpTestbed, version: int) -> str:
 
 @pytest.mark.parametrize("child", [1, 2])
 async def test_sessions_of_the_external_agent_are_listed_loaded_and_prompted(
-    testbed: AcpTestbed, version: int, child: int
+    testbed: AcpTestbed, command_server: CommandServer, version: int, child: int
 ) -> None:
-    external_session = await create_external_session(testbed, child)
+    external_session = await create_external_session(testbed, command_server, child)
     agent = segue_agent(testbed, child)
     async with testbed.connect_child(version, "--agent", agent) as (client, _):
         own_id = await client.new_session("/")

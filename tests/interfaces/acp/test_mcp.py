@@ -183,5 +183,5 @@ async def test_cancelled_new_request_creates_no_session(testbed: AcpTestbed) -> 
 
 def sleeping_servers() -> list[psutil.Process]:
     """Return the servers that were started and do not answer."""
-    children = psutil.Process().children(recursive=True)
+    children = psutil.Process().children()
     return [child for child in children if "time.sleep(60)" in " ".join(child.cmdline())]

@@ -19,7 +19,7 @@ from tests.interfaces.acp.testbed import AcpTestbed
 
 async def test_standard_output_has_only_messages(testbed: AcpTestbed, version: int) -> None:
     # The harness checks every line, and expects an empty standard error.
-    async with testbed.connect_child(version) as (client, _):
+    async with testbed.connect_program(version) as (client, _):
         id = await client.new_session(testbed.directory)
         await client.run_prompt(
             id, "/say line one\n/think two\n/tool three four\n/write a.txt five"
@@ -28,7 +28,7 @@ async def test_standard_output_has_only_messages(testbed: AcpTestbed, version: i
 
 
 async def test_process_ends_when_its_input_ends(testbed: AcpTestbed, version: int) -> None:
-    async with testbed.connect_child(version) as (client, process):
+    async with testbed.connect_program(version) as (client, process):
         await client.new_session("/")
         assert process.returncode is None
     assert process.returncode == 0
@@ -43,7 +43,7 @@ async def check_turn_cancelled(testbed: AcpTestbed, id: str) -> None:
 
 
 async def test_turn_ends_when_its_client_disconnects(testbed: AcpTestbed, version: int) -> None:
-    async with testbed.connect_child(version) as (client, _):
+    async with testbed.connect_program(version) as (client, _):
         client.answer_permission = lambda params: None
         id = await client.new_session("/")
         await client.start_prompt(id, "/say begun\n/ask and now?")
@@ -53,7 +53,7 @@ async def test_turn_ends_when_its_client_disconnects(testbed: AcpTestbed, versio
 async def test_waiting_prompts_of_a_disconnected_client_never_start(
     testbed: AcpTestbed, version: int
 ) -> None:
-    async with testbed.connect_child(version) as (client, _):
+    async with testbed.connect_program(version) as (client, _):
         id = await client.new_session("/")
         await client.start_prompt(id, "/say begun\n/wait 60")
         await client.send_request("session/prompt", client.prompt_params(id, "/say never"))
@@ -73,9 +73,7 @@ for line in sys.stdin.buffer:
     agent.stdin.flush()
 """
     command = (sys.executable, "-m", "segue", "acp", "--data-dir", str(testbed.data))
-    async with testbed.connect_child(
-        version, command=("-c", go_between, *command), stderr=None
-    ) as (
+    async with testbed.connect_program(version, "-c", go_between, *command, stderr=None) as (
         client,
         process,
     ):
@@ -88,7 +86,7 @@ for line in sys.stdin.buffer:
 
 
 async def test_turn_ends_on_sigterm(testbed: AcpTestbed, version: int) -> None:
-    async with testbed.connect_child(version) as (client, process):
+    async with testbed.connect_program(version) as (client, process):
         id = await client.new_session("/")
         await client.start_prompt(id, "/say begun\n/wait 60")
         process.send_signal(signal.SIGTERM)
@@ -98,7 +96,7 @@ async def test_turn_ends_on_sigterm(testbed: AcpTestbed, version: int) -> None:
 
 
 async def test_session_of_a_killed_process_can_be_loaded(testbed: AcpTestbed, version: int) -> None:
-    async with testbed.connect_child(version, stderr=None) as (client, process):
+    async with testbed.connect_program(version, stderr=None) as (client, process):
         id = await client.new_session("/")
         await client.run_prompt(id, "/say before")
         text = "/say begun\n/tool a b\n/wait 60"
@@ -106,7 +104,7 @@ async def test_session_of_a_killed_process_can_be_loaded(testbed: AcpTestbed, ve
         await client.wait_for_update(lambda update: update.kind.startswith("tool_call"))
         process.kill()
         await process.wait()
-    async with testbed.connect_child(version) as (client, _):
+    async with testbed.connect_program(version) as (client, _):
         messages = [
             update.body
             for update in await client.replay(id, "/")
@@ -124,7 +122,7 @@ async def test_process_can_be_killed_between_any_two_steps(
     async def killed(work):  # type: ignore[no-untyped-def]
         nonlocal steps
         steps += 1
-        async with testbed.connect_child(version, stderr=None) as (client, process):
+        async with testbed.connect_program(version, stderr=None) as (client, process):
             result = await work(client)
             process.kill()
             await process.wait()
@@ -152,7 +150,7 @@ async def test_process_can_be_killed_between_any_two_steps(
 
 
 async def test_connection_works_after_an_oversized_line(testbed: AcpTestbed) -> None:
-    async with testbed.connect_child(1) as (client, process):
+    async with testbed.connect_program(1) as (client, process):
         piece = b"x" * (1 << 20)
         await client.send_bytes(b'{"jsonrpc":"2.0","id":1,"method":"')
         for _ in range(70):
@@ -164,7 +162,7 @@ async def test_connection_works_after_an_oversized_line(testbed: AcpTestbed) -> 
 
 
 async def test_long_message_is_accepted(testbed: AcpTestbed, version: int) -> None:
-    async with testbed.connect_child(version) as (client, _):
+    async with testbed.connect_program(version) as (client, _):
         id = await client.new_session("/")
         assert await client.run_prompt(id, "/tool long " + "word " * 400_000) == "end_turn"
         assert len(str(client.updates()[-3:])) > 2_000_000
@@ -233,7 +231,7 @@ async def test_slow_client_pauses_the_replay_without_using_memory(
 
 async def test_long_session_is_replayed_completely(testbed: AcpTestbed, version: int) -> None:
     id = await long_session(testbed)
-    async with testbed.connect_child(version) as (client, process):
+    async with testbed.connect_program(version) as (client, process):
         updates = await client.replay(id, "/")
         messages = [update for update in updates if "message" in update.kind]
         assert len(messages) == LONG_SESSION_MESSAGES
@@ -324,7 +322,7 @@ async def test_requests_report_a_store_that_cannot_be_opened(
     testbed.data.mkdir()
     store = testbed.data / "segue.db"
     store.write_text("this is no database " * 100)
-    async with testbed.connect_child(version) as (client, _):
+    async with testbed.connect_program(version) as (client, _):
         for _ in range(2):
             error = await client.request_error("session/list")
             assert error.code == -32603 and str(store) in error.message
@@ -334,7 +332,7 @@ async def test_requests_report_a_store_that_cannot_be_opened(
 
 @pytest.mark.parametrize("sessions", [40, pytest.param(200, marks=pytest.mark.full)])
 async def test_many_sessions_run_in_one_process(testbed: AcpTestbed, sessions: int) -> None:
-    async with testbed.connect_child(2) as (client, _):
+    async with testbed.connect_program(2) as (client, _):
         session_ids = [await client.new_session("/") for _ in range(sessions)]
         before = len(client.log)
         for id in session_ids:

@@ -31,7 +31,7 @@ def test_registry_entry_pins_the_project_s_version() -> None:
 async def test_registry_command_offers_a_login_method(testbed: AcpTestbed) -> None:
     """Run the command as the registry does: with terminals, in an empty home directory."""
     command = ("-m", "segue", *ENTRY["distribution"]["uvx"]["args"])
-    async with testbed.connect_child(1, command=command, initialize=False) as (client, _):
+    async with testbed.connect_program(1, *command, initialize=False) as (client, _):
         capabilities = {"auth": {"terminal": True}}
         methods = (await client.initialize(clientCapabilities=capabilities))["authMethods"]
         kinds = [method.get("type", "agent") for method in methods]

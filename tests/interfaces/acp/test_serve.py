@@ -66,14 +66,14 @@ async def test_readme_agent_answers_prompts(testbed: AcpTestbed, version: int) -
         for block in re.findall(r"```py\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
         if "serve_acp" in block
     )
-    async with testbed.connect_child(version, command=("-c", code)) as (client, _):
+    async with testbed.connect_program(version, *("-c", code)) as (client, _):
         id = await client.new_session("/")
         await client.run_prompt(id, "Hello")
         assert ("agent", "You said: Hello") in conversation(client.updates())
 
 
 async def test_ten_line_agent_offers_every_method(testbed: AcpTestbed, version: int) -> None:
-    async with testbed.connect_child(version, command=ECHO, initialize=False) as (client, _):
+    async with testbed.connect_program(version, *ECHO, initialize=False) as (client, _):
         greeting = await client.initialize()
         info = greeting["agentInfo" if version == 1 else "info"]
         assert info == {"name": "echo", "title": "echo", "version": "0"}
@@ -84,7 +84,7 @@ async def test_ten_line_agent_offers_every_method(testbed: AcpTestbed, version: 
         assert ("agent", "You said: Hello") in conversation(client.updates())
         (row,) = await list_rows(client, cwd=str(testbed.directory))
         assert row["title"] == "Hello"
-    async with testbed.connect_child(3 - version, command=ECHO) as (client, _):
+    async with testbed.connect_program(3 - version, *ECHO) as (client, _):
         entries = conversation(await client.replay(id, testbed.directory))
         assert entries == [("user", "Hello"), ("agent", "You said: Hello")]
         fork = (await client.open_session("fork", id, testbed.directory))["sessionId"]
@@ -98,7 +98,7 @@ async def test_ten_line_agent_offers_every_method(testbed: AcpTestbed, version: 
 async def test_segue_lists_sessions_of_a_served_agent_but_cannot_prompt_them(
     testbed: AcpTestbed,
 ) -> None:
-    async with testbed.connect_child(1, command=ECHO) as (client, _):
+    async with testbed.connect_program(1, *ECHO) as (client, _):
         id = await client.new_session("/")
         await client.run_prompt(id, "Hello")
     async with testbed.hub() as hub:
@@ -112,7 +112,7 @@ async def test_segue_lists_sessions_of_a_served_agent_but_cannot_prompt_them(
 
 
 async def test_served_agent_offers_no_login(testbed: AcpTestbed, version: int) -> None:
-    async with testbed.connect_child(version, command=ECHO) as (client, _):
+    async with testbed.connect_program(version, *ECHO) as (client, _):
         methods = ("authenticate", "logout") if version == 1 else ("auth/login", "auth/logout")
         for method in methods:
             assert (await client.request_error(method, {"methodId": "segue-local"})).code == -32601
@@ -122,7 +122,7 @@ async def test_served_agent_offers_no_login(testbed: AcpTestbed, version: int) -
 
 
 async def test_sessions_in_memory_end_with_the_process(testbed: AcpTestbed, version: int) -> None:
-    async with testbed.connect_child(version, command=COUNTER, initialize=False) as (client, _):
+    async with testbed.connect_program(version, *COUNTER, initialize=False) as (client, _):
         assert session_capabilities(client, await client.initialize()) == EVERYTHING
         id = await client.new_session("/")
         await client.run_prompt(id, "one two")
@@ -131,7 +131,7 @@ async def test_sessions_in_memory_end_with_the_process(testbed: AcpTestbed, vers
         assert entries[-1] == ("agent", "So far you have said 3 words.")
         await client.request("session/close", {"sessionId": id})
         assert conversation(await client.replay(id, "/"))[-1] == entries[-1]
-    async with testbed.connect_child(version, command=COUNTER) as (client, _):
+    async with testbed.connect_program(version, *COUNTER) as (client, _):
         assert await list_rows(client) == []
     assert not testbed.data.exists()
 
@@ -139,7 +139,7 @@ async def test_sessions_in_memory_end_with_the_process(testbed: AcpTestbed, vers
 async def test_in_memory_agent_titles_pages_and_filters_sessions(
     testbed: AcpTestbed, version: int
 ) -> None:
-    async with testbed.connect_child(version, command=COUNTER) as (client, _):
+    async with testbed.connect_program(version, *COUNTER) as (client, _):
         named = await client.new_session(testbed.directory)
         await client.run_prompt(named, "Implement session list API")
         for _ in range(50):
@@ -172,7 +172,7 @@ runpy.run_path(sys.argv[2], run_name="__main__")
 async def test_in_memory_agent_deletes_sessions_idle_for_a_week(testbed: AcpTestbed) -> None:
     days = testbed.directory / "days"
     days.write_text("0")
-    async with testbed.connect_child(2, command=("-c", MOVED, str(days), *COUNTER)) as (client, _):
+    async with testbed.connect_program(2, *("-c", MOVED, str(days), *COUNTER)) as (client, _):
         old, used = await client.new_session("/"), await client.new_session("/")
         for id in (old, used):
             await client.run_prompt(id, "hello")
@@ -194,7 +194,7 @@ async def test_agent_without_persistence_lists_no_sessions(
     testbed: AcpTestbed, version: int
 ) -> None:
     remaining = {"list", "close", "additionalDirectories"}
-    async with testbed.connect_child(version, command=SHOUT, initialize=False) as (client, _):
+    async with testbed.connect_program(version, *SHOUT, initialize=False) as (client, _):
         assert session_capabilities(client, await client.initialize()) == remaining
         id = await client.new_session("/")
         assert await client.run_prompt(id, "hello") == "end_turn"
@@ -218,11 +218,11 @@ async def test_agent_without_persistence_lists_no_sessions(
 async def test_agent_without_load_and_resume_lists_sessions(
     testbed: AcpTestbed, version: int
 ) -> None:
-    async with testbed.connect_child(version, command=ECHO) as (client, _):
+    async with testbed.connect_program(version, *ECHO) as (client, _):
         id = await client.new_session("/")
         await client.run_prompt(id, "kept")
     left_out = {"load", "resume", "delete", "fork", "title", "archive"}
-    async with testbed.connect_child(version, command=ARCHIVE, initialize=False) as (client, _):
+    async with testbed.connect_program(version, *ARCHIVE, initialize=False) as (client, _):
         assert session_capabilities(client, await client.initialize()) == EVERYTHING - left_out
         (row,) = await list_rows(client)
         assert row["sessionId"] == id and "archived" not in row
@@ -235,7 +235,7 @@ async def test_unsupported_additional_directories_are_rejected(
     testbed: AcpTestbed, version: int
 ) -> None:
     command = program('without=["additionalDirectories"]')
-    async with testbed.connect_child(version, command=command) as (client, _):
+    async with testbed.connect_program(version, *command) as (client, _):
         params = {"cwd": "/", "mcpServers": [], "additionalDirectories": ["/tmp"]}
         assert (await client.request_error("session/new", params)).code == -32602
 
@@ -267,5 +267,5 @@ class Loud:
 segue.serve_acp(Loud())
 """
     noise = b"printed\nfrom a child\n"
-    async with testbed.connect_child(version, command=("-c", code), stderr=noise) as (client, _):
+    async with testbed.connect_program(version, *("-c", code), stderr=noise) as (client, _):
         assert await client.run_prompt(await client.new_session("/"), "make noise") == "end_turn"

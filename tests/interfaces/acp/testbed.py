@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +16,11 @@ from segue.interfaces.acp.serve import serve
 from segue.model.principal import Principal
 from segue.sources.base import Source
 from segue.store.sqlite import SQLiteStore
+from tests.command_server import CommandServer, ForkedCommand
 from tests.interfaces.acp.harness import SECONDS, Client
+from tests.interfaces.cli.child import COMMAND
 
+LINE_BYTES = 1 << 26  # of the longest line that a client accepts
 MAX_QUEUED_LINES = 8  # in each direction; a small number, so that writers have to wait
 
 
@@ -44,12 +49,11 @@ class MemoryTransport:
         await self._to_client.put(data)
 
 
-class PipeTransport:
-    """The standard input and output of a child process."""
+class StreamTransport:
+    """The standard input and output of another process."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None and process.stdout is not None
-        self._stdin, self._stdout = process.stdin, process.stdout
+    def __init__(self, stdin: asyncio.StreamWriter, stdout: asyncio.StreamReader) -> None:
+        self._stdin, self._stdout = stdin, stdout
 
     async def send(self, line: bytes) -> None:
         self._stdin.write(line)
@@ -62,7 +66,8 @@ class PipeTransport:
 class AcpTestbed:
     """A data directory, and clients of ACP servers that use it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, command_server: CommandServer | None = None) -> None:
+        self._command_server = command_server
         self.directory = directory
         self.data = directory / "data"
 
@@ -104,18 +109,53 @@ class AcpTestbed:
 
     @asynccontextmanager
     async def connect_child(
+        self, version: int, *arguments: str, initialize: bool = True
+    ) -> AsyncIterator[tuple[Client, ForkedCommand]]:
+        """Connect a client to `segue acp` in a fork, which must end without an error.
+
+        Like the programs that Node starts, it has sockets as standard input and output.
+        """
+        assert self._command_server is not None
+        input_end, stdin = socket.socketpair()
+        output_end, stdout = socket.socketpair()
+        with tempfile.TemporaryFile() as errors:
+            with stdin, stdout:
+                process = self._command_server.start(
+                    [COMMAND, "acp", "--data-dir", str(self.data), *arguments],
+                    env={**os.environ, "SEGUE_DATA_DIR": str(self.data)},
+                    cwd=Path("/"),
+                    streams=[stdin.fileno(), stdout.fileno(), errors.fileno()],
+                )
+            _, writer = await asyncio.open_connection(sock=input_end)
+            reader, unused = await asyncio.open_connection(sock=output_end, limit=LINE_BYTES)
+            client = Client(StreamTransport(writer, reader), version)
+            with process:
+                try:
+                    if initialize:
+                        await client.initialize()
+                    yield client, process
+                    writer.close()
+                    exit_code = await asyncio.to_thread(process.wait, SECONDS)
+                    errors.seek(0)
+                    assert (exit_code, errors.read()) == (0, b"")
+                finally:
+                    writer.close()
+                    unused.close()
+                    await client.end()
+
+    @asynccontextmanager
+    async def connect_program(
         self,
         version: int,
-        *arguments: str,
+        *command: str,
         initialize: bool = True,
-        command: tuple[str, ...] | None = None,
         stderr: bytes | None = b"",
     ) -> AsyncIterator[tuple[Client, asyncio.subprocess.Process]]:
-        """Connect a client to `segue acp`, or to the Python program with arguments `command`.
+        """Connect a client to a Python program, by default `-m segue acp`.
 
         The process must end with exit code 0 and write `stderr`, unless that is None.
         """
-        command = command or ("-m", "segue", "acp", "--data-dir", str(self.data), *arguments)
+        command = command or ("-m", "segue", "acp", "--data-dir", str(self.data))
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *command,
@@ -124,11 +164,12 @@ class AcpTestbed:
             stderr=asyncio.subprocess.PIPE,
             cwd="/",
             env={**os.environ, "SEGUE_DATA_DIR": str(self.data)},
-            limit=1 << 26,
+            limit=LINE_BYTES,
         )
-        assert process.stdin is not None and process.stderr is not None
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stderr is not None
         stderr_reader = asyncio.create_task(process.stderr.read())
-        client = Client(PipeTransport(process), version)
+        client = Client(StreamTransport(process.stdin, process.stdout), version)
         try:
             if initialize:
                 await client.initialize()
