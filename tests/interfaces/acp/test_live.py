@@ -164,7 +164,17 @@ async def test_client_that_attaches_during_a_message_gets_all_of_it(
         before = len(second.log)
         await second.open_session("resume", id, "/")
         await mine.wait_response(request)
-        await second.wait_for_update(lambda update: "updatedAt" in update.body, before)
+
+        def has_the_whole_turn() -> bool:
+            updates = second.updates(before)
+            if ("agent", words) not in conversation(updates):
+                return False
+            last_message = max(
+                index for index, update in enumerate(updates) if "messageId" in update.body
+            )
+            return any("updatedAt" in update.body for update in updates[last_message:])
+
+        await second.wait_until(has_the_whole_turn)
         later = second.updates(before)
         assert conversation(later)[-1] == ("agent", words)
         if version == 2:  # the message restarts, because the client may have a part of it
