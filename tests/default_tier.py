@@ -11,6 +11,10 @@ import pytest
 # The values of parameters that the default tier keeps, by module or by test. A module's other
 # tests, and parameters that are not listed, are not affected.
 SAMPLES: dict[str, dict[str, set[Any]]] = {
+    "tests/agents/acp/test_agent.py": {"version": {2}},
+    "tests/agents/acp/test_agent.py"
+    "::test_an_agent_process_stores_the_same_events_as_the_built_in_agent": {"version": {1, 2}},
+    "tests/claude/test_index.py::test_worker_processes_build_the_same_index": {"own": {0}},
     "tests/clients/test_official.py": {"name": {"TypeScript 2.4.0, version 2", "Python 0.12.1"}},
     "tests/clients/test_rest.py": {
         "version": {"2.8.0", "1.8.0"},

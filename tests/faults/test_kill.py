@@ -46,8 +46,9 @@ def test_200_killed_writers_lose_nothing_in_postgres(
     asyncio.run(kill_writers(durable_location, 100))
 
 
+@pytest.mark.parametrize("stores", [4, pytest.param(20, marks=pytest.mark.full)])
 def test_a_process_killed_while_it_makes_the_store_leaves_one_that_opens(
-    make_locations: LocationFactory,
+    make_locations: LocationFactory, stores: int
 ) -> None:
     async def main(locations: list[StoreLocation]) -> None:
         chance = random.Random(seed())
@@ -63,7 +64,7 @@ def test_a_process_killed_while_it_makes_the_store_leaves_one_that_opens(
             await check_write(location, Ledger())
             await check_integrity(location, thorough=True)
 
-    asyncio.run(main(make_locations(8)))
+    asyncio.run(main(make_locations(stores)))
 
 
 async def kill_writers(location: StoreLocation, kills: int) -> None:
