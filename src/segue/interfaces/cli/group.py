@@ -6,9 +6,38 @@ from typing import Any
 
 import click
 
+# The options that every command takes, before or after its name.
+TARGET_OPTIONS = ("--data-dir", "--workspace", "--database-url", "--sources")
+_NO_PAGER = "--no-pager"  # the only other option that may precede a command; it has no value
+
+
+def count_leading_options(args: list[str]) -> int:
+    """Return how many arguments at the start are options of every command and their values."""
+    count = 0
+    while count < len(args) and args[count].partition("=")[0] in (*TARGET_OPTIONS, _NO_PAGER):
+        count += 1 if "=" in args[count] or args[count] == _NO_PAGER else 2
+    return count
+
 
 class Group(click.Group):
-    """A group whose help shows the whole first sentence of each command."""
+    """A group whose help shows the whole first sentence of each command.
+
+    Options that precede the name of a command mean the same as after it.
+    """
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        count = self.count_leading_options(args)
+        if count > len(args):
+            raise click.BadOptionUsage(args[-1], f"Option {args[-1]!r} requires an argument.")
+        if args[count : count + 1] and not args[count].startswith("-"):
+            args = [args[count], *args[:count], *args[count + 1 :]]
+        else:  # such as `--help`, or nothing
+            args = args[count:]
+        return super().parse_args(context, args)
+
+    def count_leading_options(self, args: list[str]) -> int:
+        """Return how many arguments precede the name of the command."""
+        return count_leading_options(args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_section(context, formatter, "Commands", self.list_commands(context))

@@ -19,7 +19,7 @@ from segue.hub import tools
 from segue.model.errors import SegueError, StoreError, StoreLocked
 
 from .command_list import API_COMMANDS, MODULES, SYNONYMS, sections
-from .group import Group
+from .group import Group, count_leading_options
 from .target import target_options
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _ADVICE: dict[type[SegueError], str] = {
     StoreLocked: "; try again, or stop the process that holds it (`fuser` or `lsof` finds it)",
 }
-_NO_PAGER = "--no-pager"
-_TARGET_OPTIONS = ("--data-dir", "--workspace", "--database-url", "--sources")
 
 
 class _LazyGroup(Group):
@@ -51,6 +49,9 @@ class _LazyGroup(Group):
                 return None
             command = command.get_command(context, inner_name)
         return command
+
+    def count_leading_options(self, args: list[str]) -> int:
+        return 0  # This group has these options itself, for the picker.
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         if args[:1] == ["help"]:
@@ -109,9 +110,7 @@ def _move_command_first(args: list[str]) -> list[str]:
     """Return the arguments with options that precede the command moved behind its name."""
     if not args or not args[0].startswith("--") or args[0] in ("--help", "--version"):
         return args
-    index, names = 0, frozenset([*MODULES, *tools.names()])
-    while index < len(args) and args[index].partition("=")[0] in (*_TARGET_OPTIONS, _NO_PAGER):
-        index += 1 if "=" in args[index] or args[index] == _NO_PAGER else 2
+    index, names = count_leading_options(args), frozenset([*MODULES, *tools.names()])
     if index < len(args) and args[index].startswith("--"):
         # Only the REST API commands have other options here, some of them without a value.
         names = API_COMMANDS

@@ -31,6 +31,7 @@ _SHARED_OPTIONS = (
     click.Option(["-r", "--raw-output"], is_flag=True, help="Print strings without quotes."),
     click.Option(["--debug"], is_flag=True, help="Show requests on standard error."),
 )
+_HELP = ("-h", "--help")
 _CLICK_TYPES = {"integer": click.INT, "file": click.Path()}
 
 
@@ -44,15 +45,8 @@ class ApiGroup(Group):
             raise unknown_command(name, suggestions, context.command_path)
         return command
 
-    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        # Flags before the command name mean the same as after it.
-        count = self._count_leading_flags(args)
-        if count < len(args) and not {"-h", "--help"} & set(args[:count]):
-            args = [*args[count:], *args[:count]]
-        return super().parse_args(context, args)
-
-    def _count_leading_flags(self, args: list[str]) -> int:
-        """Return how many arguments at the start are flags and their values."""
+    def count_leading_options(self, args: list[str]) -> int:
+        """Return how many arguments at the start are flags of any command and their values."""
         with_value = {
             name
             for command in self.commands.values()
@@ -61,11 +55,11 @@ class ApiGroup(Group):
             for name in param.opts
         }
         count = 0
-        while count < len(args) and args[count].startswith("-"):
+        while count < len(args) and args[count].startswith("-") and args[count] not in _HELP:
             name = args[count]
             has_value = name in with_value or f"-{name}" in with_value or "." in name
             count += 2 if has_value and "=" not in name else 1
-        return count
+        return count if count < len(args) else super().count_leading_options(args)
 
 
 class ApiCommand(click.Command):
