@@ -29,6 +29,15 @@ def test_help_has_an_example(words: tuple[str, ...]) -> None:
     assert re.search(rf"Examples?: segue {' '.join(words)}\b", shown), shown
 
 
+def test_demo_help_names_the_defaults_of_the_demo(run: Run) -> None:
+    help = "".join(run("demo", "--help").stdout.split())  # lines break after a hyphen too
+    assert "[default:segue-demo,nexttotheplatform'sdatadirectory]" in help
+    assert "ornone.[default:none]" in help
+    help = "".join(run("list", "--help").stdout.split())
+    assert "[default:theplatform'sdatadirectory]" in help
+    assert "ornone.[default:claude,withtheembeddedstore]" in help
+
+
 def test_top_level_help_names_every_command(run: Run) -> None:
     shown = run("--help").stdout
     for words in commands(segue):

@@ -108,6 +108,15 @@ class Target:
 
 def target_options(command: F) -> F:
     """Add the options that every command has; the command receives them as `target`."""
+    return add_target_options(
+        command,
+        default_directory="the platform's data directory",
+        default_sources=f"{', '.join(tools.names())}, with the embedded store",
+    )
+
+
+def add_target_options(command: F, *, default_directory: str, default_sources: str) -> F:
+    """Add the options that every command has, with a description of their defaults."""
 
     @wraps(command)
     def wrapped(
@@ -127,7 +136,7 @@ def target_options(command: F) -> F:
             "data_dir_option",
             type=click.Path(file_okay=False, path_type=Path),
             envvar="SEGUE_DATA_DIR",
-            help="The directory with segue's data.  [default: the platform's data directory]",
+            help=f"The directory with segue's data.  [default: {default_directory}]",
         ),
         click.option(
             "--workspace",
@@ -145,7 +154,7 @@ def target_options(command: F) -> F:
             envvar="SEGUE_SOURCES",
             metavar="NAMES",
             help=f"Other tools whose sessions are included: {', '.join(tools.names())}, or none.  "
-            f"[default: {', '.join(tools.names())}, with the embedded store]",
+            f"[default: {default_sources}]",
         ),
     ]
     for option in reversed(options):
