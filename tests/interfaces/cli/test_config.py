@@ -43,7 +43,11 @@ def test_setting_is_set_printed_listed_and_removed(tmp_path: Path, segue: Segue)
         ("modle", "x", "there is no setting 'modle'"),
         ("model", "sonnet", "use provider:name"),
         ("model", "antropic:claude-sonnet-4-6", "did you mean 'anthropic'?"),
-        ("model", "xyzzy:gpt", "there is no provider 'xyzzy'\n"),
+        (
+            "model",
+            "xyzzy:gpt",
+            "there is no provider 'xyzzy'; the providers are alibaba, anthropic,",
+        ),
         ("model.max_turns", "0", "is not a whole number above 0"),
         ("web.private", "maybe", "neither true nor false"),
         ("bash.confine", "loose", "not one of write, strict, off"),

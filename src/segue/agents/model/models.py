@@ -43,12 +43,31 @@ def check_provider(name: str) -> None:
         return
     except ValueError:
         from difflib import get_close_matches
-        from pkgutil import iter_modules
 
-        known = [module.name.replace("_", "-") for module in iter_modules(providers.__path__)]
+        known = _known_providers()
         similar = get_close_matches(name, known, 1)
-        hint = f"; did you mean {similar[0]!r}?" if similar else ""
-        raise ModelUnavailable(f"there is no provider {name!r}{hint}") from None
+        hint = f" (did you mean {similar[0]!r}?)" if similar else ""
+        message = f"there is no provider {name!r}{hint}; the providers are {', '.join(known)}"
+        raise ModelUnavailable(message) from None
+
+
+def _known_providers() -> list[str]:
+    """Return the names of pydantic-ai's providers; each has a module, but not each module one."""
+    from pkgutil import iter_modules
+
+    from pydantic_ai import providers
+
+    known = []
+    for module in iter_modules(providers.__path__):
+        name = module.name.replace("_", "-")
+        try:
+            providers.infer_provider_class(name)
+        except ImportError:  # the provider's client library is not installed
+            pass
+        except ValueError:
+            continue
+        known.append(name)
+    return known
 
 
 def make_model(name: str, base_url: str | None = None) -> Model:
