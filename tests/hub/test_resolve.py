@@ -94,6 +94,18 @@ def test_trashed_sessions_are_resolved_separately(tmp_path: Path) -> None:
     with_hub(tmp_path, test)
 
 
+def test_name_of_a_trashed_session_gets_an_error_that_names_restore(tmp_path: Path) -> None:
+    async def test(hub: Hub) -> None:
+        await hub.editor.trash(LOCAL, SECOND)
+        title = (await hub.sessions.get(LOCAL, SECOND)).title
+        assert title is not None
+        for name in (SECOND[:-1], title):
+            with pytest.raises(NotFound, match=f"is in the trash; run `segue restore {SECOND}`"):
+                await hub.sessions.resolve(LOCAL, name)
+
+    with_hub(tmp_path, test)
+
+
 def test_archived_session_is_resolved(tmp_path: Path) -> None:
     async def test(hub: Hub) -> None:
         await hub.editor.archive(LOCAL, SECOND)

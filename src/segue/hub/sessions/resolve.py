@@ -58,15 +58,25 @@ class SessionResolver:
         """
         if id := ids.parse(name, "sesn"):
             return await self._sessions.get(principal, id)
-        for matches in (
-            await self._by_id_prefix(principal, name, trashed=trashed),
-            await self._by_title(principal, name, trashed=trashed) if titles else [],
-        ):
-            if len(matches) == 1:
-                return matches[0]
-            if matches:
-                raise AmbiguousName(name, matches)
+        matches = await self._matches(principal, name, trashed=trashed, titles=titles)
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise AmbiguousName(name, matches)
+        if not trashed:
+            in_trash = await self._matches(principal, name, trashed=True, titles=titles)
+            if len(in_trash) == 1:
+                id = in_trash[0].id
+                raise NotFound(f"{name!r} is in the trash; run `segue restore {id}` to restore it")
         raise NotFound(_no_match_message(name, trashed=trashed))
+
+    async def _matches(
+        self, principal: Principal, name: str, *, trashed: bool, titles: bool
+    ) -> list[Session]:
+        matches = await self._by_id_prefix(principal, name, trashed=trashed)
+        if not matches and titles:
+            matches = await self._by_title(principal, name, trashed=trashed)
+        return matches
 
     async def _by_id_prefix(
         self, principal: Principal, name: str, *, trashed: bool
