@@ -1,4 +1,4 @@
-"""The installed command and the type of the `run` fixture."""
+"""The installed command, and the types of the fixtures `run` and `programs`."""
 
 import subprocess
 import sys
@@ -6,4 +6,5 @@ from collections.abc import Callable
 from pathlib import Path
 
 COMMAND = str(Path(sys.executable).with_name("segue"))
+Programs = Callable[..., str]
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.claude.entries import Home, user
 from tests.command_server import CommandServer
-from tests.interfaces.cli.child import COMMAND, Run
+from tests.interfaces.cli.child import COMMAND, Programs, Run
 from tests.interfaces.cli.screen import ForkedTerminal, OpenScreen, OpenTerminal, Screen
 
 
@@ -34,6 +34,21 @@ def home(tmp_path: Path, environment: dict[str, str]) -> Home:
     environment["CLAUDE_CONFIG_DIR"] = str(home.root)
     home.write([user("u1", None, "Why is it slow?", cwd="/p"), user("u2", "u1", "the needle")])
     return home
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    """Create a directory with programs of some names, and return it as a PATH."""
+
+    def create(*names: str) -> str:
+        directory = tmp_path / "-".join(["programs", *names])
+        directory.mkdir()
+        for name in names:
+            (directory / name).write_text("#!/bin/sh\n")
+            (directory / name).chmod(0o755)
+        return str(directory)
+
+    return create
 
 
 @pytest.fixture

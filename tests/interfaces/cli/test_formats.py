@@ -16,7 +16,7 @@ from segue.interfaces.cli.output import formats, output_fields
 from segue.model.content import as_content
 from segue.model.event import Event, UserMessage
 from segue.model.principal import LOCAL
-from tests.interfaces.cli.child import Run
+from tests.interfaces.cli.child import Programs, Run
 
 FIELDS = [
     "id",
@@ -79,7 +79,7 @@ def test_empty_list_is_valid_in_every_format(run: Run, format: str, empty: str) 
     assert (done.returncode, done.stdout, done.stderr) == (0, empty, "")
 
 
-def test_other_commands_support_formats(run: Run) -> None:
+def test_other_commands_support_formats(run: Run, programs: Programs) -> None:
     id = json.loads(run("new", "--title", "One", "--format", "json").stdout)["id"]
     run("prompt", id, "a needle")
     (match,) = json.loads(run("search", "needle", "--format", "json").stdout)
@@ -93,7 +93,8 @@ def test_other_commands_support_formats(run: Run) -> None:
     assert json.loads(run("sources", "--format", "json").stdout)[0]["name"] == "segue"
     (day,) = json.loads(run("stats", "--format", "json").stdout)
     assert (day["sessions"], next(iter(day))) == (1, "day")
-    assert all(row["state"] == "ok" for row in json.loads(run("doctor", "--format", "json").stdout))
+    doctor = run("doctor", "--format", "json", PATH=programs("claude"))
+    assert all(row["state"] == "ok" for row in json.loads(doctor.stdout))
 
 
 def test_long_history_is_written_while_it_is_read(

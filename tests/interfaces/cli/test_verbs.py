@@ -13,7 +13,7 @@ import pexpect
 import pytest
 
 from segue.model import ids
-from tests.interfaces.cli.child import COMMAND, Run
+from tests.interfaces.cli.child import COMMAND, Programs, Run
 from tests.interfaces.cli.screen import OpenTerminal
 
 
@@ -186,6 +186,15 @@ def test_stats_count_messages_tokens_and_cost(run: Run) -> None:
     (month,) = json.loads(run("stats", "--by", "month", "--format", "json").stdout)
     assert month["month"] == time.strftime("%Y-%m", time.gmtime())
     assert run("stats", "--source", "claude").stdout == ""
+
+
+def test_doctor_notes_a_tool_that_is_not_installed(run: Run, programs: Programs) -> None:
+    for path, state in ((programs(), "note"), (programs("claude"), "ok")):
+        done = run("doctor", PATH=path)
+        assert done.returncode == 0
+        states = {line.split()[1]: line.split()[0] for line in done.stdout.splitlines()}
+        assert states.pop("resuming") == state
+        assert set(states.values()) == {"ok"}
 
 
 def test_doctor_finds_problems(run: Run, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class Finding(NamedTuple):
     """The result of one check."""
 
     about: str
-    state: Literal["ok", "warning", "problem"]
+    state: Literal["ok", "note", "warning", "problem"]  # a note needs no action
     message: str
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from segue.hub.access.diagnostics import Finding
     from segue.model.principal import Principal
 
-_COLORS = {"ok": "green", "warning": "yellow", "problem": "red"}
+_COLORS = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "red"}
 
 
 @click.command("doctor")
@@ -47,10 +47,11 @@ def doctor_command(target: Target, deep: bool, format: str | None) -> None:
         findings.append(Finding("store", "problem", error.message))
     for tool in all_tools():
         path = shutil.which(tool.program)
-        message = f"{tool.program} is {path}"
         if path is None:
             message = f"{tool.program} is not on your PATH, so its sessions cannot be resumed there"
-        findings.append(Finding("resuming", "ok", message))
+            findings.append(Finding("resuming", "note", message))
+        else:
+            findings.append(Finding("resuming", "ok", f"{tool.program} is {path}"))
     if format is not None:
         write_rows(format, ((finding._asdict(), finding._asdict()) for finding in findings))
     else:
