@@ -18,7 +18,7 @@ from segue.model.event import ConfigChanged
 from segue.sources.claude.exchange.import_diff import ImportDiff
 from segue.sources.claude.exchange.transcripts import ClaudeTranscripts
 from tests.claude.entries import Home, S, assistant, title
-from tests.claude.helpers import append, timed_user
+from tests.claude.helpers import append, timed_user, write_session_with_subagent
 
 TIMEOUT_SECONDS = 20
 
@@ -163,33 +163,45 @@ async def count_titles(hub: Hub) -> int:
     return sum("A title" in repr(event.body) for event in events)
 
 
-async def test_line_that_is_pulled_during_an_import_is_stored_once(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("way", ["pull", "mirror"])
+@pytest.mark.parametrize("transcript", ["own", "subagent"])
+async def test_line_that_another_process_stores_during_an_import_is_stored_once(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transcript: str, way: str
 ) -> None:
-    path = home.write_conversation()
+    path, subagent_path = write_session_with_subagent(home)
+    changed_path = path if transcript == "own" else subagent_path
+    subpath = "" if transcript == "own" else "subagents/agent-a1b2c3"
     async with (
         await open_hub(tmp_path / "data") as hub,
         await open_hub(tmp_path / "data") as other,
     ):
         await hub.sync.import_session(LOCAL, S, "claude")
-        get = hub.store.get
+        get, read = hub.store.get, ClaudeTranscripts.read
 
-        async def pull_first(*name: str) -> Any:
-            """Let another process pull between the reads of the file and of the stored copy."""
+        async def store_first(*name: str) -> Any:
+            """Let another process store a line between the reads of the file and of the row."""
             monkeypatch.setattr(hub.store, "get", get)
-            append(path, title("A title"))
-            await other.sync.ensure_current(LOCAL, S)
+            append(changed_path, title("A title"))
+            if way == "pull":
+                await other.sync.ensure_current(LOCAL, S)
+            else:
+                mirror = TranscriptMirror(other.store, LOCAL.workspace)
+                await mirror.append(TranscriptKey("-w", S, subpath), [title("A title")])
+            assert await count_titles(other) == 1
             return await get(*name)
 
         def read_and_patch(transcripts: ClaudeTranscripts, reference: str) -> Any:
+            monkeypatch.setattr(ClaudeTranscripts, "read", read)
             copy = read(transcripts, reference)
-            monkeypatch.setattr(hub.store, "get", pull_first)
+            monkeypatch.setattr(hub.store, "get", store_first)
             return copy
 
-        read = ClaudeTranscripts.read
         monkeypatch.setattr(ClaudeTranscripts, "read", read_and_patch)
         await hub.sync.import_session(LOCAL, S, "claude")
         assert await count_titles(hub) == 1
+        await hub.sync.ensure_current(LOCAL, S)
+        assert await count_titles(hub) == 1
+        append(changed_path, title("Another"))
         await hub.sync.ensure_current(LOCAL, S)
         assert await count_titles(hub) == 1
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from segue.event_loop import is_loop_running, run_in_thread
 from segue.hub.resources.records import Records
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
+from segue.model import ids
 from segue.model.errors import Busy, Conflict, NotFound, SegueError, Unauthorized
 from segue.model.event import AgentRef, Draft, Drafts, Event, InfoChanged, ModelCalled, Usage
 from segue.model.principal import Principal
@@ -196,18 +197,28 @@ class SourceSync:
     async def _import(
         self, principal: Principal, id: str, source: str, read: Callable[[], SessionCopy]
     ) -> ImportResult:
+        """Import what `read` returns; `id` is the session's id, or the path of its transcript."""
         original = await self._original(principal, id)
-        copy = await run_in_thread(read)
         agent = self._records.author(principal.workspace, source)
         if agent is not None and original is not None and original.agent is not None:
             agent = replace(agent, overrides={**original.agent.overrides, **agent.overrides})
+        session_id = ids.parse(id)
         while True:
-            stored = await self._stored_copy(principal.workspace, copy)
+            # The row is read before the files: they then have every line that it has, and a line
+            # that another process stores later changes the row.
+            stored = None
+            if session_id is not None:
+                stored = await self._store.get(principal.workspace, session_id)
+            copy = await run_in_thread(read)
+            session_id = copy.id
+            current = await self._stored_copy(principal.workspace, copy)
             try:
-                if stored is not None:
-                    result = await self._add_missing(stored, copy, during_turn=True)
-                else:
+                if current is None:
                     result = await self._load(principal.workspace, copy, agent)
+                elif stored is None:  # the id was not known, or the copy is new
+                    continue
+                else:
+                    result = await self._add_missing(stored, copy, during_turn=True)
                 break
             except _ConcurrentChange:
                 continue
@@ -251,7 +262,10 @@ class SourceSync:
     async def _add_missing(
         self, session: Session, copy: SessionCopy, *, during_turn: bool
     ) -> ImportResult:
-        """Compare a stored copy with its whole transcript, and add what is missing."""
+        """Compare a stored copy with its whole transcript, and add what is missing.
+
+        The transcript was read after the session's row.
+        """
         comparison = copy.compare(session)
         async for event in self._reader(session)(()):
             comparison.add_event(event)
@@ -259,21 +273,8 @@ class SourceSync:
         for batch in comparison.missing():
             session = await self._append(session, batch.drafts, during_turn=during_turn)
             new_lines += batch.lines
-        checkpoint = await self._newer_checkpoint(session, copy.checkpoint)
-        session = await self._append(session, [], checkpoint, during_turn=during_turn)
+        session = await self._append(session, [], copy.checkpoint, during_turn=during_turn)
         return ImportResult(session, new_lines)
-
-    async def _newer_checkpoint(self, session: Session, checkpoint: Checkpoint) -> Checkpoint:
-        """Return the checkpoint of a copy, or the stored one if it is further in the same file.
-
-        Another process may have pulled more since the copy was read. With the older checkpoint,
-        the next pull would add those lines again that have no id.
-        """
-        stored = await self._store.checkpoint(session.workspace, session.id)
-        if stored is None or stored.offset <= checkpoint.offset:
-            return checkpoint
-        is_same_file = (stored.path, stored.inode) == (checkpoint.path, checkpoint.inode)
-        return stored if is_same_file else checkpoint
 
     async def _add_facts(self, original: Session, stored: Session, copy: SessionCopy) -> Session:
         """Add what the source's row knows and no line of the transcript says.
