@@ -22,8 +22,7 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     },
     "tests/faults/test_crowd.py": {"sessions": {1}},
     # Processes create one PostgreSQL store at once in tests/store/test_postgres.py, too.
-    "tests/faults/test_opening.py"
-    "::test_eight_processes_that_make_the_same_store_at_once_all_succeed": {
+    "tests/faults/test_opening.py::test_eight_processes_create_the_same_store_at_once": {
         "make_locations": {"sqlite"}
     },
     "tests/faults/test_recovery.py::test_turn_killed_at_any_step_leaves_an_idle_session": {

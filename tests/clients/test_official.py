@@ -71,7 +71,9 @@ def played(name: str, testbed: AcpTestbed, task: str, *sessions: str) -> dict[st
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_the_whole_cycle(name: str, testbed: AcpTestbed) -> None:
+def test_official_client_creates_lists_prompts_loads_and_deletes_a_session(
+    name: str, testbed: AcpTestbed
+) -> None:
     report = played(name, testbed, "cycle")
     version = CLIENTS[name][0]
     assert (report["empty"], report["elsewhere"]) == ([], [])
@@ -103,7 +105,7 @@ def test_the_whole_cycle(name: str, testbed: AcpTestbed) -> None:
     ],
     ids=["two", "all"],
 )
-def test_a_session_that_one_client_made_is_the_same_conversation_for_all(
+def test_every_client_loads_the_same_conversation_of_a_session(
     testbed: AcpTestbed, names: list[str]
 ) -> None:
     session_ids = [played(name, testbed, "make")["session"] for name in names]
@@ -151,7 +153,7 @@ def test_acpx_prompts_lists_resumes_and_closes(testbed: AcpTestbed) -> None:
 
 
 @pytest.mark.full
-async def test_acpx_turns_the_pages(testbed: AcpTestbed) -> None:
+async def test_acpx_reads_the_second_page_of_a_list(testbed: AcpTestbed) -> None:
     async with testbed.hub() as hub:
         session_ids = [(await hub.editor.create(LOCAL, cwd="/")).id for _ in range(60)]
     acpx = Acpx(testbed)

@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("version", ["0.94.1", "0.109.2", "0.125.0", "1.17.0", "2.8.0"])
-def test_each_official_client_lives_a_session_through(server: Server, version: str) -> None:
+def test_official_python_client_uses_every_part_of_a_session(server: Server, version: str) -> None:
     done = subprocess.run(
         [python_with(f"anthropic=={version}"), "-W", "ignore", str(CYCLE), server.url, server.key],
         capture_output=True,
@@ -35,7 +35,9 @@ def test_each_official_client_lives_a_session_through(server: Server, version: s
 
 
 @pytest.mark.parametrize("version", ["0.109.1", "0.137.0", "1.8.0"])
-def test_each_official_typescript_client_does_too(server: Server, version: str) -> None:
+def test_official_typescript_client_uses_every_part_of_a_session(
+    server: Server, version: str
+) -> None:
     name = f"anthropic-{version.rsplit('.', 1)[0]}"  # as package.json calls it
     done = subprocess.run(
         [node(), TS_CYCLE, node_packages(), name, server.url, server.key],
@@ -62,7 +64,7 @@ def test_each_official_typescript_client_does_too(server: Server, version: str) 
         ),
     ],
 )
-def test_the_clients_own_examples_run_unchanged(
+def test_examples_of_the_official_client_run_unchanged(
     server: Server, tmp_path: Path, name: str, last: str
 ) -> None:
     package = "anthropic==2.8.0"

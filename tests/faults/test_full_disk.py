@@ -141,7 +141,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
 
 
 @pytest.mark.parametrize("others", ["alone", "with another turn"])
-def test_turn_that_meets_a_full_disk_is_closed_once_there_is_space(
+def test_turn_that_fails_on_a_full_disk_is_closed_when_there_is_space(
     sqlite_location: StoreLocation, pages: Pages, others: str
 ) -> None:
     async def main() -> None:
@@ -170,7 +170,7 @@ def test_turn_that_meets_a_full_disk_is_closed_once_there_is_space(
     asyncio.run(main())
 
 
-def test_message_that_meets_a_full_disk_is_stored_with_the_end_of_its_turn(
+def test_message_that_fails_on_a_full_disk_is_stored_with_the_end_of_its_turn(
     sqlite_location: StoreLocation, pages: Pages
 ) -> None:
     class Streaming:

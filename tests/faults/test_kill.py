@@ -47,7 +47,7 @@ def test_200_killed_writers_lose_nothing_in_postgres(
 
 
 @pytest.mark.parametrize("stores", [4, pytest.param(20, marks=pytest.mark.full)])
-def test_a_process_killed_while_it_makes_the_store_leaves_one_that_opens(
+def test_process_killed_while_it_creates_a_store_leaves_a_store_that_opens(
     make_locations: LocationFactory, stores: int
 ) -> None:
     async def main(locations: list[StoreLocation]) -> None:

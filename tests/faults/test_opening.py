@@ -55,7 +55,7 @@ def check_message(message: str, path: Path) -> None:
 # Several processes at once.
 
 
-def test_eight_processes_that_make_the_same_store_at_once_all_succeed(
+def test_eight_processes_create_the_same_store_at_once(
     make_locations: LocationFactory,
 ) -> None:
     async def main(locations: list[StoreLocation]) -> None:
@@ -113,7 +113,7 @@ def test_a_directory_that_cannot_be_written_gives_a_clear_error(shown: Path) -> 
     assert list(shown.iterdir()) == []
 
 
-def test_a_data_directory_that_cannot_be_made_gives_a_clear_error(shown: Path) -> None:
+def test_a_data_directory_that_cannot_be_created_gives_a_clear_error(shown: Path) -> None:
     shown.chmod(0o555)
     read_only(tried(StoreLocation(shown / "new")), shown / "new")
 
@@ -125,7 +125,7 @@ def test_a_directory_that_cannot_be_entered_gives_a_clear_error(shown: Path) -> 
     read_only(tried(StoreLocation(shown / "closed")), shown / "closed" / "segue.db")
 
 
-def test_a_store_that_cannot_be_read_gives_a_clear_error_and_stays(shown: Path) -> None:
+def test_unreadable_store_gives_a_clear_error_and_is_not_changed(shown: Path) -> None:
     id = asyncio.run(make(StoreLocation(shown)))
     (shown / "segue.db").chmod(0o000)
     read_only(tried(StoreLocation(shown)), shown / "segue.db")
@@ -135,9 +135,7 @@ def test_a_store_that_cannot_be_read_gives_a_clear_error_and_stays(shown: Path) 
 
 @pytest.mark.parametrize("directory", [0o555, 0o777])
 @pytest.mark.parametrize("left", ["nothing", "its log and what is shared with it"])
-def test_a_store_that_can_only_be_read_is_read_and_stays(
-    shown: Path, directory: int, left: str
-) -> None:
+def test_read_only_store_is_read_and_not_changed(shown: Path, directory: int, left: str) -> None:
     whole, cut_off = StoreLocation(shown), StoreLocation(shown / "killed")
     id = asyncio.run(make(whole) if left == "nothing" else killed(cut_off, shown))
     only_read(shown, directory)
@@ -195,7 +193,7 @@ def test_a_directory_in_place_of_the_store_gives_a_clear_error(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("size", [6, 100_000])
-def test_a_text_file_in_place_of_the_store_is_refused_and_left_alone(
+def test_a_text_file_in_place_of_the_store_is_refused_and_not_changed(
     tmp_path: Path, size: int
 ) -> None:
     path = tmp_path / "segue.db"
@@ -207,7 +205,9 @@ def test_a_text_file_in_place_of_the_store_is_refused_and_left_alone(
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path, version: int) -> None:
+def test_database_of_another_program_is_refused_and_not_changed(
+    tmp_path: Path, version: int
+) -> None:
     path = tmp_path / "segue.db"
     foreign_database = sqlite3.connect(path)
     foreign_database.execute("CREATE TABLE notes (text)")
@@ -218,7 +218,7 @@ def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path, ver
     assert path.read_bytes() == before
 
 
-def test_a_damaged_store_is_called_damaged(tmp_path: Path) -> None:
+def test_error_of_a_damaged_store_says_that_it_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "segue.db"
     id = asyncio.run(make(StoreLocation(tmp_path)))
     size = path.stat().st_size

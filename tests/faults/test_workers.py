@@ -162,7 +162,7 @@ def test_no_worker_replays_a_turn_that_another_has_delivered(tmp_path: Path) -> 
             assert replies == [str(number)]
 
 
-async def test_a_killed_worker_s_turn_ends_and_the_other_workers_serve(
+async def test_turn_of_a_killed_worker_ends_and_the_other_workers_serve(
     tmp_path: Path, database: str
 ) -> None:
     with serve_workers(tmp_path, database) as team:
@@ -203,7 +203,7 @@ def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
         assert not alive
 
 
-def test_each_worker_reports_the_metrics_of_all_workers_dead_ones_included(tmp_path: Path) -> None:
+def test_each_worker_reports_the_metrics_of_living_and_dead_workers(tmp_path: Path) -> None:
     with serve_workers(tmp_path) as team:
         for _ in range(20):
             team.ok("GET", "/v1/models")
