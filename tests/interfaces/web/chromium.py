@@ -19,6 +19,7 @@ TIMEOUT_SECONDS = 600
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
+    "--in-process-gpu",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 expect.set_options(timeout=60_000)  # a loaded machine is slow
 
+SCROLL_SECONDS = 120  # to scroll through a list, on a slow machine
 # Animations would be drawn in software, and change colours while a test reads them.
 PAGE_OPTIONS: dict[str, Any] = {"color_scheme": "light", "reduced_motion": "reduce"}
 LOGGERS = ("segue.web", "segue.http")  # streams log to the second

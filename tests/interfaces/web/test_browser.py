@@ -1,5 +1,6 @@
 """The session list, search, filters, keyboard and dashboard in a real browser."""
 
+import asyncio
 import re
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -11,7 +12,7 @@ from segue.interfaces.web.pages import actions
 from segue.model import clock
 from segue.model.principal import LOCAL
 from tests.interfaces.web import examples
-from tests.interfaces.web.harness import BrowserHarness, accessibility_problems
+from tests.interfaces.web.harness import SCROLL_SECONDS, BrowserHarness, accessibility_problems
 
 
 async def list_titles(page: Page) -> list[str]:
@@ -146,16 +147,17 @@ async def test_scrolling_loads_more_of_the_list(harness: BrowserHarness) -> None
     sessions = await examples.create_many_sessions(harness.hub, 400)
     page = await harness.window()
     seen_ids: set[str] = set()
-    for _ in range(80):
-        seen_ids |= set(
-            await page.locator(".row").evaluate_all("all => all.map(r => r.dataset.id)")
-        )
-        headings = await page.locator(".group h2").all_text_contents()
-        assert len(headings) == len(set(headings))  # a group on several pages has one heading
-        if len(seen_ids) == 400:
-            break
-        await page.locator("#list").evaluate("list => { list.scrollTop += 2500 }")
-        await page.wait_for_timeout(60)
+    async with asyncio.timeout(SCROLL_SECONDS):
+        while True:
+            seen_ids |= set(
+                await page.locator(".row").evaluate_all("all => all.map(r => r.dataset.id)")
+            )
+            headings = await page.locator(".group h2").all_text_contents()
+            assert len(headings) == len(set(headings))  # a group on several pages has one heading
+            if len(seen_ids) == 400:
+                break
+            await page.locator("#list").evaluate("list => { list.scrollTop += 2500 }")
+            await page.wait_for_timeout(60)
     assert seen_ids == {session.id for session in sessions}
     assert await page.locator(".row").count() < 400  # groups far from the visible part have no rows
     await page.locator("#list").evaluate("list => { list.scrollTop = 0 }")

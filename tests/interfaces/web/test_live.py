@@ -29,10 +29,16 @@ async def test_two_browsers_show_the_same_streamed_turn(harness: BrowserHarness)
     session = await harness.session("Talk")
     first = await harness.window(f"/s/{session.id}")
     second = await harness.window(f"/s/{session.id}")
-    await send(first, "/slow 0.15\n/say Here it **comes**, word by word by word by word")
-    for page in (first, second):
-        await expect(page.locator("#writing strong")).to_have_text("comes")  # not yet stored
-        await expect(page.locator("#head .status")).to_have_text("running")
+    streamed = [
+        check
+        for page in (first, second)
+        for check in (
+            expect(page.locator("#writing strong")).to_have_text("comes"),  # not yet stored
+            expect(page.locator("#head .status")).to_have_text("running"),
+        )
+    ]
+    prompt = "/slow 0.3\n/say Here it **comes**, word by word by word by word"
+    await asyncio.gather(*streamed, send(first, prompt))
     await expect(first.locator("#text")).to_have_value("")
     for page in (first, second):
         await expect(page.locator("#chunks .item.agent")).to_contain_text("word by word")

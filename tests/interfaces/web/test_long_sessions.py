@@ -1,5 +1,6 @@
 """Very long sessions: a page has only the chunks near its visible part."""
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.claude.entries import Home as Claude
 from tests.claude.entries import S
 from tests.claude.helpers import write_session_with_subagent
 from tests.interfaces.web import examples
-from tests.interfaces.web.harness import BrowserHarness, accessibility_problems
+from tests.interfaces.web.harness import SCROLL_SECONDS, BrowserHarness, accessibility_problems
 
 MESSAGES = 2000
 
@@ -71,18 +72,19 @@ async def test_scrolling_up_loads_every_message_without_jumps(harness: BrowserHa
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     seen: set[int] = set()
     previous_question = 10**9
-    for _ in range(200):
-        questions = await page.locator(".item.user .prose").all_text_contents()
-        seen |= {
-            int(number) for text in questions for number in re.findall(r"Question (\d+)", text)
-        }
-        question = await top_question(page)
-        assert question <= previous_question  # loading and removing chunks does not scroll
-        previous_question = question
-        if 0 in seen:
-            break
-        await page.evaluate("document.querySelector('#main').scrollBy(0, -900)")
-        await page.wait_for_timeout(30)
+    async with asyncio.timeout(SCROLL_SECONDS):
+        while True:
+            questions = await page.locator(".item.user .prose").all_text_contents()
+            seen |= {
+                int(number) for text in questions for number in re.findall(r"Question (\d+)", text)
+            }
+            question = await top_question(page)
+            assert question <= previous_question  # loading and removing chunks does not scroll
+            previous_question = question
+            if 0 in seen:
+                break
+            await page.evaluate("document.querySelector('#main').scrollBy(0, -900)")
+            await page.wait_for_timeout(30)
     assert seen == set(range(200))
     assert await count_items(page) < 700
 

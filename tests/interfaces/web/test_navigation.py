@@ -57,7 +57,7 @@ async def test_a_late_response_does_not_replace_the_session_opened_since(
 async def test_answering_and_stopping_by_keyboard_keeps_the_focus(harness: BrowserHarness) -> None:
     session = await harness.session("Ask me")
     page = await harness.window(f"/s/{session.id}")
-    await page.locator("#text").fill("/ask May I?\n/slow 1\n/say one two three four five six seven")
+    await page.locator("#text").fill("/ask May I?\n/slow 1\n/say" + " one two three four" * 20)
     await page.keyboard.press("Control+Enter")
     await expect(page.locator(".permission.open")).to_be_visible()
     await page.keyboard.press("Escape")  # leaves the composer

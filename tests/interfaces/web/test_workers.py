@@ -94,8 +94,8 @@ async def _use_two_pages(browser_thread: BrowserThread, server: Server) -> dict[
     streamed = [
         expect(page.locator("#writing strong")).to_have_text("comes") for page in (first, second)
     ]
-    await _send(first, "/slow 0.2\n/say Here it **comes**, one word after another and another")
-    await asyncio.gather(*streamed)
+    prompt = "/slow 0.4\n/say Here it **comes**, one word after another and another"
+    await asyncio.gather(*streamed, _send(first, prompt))
     for page in (first, second):
         await expect(page.locator("#chunks .item.agent")).to_contain_text("and another")
     await _send(second, "/ask May I?\n/say thanks")
