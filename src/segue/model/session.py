@@ -147,8 +147,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     `inode`, `offset` and `tail_hash` (of the last bytes before `offset`) tell a file that grew
     from one that was replaced. A source over a database leaves them out, and keeps its own position
-    in `extra`, as does a source whose sessions have several files. `seq` is the last event in the
-    store that was imported.
+    in `extra`, as does a source whose sessions have several files.
     """
 
     source: str
@@ -156,5 +155,4 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     inode: int = 0
     offset: int = 0
     tail_hash: str = ""
-    seq: int = 0
     extra: dict[str, Any] = {}

@@ -92,8 +92,7 @@ class Store(Protocol):
     ) -> Session:
         """Create a session from its first events. Raises Conflict if the id exists.
 
-        `checkpoint` is written in the same transaction, here and in `change` and `load`. If its
-        `seq` is 0, it gets the seq of the session's last event.
+        `checkpoint` is written in the same transaction, here and in `change` and `load`.
         """
 
     async def get(self, workspace: str, id: str) -> Session | None: ...
@@ -328,11 +327,6 @@ def append_drafts(session: Session, drafts: Drafts, at: int) -> tuple[Session, l
     for event in events:
         session = projection.apply(session, event)
     return session, events
-
-
-def settle_checkpoint(checkpoint: Checkpoint, session: Session) -> Checkpoint:
-    """Return the checkpoint as it is stored: without a seq, it gets that of the last event."""
-    return checkpoint if checkpoint.seq else replace(checkpoint, seq=session.last_seq)
 
 
 # Events that other events refer to by id, or that are counted once by id. Forks keep these ids.

@@ -35,7 +35,6 @@ from .base import (
     Store,
     append_drafts,
     fork_event,
-    settle_checkpoint,
     start_session,
 )
 
@@ -117,7 +116,7 @@ class MemoryStore(Store):
             _stored_row(session), [_stored_event(added) for added in events], change, born=born
         )
         if checkpoint is not None:
-            entry.checkpoint = codec.encode(settle_checkpoint(checkpoint, session))
+            entry.checkpoint = codec.encode(checkpoint)
         self._change = change
         self._entries[name] = entry
         self._notify(Signal("events", *name))
@@ -170,7 +169,7 @@ class MemoryStore(Store):
             )
         row, stored_events = _stored_row(session), [_stored_event(added) for added in events]
         if checkpoint is not None:
-            entry.checkpoint = codec.encode(settle_checkpoint(checkpoint, session))
+            entry.checkpoint = codec.encode(checkpoint)
         entry.inbox = [item for item in entry.inbox if item.number not in consume]
         if events:
             self._change += 1

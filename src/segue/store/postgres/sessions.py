@@ -20,7 +20,6 @@ from segue.store.base import (
     Lease,
     Signal,
     append_drafts,
-    settle_checkpoint,
     start_session,
 )
 from segue.store.query_sql import STATE_CODES, columns
@@ -197,18 +196,17 @@ class SessionHistory:
         return session
 
     async def checkpoint(self, workspace: str, id: str) -> Checkpoint | None:
-        sql = 'SELECT source, path, inode, "offset", tail_hash, seq, extra FROM imports'
+        sql = 'SELECT source, path, inode, "offset", tail_hash, extra FROM imports'
         rows = await self._database.fetch(f"{sql} WHERE session = ({PK})", workspace, id)
         if not rows:
             return None
-        ((source, path, inode, offset, tail_hash, seq, extra),) = rows
+        ((source, path, inode, offset, tail_hash, extra),) = rows
         return Checkpoint(
             source=source,
             path=path.decode("utf-8", "surrogatepass"),
             inode=int(inode),
             offset=offset,
             tail_hash=tail_hash,
-            seq=seq,
             extra=_decode_any(extra),
         )
 
@@ -302,13 +300,12 @@ async def _put_checkpoint(
 ) -> None:
     if checkpoint is None:
         return
-    checkpoint = settle_checkpoint(checkpoint, session)
     sql = """
         INSERT INTO imports
-          (session, workspace, source, path, inode, "offset", tail_hash, seq, extra)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+          (session, workspace, source, path, inode, "offset", tail_hash, extra)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
         ON CONFLICT (session) DO UPDATE SET
-          source = $3, path = $4, inode = $5, "offset" = $6, tail_hash = $7, seq = $8, extra = $9
+          source = $3, path = $4, inode = $5, "offset" = $6, tail_hash = $7, extra = $8
     """
     await connection.execute(
         sql,
@@ -319,7 +316,6 @@ async def _put_checkpoint(
         str(checkpoint.inode),
         checkpoint.offset,
         checkpoint.tail_hash,
-        checkpoint.seq,
         codec.encode(checkpoint.extra),
     )
 

@@ -126,19 +126,18 @@ class Reader:
         return row[0] & MAX_SEQ if row else None
 
     def checkpoint(self, workspace: str, id: str) -> Checkpoint | None:
-        sql = 'SELECT source, path, inode, "offset", tail_hash, seq, extra FROM imports'
+        sql = 'SELECT source, path, inode, "offset", tail_hash, extra FROM imports'
         sql += " WHERE session = (SELECT pk FROM sessions WHERE workspace = ? AND id = ?)"
         row = self.execute(sql, (workspace, id)).fetchone()
         if row is None:
             return None
-        source, path, inode, offset, tail_hash, seq, extra = row
+        source, path, inode, offset, tail_hash, extra = row
         return Checkpoint(
             source=source,
             path=path.decode("utf-8", "surrogatepass"),
             inode=int(inode),
             offset=offset,
             tail_hash=tail_hash,
-            seq=seq,
             extra=_decode_any(extra),
         )
 

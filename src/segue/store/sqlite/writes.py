@@ -19,7 +19,6 @@ from segue.store.base import (
     Signal,
     append_drafts,
     fork_event,
-    settle_checkpoint,
     start_session,
 )
 from segue.store.query_sql import columns
@@ -126,9 +125,8 @@ def _put_checkpoint(
 ) -> None:
     if checkpoint is None:
         return
-    checkpoint = settle_checkpoint(checkpoint, session)
     tx.execute(
-        "INSERT OR REPLACE INTO imports VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO imports VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             pk,
             session.workspace,
@@ -137,7 +135,6 @@ def _put_checkpoint(
             str(checkpoint.inode),
             checkpoint.offset,
             checkpoint.tail_hash,
-            checkpoint.seq,
             codec.encode(checkpoint.extra),
         ),
     )

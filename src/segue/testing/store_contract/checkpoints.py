@@ -27,10 +27,9 @@ FIRST = Checkpoint(
     inode=(1 << 64) - 1,
     offset=1 << 40,
     tail_hash="0f" * 16,
-    seq=1,
     extra={"agents": [{"path": "a.jsonl", "offset": 12}]},
 )
-SECOND = Checkpoint(source="codex", path="/b", inode=2, offset=7, tail_hash="aa", seq=3)
+SECOND = Checkpoint(source="codex", path="/b", inode=2, offset=7, tail_hash="aa")
 
 
 class CheckpointContract(Contract):
@@ -85,19 +84,6 @@ class CheckpointContract(Contract):
         assert await store.checkpoint(WORKSPACE, session.id) == FIRST
         assert await store.get(WORKSPACE, session.id) == session
         assert (await store.change_point(WORKSPACE)).low >= point.low
-
-    async def test_a_checkpoint_without_seq_gets_that_of_the_last_event(self, store: Store) -> None:
-        session = await create_session(store)
-        repeated_draft = Draft(id=ids.new_id(), body=user_message("once"))
-        for _ in range(2):
-            await store.change(
-                WORKSPACE,
-                session.id,
-                lambda _: [repeated_draft],
-                checkpoint=Checkpoint(source="x", path="/x", inode=1, offset=1, tail_hash=""),
-            )
-            checkpoint = await store.checkpoint(WORKSPACE, session.id)
-            assert checkpoint is not None and checkpoint.seq == 2
 
     async def test_a_change_that_fails_keeps_the_old_checkpoint(self, store: Store) -> None:
         id = ids.new_id()

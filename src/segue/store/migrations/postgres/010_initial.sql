@@ -201,7 +201,6 @@ CREATE TABLE imports (
   inode text NOT NULL,
   "offset" bigint NOT NULL,
   tail_hash text NOT NULL,
-  seq integer NOT NULL,
   extra bytea NOT NULL
 );
 

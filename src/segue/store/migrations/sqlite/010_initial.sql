@@ -156,7 +156,6 @@ CREATE TABLE imports (
   inode TEXT NOT NULL,
   "offset" INTEGER NOT NULL,
   tail_hash TEXT NOT NULL,
-  seq INTEGER NOT NULL,
   extra BLOB NOT NULL
 );
 
