@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from segue.model import ids, projection
+from segue.model import errors, ids, projection
 from segue.model.cursor import ChangePoint
 from segue.model.event import Body, Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
@@ -326,7 +326,37 @@ def append_drafts(session: Session, drafts: Drafts, at: int) -> tuple[Session, l
     events = number_drafts(drafts, session.last_seq, at)
     for event in events:
         session = projection.apply(session, event)
+    if session.last_seq > MAX_SEQ:
+        raise errors.InvalidInput(f"a session holds at most {MAX_SEQ} events; fork it to continue")
     return session, events
+
+
+def check_fork_point(session: Session, upto: int) -> None:
+    """Raise InvalidInput unless the session has an event with the seq `upto`."""
+    if not 1 <= upto <= session.last_seq:
+        raise errors.InvalidInput(
+            f"session {session.id} has events 1 to {session.last_seq}, not {upto}"
+        )
+
+
+def check_record_version(record: Record, newest: int, expected: int) -> None:
+    """Raise Conflict unless the newest stored version of a record is the expected one."""
+    if newest != expected:
+        raise errors.Conflict(
+            f"the {record.kind} is at version {newest} now; read it again", version=newest
+        )
+
+
+def not_found(id: str) -> errors.NotFound:
+    """Return the error for a session that does not exist."""
+    return errors.NotFound(f"no session {id}", session=id)
+
+
+def lease_lost(lease: Lease) -> errors.LeaseLost:
+    """Return the error for a write under a lease that another process has."""
+    return errors.LeaseLost(
+        f"this process no longer has the lease of session {lease.session}", session=lease.session
+    )
 
 
 # Events that other events refer to by id, or that are counted once by id. Forks keep these ids.

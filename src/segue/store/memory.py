@@ -26,7 +26,6 @@ from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState, decode_session
 
 from .base import (
-    MAX_SEQ,
     EventDecider,
     InboxItem,
     InboxKind,
@@ -34,7 +33,11 @@ from .base import (
     Signal,
     Store,
     append_drafts,
+    check_fork_point,
+    check_record_version,
     fork_event,
+    lease_lost,
+    not_found,
     start_session,
 )
 
@@ -163,10 +166,6 @@ class MemoryStore(Store):
             if not isinstance(draft, Draft) or draft.id not in known_ids
         ]
         session, events = append_drafts(entry.session, drafts, at)
-        if session.last_seq > MAX_SEQ:
-            raise errors.InvalidInput(
-                f"a session holds at most {MAX_SEQ} events; fork it to continue"
-            )
         row, stored_events = _stored_row(session), [_stored_event(added) for added in events]
         if checkpoint is not None:
             entry.checkpoint = codec.encode(checkpoint)
@@ -185,9 +184,7 @@ class MemoryStore(Store):
         self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: EventDecider
     ) -> Session:
         parent = self._find(workspace, id)
-        if not 1 <= upto <= parent.session.last_seq:
-            last = parent.session.last_seq
-            raise errors.InvalidInput(f"session {id} has events 1 to {last}, not {upto}")
+        check_fork_point(parent.session, upto)
         at = clock.now()
         session, events = start_session(workspace, new_id, [created], at)
         for copied in parent.events:
@@ -241,7 +238,7 @@ class MemoryStore(Store):
         try:
             return self._entries[workspace, id]
         except KeyError:
-            raise errors.NotFound(f"no session {id}", session=id) from None
+            raise not_found(id) from None
 
     # lists
 
@@ -478,10 +475,7 @@ class MemoryStore(Store):
     def _check_newest(self, record: Record, expected: int) -> None:
         versions = self._records.get((record.workspace, record.kind, record.id))
         newest = versions[-1].version if versions else 0
-        if newest != expected:
-            raise errors.Conflict(
-                f"the {record.kind} is at version {newest} now; read it again", version=newest
-            )
+        check_record_version(record, newest, expected)
 
     def _check_archived(self, record: Record) -> None:
         versions = self._records.get((record.workspace, record.kind, record.id))
@@ -583,10 +577,7 @@ def _words(event: Event) -> list[str]:
 
 def _check_lease(entry: _Entry, lease: Lease, at: int) -> None:
     if entry.lease is None or not _same(entry.lease, lease) or entry.lease.expires_at <= at:
-        raise errors.LeaseLost(
-            f"this process no longer has the lease of session {lease.session}",
-            session=lease.session,
-        )
+        raise lease_lost(lease)
 
 
 def _same(current: Lease | None, lease: Lease) -> bool:

@@ -11,12 +11,10 @@ from segue.model import clock, codec, errors
 from segue.model.principal import ApiKey
 from segue.model.query import Position
 from segue.model.record import Record
+from segue.store.base import check_record_version
+from segue.store.rows import decode_any, decode_key, decode_record
 
 from .connection import Connection, Database
-
-_decode_any: codec.Decoder[Any] = codec.Decoder(Any)
-_decode_key: codec.Decoder[ApiKey] = codec.Decoder(ApiKey)
-_decode_record: codec.Decoder[Record] = codec.Decoder(Record)
 
 
 class Records:
@@ -34,17 +32,17 @@ class Records:
 
     async def find_key(self, digest: bytes) -> ApiKey | None:
         rows = await self._database.fetch("SELECT row FROM keys WHERE digest = $1", digest)
-        return _decode_key(rows[0][0]) if rows else None
+        return decode_key(rows[0][0]) if rows else None
 
     async def keys(self, workspace: str | None = None) -> list[ApiKey]:
         sql = "SELECT row FROM keys WHERE $1::text IS NULL OR workspace = $1 ORDER BY id"
-        return [_decode_key(row) for (row,) in await self._database.fetch(sql, workspace)]
+        return [decode_key(row) for (row,) in await self._database.fetch(sql, workspace)]
 
     async def revoke_key(self, workspace: str, id: str, at: int) -> bool:
         async def revoke(connection: Connection) -> bool:
             sql = "SELECT row FROM keys WHERE workspace = $1 AND id = $2 FOR UPDATE"
             row = await connection.fetchval(sql, workspace, id)
-            if row is None or (key := _decode_key(row)).revoked_at is not None:
+            if row is None or (key := decode_key(row)).revoked_at is not None:
                 return False
             row = codec.encode(replace(key, revoked_at=at))
             await connection.execute("UPDATE keys SET row = $2 WHERE id = $1", id, row)
@@ -112,7 +110,7 @@ class Records:
         else:
             sql, args = f"{sql} version = $4", [*args, version]
         rows = await self._database.fetch(sql, *args)
-        return _decode_record(rows[0][0]) if rows else None
+        return decode_record(rows[0][0]) if rows else None
 
     async def records(
         self,
@@ -130,7 +128,7 @@ class Records:
             sql += f" WHERE newest AND workspace = $1 AND kind = $2 AND archived = {state}"
             arms.append(f"{sql} AND (created_at, id) < ($4, $5)" if after else sql)
         sql = " UNION ALL ".join(arms) + " ORDER BY 1 DESC, 2 DESC LIMIT $3"
-        return [_decode_record(row) for _, _, row in await self._database.fetch(sql, *args)]
+        return [decode_record(row) for _, _, row in await self._database.fetch(sql, *args)]
 
     async def set_overlay(
         self, workspace: str, source: str, id: str, patch: dict[str, Any]
@@ -144,7 +142,7 @@ class Records:
     async def overlays(self, workspace: str, source: str) -> dict[str, dict[str, Any]]:
         sql = "SELECT id, patch FROM overlays WHERE workspace = $1 AND source = $2"
         rows = await self._database.fetch(sql, workspace, source)
-        return {id: _decode_any(patch) for id, patch in rows}
+        return {id: decode_any(patch) for id, patch in rows}
 
     async def set_setting(self, workspace: str, name: str, value: Any) -> None:
         sql = """
@@ -156,7 +154,7 @@ class Records:
     async def settings(self, workspace: str) -> dict[str, Any]:
         sql = "SELECT name, value FROM settings WHERE workspace = $1"
         rows = await self._database.fetch(sql, workspace)
-        return {name: _decode_any(value) for name, value in rows}
+        return {name: decode_any(value) for name, value in rows}
 
 
 _NAMED = "workspace = $1 AND kind = $2 AND id = $3"
@@ -177,10 +175,7 @@ async def _lock(connection: Connection, records: Iterable[Record]) -> None:
 async def _check_newest(connection: Connection, record: Record, expected: int) -> None:
     sql = f"SELECT coalesce(max(version), 0) FROM records WHERE {_NAMED}"
     newest = await connection.fetchval(sql, *_name(record))
-    if newest != expected:
-        raise errors.Conflict(
-            f"the {record.kind} is at version {newest} now; read it again", version=newest
-        )
+    check_record_version(record, newest, expected)
 
 
 async def _put(connection: Connection, record: Record, *, amend: bool) -> None:

@@ -20,12 +20,16 @@ from segue.store.base import (
     Lease,
     Signal,
     append_drafts,
+    check_fork_point,
+    lease_lost,
+    not_found,
     start_session,
 )
 from segue.store.query_sql import STATE_CODES, columns
+from segue.store.rows import CHECKPOINTS, decode_checkpoint, encode_checkpoint
 
 from .connection import Connection, Database, Row
-from .sql import HAS_LEASE, PK, lease_lost, not_found
+from .sql import HAS_LEASE, PK
 from .tsquery import vectors
 from .watch import Watcher
 
@@ -51,7 +55,6 @@ WITH RECURSIVE found AS (
 )
 SELECT row FROM found"""
 _EVENTS = "SELECT seq, id, at, version, body FROM events"
-_decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 
 
 class SessionHistory:
@@ -147,10 +150,6 @@ class SessionHistory:
                 await _put_checkpoint(connection, pk, session, checkpoint)
                 return session, []
             after, events = append_drafts(session, drafts, clock.now())
-            if after.last_seq > MAX_SEQ:
-                raise errors.InvalidInput(
-                    f"a session holds at most {MAX_SEQ} events; fork it to continue"
-                )
             # A finished message replaces its deltas.
             spent = [added.id for added in events] if lease is not None else []
             first, *further_batches = _batches(events)
@@ -170,10 +169,7 @@ class SessionHistory:
         async def fork(connection: Connection) -> Session:
             sql = "SELECT pk, row FROM sessions WHERE workspace = $1 AND id = $2"
             parent, row = _decode_row(await connection.fetchrow(sql, workspace, id), id)
-            if not 1 <= upto <= row.last_seq:
-                raise errors.InvalidInput(
-                    f"session {id} has events 1 to {row.last_seq}, not {upto}"
-                )
+            check_fork_point(row, upto)
             at = clock.now()
             session, first = start_session(workspace, new_id, [created], at)
             sql = f"{_EVENTS} WHERE session = $1 AND seq > 1 AND seq <= $2 ORDER BY seq"
@@ -196,19 +192,9 @@ class SessionHistory:
         return session
 
     async def checkpoint(self, workspace: str, id: str) -> Checkpoint | None:
-        sql = 'SELECT source, path, inode, "offset", tail_hash, extra FROM imports'
-        rows = await self._database.fetch(f"{sql} WHERE session = ({PK})", workspace, id)
-        if not rows:
-            return None
-        ((source, path, inode, offset, tail_hash, extra),) = rows
-        return Checkpoint(
-            source=source,
-            path=path.decode("utf-8", "surrogatepass"),
-            inode=int(inode),
-            offset=offset,
-            tail_hash=tail_hash,
-            extra=_decode_any(extra),
-        )
+        sql = f"{CHECKPOINTS} WHERE session = ({PK})"
+        rows = await self._database.fetch(sql, workspace, id)
+        return decode_checkpoint(rows[0]) if rows else None
 
     async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
         async def purge(connection: Connection) -> None:
@@ -307,17 +293,7 @@ async def _put_checkpoint(
         ON CONFLICT (session) DO UPDATE SET
           source = $3, path = $4, inode = $5, "offset" = $6, tail_hash = $7, extra = $8
     """
-    await connection.execute(
-        sql,
-        pk,
-        session.workspace,
-        checkpoint.source,
-        checkpoint.path.encode("utf-8", "surrogatepass"),
-        str(checkpoint.inode),
-        checkpoint.offset,
-        checkpoint.tail_hash,
-        codec.encode(checkpoint.extra),
-    )
+    await connection.execute(sql, pk, session.workspace, *encode_checkpoint(checkpoint))
 
 
 async def _without_stored(connection: Connection, pk: int, drafts: Drafts) -> Drafts:

@@ -1,9 +1,6 @@
-"""SQL fragments and errors that several parts of the PostgreSQL store use."""
+"""SQL fragments that several parts of the PostgreSQL store use."""
 
 from __future__ import annotations
-
-from segue.model import errors
-from segue.store.base import Lease
 
 PK = "SELECT pk FROM sessions WHERE workspace = $1 AND id = $2"
 
@@ -12,13 +9,3 @@ NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 # Of a lease `l`: held by $3 with epoch $4, and not expired.
 HAS_LEASE = f"l.holder = $3 AND l.epoch = $4 AND l.expires_at > {NOW}"
-
-
-def not_found(id: str) -> errors.NotFound:
-    return errors.NotFound(f"no session {id}", session=id)
-
-
-def lease_lost(lease: Lease) -> errors.LeaseLost:
-    return errors.LeaseLost(
-        f"this process no longer has the lease of session {lease.session}", session=lease.session
-    )

@@ -12,21 +12,29 @@ from typing import Any
 
 from segue.model import clock, codec
 from segue.model.event import Delta
-from segue.store.base import InboxItem, InboxKind, Lease, Signal
+from segue.store.base import (
+    InboxItem,
+    InboxKind,
+    Lease,
+    Signal,
+    lease_lost,
+    not_found,
+)
+from segue.store.rows import (
+    DELTAS,
+    INBOX_ITEMS,
+    LEASES,
+    decode_delta,
+    decode_inbox_item,
+    decode_lease,
+)
 
 from .connection import Database, Row
-from .sql import HAS_LEASE, NOW, PK, lease_lost, not_found
+from .sql import HAS_LEASE, NOW, PK
 from .watch import Watcher
 
 # For changes that need not survive a crash of the server: the commit does not wait for the disk.
 _NO_SYNC = "set_config('synchronous_commit', 'off', true)"
-
-_LEASES = (
-    "SELECT s.workspace, s.id, l.holder, l.epoch, l.expires_at"
-    " FROM leases l JOIN sessions s ON s.pk = l.session WHERE l.holder <> ''"
-)
-
-_decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 
 
 class TurnState:
@@ -58,7 +66,7 @@ class TurnState:
         ((epoch, expires_at),) = rows
         if epoch is None:
             return None
-        return _lease((workspace, id, holder, epoch, expires_at))
+        return decode_lease((workspace, id, holder, epoch, expires_at))
 
     async def renew(self, holder: str, ttl: int) -> set[tuple[str, str]]:
         sql = f"""
@@ -85,13 +93,13 @@ class TurnState:
             self._watcher.publish(Signal("inbox", *name))
 
     async def lease_of(self, workspace: str, id: str) -> Lease | None:
-        sql = _LEASES + " AND s.workspace = $1 AND s.id = $2"
-        return next(map(_lease, await self._database.fetch(sql, workspace, id)), None)
+        sql = f"{LEASES} AND s.workspace = $1 AND s.id = $2"
+        return next(map(decode_lease, await self._database.fetch(sql, workspace, id)), None)
 
     async def expired_leases(self) -> list[Lease]:
         # In a subselect, the time is computed once and an index can be used.
-        sql = _LEASES + f" AND l.expires_at <= (SELECT {NOW})"
-        return [_lease(row) for row in await self._database.fetch(sql)]
+        sql = f"{LEASES} AND l.expires_at <= (SELECT {NOW})"
+        return [decode_lease(row) for row in await self._database.fetch(sql)]
 
     async def put_inbox(
         self, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
@@ -113,11 +121,8 @@ class TurnState:
         return InboxItem(number=number, session=id, kind=kind, id=item_id, at=at, body=body)
 
     async def inbox(self, workspace: str, id: str) -> list[InboxItem]:
-        sql = "SELECT number, kind, id, at, body FROM inbox"
-        return [
-            InboxItem(number=number, session=id, kind=kind, id=item, at=at, body=_decode_any(body))
-            for number, kind, item, at, body in await self._rows_of_session(workspace, id, sql)
-        ]
+        rows = await self._rows_of_session(workspace, id, INBOX_ITEMS)
+        return [decode_inbox_item(id, row) for row in rows]
 
     async def drop_inbox(self, workspace: str, id: str, numbers: Sequence[int]) -> set[int]:
         sql = f"""
@@ -186,17 +191,8 @@ class TurnState:
         self._watcher.publish(Signal("deltas", *name))
 
     async def deltas(self, workspace: str, id: str) -> list[Delta]:
-        sql = 'SELECT number, message, kind, "offset", text FROM deltas'
-        return [
-            Delta(
-                session=id,
-                message=message,
-                kind=kind,
-                offset=offset,
-                text=data.decode("utf-8", "surrogatepass"),
-            )
-            for _, message, kind, offset, data in await self._rows_of_session(workspace, id, sql)
-        ]
+        rows = await self._rows_of_session(workspace, id, DELTAS)
+        return [decode_delta(id, row) for row in rows]
 
     async def _rows_of_session(self, workspace: str, id: str, sql: str) -> list[Row]:
         """Return the rows that belong to a session, in the order of their numbers."""
@@ -209,10 +205,3 @@ class TurnState:
         if not rows:
             raise not_found(id)
         return [row for row in rows if row[0] is not None]
-
-
-def _lease(row: Row) -> Lease:
-    workspace, session, holder, epoch, expires_at = row
-    return Lease(
-        workspace=workspace, session=session, holder=holder, epoch=epoch, expires_at=expires_at
-    )

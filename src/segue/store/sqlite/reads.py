@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from segue.model import clock, codec, errors, search_text
+from segue.model import clock, search_text
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Event
 from segue.model.principal import ApiKey
@@ -18,17 +18,19 @@ from segue.model.query import Position, Query, SearchHit
 from segue.model.record import Record
 from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState, decode_session, decode_sessions
-from segue.store import query_sql
-from segue.store.base import MAX_SEQ, InboxItem, Lease
+from segue.store import query_sql, rows
+from segue.store.base import (
+    MAX_SEQ,
+    InboxItem,
+    Lease,
+    not_found,
+)
 from segue.store.query_sql import Condition, PageSpec
 
 from .connection import connect, translated
 from .text_search import TextSearch, as_event, build
 
 _last = itemgetter(-1)
-_decode_any: codec.Decoder[Any] = codec.Decoder(Any)
-_decode_key: codec.Decoder[ApiKey] = codec.Decoder(ApiKey)
-_decode_record: codec.Decoder[Record] = codec.Decoder(Record)
 
 
 class Reader:
@@ -87,7 +89,7 @@ class Reader:
         sql = "SELECT pk FROM sessions WHERE workspace = ? AND id = ?"
         row = self.execute(sql, (workspace, id)).fetchone()
         if row is None:
-            raise errors.NotFound(f"no session {id}", session=id)
+            raise not_found(id)
         return int(row[0])
 
     def events(
@@ -126,20 +128,10 @@ class Reader:
         return row[0] & MAX_SEQ if row else None
 
     def checkpoint(self, workspace: str, id: str) -> Checkpoint | None:
-        sql = 'SELECT source, path, inode, "offset", tail_hash, extra FROM imports'
-        sql += " WHERE session = (SELECT pk FROM sessions WHERE workspace = ? AND id = ?)"
+        sql = f"{rows.CHECKPOINTS} WHERE session = "
+        sql += "(SELECT pk FROM sessions WHERE workspace = ? AND id = ?)"
         row = self.execute(sql, (workspace, id)).fetchone()
-        if row is None:
-            return None
-        source, path, inode, offset, tail_hash, extra = row
-        return Checkpoint(
-            source=source,
-            path=path.decode("utf-8", "surrogatepass"),
-            inode=int(inode),
-            offset=offset,
-            tail_hash=tail_hash,
-            extra=_decode_any(extra),
-        )
+        return rows.decode_checkpoint(row) if row else None
 
     # lists
 
@@ -157,8 +149,8 @@ class Reader:
             sessions = self._search.page(ranges, spec, terms)
         else:
             # All at once: stepping a cursor row by row costs more than the rows.
-            rows = self.execute(*build.page(ranges, spec)).fetchall()
-            sessions = decode_sessions(list(map(_last, rows)))
+            page = self.execute(*build.page(ranges, spec)).fetchall()
+            sessions = decode_sessions(list(map(_last, page)))
         return sessions[::-1] if backward else sessions
 
     def change_point(self, workspace: str) -> ChangePoint:
@@ -175,9 +167,9 @@ class Reader:
         candidates = Condition(changed, [since.low, since.high, after])
         spec = PageSpec(workspace, query, select="s.row, s.pk", candidates=candidates)
         statement = build.page(checks, spec)
-        rows = sorted((id, pk, row) for _, id, row, pk in self.execute(*statement))
-        matching = self._search.containing({pk for _, pk, _ in rows}, terms or ())
-        return [decode_session(row) for _, pk, row in rows if pk in matching][: query.limit]
+        changed_rows = sorted((id, pk, row) for _, id, row, pk in self.execute(*statement))
+        matching = self._search.containing({pk for _, pk, _ in changed_rows}, terms or ())
+        return [decode_session(row) for _, pk, row in changed_rows if pk in matching][: query.limit]
 
     def _choose_driver(self, workspace: str, state: int, filters: query_sql.Filters) -> str:
         """Return the most selective filter, by counting ever further along each index."""
@@ -241,19 +233,17 @@ class Reader:
     # turns
 
     def lease_of(self, workspace: str, id: str) -> Lease | None:
-        sql = _LEASES + " WHERE s.workspace = ? AND s.id = ? AND l.holder <> ''"
-        return next(map(_lease, self.execute(sql, (workspace, id))), None)
+        sql = f"{rows.LEASES} AND s.workspace = ? AND s.id = ?"
+        return next(map(rows.decode_lease, self.execute(sql, (workspace, id))), None)
 
     def expired_leases(self) -> list[Lease]:
-        sql = _LEASES + " WHERE l.expires_at <= ? AND l.holder <> ''"
-        return [_lease(row) for row in self.execute(sql, (clock.now(),))]
+        sql = f"{rows.LEASES} AND l.expires_at <= ?"
+        return [rows.decode_lease(row) for row in self.execute(sql, (clock.now(),))]
 
     def inbox(self, workspace: str, id: str) -> list[InboxItem]:
-        sql = "SELECT number, kind, id, at, body FROM inbox WHERE session = ? ORDER BY number"
-        return [
-            InboxItem(number=number, session=id, kind=kind, id=item, at=at, body=_decode_any(body))
-            for number, kind, item, at, body in self.execute(sql, (self.pk(workspace, id),))
-        ]
+        sql = f"{rows.INBOX_ITEMS} WHERE session = ? ORDER BY number"
+        items = self.execute(sql, (self.pk(workspace, id),))
+        return [rows.decode_inbox_item(id, row) for row in items]
 
     def waiting_prompts(self, before: int) -> list[tuple[str, str]]:
         sql = """
@@ -264,34 +254,26 @@ class Reader:
         return self.execute(sql, (before, clock.now())).fetchall()
 
     def deltas(self, workspace: str, id: str) -> list[Delta]:
-        sql = 'SELECT message, kind, "offset", text FROM deltas WHERE session = ? ORDER BY number'
-        return [
-            Delta(
-                session=id,
-                message=message,
-                kind=kind,
-                offset=offset,
-                text=data.decode("utf-8", "surrogatepass"),
-            )
-            for message, kind, offset, data in self.execute(sql, (self.pk(workspace, id),))
-        ]
+        sql = f"{rows.DELTAS} WHERE session = ? ORDER BY number"
+        deltas = self.execute(sql, (self.pk(workspace, id),))
+        return [rows.decode_delta(id, row) for row in deltas]
 
     def acked_seq(self, workspace: str, id: str) -> int:
         sql = "SELECT acked_seq FROM sessions WHERE workspace = ? AND id = ?"
         row = self.execute(sql, (workspace, id)).fetchone()
         if row is None:
-            raise errors.NotFound(f"no session {id}", session=id)
+            raise not_found(id)
         return int(row[0])
 
     # rows that belong to no session
 
     def find_key(self, digest: bytes) -> ApiKey | None:
         row = self.execute("SELECT row FROM keys WHERE digest = ?", (digest,)).fetchone()
-        return _decode_key(row[0]) if row else None
+        return rows.decode_key(row[0]) if row else None
 
     def keys(self, workspace: str | None = None) -> list[ApiKey]:
         sql = "SELECT row FROM keys WHERE ? IS NULL OR workspace = ? ORDER BY id"
-        return [_decode_key(row) for (row,) in self.execute(sql, (workspace, workspace))]
+        return [rows.decode_key(row) for (row,) in self.execute(sql, (workspace, workspace))]
 
     def get_record(
         self, workspace: str, kind: str, id: str, version: int | None = None
@@ -301,7 +283,7 @@ class Reader:
         if version is not None:
             sql, args = f"{sql} AND version = ?", [*args, version]
         row = self.execute(f"{sql} ORDER BY version DESC LIMIT 1", args).fetchone()
-        return _decode_record(row[0]) if row else None
+        return rows.decode_record(row[0]) if row else None
 
     def records(
         self,
@@ -321,7 +303,7 @@ class Reader:
                 sql, args = f"{sql} AND (created_at, id) < (?, ?)", [*args, *after]
             arms.append(sql)
         sql = " UNION ALL ".join(arms) + " ORDER BY 1 DESC, 2 DESC LIMIT ?"
-        return [_decode_record(row) for _, _, row in self.execute(sql, [*args, limit])]
+        return [rows.decode_record(row) for _, _, row in self.execute(sql, [*args, limit])]
 
     def part(self, workspace: str, file: str, number: int) -> bytes | None:
         sql = "SELECT data FROM parts WHERE workspace = ? AND file = ? AND number = ?"
@@ -330,21 +312,8 @@ class Reader:
 
     def overlays(self, workspace: str, source: str) -> dict[str, dict[str, Any]]:
         sql = "SELECT id, patch FROM overlays WHERE workspace = ? AND source = ?"
-        return {id: _decode_any(patch) for id, patch in self.execute(sql, (workspace, source))}
+        return {id: rows.decode_any(patch) for id, patch in self.execute(sql, (workspace, source))}
 
     def settings(self, workspace: str) -> dict[str, Any]:
         sql = "SELECT name, value FROM settings WHERE workspace = ?"
-        return {name: _decode_any(value) for name, value in self.execute(sql, (workspace,))}
-
-
-_LEASES = (
-    "SELECT s.workspace, s.id, l.holder, l.epoch, l.expires_at"
-    " FROM leases l JOIN sessions s ON s.pk = l.session"
-)
-
-
-def _lease(row: tuple[Any, ...]) -> Lease:
-    workspace, session, holder, epoch, expires_at = row
-    return Lease(
-        workspace=workspace, session=session, holder=holder, epoch=epoch, expires_at=expires_at
-    )
+        return {name: rows.decode_any(value) for name, value in self.execute(sql, (workspace,))}

@@ -18,10 +18,15 @@ from segue.store.base import (
     Lease,
     Signal,
     append_drafts,
+    check_fork_point,
+    check_record_version,
     fork_event,
+    lease_lost,
+    not_found,
     start_session,
 )
 from segue.store.query_sql import columns
+from segue.store.rows import encode_checkpoint
 
 from . import fts_index
 from .writer import Transaction
@@ -108,8 +113,6 @@ def change(
         _put_checkpoint(tx, pk, session, checkpoint)
         return session, []
     after, events = append_drafts(session, drafts, tx.at)
-    if after.last_seq > MAX_SEQ:
-        raise errors.InvalidInput(f"a session holds at most {MAX_SEQ} events; fork it to continue")
     _add_events(tx, pk, events)
     _update(tx, pk, session, after)
     _put_checkpoint(tx, pk, after, checkpoint)
@@ -127,16 +130,7 @@ def _put_checkpoint(
         return
     tx.execute(
         "INSERT OR REPLACE INTO imports VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            pk,
-            session.workspace,
-            checkpoint.source,
-            checkpoint.path.encode("utf-8", "surrogatepass"),
-            str(checkpoint.inode),
-            checkpoint.offset,
-            checkpoint.tail_hash,
-            codec.encode(checkpoint.extra),
-        ),
+        (pk, session.workspace, *encode_checkpoint(checkpoint)),
     )
 
 
@@ -144,7 +138,7 @@ def find(tx: Transaction, workspace: str, id: str) -> tuple[int, Session]:
     sql = "SELECT pk, row FROM sessions WHERE workspace = ? AND id = ?"
     row = tx.execute(sql, (workspace, id)).fetchone()
     if row is None:
-        raise errors.NotFound(f"no session {id}", session=id)
+        raise not_found(id)
     return row[0], decode_session(row[1])
 
 
@@ -158,8 +152,7 @@ def fork(
     tail: EventDecider,
 ) -> Session:
     pk, parent = find(tx, workspace, id)
-    if not 1 <= upto <= parent.last_seq:
-        raise errors.InvalidInput(f"session {id} has events 1 to {parent.last_seq}, not {upto}")
+    check_fork_point(parent, upto)
     session, events = start_session(workspace, new_id, [created], tx.at)
     sql = "SELECT key, id, at, version, body FROM events WHERE key > ? AND key <= ? ORDER BY key"
     for key, event_id, at, version, body in tx.execute(sql, (pk << 24 | 1, pk << 24 | upto)):
@@ -225,10 +218,7 @@ def _check_lease(tx: Transaction, pk: int, lease: Lease) -> None:
     sql = "SELECT holder, epoch, expires_at FROM leases WHERE session = ?"
     row = tx.execute(sql, (pk,)).fetchone()
     if row is None or row[:2] != (lease.holder, lease.epoch) or row[2] <= tx.at:
-        raise errors.LeaseLost(
-            f"this process no longer has the lease of session {lease.session}",
-            session=lease.session,
-        )
+        raise lease_lost(lease)
 
 
 def acquire(tx: Transaction, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
@@ -303,7 +293,7 @@ def put_deltas(tx: Transaction, lease: Lease, deltas: Sequence[Delta]) -> None:
 def ack(tx: Transaction, workspace: str, id: str, seq: int) -> None:
     sql = "UPDATE sessions SET acked_seq = max(acked_seq, ?) WHERE workspace = ? AND id = ?"
     if not tx.execute(sql, (seq, workspace, id)).rowcount:
-        raise errors.NotFound(f"no session {id}", session=id)
+        raise not_found(id)
 
 
 # Rows that belong to no session.
@@ -356,11 +346,7 @@ def _newest(tx: Transaction, record: Record, expected: int) -> int:
     """Return the newest version of a record. Raises Conflict unless it is the expected one."""
     sql = f"SELECT coalesce(max(version), 0) FROM records WHERE {_NAMED}"
     (newest,) = tx.execute(sql, (record.workspace, record.kind, record.id)).fetchone()
-    if newest != expected:
-        raise errors.Conflict(
-            f"the {record.kind} is at version {newest} now; read it again",
-            version=newest,
-        )
+    check_record_version(record, newest, expected)
     return expected
 
 
