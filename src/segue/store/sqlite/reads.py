@@ -43,6 +43,7 @@ class Reader:
         self.execute = self._connection.execute
         self._cursor_key: bytes | None = None
         self._search = TextSearch(self._connection)
+        self.newest_matches = self._search.newest_matches
 
     def close(self) -> None:
         self._connection.close()
@@ -205,11 +206,6 @@ class Reader:
         if not terms or not query_sql.row_checks(query):
             return []
         return self._search.ranked(workspace, query, terms)
-
-    def newest_matches(
-        self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
-    ) -> list[Event | None]:
-        return self._search.newest_matches(workspace, sessions, terms)
 
     def occurrences(
         self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int

@@ -35,7 +35,12 @@ _MAX_TOMBSTONES = 100_000
 
 
 def create(
-    tx: Transaction, workspace: str, id: str, drafts: Drafts, checkpoint: Checkpoint | None
+    tx: Transaction,
+    workspace: str,
+    id: str,
+    drafts: Drafts,
+    *,
+    checkpoint: Checkpoint | None = None,
 ) -> Session:
     session, events = start_session(workspace, id, drafts, tx.at)
     pk = insert(tx, session, events)
@@ -48,7 +53,8 @@ def load(
     workspace: str,
     id: str,
     events: Iterable[Event],
-    checkpoint: Checkpoint | None,
+    *,
+    checkpoint: Checkpoint | None = None,
 ) -> Session:
     session = projection.project(workspace, id, events)
     pk = insert(tx, session, events, new=False)
@@ -97,9 +103,10 @@ def change(
     workspace: str,
     id: str,
     decide: EventDecider,
-    lease: Lease | None,
-    consume: Sequence[int],
-    checkpoint: Checkpoint | None,
+    *,
+    lease: Lease | None = None,
+    consume: Sequence[int] = (),
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[Session, list[Event]]:
     pk, session = find(tx, workspace, id)
     if lease is not None:
@@ -333,7 +340,7 @@ def put_record(
     return record
 
 
-def put_records(tx: Transaction, records: Sequence[Record], drop: Sequence[Record]) -> None:
+def put_records(tx: Transaction, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
     for record in records:
         put_record(tx, record)
     for record in drop:
