@@ -7,11 +7,12 @@ the server refused, is renewed with its refresh token and stored again, encrypte
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
+from msgspec import UnsetType
 from msgspec.structs import replace
 
 from segue.encryption import SecretBox
@@ -21,12 +22,13 @@ from segue.model.record import Record, RecordBody
 from segue.model.session import Session
 
 from .record_ids import check_active
-from .records import Records
+from .records import Records, patch_metadata, with_sent
 
 MAX_CREDENTIALS = 20  # in a vault
 TIMEOUT_SECONDS = 30.0
 # A token that expires sooner is renewed, since it could expire before the server receives it.
 _EXPIRY_MARGIN = 60 * clock.SECOND
+_SECRET_NAMES = ("token", "secret_value", "access_token", "refresh_token", "client_secret")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -59,16 +61,6 @@ class CredentialBody(RecordBody, frozen=True):
         return bool(self.auth["type"] == "mcp_oauth")
 
 
-class CredentialEdit:
-    """The fields of a credential while it is changed, and the secrets to replace."""
-
-    def __init__(self, body: CredentialBody) -> None:
-        self.auth = body.auth
-        self.display_name = body.display_name
-        self.metadata = body.metadata
-        self.new_secrets: dict[str, str] = {}
-
-
 class Credentials:
     """Create, change, read and renew the credentials in vaults."""
 
@@ -88,16 +80,17 @@ class Credentials:
         self,
         vault: Record,
         auth: Mapping[str, Any],
-        secrets: Mapping[str, str],
         *,
         display_name: str | None,
         metadata: Mapping[str, str],
     ) -> Record:
         """Create a credential in a vault, with its secrets encrypted.
 
-        Raises InvalidInput if the vault is archived or full, Conflict if it has a credential for
+        `auth` is as a request has it, with the secrets. Raises InvalidInput if the vault is
+        archived or full, Conflict if it has a credential for
         the same server or variable.
         """
+        shown, secrets = _split_secrets(auth)
         check_active(vault, "vault_id")
         active = await self._records.list(vault.workspace, kind(vault.id), limit=MAX_CREDENTIALS)
         if len(active) >= MAX_CREDENTIALS:
@@ -107,32 +100,39 @@ class Credentials:
             raise Conflict(f"the vault has a credential for {target} already")
         id = ids.new_id()
         body = CredentialBody(
-            auth=dict(auth),
+            auth=shown,
             secrets=self._seal_all(vault.workspace, id, secrets),
             display_name=display_name,
             metadata=dict(metadata),
         )
         return await self._records.create(vault.workspace, kind(vault.id), body.encode(), id)
 
-    async def change(self, record: Record, edit: Callable[[CredentialEdit], None]) -> Record:
-        """Change a credential. `edit` gets its current fields, and sets those that change.
+    async def change(
+        self,
+        record: Record,
+        auth: Mapping[str, Any] | None,
+        *,
+        display_name: str | UnsetType | None,
+        metadata: Mapping[str, str | None] | UnsetType | None,
+    ) -> Record:
+        """Change the fields and secrets of a credential that a request sent.
 
-        Earlier versions are deleted, since they have the old secrets.
+        Earlier versions are deleted, since they have the old secrets. Raises InvalidInput if
+        `auth` is for another type of credential.
         """
 
-        def edit_body(current: Record) -> dict[str, Any]:
+        def edit(current: Record) -> dict[str, Any]:
             body = CredentialBody.of(current)
-            fields = CredentialEdit(body)
-            edit(fields)
-            sealed = self._seal_all(current.workspace, current.id, fields.new_secrets)
-            return CredentialBody(
-                auth=fields.auth,
-                secrets={**body.secrets, **sealed},
-                display_name=fields.display_name,
-                metadata=fields.metadata,
+            patched, secrets = (body.auth, {}) if auth is None else _patch_auth(body.auth, auth)
+            return with_sent(
+                body,
+                auth=patched,
+                secrets={**body.secrets, **self._seal_all(current.workspace, current.id, secrets)},
+                display_name=display_name,
+                metadata=patch_metadata(body.metadata, metadata),
             ).encode()
 
-        return await self._records.change(record, edit_body, drop_earlier=True)
+        return await self._records.change(record, edit, drop_earlier=True)
 
     async def archive(self, record: Record) -> Record:
         """Archive a credential and delete its secrets."""
@@ -274,6 +274,80 @@ class Credentials:
         latest = await self._records.find(record.workspace, record.kind, record.id)
         current = None if latest is None else self._open(latest, "access_token")
         return None if current == token else current
+
+
+def _split_secrets(sent: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the fields of `auth` that the API shows, and the secrets."""
+    auth = dict(sent)
+    if auth["type"] == "static_bearer":
+        return auth, {"token": auth.pop("token")}
+    if auth["type"] == "environment_variable":
+        location = {"header": True, "body": False}
+        auth["injection_location"] = _patch_location(location, auth["injection_location"])
+        return auth, {"secret_value": auth.pop("secret_value")}
+    auth["expires_at"] = _parse_time(auth["expires_at"])
+    secrets = {"access_token": auth.pop("access_token")}
+    if auth["refresh"] is not None:
+        refresh = auth["refresh"] = dict(auth["refresh"])
+        secrets["refresh_token"] = refresh.pop("refresh_token")
+        endpoint_auth = refresh["token_endpoint_auth"] = dict(refresh["token_endpoint_auth"])
+        if "client_secret" in endpoint_auth:
+            secrets["client_secret"] = endpoint_auth.pop("client_secret")
+    return auth, secrets
+
+
+def _patch_auth(
+    auth: dict[str, Any], patch: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return `auth` after an update, and the secrets that the update replaces.
+
+    Raises InvalidInput if the update is for another type of credential.
+    """
+    if patch["type"] != auth["type"]:
+        raise InvalidInput(f"auth.type: is {auth['type']}, and cannot be changed")
+    auth = dict(auth)
+    sent = dict(patch)
+    if auth["type"] == "environment_variable":
+        location = _patch_location(auth["injection_location"], patch["injection_location"])
+        auth["injection_location"] = location
+        auth["networking"] = patch["networking"] or auth["networking"]
+    if "expires_at" in patch:
+        auth["expires_at"] = _parse_time(patch["expires_at"])
+    if patch.get("refresh") is not None:
+        auth["refresh"] = _patch_refresh(auth["refresh"], patch["refresh"])
+        sent |= patch["refresh"]
+        sent |= patch["refresh"]["token_endpoint_auth"] or {}
+    return auth, {name: sent[name] for name in _SECRET_NAMES if sent.get(name) is not None}
+
+
+def _patch_refresh(refresh: dict[str, Any] | None, patch: Mapping[str, Any]) -> dict[str, Any]:
+    if refresh is None:
+        raise InvalidInput("auth.refresh: the credential has no refresh token to change")
+    takes_secret = refresh["token_endpoint_auth"]["type"] != "none"
+    if patch["token_endpoint_auth"] is not None and not takes_secret:
+        raise InvalidInput("auth.refresh: the token endpoint takes no secret")
+    return refresh if patch["scope"] is None else {**refresh, "scope": patch["scope"] or None}
+
+
+def _patch_location(
+    location: Mapping[str, bool], patch: Mapping[str, bool | None] | None
+) -> dict[str, bool]:
+    """Return where a variable is injected. Raises InvalidInput if no location is enabled."""
+    sent = {name: value for name, value in (patch or {}).items() if value is not None}
+    patched = {**location, **sent}
+    if not any(patched.values()):
+        raise InvalidInput("injection_location: at least one location must be enabled")
+    return patched
+
+
+def _parse_time(text: str | None) -> str | None:
+    """Return a time in UTC. Raises InvalidInput if it is not an RFC 3339 time."""
+    if text is None:
+        return None
+    try:
+        return clock.to_rfc3339(clock.from_rfc3339(text))
+    except (ValueError, OverflowError):
+        raise InvalidInput("expires_at: must be an RFC 3339 time") from None
 
 
 def _target(auth: Mapping[str, Any]) -> str:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from segue.model import clock, ids
@@ -32,6 +33,16 @@ MAX_ATTEMPTS = 20  # to change a record that others change too
 CONFIGURED = "configured"
 # When the built-in records were created, for every workspace.
 BUILT_IN_SINCE = clock.from_rfc3339("2026-01-01T00:00:00Z")
+
+
+PACKAGE_MANAGERS = ("apt", "cargo", "gem", "go", "npm", "pip")
+DEFAULT_CONFIG: dict[str, Any] = {
+    "type": "cloud",
+    "networking": {"type": "unrestricted"},
+    "packages": {"type": "packages", **{name: [] for name in PACKAGE_MANAGERS}},
+}
+
+BodyType = TypeVar("BodyType", bound=RecordBody)
 
 
 class EnvironmentBody(RecordBody, frozen=True):
@@ -379,8 +390,44 @@ class Records:
         return AgentRef(id=id)
 
 
+def with_sent(body: BodyType, **fields: Any) -> BodyType:
+    """Return a record's body with the fields that a request sent; UNSET leaves a field as it is."""
+    sent = {name: value for name, value in fields.items() if value is not UNSET}
+    return replace(body, **sent)
+
+
+def patch_config(config: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of an environment with the fields of a request.
+
+    Raises InvalidInput if the request changes the type.
+    """
+    if patch["type"] != config["type"]:
+        raise InvalidInput(
+            "config.type: the type of an environment cannot be changed; create another one"
+        )
+    if patch["type"] == "self_hosted":
+        return config
+    config = dict(config)
+    networking, packages = patch["networking"], patch["packages"]
+    if networking is not None:
+        config["networking"] = networking
+        if networking["type"] == "limited":
+            config["networking"] = {
+                "type": "limited",
+                "allow_mcp_servers": bool(networking["allow_mcp_servers"]),
+                "allow_package_managers": bool(networking["allow_package_managers"]),
+                "allowed_hosts": networking["allowed_hosts"] or [],
+            }
+    if packages is not None:
+        config["packages"] = {
+            "type": "packages",
+            **{name: packages[name] or [] for name in PACKAGE_MANAGERS},
+        }
+    return config
+
+
 def patch_metadata(
-    metadata: Mapping[str, str], patch: Mapping[str, str | None] | None
+    metadata: Mapping[str, str], patch: Mapping[str, str | None] | UnsetType | None
 ) -> dict[str, str]:
     """Return metadata after a patch, in which None deletes a key.
 

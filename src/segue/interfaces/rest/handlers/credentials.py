@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from segue.hub.resources.credentials import CredentialBody, CredentialEdit, kind
+from segue.hub.resources.credentials import CredentialBody, kind
 from segue.hub.resources.record_ids import format_record_id, parent_id
-from segue.hub.resources.records import patch_metadata
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from segue.model import clock, ids
-from segue.model.errors import InvalidInput
 from segue.model.record import Record
 
 Secret = Annotated[str, Meta(min_length=1, max_length=65_536)]
@@ -193,122 +191,25 @@ def show(record: Record) -> Credential:
     )
 
 
-def _split_secrets(sent: OAuth | Bearer | Variable) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the fields of `auth` that the API shows, and the secrets."""
-    auth: dict[str, Any] = msgspec.to_builtins(sent)
-    secrets: dict[str, str] = {}
-    match sent:
-        case OAuth():
-            auth["expires_at"] = _parse_time(sent.expires_at)
-            secrets["access_token"] = auth.pop("access_token")
-            if sent.refresh is not None:
-                secrets["refresh_token"] = auth["refresh"].pop("refresh_token")
-                endpoint_auth = auth["refresh"]["token_endpoint_auth"]
-                if "client_secret" in endpoint_auth:
-                    secrets["client_secret"] = endpoint_auth.pop("client_secret")
-        case Bearer():
-            secrets["token"] = auth.pop("token")
-        case Variable():
-            secrets["secret_value"] = auth.pop("secret_value")
-            auth["injection_location"] = _patch_location(
-                {"header": True, "body": False}, sent.injection_location
-            )
-    return auth, secrets
-
-
-def _patch_location(location: dict[str, bool], patch: InjectionLocation | None) -> dict[str, bool]:
-    """Return where a variable is injected. Raises InvalidInput if no location is enabled."""
-    sent = {} if patch is None else msgspec.to_builtins(patch)
-    patched = {**location, **{name: value for name, value in sent.items() if value is not None}}
-    if not any(patched.values()):
-        raise InvalidInput("injection_location: at least one location must be enabled")
-    return patched
-
-
-def _parse_time(text: str | None) -> str | None:
-    """Return a time in UTC. Raises InvalidInput if it is not an RFC 3339 time."""
-    if text is None:
-        return None
-    try:
-        return clock.to_rfc3339(clock.from_rfc3339(text))
-    except (ValueError, OverflowError):
-        raise InvalidInput("expires_at: must be an RFC 3339 time") from None
-
-
-def _patch_auth(
-    auth: dict[str, Any], patch: OAuthUpdate | BearerUpdate | VariableUpdate
-) -> tuple[dict[str, Any], dict[str, str | None]]:
-    """Return `auth` after an update, and the secrets that the update replaces, or None for each.
-
-    Raises InvalidInput if the update is for another type of credential.
-    """
-    if patch.__struct_config__.tag != auth["type"]:
-        raise InvalidInput(f"auth.type: is {auth['type']}, and cannot be changed")
-    match patch:
-        case BearerUpdate():
-            return auth, {"token": patch.token}
-        case VariableUpdate():
-            return _patch_variable(auth, patch), {"secret_value": patch.secret_value}
-        case OAuthUpdate():
-            return _patch_oauth(auth, patch)
-
-
-def _patch_variable(auth: dict[str, Any], patch: VariableUpdate) -> dict[str, Any]:
-    location = _patch_location(auth["injection_location"], patch.injection_location)
-    patched = {**auth, "injection_location": location}
-    if patch.networking is not None:
-        patched["networking"] = msgspec.to_builtins(patch.networking)
-    return patched
-
-
-def _patch_oauth(
-    auth: dict[str, Any], patch: OAuthUpdate
-) -> tuple[dict[str, Any], dict[str, str | None]]:
-    patched = dict(auth)
-    secrets: dict[str, str | None] = {"access_token": patch.access_token}
-    if not isinstance(patch.expires_at, UnsetType):
-        patched["expires_at"] = _parse_time(patch.expires_at)
-    if patch.refresh is not None:
-        if auth["refresh"] is None:
-            raise InvalidInput("auth.refresh: the credential has no refresh token to change")
-        refresh = dict(auth["refresh"])
-        if patch.refresh.scope is not None:
-            refresh["scope"] = patch.refresh.scope or None
-        endpoint_auth = patch.refresh.token_endpoint_auth
-        if endpoint_auth is not None:
-            if refresh["token_endpoint_auth"]["type"] == "none":
-                raise InvalidInput("auth.refresh: the token endpoint takes no secret")
-            secrets["client_secret"] = endpoint_auth.client_secret
-        secrets["refresh_token"] = patch.refresh.refresh_token
-        patched["refresh"] = refresh
-    return patched, secrets
-
-
 async def create(request: RestRequest) -> Credential:
     sent = await request.body(Create)
     vault = await _vault(request)
-    auth, secrets = _split_secrets(sent.auth)
+    auth = msgspec.to_builtins(sent.auth)
     record = await request.hub.credentials.create(
-        vault, auth, secrets, display_name=sent.display_name, metadata=sent.metadata
+        vault, auth, display_name=sent.display_name, metadata=sent.metadata
     )
     return show(record)
 
 
 async def update(request: RestRequest) -> Credential:
     sent = await request.body(Update)
-
-    def edit(credential: CredentialEdit) -> None:
-        if not isinstance(sent.auth, UnsetType):
-            credential.auth, secrets = _patch_auth(credential.auth, sent.auth)
-            credential.new_secrets = {
-                name: value for name, value in secrets.items() if value is not None
-            }
-        if not isinstance(sent.display_name, UnsetType):
-            credential.display_name = sent.display_name
-        if not isinstance(sent.metadata, UnsetType):
-            credential.metadata = patch_metadata(credential.metadata, sent.metadata)
-
-    return show(await request.hub.credentials.change(await _find(request), edit))
+    record = await request.hub.credentials.change(
+        await _find(request),
+        None if isinstance(sent.auth, UnsetType) else msgspec.to_builtins(sent.auth),
+        display_name=sent.display_name,
+        metadata=sent.metadata,
+    )
+    return show(record)
 
 
 async def retrieve(request: RestRequest) -> Credential:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast
 
-from msgspec import UnsetType, convert, to_builtins
+from msgspec import UNSET, convert, to_builtins
 from msgspec.structs import replace
 
 from segue.hub.resources.record_ids import format_record_id
-from segue.hub.resources.records import EnvironmentBody, patch_metadata
+from segue.hub.resources.records import (
+    DEFAULT_CONFIG,
+    EnvironmentBody,
+    patch_config,
+    patch_metadata,
+    with_sent,
+)
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import requests
 from segue.interfaces.rest.schemas.requests import Deleted, Out, Page
 from segue.model.errors import InvalidInput
 from segue.model.record import Record
-
-_PACKAGE_MANAGERS = ("apt", "cargo", "gem", "go", "npm", "pip")
-_DEFAULT_CONFIG: dict[str, Any] = {
-    "type": "cloud",
-    "networking": {"type": "unrestricted"},
-    "packages": {"type": "packages", **{name: [] for name in _PACKAGE_MANAGERS}},
-}
-
 
 Scope = Literal["organization", "account"]
 
@@ -75,52 +73,20 @@ def show(record: Record) -> Environment:
         name=body.name,
         # Current clients accept null, older ones need text.
         description=body.description or "",
-        config=convert(body.config or _DEFAULT_CONFIG, CloudOut | SelfHostedOut),
+        config=convert(body.config or DEFAULT_CONFIG, CloudOut | SelfHostedOut),
         metadata=body.metadata,
         scope=cast(Scope | None, body.scope),
         **records.times(record),
     )
 
 
-def _patch_config(
-    config: dict[str, Any], sent: requests.Cloud | requests.SelfHosted
-) -> dict[str, Any]:
-    """Return a configuration with the fields of a request.
-
-    Raises InvalidInput if the request changes the type.
-    """
-    if isinstance(sent, requests.SelfHosted) != (config["type"] == "self_hosted"):
-        raise InvalidInput(
-            "config.type: the type of an environment cannot be changed; create another one"
-        )
-    if isinstance(sent, requests.SelfHosted):
-        return config
-    config = dict(config)
-    if isinstance(sent.networking, requests.Limited):
-        config["networking"] = {
-            "type": "limited",
-            "allow_mcp_servers": bool(sent.networking.allow_mcp_servers),
-            "allow_package_managers": bool(sent.networking.allow_package_managers),
-            "allowed_hosts": list(sent.networking.allowed_hosts or ()),
-        }
-    elif sent.networking is not None:
-        config["networking"] = {"type": "unrestricted"}
-    if sent.packages is not None:
-        packages = to_builtins(sent.packages)
-        config["packages"] = {
-            "type": "packages",
-            **{name: packages[name] or [] for name in _PACKAGE_MANAGERS},
-        }
-    return config
-
-
 async def create(request: RestRequest) -> Environment:
     sent = await request.body(requests.EnvironmentCreate)
-    config = _DEFAULT_CONFIG
+    config = DEFAULT_CONFIG
     if isinstance(sent.config, requests.SelfHosted):
-        config = {"type": "self_hosted"}
+        config = to_builtins(sent.config)
     elif sent.config is not None:
-        config = _patch_config(config, sent.config)
+        config = patch_config(config, to_builtins(sent.config))
     body = EnvironmentBody(
         name=sent.name,
         description=sent.description,
@@ -137,18 +103,18 @@ async def update(request: RestRequest) -> Environment:
 
     def edit(current: Record) -> dict[str, Any]:
         body = EnvironmentBody.of(current)
-        if not isinstance(sent.name, UnsetType) and sent.name is not None:
-            body = replace(body, name=sent.name)
-        if not isinstance(sent.description, UnsetType):
-            body = replace(body, description=sent.description)
-        if not isinstance(sent.scope, UnsetType) and sent.scope is not None:
-            body = replace(body, scope=sent.scope)
-        if not isinstance(sent.config, UnsetType) and sent.config is not None:
-            body = replace(body, config=_patch_config(body.config or _DEFAULT_CONFIG, sent.config))
-        if not isinstance(sent.metadata, UnsetType):
-            # For environments an empty value deletes its key, too.
-            patch = {key: value or None for key, value in (sent.metadata or {}).items()}
-            body = replace(body, metadata=patch_metadata(body.metadata, patch))
+        # For environments an empty value deletes its key, too.
+        patch = {key: value or None for key, value in (sent.metadata or {}).items()}
+        body = with_sent(
+            body,
+            name=sent.name or UNSET,
+            description=sent.description,
+            scope=sent.scope or UNSET,
+            metadata=patch_metadata(body.metadata, patch),
+        )
+        if sent.config:
+            config = patch_config(body.config or DEFAULT_CONFIG, to_builtins(sent.config))
+            body = replace(body, config=config)
         return body.encode()
 
     return show(await request.hub.records.change(record, edit))

@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from msgspec.structs import replace
 
 from segue.hub.resources.credentials import VaultBody
 from segue.hub.resources.record_ids import format_record_id
-from segue.hub.resources.records import patch_metadata
+from segue.hub.resources.records import patch_metadata, with_sent
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
@@ -65,11 +64,11 @@ async def update(request: RestRequest) -> Vault:
 
     def edit(current: Record) -> dict[str, Any]:
         body = VaultBody.of(current)
-        if not isinstance(sent.display_name, UnsetType) and sent.display_name is not None:
-            body = replace(body, display_name=sent.display_name)
-        if not isinstance(sent.metadata, UnsetType):
-            metadata = patch_metadata(body.metadata, sent.metadata)
-            body = replace(body, metadata=metadata)
+        body = with_sent(
+            body,
+            display_name=sent.display_name or UNSET,
+            metadata=patch_metadata(body.metadata, sent.metadata),
+        )
         return body.encode()
 
     return show(await request.hub.records.change(record, edit))

@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from msgspec.structs import replace
 
 from segue.hub.resources.memories import MemoryStoreBody
 from segue.hub.resources.record_ids import format_record_id
-from segue.hub.resources.records import patch_metadata
+from segue.hub.resources.records import patch_metadata, with_sent
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import MANAGED_AGENTS, RestRequest
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
@@ -76,13 +75,12 @@ async def update(request: RestRequest) -> MemoryStore:
 
     def edit(current: Record) -> dict[str, Any]:
         body = MemoryStoreBody.of(current)
-        if not isinstance(sent.name, UnsetType) and sent.name is not None:
-            body = replace(body, name=sent.name)
-        if not isinstance(sent.description, UnsetType):
-            body = replace(body, description=sent.description or "")
-        if not isinstance(sent.metadata, UnsetType):
-            metadata = patch_metadata(body.metadata, sent.metadata)
-            body = replace(body, metadata=metadata)
+        body = with_sent(
+            body,
+            name=sent.name or UNSET,
+            description=UNSET if sent.description is UNSET else sent.description or "",
+            metadata=patch_metadata(body.metadata, sent.metadata),
+        )
         return body.encode()
 
     return show(await request.hub.records.change(record, edit))
