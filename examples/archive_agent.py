@@ -9,7 +9,7 @@ import segue
 
 class Archivist:
     async def run(self, turn: segue.Turn) -> segue.StopReason:
-        await turn.say("This is an archive. Its sessions can be listed, but not opened.")
+        await turn.send_message("This is an archive. Its sessions can be listed, but not opened.")
         return "refusal"
 
 

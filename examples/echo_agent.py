@@ -5,7 +5,7 @@ import segue
 
 class Echo:
     async def run(self, turn: segue.Turn) -> segue.StopReason:
-        await turn.say(f"You said: {turn.text}")
+        await turn.send_message(f"You said: {turn.text}")
         return "end_turn"
 
 

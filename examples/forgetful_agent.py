@@ -8,7 +8,7 @@ import segue
 
 class Shout:
     async def run(self, turn: segue.Turn) -> segue.StopReason:
-        await turn.say(turn.text.upper())
+        await turn.send_message(turn.text.upper())
         return "end_turn"
 
 

@@ -167,7 +167,7 @@ async def test_pull_does_not_interrupt_a_turn_that_starts_meanwhile(
                 # With the prompt of the turn that began, without the file's new messages.
                 assert (await opened_session(hub, S)).messages == 5
         await other.turns.cancel(LOCAL, S)
-        await other.turns.engine.rest()
+        await other.turns.engine.wait_idle()
         await opened_session(hub, S)
         events = [event.body async for event in hub.history.conversation(LOCAL, S)]
         texts = [plain_text(e.content) for e in events if isinstance(e, UserMessage)]

@@ -42,7 +42,7 @@ async def turn_running(hub: Hub) -> AsyncIterator[None]:
             yield
     finally:
         await hub.turns.cancel(LOCAL, S)
-        await hub.turns.engine.rest()
+        await hub.turns.engine.wait_idle()
 
 
 async def test_session_is_imported_during_a_turn(home: Home, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ async def test_queued_prompts_are_listed_in_order_until_they_begin(make_hub: Mak
 
 async def test_agent_of_a_lease_answers_while_the_lease_is_held(make_hub: MakeHub) -> None:
     async def shout(turn: Turn) -> None:
-        await turn.say(turn.text.upper())
+        await turn.send_message(turn.text.upper())
 
     async with make_hub() as hub:
         id = (await hub.editor.create(LOCAL)).id
@@ -154,7 +154,7 @@ async def test_second_result_of_a_call_is_ignored(make_hub: MakeHub) -> None:
 
 async def test_system_message_follows_its_prompt(make_hub: MakeHub) -> None:
     async def play(turn: Turn) -> None:
-        await turn.say(turn.system[0].text)  # type: ignore[union-attr]  # a Text
+        await turn.send_message(turn.system[0].text)  # type: ignore[union-attr]  # a Text
 
     async with make_hub(agent_registry=registry_with(play)) as hub:
         id = (await hub.editor.create(LOCAL)).id

@@ -110,7 +110,7 @@ async def test_prompts_are_answered_one_at_a_time_in_order(make_hub: MakeHub) ->
         running += 1
         assert running == 1
         await asyncio.sleep(0.01)
-        await turn.say(f"to {turn.text}")
+        await turn.send_message(f"to {turn.text}")
         running -= 1
 
     async with make_hub(agent_registry=registry_with(play)) as hub:
@@ -251,7 +251,7 @@ async def test_agent_that_ignores_its_cancellation_cannot_write_afterwards(
         except asyncio.CancelledError:
             await released.wait()
             try:
-                await turn.say("too late")
+                await turn.send_message("too late")
             except LeaseLost:
                 late.append(LeaseLost)
 
@@ -286,7 +286,7 @@ async def test_process_that_lost_its_lease_does_not_update_the_session_model(
 
         monkeypatch.setattr(hub.records, "built_in_agent", lose_lease)
         await hub.turns.submit(LOCAL, session.id, "x")
-        await hub.turns.engine.rest()
+        await hub.turns.engine.wait_idle()
         assert (await built_in_agent("local")).version == 2
         assert await hub.sessions.get(LOCAL, session.id) == session
 
@@ -321,7 +321,7 @@ async def test_concurrent_permission_requests_can_be_answered_in_any_order(
         answers = await asyncio.gather(
             turn.request_permission("one?"), turn.request_permission("two?")
         )
-        await turn.say(" ".join(str(answer.allowed) for answer in answers))
+        await turn.send_message(" ".join(str(answer.allowed) for answer in answers))
 
     async with make_hub(agent_registry=registry_with(play)) as hub:
         id = (await hub.editor.create(LOCAL)).id
@@ -372,7 +372,7 @@ async def test_session_with_an_unknown_agent_rejects_prompts(make_hub: MakeHub) 
         assert await hub.store.inbox("local", id) == []
 
         async def play(turn: Turn) -> None:
-            await turn.say("here")
+            await turn.send_message("here")
 
         lease = await hub.turns.lease(LOCAL, id, agent=ScriptedAgent(play))
         assert await hub.turns.run(LOCAL, id, "hello") == "end_turn"

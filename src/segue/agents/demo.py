@@ -299,7 +299,7 @@ class _DemoTurn:
         await self._say(f"Before this turn: {from_user} messages of yours, {from_agent} of mine.")
 
     async def _more(self, _: str) -> None:
-        for event in await self._turn.more():
+        for event in await self._turn.take_new_prompts():
             if isinstance(event.body, UserMessage):
                 texts = [block.text for block in event.body.content if isinstance(block, Text)]
                 await self._say("You added: " + " ".join(texts))
@@ -342,7 +342,7 @@ class _DemoTurn:
     async def _repeat(self, text: str) -> None:
         count, _, message = text.partition(" ")
         for number in range(int(count) if count.isdigit() else 1):
-            await self._turn.say(f"{message} ({number + 1})")
+            await self._turn.send_message(f"{message} ({number + 1})")
 
     async def _fail(self, text: str) -> None:
         raise DemoFailure(text or "the demo agent failed because of /fail")
@@ -351,7 +351,7 @@ class _DemoTurn:
         self._stop_reason = text if text in _STOPS else "end_turn"  # type: ignore[assignment]  # in _STOPS
 
     async def _help(self, _: str) -> None:
-        await self._turn.say(HELP)
+        await self._turn.send_message(HELP)
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ def program(options: str) -> tuple[str, str]:
 import segue
 class Author:
     async def run(self, turn):
-        await turn.say("yes: " + turn.text)
+        await turn.send_message("yes: " + turn.text)
         return "end_turn"
 segue.serve_acp(Author(), {options})
 """

@@ -245,7 +245,7 @@ async def test_budget_raised_while_the_turn_stops_resumes_it(tmp_path: Path) -> 
     ) as api:
         id = (await api.hub.editor.create(api.principal, budget=10_000)).id
         await api.hub.turns.run(api.principal, id, "go")
-        await api.hub.turns.engine.rest()
+        await api.hub.turns.engine.wait_idle()
         session = await api.hub.sessions.get(api.principal, id)
         assert turns == ["go", "Continue where you stopped."]
         assert (session.stop_reason, session.turns) == ("end_turn", 2)
@@ -266,7 +266,7 @@ async def test_interrupted_budget_change_can_be_repeated_and_resumes_once(
     ) as api:
         id = (await api.hub.editor.create(api.principal, budget=10_000)).id
         await api.hub.turns.run(api.principal, id, "go")
-        await api.hub.turns.engine.rest()
+        await api.hub.turns.engine.wait_idle()
         with monkeypatch.context() as patch:
             patch.setattr(service, "resume", None)
             with pytest.raises(TypeError):
@@ -276,7 +276,7 @@ async def test_interrupted_budget_change_can_be_repeated_and_resumes_once(
             for _ in range(2):
                 await api.hub.turns.set_budget(api.principal, id, 30_000)
         await api.hub.turns.engine.kick(("local", id))
-        await api.hub.turns.engine.rest()
+        await api.hub.turns.engine.wait_idle()
         session = await api.hub.sessions.get(api.principal, id)
         # The resumed turn spent the rest of the budget, so the second change resumed nothing.
         assert turns == ["go", "Continue where you stopped."]
@@ -299,7 +299,7 @@ async def test_fork_does_not_resume_the_turn_that_a_budget_stopped(tmp_path: Pat
         forked = await api.hub.editor.fork(api.principal, id)
         for session in (id, forked.id):
             await api.hub.turns.set_budget(api.principal, session, 50_000)
-        await api.hub.turns.engine.rest()
+        await api.hub.turns.engine.wait_idle()
         assert turns == [id, id]
         assert await api.hub.turns.run(api.principal, forked.id, "go") == "end_turn"
 

@@ -99,7 +99,7 @@ async def test_call_of_an_ended_turn_has_a_result(tmp_path: Path, model: Provide
         assert call["evaluated_permission"] == "allow"
         await wait_for_pending(api, session)
         await api.send(session, {"type": "user.interrupt"})
-        await api.hub.turns.engine.rest()
+        await api.hub.turns.engine.wait_idle()
         (events,) = await api.events(session, **{"types[]": "user.tool_result"})
         assert (events["tool_use_id"], events["is_error"]) == (call["id"], True)
 
@@ -118,7 +118,7 @@ async def test_call_allowed_with_another_input_does_not_run_with_the_original_in
         changed = {"file_path": "c", "content": "d"}
         await api.hub.turns.answer(api.principal, results.id, ask, "allow", input=changed)
         async with asyncio.timeout(30):
-            await api.hub.turns.engine.rest()
+            await api.hub.turns.engine.wait_idle()
         (sent,) = await api.events(session, **{"types[]": "user.tool_confirmation"})
         assert (sent["tool_use_id"], sent["result"]) == (call["id"], "deny")
         assert "runs on a remote worker" in str(model.requests[1]["messages"])

@@ -133,7 +133,7 @@ async def test_deployment_can_send_a_system_message_to_its_sessions(tmp_path: Pa
         deployment = await create(api, "deployments", initial_events=opening, **base)
         assert deployment["initial_events"][2] == sent
         run = await api.ok("POST", f"/v1/deployments/{deployment['id']}/run")
-        await api.hub.turns.engine.rest()
+        await api.hub.turns.engine.wait_idle()
         events = await api.events(run["session_id"])
         assert [item["type"] for item in events].count("system.message") == 1
         answers = [item["content"][0]["text"] for item in events if item["type"] == "agent.message"]

@@ -193,7 +193,7 @@ async def test_cancel_does_not_wait_until_outputs_are_stored(
         if next_step == "delete":
             await api.ok("DELETE", f"/v1/sessions/{session}")
             may_store.set()
-            await api.hub.turns.engine.rest()
+            await api.hub.turns.engine.wait_idle()
             assert (await api.ok("GET", "/v1/files"))["data"] == []
         else:
             asyncio.get_running_loop().call_later(0.1, may_store.set)

@@ -102,7 +102,7 @@ class TwoWorkspaces:
             options["files"] = FORMS[route.method, route.path]
         elif body is not None:
             options["json"] = body
-        await api.hub.turns.engine.rest()  # earlier turns still set titles
+        await api.hub.turns.engine.wait_idle()  # earlier turns still set titles
         before = await fingerprint(self.apis[1 - step.asks], other)
         response = await api.raw(route.method, path, **options)
         assert response.status_code < 500, (route, response.text)

@@ -96,7 +96,7 @@ async def test_due_deployment_runs_once_with_several_servers(
         assert shown["schedule"]["upcoming_runs_at"][0] == expected[4]
         assert newest["created_at"] > shown["schedule"]["last_run_at"] > expected[3]
         assert shown["updated_at"] == created["updated_at"]
-        await api.hub.turns.engine.rest()
+        await api.hub.turns.engine.wait_idle()
 
 
 async def test_scheduler_that_wakes_early_waits_for_the_minute(
@@ -181,7 +181,7 @@ async def test_deployment_that_cannot_run_is_paused_with_a_reason(
         assert (await api.ok("POST", f"{path}/unpause"))["paused_reason"] is None
         await time.passes(60)
         assert (await runs(api))[0]["error"] is None
-        await api.hub.turns.engine.rest()
+        await api.hub.turns.engine.wait_idle()
 
 
 async def test_run_that_fails_after_creating_its_session_is_listed(
@@ -226,7 +226,7 @@ async def test_run_that_fails_after_creating_its_session_is_listed(
         )
         assert (await runs(api, has_error="true")) == failed
         assert (await api.ok("GET", f"/v1/deployments/{created['id']}"))["status"] == "active"
-        await api.hub.turns.engine.rest()
+        await api.hub.turns.engine.wait_idle()
 
 
 async def test_concurrent_edit_or_failure_does_not_stop_other_deployments(
@@ -254,7 +254,7 @@ async def test_concurrent_edit_or_failure_does_not_stop_other_deployments(
         assert len(seen) == 3 and seen[1] == seen[2]
         (run,) = await runs(api)
         assert run["deployment_id"] == created[0]["id"]  # the older one, which is read last
-        await api.hub.turns.engine.rest()
+        await api.hub.turns.engine.wait_idle()
         path = f"/v1/deployments/{created[0]['id']}"
         assert (await api.ok("GET", path))["name"] == "other"
         # Runs store no new versions of the deployment.
@@ -264,7 +264,7 @@ async def test_concurrent_edit_or_failure_does_not_stop_other_deployments(
         stored = await api.hub.store.get_record("local", "deployment", id)
         assert stored is not None and stored.version == 6
         assert await api.hub.store.get_record("local", "deployment", id, 5) is None
-        await api.hub.turns.engine.rest()
+        await api.hub.turns.engine.wait_idle()
 
 
 async def test_archive_or_schedule_during_a_scheduler_pass_takes_effect(
@@ -302,7 +302,7 @@ async def test_archive_or_schedule_during_a_scheduler_pass_takes_effect(
             await time.passes(1)
         await time.passes(60)
         assert len(await runs(api)) == 1
-        await api.hub.turns.engine.rest()
+        await api.hub.turns.engine.wait_idle()
 
 
 def test_official_client_parses_scheduled_deployments(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ async def test_result_that_arrives_before_the_turn_waits_is_not_lost(tmp_path: P
             await asyncio.sleep(0.2)
             sent = (await turn.result(call))[0].body
             assert isinstance(sent, ToolResult)
-            await turn.say(str(sent.status))
+            await turn.send_message(str(sent.status))
             return "end_turn"
 
     async with open_api(

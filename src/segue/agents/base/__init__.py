@@ -2,7 +2,7 @@
 
     class Echo:
         async def run(self, turn: Turn) -> StopReason:
-            await turn.say(f"You said: {turn.text}")
+            await turn.send_message(f"You said: {turn.text}")
             return "end_turn"
 
 This is a complete agent. Every interface can prompt it, and segue stores, lists, searches and
@@ -210,12 +210,12 @@ class TurnPort(Protocol):
     async def outputs(self) -> str | None: ...
     def mounts(self) -> tuple[str, ...]: ...
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]: ...
-    async def history(self, *, whole: bool) -> list[Event]: ...
+    async def history(self, *, since_compaction: bool) -> list[Event]: ...
     async def request_permission(
         self, title: str, options: Sequence[Option], call_id: str | None
     ) -> Answer: ...
     async def result(self, call_id: str) -> list[Event]: ...
-    async def more(self) -> list[Event]: ...
+    async def take_new_prompts(self) -> list[Event]: ...
     def publish_delta(self, message: str, kind: StreamKind, offset: int, text: str) -> None: ...
 
 
@@ -294,12 +294,12 @@ class Turn:
         session = self.session
         return (session.cwd, *session.roots)
 
-    async def history(self, *, whole: bool = True) -> list[Event]:
+    async def history(self, *, since_compaction: bool = False) -> list[Event]:
         """Return the events before this turn's prompt.
 
-        Unless `whole` is set, return only those since the last compaction.
+        With `since_compaction`, return only those since the last compaction.
         """
-        return await self._port.history(whole=whole)
+        return await self._port.history(since_compaction=since_compaction)
 
     async def emit(self, *bodies: AnyBody | Draft) -> list[Event]:
         """Store events. When this returns they are durable and every follower has them."""
@@ -312,7 +312,7 @@ class Turn:
             self._stream = self._stream or stream
             raise
 
-    async def say(self, text: str) -> None:
+    async def send_message(self, text: str) -> None:
         """Store a complete message."""
         await self.emit(AgentMessage(content=as_content(text)))
 
@@ -368,10 +368,10 @@ class Turn:
         await self.emit()
         return await self._port.request_permission(title, options, call_id)
 
-    async def more(self) -> list[Event]:
+    async def take_new_prompts(self) -> list[Event]:
         """Add the prompts that arrived since the turn began to it, and return their events."""
         await self.emit()
-        return await self._port.more()
+        return await self._port.take_new_prompts()
 
     def take_unstored(self) -> list[Draft]:
         """Return the streamed text that is not stored, as a partial message, and pending events.

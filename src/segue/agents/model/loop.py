@@ -54,7 +54,7 @@ class ModelLoop:
             self._context.variables,
             turn.mounts,
         )
-        self._add(await turn.history(whole=False))
+        self._add(await turn.history(since_compaction=True))
         prompt = turn.outcome or UserMessage(content=turn.prompt)
         self._add([Event(seq=0, id=turn.id, at=0, body=prompt)])
         if turn.system:
@@ -83,7 +83,7 @@ class ModelLoop:
                     continued, stop = True, None
             if stop is not None:
                 return stop
-            self._add(await self._turn.more())
+            self._add(await self._turn.take_new_prompts())
         return "max_turn_requests"
 
     async def _step(self) -> StopReason | None:

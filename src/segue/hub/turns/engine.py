@@ -80,7 +80,7 @@ class TurnEngine:
         self._spawn(self._renew())
         self._spawn(self._recover_regularly())
 
-    async def rest(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no turn runs in this process and no prompt is queued for it."""
         while tasks := [
             driver.task for driver in self._drivers.values() if driver.task is not None

@@ -397,14 +397,14 @@ class TurnRunner:
         if self._ended or self._abandoned:
             raise LeaseLost("this turn has ended", session=self._lease.session)
 
-    async def history(self, *, whole: bool) -> list[Event]:
+    async def history(self, *, since_compaction: bool) -> list[Event]:
         pages: list[list[Event]] = []  # the newest page first
         while True:
             before = pages[-1][0].seq if pages else self._first_seq
             page = await self._store.events(
                 *self._name, before=before, limit=EVENTS_PER_READ, backward=True
             )
-            start = None if whole else _last_compaction(page)
+            start = _last_compaction(page) if since_compaction else None
             pages.append(page[start:])
             if start is not None or len(page) < EVENTS_PER_READ:
                 return [
@@ -451,7 +451,7 @@ class TurnRunner:
         self._wake.set()  # the result may be in the inbox already
         return await future
 
-    async def more(self) -> list[Event]:
+    async def take_new_prompts(self) -> list[Event]:
         self._check()
         items = [item for item in await self._store.inbox(*self._name) if item.kind == "prompt"]
         # An outcome is a turn of its own, and the prompts after it wait for it.

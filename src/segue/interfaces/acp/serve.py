@@ -87,7 +87,7 @@ def serve_acp(
 
         class Echo:
             async def run(self, turn: segue.Turn) -> segue.StopReason:
-                await turn.say(f"You said: {turn.text}")
+                await turn.send_message(f"You said: {turn.text}")
                 return "end_turn"
 
         segue.serve_acp(Echo())

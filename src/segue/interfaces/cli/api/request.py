@@ -149,7 +149,7 @@ class ApiCall:
         hub = await stack.enter_async_context(await self._target.open())
         if self._operation.method != "GET":
             # A turn that the request starts runs in this process, which waits for its end.
-            stack.push_async_callback(hub.turns.engine.rest)
+            stack.push_async_callback(hub.turns.engine.wait_idle)
         principal = None
         if not key and not token:
             principal = self._target.principal
