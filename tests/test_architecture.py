@@ -345,7 +345,7 @@ except StopIteration as done:
 """
     claude = "segue.sources.claude"
     reading = {
-        f"{claude}.index.transcript_summary",
+        f"{claude}.events.transcript_summary",
         f"{claude}.events.transcript_reader",
         f"{claude}.index.index_update",
     }

@@ -12,12 +12,11 @@ from segue.model.errors import NotFound
 from segue.model.event import Event
 from segue.model.session import Session, Thread
 from segue.sources.claude.format import safe_io
-from segue.sources.claude.index import index_entry, transcript_summary
-from segue.sources.claude.index.summary import TranscriptSummary
 from segue.sources.index.database import Index
 from segue.sources.index.query import TextPosition
 
-from . import subagent_threads
+from . import subagent_threads, transcript_summary
+from .summary import TranscriptSummary, decode_summary
 from .transcript_reader import TranscriptReader
 from .translator import CREATED_SEQ
 
@@ -94,7 +93,7 @@ class SessionReader:
         state = row and self._ask(lambda index: index.parser_state(row[0]))
         if row is None or state is None:
             raise NotFound(f"no session {id}", session=id)
-        return row[0], index_entry.decode_summary(state)
+        return row[0], decode_summary(state)
 
     @contextmanager
     def _open_subagent(self, id: str, agent: str) -> Iterator[TranscriptReader]:

@@ -15,8 +15,9 @@ from segue.model.event import AnyBody, Usage
 from segue.model.session import Thread
 from segue.sources.claude.format import jsonl, safe_io, sidecar, subagents
 from segue.sources.claude.format.jsonl import Entry
-from segue.sources.claude.index import transcript_summary
-from segue.sources.claude.index.summary import TranscriptSummary
+
+from . import transcript_summary
+from .summary import TranscriptSummary
 
 # The thread of subagents whose lines the oldest versions put into the session's transcript.
 INLINE_THREAD = "sidechain"

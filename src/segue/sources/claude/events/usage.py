@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from segue.model.event import Usage
 from segue.sources.claude.format.jsonl import Entry
-from segue.sources.claude.index.summary import TranscriptSummary
 
+from .summary import TranscriptSummary
 from .translator import parse_usage
 
 _MAX_RESPONSES = 256  # the last ones, whose ids are remembered

@@ -8,11 +8,10 @@ from hashlib import blake2b
 
 from segue.model.event import AnyBody, Event, Foreign
 from segue.model.session import Session, Thread
-from segue.sources.claude.events import subagent_threads, usage
+from segue.sources.claude.events import subagent_threads, transcript_summary, usage
+from segue.sources.claude.events.summary import TranscriptSummary
 from segue.sources.claude.format.jsonl import Entry, parse_text
 from segue.sources.claude.format.subagents import agent_id_from_path
-from segue.sources.claude.index import transcript_summary
-from segue.sources.claude.index.summary import TranscriptSummary
 
 from .event_codec import is_deletion_marker, line_info, restore_line, subagent_events
 from .transcript_line import SUBAGENT_METADATA, TranscriptLine

@@ -10,13 +10,11 @@ import msgspec
 
 from segue.fts5 import index_tokens
 from segue.model import codec, search_text
-from segue.sources.claude.events import subagent_threads
+from segue.sources.claude.events import subagent_threads, transcript_summary
+from segue.sources.claude.events.summary import TranscriptSummary, decode_summary
 from segue.sources.index.database import FileKey, IndexedFile, IndexedText
 
-from . import discovery, transcript_summary
-from .summary import TranscriptSummary
-
-_decode_summary: codec.Decoder[TranscriptSummary] = codec.Decoder(TranscriptSummary)
+from . import discovery
 
 
 class ParsedFile:
@@ -35,14 +33,6 @@ class ParsedFile:
 
 class WorkerLost(Exception):
     """A worker process ended before it had read all its files."""
-
-
-def decode_summary(state: bytes) -> TranscriptSummary:
-    """Decode a stored summary; an unreadable one is empty, so that the file is read from 0."""
-    try:
-        return _decode_summary(state)
-    except msgspec.DecodeError:
-        return TranscriptSummary()
 
 
 def parse_file(

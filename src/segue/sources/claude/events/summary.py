@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from segue.model import codec
 from segue.model.event import Usage
-from segue.sources.claude.events.translator import CREATED_SEQ
 from segue.sources.claude.format.facts import SessionFacts
+
+from .translator import CREATED_SEQ
 
 
 class TranscriptSummary(SessionFacts, kw_only=True):
@@ -31,3 +33,14 @@ class TranscriptSummary(SessionFacts, kw_only=True):
     started: dict[str, int] = msgspec.field(default_factory=dict)  # those seqs by subagent
     inline: int | None = None  # the seq of the first line of a subagent in this transcript
     agents: dict[str, TranscriptSummary] = msgspec.field(default_factory=dict)
+
+
+_decode_summary: codec.Decoder[TranscriptSummary] = codec.Decoder(TranscriptSummary)
+
+
+def decode_summary(state: bytes) -> TranscriptSummary:
+    """Decode a stored summary; an unreadable one is empty, so that the file is read from 0."""
+    try:
+        return _decode_summary(state)
+    except msgspec.DecodeError:
+        return TranscriptSummary()

@@ -31,15 +31,15 @@ from segue.model.event import (
 from segue.model.session import Session
 from segue.sources.base import agent_id
 from segue.sources.claude.conversation import entry_table
-from segue.sources.claude.events import transcript_reader, usage
-from segue.sources.claude.events.transcript_reader import FileLine
-from segue.sources.claude.events.translator import CREATED_SEQ, Translator, event_id, event_seq
 from segue.sources.claude.format import jsonl, paths, safe_io, sidecar, subagents
 from segue.sources.claude.format.facts import fork_parent
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import SOURCE
 
+from . import transcript_reader, usage
 from .summary import TranscriptSummary
+from .transcript_reader import FileLine
+from .translator import CREATED_SEQ, Translator, event_id, event_seq
 
 MAX_ITEMS = 4096  # days, calls or subagents that are counted
 _SUBAGENT_TOOLS = frozenset({"Task", "Agent"})
