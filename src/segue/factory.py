@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,11 +68,11 @@ def _default_sources(database_url: str | None) -> str:
     return registry.NONE if database_url else ",".join(registry.names())
 
 
-def _index_dir(directory: Path, environ: Mapping[str, str] = os.environ) -> Path:
+def _index_dir(directory: Path) -> Path:
     """Return where indexes are: in the data directory, or in the cache if that is read-only."""
     if not directory.exists() or os.access(directory, os.W_OK):
         return directory
-    cache = environ.get("XDG_CACHE_HOME", "")
+    cache = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "segue"
 
 

@@ -47,17 +47,12 @@ class Subscription(asyncio.Event):
 class LiveUpdates:
     """Wake the subscribers of sessions and workspaces in this process."""
 
-    def __init__(
-        self,
-        store: Store,
-        sources: Iterable[Source],
-    ) -> None:
+    def __init__(self, store: Store, sources: Iterable[Source]) -> None:
         self._store = store
         self._sources = sources
         self._subscriptions: dict[Name, set[Subscription]] = {}
         self._workspace_queues: dict[str, set[asyncio.Queue[SessionChange]]] = {}
         self._listeners: list[Callable[[Signal], None]] = []
-        self._source_listeners: list[Callable[[str, str], None]] = []
         self._unsubscribers: list[Callable[[], None]] = []
         # The messages that turns of this process are writing: session → message id → text.
         self._unfinished: dict[Name, dict[str, tuple[str, str]]] = {}
@@ -81,19 +76,9 @@ class LiveUpdates:
         self._listeners.append(listener)
         self.start()
 
-    def on_source_change(self, listener: Callable[[str, str], None]) -> None:
-        """Call `listener` with workspace and id when a source's session changes."""
-        self._source_listeners.append(listener)
-
-    def has_subscribers(self, name: Name) -> bool:
-        """Return whether a client of this process follows the session."""
-        return name in self._subscriptions
-
     def _source_listener(self, workspace: str) -> Callable[[str], None]:
         def on_change(id: str) -> None:
             self._on_signal(Signal("events", workspace, id))
-            for listener in self._source_listeners:
-                listener(workspace, id)
 
         return on_change
 

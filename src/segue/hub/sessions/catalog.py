@@ -137,11 +137,11 @@ class SessionCatalog:
         hits = await self._matching_events(principal, page.sessions, terms)
         return SearchPage([search_match(hit, terms) for hit in hits], page.next)
 
-    async def stats(self, principal: Principal, days: int, *, now: int | None = None) -> UsageStats:
+    async def stats(self, principal: Principal, days: int) -> UsageStats:
         """Return messages, tokens and cost of the sessions that were active in the last days."""
         from .stats import UsageStats
 
-        until = (clock.now() if now is None else now) // clock.DAY
+        until = clock.now() // clock.DAY
         since = until - days + 1
         stats = UsageStats(since=since, until=until)
         query = Query(archived="include", active_after=since * clock.DAY - 1, limit=MAX_PAGE_SIZE)

@@ -86,9 +86,9 @@ class Retention:
                 steps += await self._apply(principal, action, state, before, dry_run=dry_run)
         return steps
 
-    async def purge_idle(self, principal: Principal, days: int, *, now: int | None = None) -> int:
+    async def purge_idle(self, principal: Principal, days: int) -> int:
         """Purge every session in any state that was idle for some days; return their number."""
-        before = (clock.now() if now is None else now) - days * clock.DAY
+        before = clock.now() - days * clock.DAY
         steps: list[RetentionStep] = []
         for state in get_args(SessionState):
             steps += await self._apply(principal, "purge", state, before, dry_run=False)

@@ -26,7 +26,6 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     content: Content
-    extra: dict[str, Any] = {}
     local: bool = False
     overrides: dict[str, Any] = {}
     mode: str | None = None
@@ -40,7 +39,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return []
         if self.outcome is not None:
             return [Draft(id=id, body=self.outcome)]
-        message = UserMessage(content=self.content, extra=self.extra)
+        message = UserMessage(content=self.content)
         return [Draft(id=id, body=message), *_system_drafts(self.system)]
 
 

@@ -78,7 +78,6 @@ class TurnService:
         id: str,
         content: str | Block | Iterable[Block],
         *,
-        extra: dict[str, Any] | None = None,
         turn_id: str | None = None,
         system: SystemText | None = None,
         overrides: dict[str, Any] | None = None,
@@ -95,7 +94,6 @@ class TurnService:
         """
         prompt = Prompt(
             content=as_content(content),
-            extra=extra or {},
             local=principal.local,
             system=system,
             overrides=overrides or {},

@@ -14,9 +14,7 @@ _MAX_CLEANUP_DAYS = 100_000
 _DAY_SECONDS = 86_400
 
 
-def pin_session(
-    home: ClaudeHome, transcript: TranscriptFile, days: int, now: float | None = None
-) -> int:
+def pin_session(home: ClaudeHome, transcript: TranscriptFile, days: int) -> int:
     """Protect a session for some days. Return the end of the protection in milliseconds.
 
     The cleanup goes by the modification time of the file, so that is what changes: it is set to
@@ -25,7 +23,7 @@ def pin_session(
     """
     if days <= 0:
         raise ValueError("days must be positive")
-    now = time.time() if now is None else now
+    now = time.time()
     granted = cleanup_days(home)
     modified = now + max(0, days - granted) * _DAY_SECONDS
     os.utime(transcript.path, (now, modified), follow_symlinks=False)
