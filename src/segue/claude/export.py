@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from threading import Thread
+from concurrent.futures import ThreadPoolExecutor
 
 from segue.model.principal import LOCAL, Principal
 from segue.model.session import Session
@@ -28,24 +28,11 @@ def export_html(transcript: TranscriptFile) -> str:
 
 def _export(transcript: TranscriptFile, write: DocumentWriter) -> str:
     session, events = read_conversation(transcript)
-    chunks: list[str] = []
 
-    async def collect() -> None:
-        async for chunk in write(ConversationReader(events), LOCAL, session):
-            chunks.append(chunk)
+    async def collect() -> str:
+        chunks = write(ConversationReader(events), LOCAL, session)
+        return "".join([chunk async for chunk in chunks])
 
     # Render is asynchronous. The caller may run an event loop, so this one gets its own thread.
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            asyncio.run(collect())
-        except BaseException as error:
-            failures.append(error)
-
-    thread = Thread(target=run)
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
-    return "".join(chunks)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(collect())).result()

@@ -29,6 +29,7 @@ from segue.store.query_sql import columns
 from segue.store.rows import encode_checkpoint
 
 from . import fts_index
+from .text_search import as_event
 from .writer import Transaction
 
 _MAX_TOMBSTONES = 100_000
@@ -162,8 +163,8 @@ def fork(
     check_fork_point(parent, upto)
     session, events = start_session(workspace, new_id, [created], tx.at)
     sql = "SELECT key, id, at, version, body FROM events WHERE key > ? AND key <= ? ORDER BY key"
-    for key, event_id, at, version, body in tx.execute(sql, (pk << 24 | 1, pk << 24 | upto)):
-        copied = Event(seq=key & MAX_SEQ, id=event_id, at=at, body=event.decode_body(body, version))
+    for row in tx.execute(sql, (pk << 24 | 1, pk << 24 | upto)):
+        copied = as_event(row)
         session = projection.apply(session, copied)
         events.append(fork_event(copied, new_id))
     session, added = append_drafts(session, tail(session), tx.at)
