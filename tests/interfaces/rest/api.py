@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 
 from segue.hub import Hub
+from segue.hub.resources.records import built_in_environment
 from segue.interfaces.rest import RestApp
 from segue.model import ids
 from segue.model.principal import Principal
@@ -85,7 +86,7 @@ class Api:
             return ids.format_id(
                 "agent", (await self.hub.records.built_in_agent(self.workspace)).id
             )
-        return ids.format_id("env", self.hub.records.built_in_environment(self.workspace))
+        return ids.format_id("env", built_in_environment(self.workspace))
 
     async def say(self, session: str, text: str) -> list[dict[str, Any]]:
         """Send a message, wait until the turn ends, and return the session's events."""

@@ -277,10 +277,6 @@ class Records:
         record = await self.get(workspace, "agent", agent_id(workspace))
         return AgentRef(id=record.id, version=record.version)
 
-    def built_in_environment(self, workspace: str) -> str:
-        """Return the id of the environment of sessions that name none: this machine."""
-        return environment_id(workspace)
-
     def agent_of(self, workspace: str, source: str) -> AgentRef:
         """Return the agent whose sessions a source has."""
         return AgentRef(id=source_agent_id(workspace, source))
@@ -317,7 +313,7 @@ class Records:
         if records is None:
             bodies: dict[tuple[str, str], dict[str, Any]] = {
                 ("agent", agent_id(workspace)): {"name": "segue", "spec": {"kind": "default"}},
-                ("environment", environment_id(workspace)): {"name": "local"},
+                ("environment", built_in_environment(workspace)): {"name": "local"},
             }
             for (owner, id), body in self._source_agents.items():
                 if owner == workspace:
@@ -471,6 +467,6 @@ def agent_id(workspace: str) -> str:
 
 
 @lru_cache(1024)
-def environment_id(workspace: str) -> str:
-    """Return the id of a workspace's built-in environment."""
+def built_in_environment(workspace: str) -> str:
+    """Return the id of the environment of sessions that name none: this machine."""
     return ids.derived_id("segue", "environment", workspace)

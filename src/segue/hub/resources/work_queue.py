@@ -19,7 +19,7 @@ from segue.model.record import Record, RecordBody
 from segue.model.session import Session
 from segue.store.base import Store
 
-from .records import MAX_ATTEMPTS, Records, environment_id, new
+from .records import MAX_ATTEMPTS, Records, built_in_environment, new
 
 DEFAULT_TTL_SECONDS = 300  # within which a worker must send a heartbeat
 NO_HEARTBEAT = "NO_HEARTBEAT"  # the value that a worker sends with its first heartbeat
@@ -75,7 +75,7 @@ class WorkQueue:
     async def runs_on_worker(self, session: Session) -> bool:
         """Return whether a worker runs a session's tools."""
         id = session.environment_id
-        if id is None or id == environment_id(session.workspace):
+        if id is None or id == built_in_environment(session.workspace):
             return False
         environment = await self._records.find(session.workspace, "environment", id)
         if environment is None:  # deleted: tools of workers do not run here instead

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from segue.hub.resources.records import Records
+from segue.hub.resources.records import Records, built_in_environment
 from segue.hub.workdir.mounts import WORK, Mounts
 from segue.hub.workdir.outputs import Outputs
 from segue.model import clock, ids, projection
@@ -81,7 +81,7 @@ class SessionEditor:
         workspace = principal.workspace
         real_cwd = directories.real(cwd)
         agent = agent or await self._records.built_in_agent(workspace)
-        environment_id = environment_id or self._records.built_in_environment(workspace)
+        environment_id = environment_id or built_in_environment(workspace)
         await self._records.store_built_in(workspace, agent, environment_id)
         created = Created(
             cwd=directories.absolute(cwd),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from segue.hub.resources.records import Records
+from segue.hub.resources.records import Records, built_in_environment
 from segue.hub.sync.event_buffer import event_buffer
 from segue.hub.turns.end_turn import fork_tail_events
 from segue.model import clock, ids, projection
@@ -108,7 +108,7 @@ class SessionForker:
         real_cwd = directories.real(cwd)
         agent = parent.agent if source is None else None
         agent = agent or await self._records.built_in_agent(workspace)
-        environment_id = parent.environment_id or self._records.built_in_environment(workspace)
+        environment_id = parent.environment_id or built_in_environment(workspace)
         await self._records.store_built_in(workspace, agent, environment_id)
         return Created(
             cwd=cwd,

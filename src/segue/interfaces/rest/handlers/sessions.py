@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from segue.hub.resources.agent_settings import check_settings
 from segue.hub.resources.first_events import InitialEvent
-from segue.hub.resources.records import patch_metadata
+from segue.hub.resources.records import built_in_environment, patch_metadata
 from segue.hub.resources.session_factory import SessionSetup
 from segue.hub.turns.budgets import COST_PER_CENT, budget_changes
 from segue.interfaces.rest import paging
@@ -83,12 +83,8 @@ class Update(requests.Body, frozen=True):
 
 async def _show(request: RestRequest, session: Session) -> SessionOut:
     agent = await request.context.agents.get(request.workspace, session.agent)
-    environment_id = session.environment_id or _built_in_environment(request)
+    environment_id = session.environment_id or built_in_environment(request.workspace)
     return show(session, agent, environment_id, clock.now())
-
-
-def _built_in_environment(request: RestRequest) -> str:
-    return request.hub.records.built_in_environment(request.workspace)
 
 
 class SessionPage(requests.Page[SessionOut], frozen=True):
@@ -109,14 +105,14 @@ async def list_(request: RestRequest) -> dict[str, Any]:
         None if token is None else paging.strip_prefix(token),
         bind_filters=False,
     )
-    now, built_in_environment = clock.now(), _built_in_environment(request)
+    now, default_environment = clock.now(), built_in_environment(request.workspace)
     agent_cache, encoder = request.context.agents, request.context.session_encoder
     sessions = []
     for session in page.sessions:
         agent = agent_cache.find(request.workspace, session.agent)
         if agent is None:
             agent = await agent_cache.get(request.workspace, session.agent)
-        environment = session.environment_id or built_in_environment
+        environment = session.environment_id or default_environment
         sessions.append(encoder.show(session, agent, environment, now))
     return {
         "data": sessions,
