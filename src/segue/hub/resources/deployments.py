@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +22,7 @@ from .agents import AgentChoice
 from .attachments import Attachment, Repository
 from .first_events import FirstEvent, FirstEvents
 from .record_ids import format_record_id
-from .records import Records, new
+from .records import Records, new, patch_metadata
 from .session_factory import PreparedSession, SessionFactory, SessionSetup
 
 log = logging.getLogger("segue.hub")
@@ -149,8 +149,8 @@ class Deployments:
         record: Record,
         changes: Mapping[str, Any],
         *,
-        schedule: Schedule | msgspec.UnsetType | None = msgspec.UNSET,
-        edit_metadata: Callable[[dict[str, str]], dict[str, str]] | None = None,
+        schedule: Schedule | msgspec.UnsetType | None,
+        metadata: Mapping[str, str | None] | msgspec.UnsetType | None,
     ) -> Record:
         """Change the settings in `changes`, the schedule and the metadata of a deployment.
 
@@ -163,10 +163,9 @@ class Deployments:
 
         def edit(current: Record) -> dict[str, Any]:
             body = DeploymentBody.of(current)
-            edited = replace(body, **{name: getattr(checked, name) for name in names}, **plan)
-            if edit_metadata is not None:
-                edited = replace(edited, metadata=edit_metadata(body.metadata))
-            return edited.encode()
+            fields = {name: getattr(checked, name) for name in names}
+            patched = patch_metadata(body.metadata, metadata)
+            return replace(body, **fields, **plan, metadata=patched).encode()
 
         changed = await self._records.change(record, edit)
         if not isinstance(schedule, msgspec.UnsetType | None):

@@ -13,7 +13,6 @@ from segue.hub.resources.attachments import Attachment
 from segue.hub.resources.deployments import DeploymentBody, DeploymentSettings, RunBody
 from segue.hub.resources.first_events import FirstEvent
 from segue.hub.resources.record_ids import format_record_id
-from segue.hub.resources.records import patch_metadata
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import requests
@@ -237,17 +236,12 @@ async def update(request: RestRequest) -> Deployment:
     if not isinstance(sent.budget, UnsetType):
         changes["budget"] = sessions.cost_limit(sent.budget)
 
-    def edit_metadata(before: dict[str, str]) -> dict[str, str]:
-        if isinstance(sent.metadata, UnsetType):
-            return before
-        return patch_metadata(before, sent.metadata)
-
     changed = await request.hub.deployments.update(
         request.principal,
         record,
         changes,
         schedule=UNSET if isinstance(sent.schedule, UnsetType) else _schedule(sent.schedule),
-        edit_metadata=edit_metadata,
+        metadata=sent.metadata,
     )
     return show(changed)
 
