@@ -7,6 +7,8 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from segue.agents.tools.path_guard import PathGuard
+
 from .settings import Settings, Skill
 
 DEFAULT_PROMPT = """\
@@ -79,7 +81,9 @@ def _memory_section(cwd: str | None, resources: Sequence[Mapping[str, Any]]) -> 
         path = str(resource.get("mount_path", ""))
         if cwd is not None:
             path = os.path.join(cwd, path.lstrip("/"))
-        if resource["type"] == "memory_store" and (cwd is None or os.path.isdir(path)):
+        if resource["type"] == "memory_store" and (
+            cwd is None or PathGuard([cwd]).is_directory(path)
+        ):
             access = "read and write" if resource["access"] == "read_write" else "read only"
             notes = [resource["description"], resource.get("instructions")]
             note = " ".join(filter(None, notes))

@@ -40,13 +40,14 @@ async def _glob(context: ToolContext, arguments: GlobInput) -> ToolResult:
 async def _grep(context: ToolContext, arguments: GrepInput) -> ToolResult:
     directory = context.paths.resolve(arguments.path or ".")
     file_name = None
-    if directory.names and os.path.isfile(directory.path):
+    paths = context.paths
+    if directory.names and paths.exists(directory.path) and not paths.is_directory(directory.path):
         directory, file_name = directory.parent, directory.names[-1]
     request = {
         "tool": "grep",
         "pattern": arguments.pattern,
         "file_name": file_name,
-        "strict": context.paths.strict,
+        "strict": paths.strict,
     }
     answer = await _search(context, directory, request)
     lines = [

@@ -9,22 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
-from typing import NamedTuple, TypeVar
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
-_DIRECTORY_FLAGS = (
-    getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-)
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# The prefix of temporary files, which are renamed when they are complete.
-TEMP_PREFIX = ".segue-"
-
-T = TypeVar("T")
+from . import file_tree
 
 
 class ToolError(Exception):
@@ -94,47 +85,78 @@ class PathGuard:
     def open_directory(self, directory: ResolvedPath, *, create: bool = False) -> Iterator[int]:
         """Open a directory without following links, and yield its file descriptor.
 
-        With `create`, missing directories are created.
+        With `create`, missing directories are created. An OSError in the block becomes a ToolError.
         """
-        descriptor = _or_tool_error(
-            directory.root, lambda: os.open(directory.root, _DIRECTORY_FLAGS)
-        )
+        with _tool_errors(directory.path):
+            root = os.open(directory.root, file_tree.DIRECTORY_FLAGS)
+            try:
+                with file_tree.open_directory(root, directory.names, create=create) as descriptor:
+                    yield descriptor
+            finally:
+                os.close(root)
+
+    def is_directory(self, path: str) -> bool:
+        """Return True if there is a directory at a path inside the directories."""
         try:
-            for name in directory.names:
-                child = _or_tool_error(
-                    directory.path, partial(_open_child, name, descriptor, create=create)
-                )
-                os.close(descriptor)
-                descriptor = child
-            yield descriptor
-        finally:
-            os.close(descriptor)
+            with self.open_directory(self.resolve(path)):
+                return True
+        except ToolError:
+            return False
+
+    def exists(self, path: str) -> bool:
+        """Return True if there is anything at a path, a link included."""
+        entry = self._resolve_entry(path)
+        try:
+            with self.open_directory(entry.parent) as parent:
+                os.stat(entry.names[-1], dir_fd=parent, follow_symlinks=False)
+                return True
+        except ToolError:
+            return False
+
+    def open_file(self, path: str) -> BinaryIO:
+        """Open a regular file for reading."""
+        return self._open_resolved(self._resolve_file(path))
 
     def read_file(self, path: str, max_bytes: int) -> tuple[ResolvedPath, bytes, os.stat_result]:
         """Return the resolved path, up to `max_bytes` of the file's content, and its status."""
         file_path = self._resolve_file(path)
-        with self.open_directory(file_path.parent) as parent:
-            data, status = self._read_at(parent, file_path, max_bytes)
-        return file_path, data, status
+        with self._open_resolved(file_path) as file, _tool_errors(file_path.path):
+            return file_path, file.read(max_bytes), os.fstat(file.fileno())
 
-    def replace_file(
-        self, path: str, data: bytes, *, create: bool = True, mode: int | None = None
-    ) -> ResolvedPath:
+    def replace_file(self, path: str, data: bytes, *, create: bool = True) -> ResolvedPath:
         """Write a file atomically, through a temporary file in the same directory.
 
-        The file keeps its permission bits unless `mode` sets them. With `create`, missing
-        directories are created.
+        The file keeps its permission bits. With `create`, missing directories are created.
         """
         file_path = self._resolve_file(path)
         name = file_path.names[-1]
-        with self.open_directory(file_path.parent, create=create) as parent:
+        mode = None
+        with (
+            self.open_directory(file_path.parent, create=create) as parent,
+            _tool_errors(file_path.path),
+        ):
             with suppress(FileNotFoundError):
                 status = os.stat(name, dir_fd=parent, follow_symlinks=False)
                 if not stat.S_ISREG(status.st_mode):
                     raise ToolError(f"{file_path.path} is not a regular file")
-                mode = stat.S_IMODE(status.st_mode) if mode is None else mode
-            _or_tool_error(file_path.path, lambda: _replace_at(parent, name, data, mode))
+                mode = stat.S_IMODE(status.st_mode)
+            file_tree.replace_file(parent, name, data, mode)
         return file_path
+
+    def move_in(self, staged: Path, path: str) -> None:
+        """Move a file or directory from outside to a path, and create missing directories.
+
+        A file replaces a file or a link. Raises ToolError if something else is at the path.
+        """
+        entry = self._resolve_entry(path)
+        with self.open_directory(entry.parent, create=True) as parent, _tool_errors(entry.path):
+            file_tree.move_in(staged, parent, entry.names[-1])
+
+    def remove_file(self, path: str) -> None:
+        """Delete a file or a link. Raises ToolError if there is none."""
+        entry = self._resolve_entry(path)
+        with self.open_directory(entry.parent) as parent, _tool_errors(entry.path):
+            os.unlink(entry.names[-1], dir_fd=parent)
 
     def _resolve_file(self, path: str) -> ResolvedPath:
         resolved = self.resolve(path)
@@ -142,24 +164,22 @@ class PathGuard:
             raise ToolError(f"{path} is a directory")
         return resolved
 
-    def _read_at(
-        self, parent: int, file_path: ResolvedPath, max_bytes: int
-    ) -> tuple[bytes, os.stat_result]:
-        descriptor = _or_tool_error(
-            file_path.path, lambda: os.open(file_path.names[-1], _READ_FLAGS, dir_fd=parent)
-        )
-        with open(descriptor, "rb") as file:
-            status = os.fstat(file.fileno())
-            if stat.S_ISDIR(status.st_mode):
-                raise ToolError(f"{file_path.path} is a directory")
-            if not stat.S_ISREG(status.st_mode):
-                raise ToolError(f"{file_path.path} is not a regular file")
-            if self.strict and status.st_nlink > 1:
-                raise ToolError(
-                    f"{file_path.path} has a second hard link, which may be outside of the"
-                    " session's directories"
+    def _resolve_entry(self, path: str) -> ResolvedPath:
+        """Resolve a path without following a link at its end."""
+        parent, name = os.path.split(path)
+        if name in ("", os.curdir, os.pardir):
+            raise ToolError(f"{path} is a directory")
+        resolved = self.resolve(parent or os.curdir)
+        return ResolvedPath(resolved.root, (*resolved.names, name))
+
+    def _open_resolved(self, file_path: ResolvedPath) -> BinaryIO:
+        with self.open_directory(file_path.parent) as parent, _tool_errors(file_path.path):
+            try:
+                return file_tree.open_file(
+                    parent, file_path.names[-1], allow_hard_links=not self.strict
                 )
-            return file.read(max_bytes), status
+            except file_tree.UnusableFile as error:
+                raise ToolError(f"{file_path.path} {error}") from None
 
 
 def is_below(path: str, directories: Sequence[str]) -> bool:
@@ -170,31 +190,11 @@ def is_below(path: str, directories: Sequence[str]) -> bool:
     )
 
 
-def _open_child(name: str, parent: int, *, create: bool) -> int:
-    if create:
-        with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=parent)
-    return os.open(name, _DIRECTORY_FLAGS, dir_fd=parent)
-
-
-def _replace_at(parent: int, name: str, data: bytes, mode: int | None) -> None:
-    temp_name = f"{TEMP_PREFIX}{secrets.token_hex(8)}"
-    descriptor = os.open(temp_name, _CREATE_FLAGS, 0o666, dir_fd=parent)
+@contextmanager
+def _tool_errors(path: str) -> Iterator[None]:
+    """Raise ToolError if a file operation in the block fails."""
     try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-        os.replace(temp_name, name, src_dir_fd=parent, dst_dir_fd=parent)
-    except BaseException:
-        os.unlink(temp_name, dir_fd=parent)
-        raise
-
-
-def _or_tool_error(path: str, operation: Callable[[], T]) -> T:
-    """Return the result of a file operation. Raises ToolError if it fails."""
-    try:
-        return operation()
+        yield
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise ToolError(f"{path} changed while it was opened; try again") from None
