@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum, auto
-from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +24,8 @@ from segue.model.record import Record
 from .mounted_directory import DirectoryScan, MountedDirectory
 
 _READ_ONLY_MODE = 0o444
+# One byte more than a memory may have shows that a file is too long.
+_MAX_READ_BYTES = MAX_BYTES + 1
 
 
 class SyncState(msgspec.Struct, kw_only=True):
@@ -72,12 +73,8 @@ class _Path(NamedTuple):
     """Both sides of one path."""
 
     path: str
-    data: bytes | None
+    file_digest: str | None
     memory: Record | None
-
-    @property
-    def file_digest(self) -> str | None:
-        return None if self.data is None else sha256(self.data).hexdigest()
 
     @property
     def memory_digest(self) -> str | None:
@@ -103,16 +100,15 @@ class MemorySync:
         }
         self._memory_count = len(memories)
         expected_paths = memories.keys() | last.base.keys()
-        # One byte more than a memory may have shows that a file is too long.
         scan = await asyncio.to_thread(
-            self._directory.scan_or_create, expected_paths, MAX_BYTES + 1
+            self._directory.scan_or_create, expected_paths, _MAX_READ_BYTES
         )
         if scan is None:  # The whole directory is missing: the agent did not delete each memory.
             scan, last = DirectoryScan({}, {}), SyncState()
         state = SyncState(base={}, rejected={})
         rejections = []
-        for path in sorted(scan.files.keys() | scan.unreadable.keys() | memories.keys()):
-            sides = _Path(path, scan.files.get(path), memories.get(path))
+        for path in sorted(scan.digests.keys() | scan.unreadable.keys() | memories.keys()):
+            sides = _Path(path, scan.digests.get(path), memories.get(path))
             base = last.base.get(path)
             unreadable = scan.unreadable.get(path)
             try:
@@ -156,13 +152,14 @@ class MemorySync:
         return sides.memory_digest
 
     async def _update_memory(self, sides: _Path) -> str | None:
-        path, data, memory = sides
-        if data is None:
+        path, file_digest, memory = sides
+        if file_digest is None:
             if memory is not None:
                 await self._memories.delete(self._store, memory, self._actor)
                 self._memory_count -= 1
             return None
-        text = _decode(data)
+        # Read again, so that a scan does not hold all files in memory.
+        text = _decode(await asyncio.to_thread(self._directory.read, path, _MAX_READ_BYTES))
         if memory is None:
             memory = await self._memories.create(
                 self._store, path, text, self._actor, count=self._memory_count
@@ -170,8 +167,7 @@ class MemorySync:
             self._memory_count += 1
         else:
             memory = await self._memories.update(self._store, memory, self._actor, content=text)
-        digest = MemoryBody.of(memory).sha256
-        return digest
+        return MemoryBody.of(memory).sha256
 
 
 def _decode(data: bytes) -> str:

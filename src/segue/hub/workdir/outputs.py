@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from segue.agents.tools.path_guard import TEMP_PREFIX, PathGuard, ToolError
+from segue.agents.tools import file_tree
+from segue.agents.tools.path_guard import PathGuard, ToolError
 from segue.hub.resources.files import PART_BYTES, Files
 from segue.hub.resources.records import Records
 from segue.hub.sessions.directories import OUTPUTS as OUTPUTS_PATH
@@ -26,12 +27,19 @@ from segue.model.session import Session
 MAX_OUTPUT_BYTES = 500 * 1024 * 1024
 MAX_OUTPUTS = 500
 _MAX_PATH_CHARACTERS = 255
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAX_SKIPPED_PROBLEMS = 10  # that one turn reports
 
 
 class _FileStatus(NamedTuple):
     size: int
     mtime: int
+
+
+class _Scan(NamedTuple):
+    """The status of each output by its path, and why other paths were left out."""
+
+    files: dict[str, _FileStatus]
+    skipped: dict[str, str]
 
 
 class OutputBody(RecordBody, frozen=True):
@@ -59,9 +67,12 @@ class Outputs:
         """Store the outputs that are new or changed. Return why others were not stored."""
         scan = await asyncio.to_thread(_scan, root)
         records = {OutputBody.of(record).path: record for record in await self.for_session(session)}
-        problems: list[str] = []
+        problems = [
+            f"/{OUTPUTS_PATH}{path}: not stored, {reason}"
+            for path, reason in sorted(scan.skipped.items())[:_MAX_SKIPPED_PROBLEMS]
+        ]
         too_many = f"/{OUTPUTS_PATH}: at most {MAX_OUTPUTS} files are stored"
-        for path, status in sorted(scan.items()):
+        for path, status in sorted(scan.files.items()):
             record = records.get(path)
             if record is not None and _recorded_status(record) == status:
                 continue
@@ -143,45 +154,33 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
         yield data
 
 
-def _scan(root: Path) -> dict[str, _FileStatus]:
-    """Return the status of each output by its path. No link is followed."""
-    scan: dict[str, _FileStatus] = {}
+def _scan(root: Path) -> _Scan:
+    """Return the status of each output by its path, and why others are left out."""
+    scan = _Scan({}, {})
     guard = PathGuard([str(root)], strict=True)
     try:
         with guard.open_directory(guard.resolve(str(root / OUTPUTS_PATH))) as top:
-            for parent, _, names, parent_fd in os.fwalk(".", dir_fd=top):
-                for name in names:
-                    with suppress(OSError):
-                        status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
-                        if _is_output(f"{parent}/{name}", name, status):
-                            scan[f"{parent[1:]}/{name}"] = _FileStatus(
-                                status.st_size, status.st_mtime_ns
-                            )
+            for file in file_tree.walk_files(top, scan.skipped):
+                with suppress(OSError):
+                    status = os.stat(file.name, dir_fd=file.parent, follow_symlinks=False)
+                    if _is_output(file, status):
+                        scan.files[file.path] = _FileStatus(status.st_size, status.st_mtime_ns)
     except ToolError:  # the directory does not exist
-        return {}
+        pass
     return scan
 
 
-def _is_output(path: str, name: str, status: os.stat_result) -> bool:
+def _is_output(file: file_tree.TreeFile, status: os.stat_result) -> bool:
     """Return whether a file is regular, not temporary, without another hard link and printable."""
     return (
         stat.S_ISREG(status.st_mode)
         and status.st_nlink == 1
-        and not name.startswith(TEMP_PREFIX)
-        and path.isprintable()
-        and len(path) <= _MAX_PATH_CHARACTERS
+        and not file.name.startswith(file_tree.TEMP_PREFIX)
+        and file.path.isprintable()
+        and len(file.path) < _MAX_PATH_CHARACTERS
     )
 
 
 def _open(root: Path, path: str) -> BinaryIO:
-    """Open an output for reading. Raises ToolError or OSError if it may be outside of `root`."""
-    guard = PathGuard([str(root)], strict=True)
-    resolved = guard.resolve(str(root / OUTPUTS_PATH) + path)
-    with guard.open_directory(resolved.parent) as parent_fd:
-        file = open(  # noqa: SIM115
-            os.open(resolved.names[-1], _READ_FLAGS, dir_fd=parent_fd), "rb"
-        )
-    if os.fstat(file.fileno()).st_nlink != 1:
-        file.close()
-        raise ToolError(f"{path} has another hard link, which may be outside")
-    return file
+    """Open an output for reading. Raises ToolError if it may be outside of `root`."""
+    return PathGuard([str(root)], strict=True).open_file(str(root / OUTPUTS_PATH) + path)

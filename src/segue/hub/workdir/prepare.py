@@ -30,8 +30,10 @@ from .mounted_directory import MountedDirectory
 from .mounts import Mounts
 from .outputs import Outputs, make_outputs_directory
 from .skill_files import SkillInstaller
+from .staging import remove_leftovers
 from .state import DirectoryState, StateFile
 
+MAX_REJECTIONS = 100  # that one sync of a memory store reports
 DEFAULT_MOUNT_DIRECTORIES = ("/mnt", "/uploads", "/workspace")
 
 
@@ -86,9 +88,11 @@ class WorkDirectories:
 
     async def mount(self, session: Session, resource: dict[str, Any]) -> None:
         """Mount one more resource now. Raises InvalidInput if its mount path cannot be used."""
+        if not self._created_for(session):
+            return
+        os.makedirs(session.cwd, mode=0o700, exist_ok=True)
         await self._mounts.mount(session, resource)
-        if self._created_for(session):
-            await self._record_attempt(session, resource["id"])
+        await self._record_attempt(session, resource["id"])
 
     async def _mount_and_report(self, session: Session, retry: str | None) -> None:
         with suppress(NotFound, OSError):  # the session was deleted in the meantime
@@ -101,6 +105,7 @@ class WorkDirectories:
     async def _mount_pending(self, session: Session) -> list[Failed]:
         """Mount the resources that were not tried before. Return the problems."""
         problems = []
+        await asyncio.to_thread(remove_leftovers, Path(session.cwd))
         attempted = (await self._state_file(session).read()).attempted
         # Repositories first: a file may be mounted inside one.
         for resource in sorted(session.resources, key=lambda resource: "url" not in resource):
@@ -203,7 +208,10 @@ class WorkDirectories:
 
         if result != last:
             await self._state_file(session).update(change)
-        return [Failed(message=f"{mount_path}{path}: {reason}") for path, reason in rejections]
+        messages = [f"{mount_path}{path}: {reason}" for path, reason in rejections]
+        if (omitted := len(messages) - MAX_REJECTIONS) > 0:
+            messages[MAX_REJECTIONS:] = [f"{mount_path}: {omitted} more files cannot be synced"]
+        return [Failed(message=message) for message in messages]
 
     # What agents need to know about the directory.
 

@@ -91,7 +91,10 @@ class SkillInstaller:
         """
         main = root / SKILLS_DIRECTORY / name / MAIN
         current = await state_file.read()
-        if current.skill_versions.get(name) == version.id and main.exists():
+        directory = MountedDirectory(root, f"{SKILLS_DIRECTORY}/{name}")
+        if current.skill_versions.get(name) == version.id and await asyncio.to_thread(
+            directory.has_file, f"/{MAIN}"
+        ):
             return str(main)
         files = await self._skills.files(version)
         old_paths = set(current.skill_files.get(name, ()))
@@ -105,7 +108,6 @@ class SkillInstaller:
             state.skill_versions[name] = version.id
 
         await state_file.update(begin)
-        directory = MountedDirectory(root, f"{SKILLS_DIRECTORY}/{name}")
         try:
             await asyncio.to_thread(_replace_files, directory, files, old_paths - files.keys())
         except ToolError:
