@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from segue.hub.workdir.locks import lock_path
 from segue.model import ids
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.directory_agent import DirectoryAgent, registry_with
@@ -123,7 +124,7 @@ async def test_turn_waits_for_a_directory_that_another_process_locked(
     async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
         memories = await MountedMemories(api, directory_agent).open(a="one")
         await memories.attach()
-        other = os.open(memories.top.parents[2], os.O_RDONLY)
+        other = os.open(lock_path(str(memories.top.parents[2])), os.O_RDWR | os.O_CREAT)
         fcntl.flock(other, fcntl.LOCK_EX)  # as another worker does while it clones
         turn = asyncio.create_task(memories.turn())
         await asyncio.sleep(0.2)
