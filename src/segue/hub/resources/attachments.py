@@ -130,18 +130,22 @@ class Attachments:
     async def copy_files(
         self, session_id: str, attached: ResolvedAttachments
     ) -> tuple[dict[str, Any], ...]:
-        """Copy the attached files for a session, and return its resources with the copies' ids."""
+        """Copy the attached files for a session, and return its resources with the copies' ids.
+
+        A file that is attached several times is copied once.
+        """
         resources = []
-        copies: list[Record] = []
+        copies: dict[str, Record] = {}  # by the id of the original
         try:
             for resource in attached.resources:
                 if file := attached.files.get(resource.get("id", "")):
-                    fields = {"scope": session_id, "expires_at": None}
-                    copies.append(await self._files.copy(file, fields))
-                    resource = {**resource, "file_id": format_record_id(copies[-1])}
+                    if file.id not in copies:
+                        fields = {"scope": session_id, "expires_at": None}
+                        copies[file.id] = await self._files.copy(file, fields)
+                    resource = {**resource, "file_id": format_record_id(copies[file.id])}
                 resources.append(resource)
         except BaseException:
-            for copy in copies:
+            for copy in copies.values():
                 await self._files.delete(copy)
             raise
         return tuple(resources)

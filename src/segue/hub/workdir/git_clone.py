@@ -1,27 +1,32 @@
-"""Clone a repository into a session's directory, with the installed git.
+"""Clone a repository into a staging directory, with the installed git.
 
-This machine's git configuration does not apply, no hook runs and git does not ask for a password.
-A token is passed in the environment, so neither the process list nor the clone's configuration
-shows it.
+git runs in a sandbox, if the machine has one, and can write to the staging directory only. No
+program of a session can reach that directory, so none can change the clone's configuration while
+git works. This machine's git configuration does not apply, no hook runs and git does not ask for a
+password. A token is passed in the environment, so neither the process list nor the clone's
+configuration shows it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import os
 import shutil
 import signal
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from segue.model import ids
+from segue.agents.tools import sandbox
 from segue.model.event import Failed
 
 TIMEOUT_SECONDS = 300
 _MAX_MESSAGE_CHARACTERS = 1000
+_CHUNK_BYTES = 65536
 # Part of git's error message, and the kind of error that it means. The first match counts.
 _ERROR_KINDS = (
     ("remote branch", "checkout"),
@@ -36,65 +41,53 @@ _ERROR_KINDS = (
     ("does not exist", "not_found"),
     ("does not appear to be a git repository", "not_found"),
 )
-_INHERITED_VARIABLES = ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE")
+_CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+_INHERITED_VARIABLES = (
+    *("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"),
+    *_CERTIFICATE_VARIABLES,
+)
+# What name resolution reads, besides the parts of the system that every program needs.
+_NETWORK_PATHS = (
+    *("/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/gai.conf", "/etc/services"),
+    "/run/systemd/resolve",
+)
 
 
 async def clone(
-    url: str, path: Path, checkout: dict[str, Any] | None = None, token: str | None = None
-) -> Failed | None:
-    """Clone a repository to `path`, unless that exists. Return what went wrong, if anything did.
+    url: str, staging: Path, checkout: dict[str, Any] | None = None, token: str | None = None
+) -> Path | Failed:
+    """Clone a repository into a new directory in `staging`.
 
-    The clone is made under a temporary name, so `path` is complete or does not exist.
+    Returns the path of the clone, or what went wrong.
     """
-    if path.exists():
-        return None
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{ids.new_id()}")
+    path = staging / "clone"
+    arguments = ["clone", "--quiet", "--no-recurse-submodules"]
+    if branch := (checkout or {}).get("name"):
+        arguments += [f"--branch={branch}"]
+    problem = await _run_git([*arguments, "--", url, str(path)], url, staging, token)
+    if problem is None and (commit := (checkout or {}).get("sha")):
+        arguments = ["-C", str(path), "checkout", "--quiet", "--detach", commit]
+        problem = await _run_git(arguments, url, staging, token)
+        problem = problem and replace(problem, code="repository_checkout_error")
+    return problem or path
+
+
+async def _run_git(
+    arguments: list[str], url: str, staging: Path, token: str | None
+) -> Failed | None:
+    """Run git and return its error, without the token."""
     try:
-        problem = await _clone_and_checkout(url, draft, checkout or {}, token)
-        if problem is None:
-            os.replace(draft, path)
-        return problem
+        process = await _start_git(arguments, url, staging, token)
     except OSError as error:
-        if path.exists():
-            return None  # another process cloned it first
         return Failed(
-            message=f"cannot clone {url} here: {error.strerror}",
+            message=f"cannot run git to clone {url}: {error.strerror}",
             code="repository_clone_error",
             retry="retrying",
         )
-    finally:
-        if draft.exists():
-            await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
-
-
-async def _clone_and_checkout(
-    url: str, path: Path, checkout: dict[str, Any], token: str | None
-) -> Failed | None:
-    command = ["clone", "--quiet", "--no-recurse-submodules"]
-    if branch := checkout.get("name"):
-        command += [f"--branch={branch}"]
-    problem = await _run_git([*command, "--", url, str(path)], url, token)
-    if problem is not None or "sha" not in checkout:
-        return problem
-    command = ["-C", str(path), "checkout", "--quiet", "--detach", checkout["sha"]]
-    problem = await _run_git(command, url, token)
-    return problem and replace(problem, code="repository_checkout_error")
-
-
-async def _run_git(arguments: list[str], url: str, token: str | None) -> Failed | None:
-    """Run git and return its error, without the token."""
-    process = await asyncio.create_subprocess_exec(
-        "git",
-        *arguments,
-        env=_environment(url, token),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
     try:
-        _, output = await asyncio.wait_for(process.communicate(), TIMEOUT_SECONDS)
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            output = await _read_end(process)
+            await process.wait()
     except TimeoutError:
         output = f"git did not finish within {TIMEOUT_SECONDS} seconds".encode()
     finally:
@@ -113,14 +106,71 @@ async def _run_git(arguments: list[str], url: str, token: str | None) -> Failed 
     )
 
 
+async def _start_git(
+    arguments: list[str], url: str, staging: Path, token: str | None
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *_sandboxed([_git_program(), *arguments], url, staging),
+        env=_environment(url, staging, token),
+        cwd=staging,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+async def _read_end(process: asyncio.subprocess.Process) -> bytes:
+    """Return the end of what a process writes to its standard error, which may be endless."""
+    assert process.stderr is not None
+    output = b""
+    while data := await process.stderr.read(_CHUNK_BYTES):
+        output = (output + data)[-_CHUNK_BYTES:]
+    return output
+
+
+def _git_program() -> str:
+    program = shutil.which("git")
+    if program is None:
+        raise FileNotFoundError(errno.ENOENT, "git is not installed")
+    return program
+
+
+def _sandboxed(command: list[str], url: str, staging: Path) -> list[str]:
+    """Return the command in a sandbox; unchanged if this machine has none.
+
+    Without a sandbox, only the local user's programs run, and the clone is still made where a
+    session's programs do not work.
+    """
+    if sandbox.backend(isolated=False) is None:
+        return command
+    read = [*sandbox.SYSTEM_PATHS, *_NETWORK_PATHS, os.path.realpath(command[0])]
+    read += [os.environ[name] for name in _CERTIFICATE_VARIABLES if name in os.environ]
+    if path := file_url_path(url):
+        read.append(path)
+    return sandbox.sandboxed_command(command, read=read, write=[str(staging)], isolated=False)
+
+
+def file_url_path(url: str) -> str | None:
+    """Return the path of a file:// URL as git decodes it; None if it is another URL."""
+    scheme, _, path = url.partition("://")
+    return unquote(path) if scheme == "file" else None
+
+
 def _error_kind(message: str) -> str:
     lowered = message.lower()
     return next((kind for words, kind in _ERROR_KINDS if words in lowered), "clone")
 
 
-def _environment(url: str, token: str | None) -> dict[str, str]:
+def _environment(url: str, staging: Path, token: str | None) -> dict[str, str]:
     """Return git's whole environment, with its settings."""
-    settings = {"core.hooksPath": os.devnull, "init.templateDir": "", "credential.helper": ""}
+    settings = {
+        "core.hooksPath": os.devnull,
+        "core.fsmonitor": "false",
+        "init.templateDir": "",
+        "credential.helper": "",
+        "gc.auto": "0",  # it would continue in the background
+    }
     if token:
         credentials = base64.b64encode(f"x-access-token:{token}".encode()).decode()
         settings["http.extraHeader"] = f"Authorization: Basic {credentials}"
@@ -129,6 +179,7 @@ def _environment(url: str, token: str | None) -> dict[str, str]:
     variables = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": os.devnull,
+        "TMPDIR": str(staging),
         "LC_ALL": "C",
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_CONFIG_NOSYSTEM": "1",

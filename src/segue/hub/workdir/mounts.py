@@ -1,18 +1,21 @@
 """Mount a session's resources in its directory: uploaded files and clones of repositories.
 
 A mount path begins at the root of a machine of the session's own. Here that root is the session's
-directory. segue only writes into directories that it created.
+directory. segue only writes into directories that it created. Files and clones are made in a
+staging directory, and moved to the mount path when they are complete.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
+from segue.agents.tools.path_guard import PathGuard, ToolError
 from segue.encryption import SecretBox
 from segue.hub.resources.files import KIND, Files
 from segue.hub.resources.records import Records
@@ -24,7 +27,9 @@ from segue.model.record import Record, RecordBody
 from segue.model.session import Session
 from segue.store.base import Store
 
-from .git_clone import clone
+from .git_clone import clone, file_url_path
+from .locks import lock_path
+from .staging import create_staging, remove_directory, remove_staging, staging_path
 
 WORK = "work"  # name of the directory, in the data directory, that holds the session directories
 _TOKEN_KIND = "repository_token"
@@ -66,23 +71,28 @@ class Mounts:
         if session.cwd != str(root):
             return None
         if resource["type"] == "file":
-            file = await self._file(session, resource)
-            if file is not None:
-                await self._write_file(_resolve(root, resource["mount_path"]), file)
-        elif resource.get("url", "").startswith(self._cloneable_urls):
-            path = _resolve(root, resource["mount_path"])
+            if file := await self._file(session, resource):
+                await self._mount_file(root, resource["mount_path"], file)
+        elif self._is_cloneable(resource.get("url", "")):
             token = await self.get_token(session, resource)
-            return await clone(resource["url"], path, resource.get("checkout"), token)
+            return await _mount_repository(root, resource, token)
         return None
 
     async def unmount(self, session: Session, resource: dict[str, Any]) -> None:
-        """Delete a file, or the token of a repository. A clone stays: it may contain work."""
+        """Delete a file, or the token of a repository. A clone stays: it may contain work.
+
+        `session` does not have the resource any more; its other resources may use the same file.
+        """
         if resource["type"] == "file":
-            if file := await self._file(session, resource):
+            used_ids = {other.get("file_id") for other in session.resources}
+            file = await self._file(session, resource)
+            if file is not None and resource["file_id"] not in used_ids:
                 await self._files.delete(file)
             root = self._work / session.id
             if session.cwd == str(root):
-                _resolve(root, resource["mount_path"]).unlink(missing_ok=True)
+                guard, path = _guard(root), str(root / resource["mount_path"].lstrip("/"))
+                with suppress(ToolError):  # the agent has moved or deleted it
+                    await asyncio.to_thread(guard.remove_file, path)
         elif record := await self._token_record(session, resource):
             await self._records.delete(record)
 
@@ -129,10 +139,13 @@ class Mounts:
             if await self._store.page(session.workspace, query):
                 return
         for resource in session.resources:
-            await self.unmount(session, resource)
+            await self.unmount(replace(session, resources=()), resource)
         if self.owns_directory(session):
-            await asyncio.to_thread(shutil.rmtree, session.cwd, ignore_errors=True)
+            directory = Path(session.cwd)
+            for path in (directory, staging_path(directory)):
+                await asyncio.to_thread(remove_directory, path)
             self.state_path(session).unlink(missing_ok=True)
+            Path(lock_path(session.cwd)).unlink(missing_ok=True)
 
     async def _file(self, session: Session, resource: dict[str, Any]) -> Record | None:
         id = ids.parse(resource["file_id"], "file") or ""
@@ -142,29 +155,88 @@ class Mounts:
         id = ids.parse(str(resource.get("id"))) or ""
         return await self._store.get_record(session.workspace, _TOKEN_KIND, id)
 
-    async def _write_file(self, path: Path, file: Record) -> None:
-        draft = path.with_name(f".{ids.new_id()}")
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with draft.open("xb") as output:
+    def _is_cloneable(self, url: str) -> bool:
+        """Return whether a URL begins with an allowed prefix and stays below it."""
+        path = file_url_path(url) or ""
+        return url.startswith(self._cloneable_urls) and ".." not in path.split("/")
+
+    async def _mount_file(self, root: Path, mount_path: str, file: Record) -> None:
+        async with _staging(root) as staging:
+            staged = staging / "file"
+            with staged.open("xb") as output:
                 async for part in self._files.read(file):
                     await asyncio.to_thread(output.write, part)
-            os.replace(draft, path)
-        except (IsADirectoryError, NotADirectoryError, FileExistsError):
-            raise InvalidInput("mount_path: something else exists at this path") from None
-        finally:
-            draft.unlink(missing_ok=True)
+            await asyncio.to_thread(_move_in, staged, root, mount_path)
 
 
-def _resolve(root: Path, mount_path: str) -> Path:
-    """Return the path of a mount path below `root`.
+async def _mount_repository(
+    root: Path, resource: dict[str, Any], token: str | None
+) -> Failed | None:
+    """Clone a repository to its mount path, unless something is there. Return what went wrong."""
+    mount_path = resource["mount_path"]
+    if _exists(root, mount_path):
+        return None
+    async with _staging(root) as staging:
+        result = await clone(resource["url"], staging, resource.get("checkout"), token)
+        if isinstance(result, Failed):
+            return result
+        try:
+            await asyncio.to_thread(_move_in, result, root, mount_path)
+        except InvalidInput:
+            if not _exists(root, mount_path):  # else another process cloned it first
+                raise
+    return None
 
-    Raises InvalidInput if it leads out of `root`, also through a link in a clone.
+
+@asynccontextmanager
+async def _staging(root: Path) -> AsyncIterator[Path]:
+    """Yield a staging directory for a session's directory. It is deleted in a thread."""
+    staging = create_staging(root)
+    try:
+        yield staging
+    finally:
+        await asyncio.to_thread(remove_staging, staging)
+
+
+def _guard(root: Path) -> PathGuard:
+    return PathGuard([str(root)], strict=True)
+
+
+def _resolve(root: Path, mount_path: str) -> tuple[PathGuard, str]:
+    """Return the guard of a session's directory, and the path of a mount path in it.
+
+    Raises InvalidInput if the mount path leads out of the directory, also through a link in a
+    clone.
     """
+    guard = _guard(root)
     path = root / mount_path.lstrip("/")
-    parent = Path(os.path.realpath(path.parent))
-    real_root = Path(os.path.realpath(root))
-    is_inside = parent == real_root or real_root in parent.parents
-    if ".." in path.parts or path == root or not is_inside:
-        raise InvalidInput(f"mount_path: {mount_path} leads out of the session's directory")
-    return parent / path.name
+    try:
+        if ".." in path.parts or path == root:
+            raise ToolError(f"{mount_path} is not below {root}")
+        guard.resolve(str(path.parent))
+    except ToolError:
+        raise InvalidInput(
+            f"mount_path: {mount_path} leads out of the session's directory"
+        ) from None
+    return guard, str(path)
+
+
+def _exists(root: Path, mount_path: str) -> bool:
+    """Return whether something is at a mount path. Raises InvalidInput if the path leads out."""
+    guard, path = _resolve(root, mount_path)
+    return guard.exists(path)
+
+
+def _move_in(staged: Path, root: Path, mount_path: str) -> None:
+    """Move a staged file or clone to its mount path.
+
+    Raises InvalidInput if the path leads out of the session's directory, or if something else is
+    there.
+    """
+    guard, path = _resolve(root, mount_path)
+    try:
+        guard.move_in(staged, path)
+    except ToolError:
+        raise InvalidInput(
+            f"mount_path: something else exists at {mount_path}, or above it"
+        ) from None

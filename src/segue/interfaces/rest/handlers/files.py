@@ -199,12 +199,12 @@ async def _list_of_session(request: RestRequest, session_name: str, limit: int) 
 
 
 async def _files_of_session(request: RestRequest, session: Session) -> dict[Position, str]:
-    """Return the ids of a session's files by the position of their mount or output."""
-    file_ids = {
-        Position(0, ids.parse(resource["id"]) or ""): resource["file_id"]
-        for resource in session.resources
-        if resource["type"] == "file"
-    }
+    """Return the ids of a session's files by the position of their first mount or their output."""
+    first_mounts: dict[str, str] = {}
+    for resource in session.resources:
+        if resource["type"] == "file":
+            first_mounts.setdefault(resource["file_id"], ids.parse(resource["id"]) or "")
+    file_ids = {Position(0, mount): file_id for file_id, mount in first_mounts.items()}
     for output in await request.hub.outputs.for_session(session):
         file_id = ids.format_id("file", OutputBody.of(output).file)
         file_ids[Position(output.created_at, output.id)] = file_id

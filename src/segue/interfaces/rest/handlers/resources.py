@@ -145,7 +145,7 @@ async def delete(request: RestRequest) -> ResourceDeleted:
     def edit(before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
         return tuple(other for other in before if other.get("id") != resource["id"])
 
-    await request.hub.editor.set_resources(request.principal, session.id, edit)
+    session = await request.hub.editor.set_resources(request.principal, session.id, edit)
     await request.hub.mounts.unmount(session, resource)
     return ResourceDeleted(id=resource["id"])
 
