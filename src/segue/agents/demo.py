@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import shlex
-import tempfile
 from collections.abc import Awaitable, Callable
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from segue.model import ids
 from segue.model.content import Diff, Text, as_content, plain_text
@@ -38,6 +36,11 @@ from segue.model.lifecycle import StopReason
 
 from .base import Answer, Turn
 from .permission import check_permission, permission_extra, refusal
+
+if TYPE_CHECKING:
+    from .tools.path_guard import PathGuard
+
+T = TypeVar("T")
 
 HELP = """\
 This is segue's demo agent. It has no model: it repeats your prompt. Lines that begin with a \
@@ -68,6 +71,7 @@ slash are commands; it repeats all other lines.
     /help                this text
 """
 
+MAX_READ_BYTES = 100_000
 _COMMAND = re.compile(r"^/([a-z]+)(?:\s+(.*))?$", re.DOTALL)
 _STOPS = {"end_turn", "max_tokens", "max_turn_requests", "refusal"} & set(get_args(StopReason))
 _MARKS: dict[str, Any] = {">": "in_progress", "x": "completed"}
@@ -224,8 +228,8 @@ class _DemoTurn:
             "read", title=f"Read {text}", kind="read", input={"path": text}
         )
         try:
-            with open(self._resolve(text), encoding="utf-8", errors="replace") as file:
-                result = ToolResult(call_id=call, content=as_content(file.read(100_000)))
+            content = as_content(await asyncio.to_thread(self._read_file, text))
+            result = ToolResult(call_id=call, content=content)
         except OSError as error:
             result = _failed_result(call, error)
         await self._turn.emit(result)
@@ -243,21 +247,35 @@ class _DemoTurn:
         if answer.input is not None:
             path, content = str(answer.input.get("path")), str(answer.input.get("content"))
         try:
-            target = self._resolve(path)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            old = _replace_file(target, content + "\n")
-            diff = Diff(path=target, old=old, new=content + "\n")
+            diff = await asyncio.to_thread(self._replace_file, path, content + "\n")
             result = ToolResult(call_id=call, content=(diff,))
         except (OSError, UnicodeError) as error:
             result = _failed_result(call, error)
         await self._turn.emit(result)
 
-    def _resolve(self, path: str) -> str:
-        """Return the real path. Raises PermissionError outside the session's directories."""
+    def _read_file(self, path: str) -> str:
+        """Return the text of a file. Raises PermissionError if it cannot be read."""
+        _, data, _ = self._in_directories(lambda paths: paths.read_file(path, MAX_READ_BYTES))
+        return data.decode("utf-8", "replace")
+
+    def _replace_file(self, path: str, content: str) -> Diff:
+        """Write a file and return the difference. Raises PermissionError if that fails."""
+        try:
+            old: str | None = self._read_file(path)
+        except PermissionError:
+            old = None  # a new or unreadable file; replace_file checks whether it may be written
+        data = content.encode()
+        file = self._in_directories(lambda paths: paths.replace_file(path, data))
+        return Diff(path=file.path, old=old, new=content)
+
+    def _in_directories(self, operation: Callable[[PathGuard], T]) -> T:
+        """Return the result of a file operation. Raises PermissionError if it fails."""
         from .tools.path_guard import PathGuard, ToolError
 
+        turn = self._turn
+        paths = PathGuard(turn.roots, strict=not turn.local, mounts=turn.mounts)
         try:
-            return PathGuard(self._turn.roots, mounts=self._turn.mounts).resolve(path).path
+            return operation(paths)
         except ToolError as error:
             raise PermissionError(str(error)) from None
 
@@ -371,24 +389,4 @@ def _parse_seconds(text: str) -> float:
 
 
 def _failed_result(call: str, error: Exception) -> ToolResult:
-    text = getattr(error, "strerror", None) or str(error)
-    return ToolResult(call_id=call, status="failed", content=as_content(text))
-
-
-def _replace_file(path: str, content: str) -> str | None:
-    """Replace a file atomically and return its old content, or None if it did not exist."""
-    old: str | None = None
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            old = file.read()
-    handle, temp_path = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".segue-")
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(content)
-        if old is not None:
-            os.chmod(temp_path, os.stat(path).st_mode & 0o7777)
-        os.replace(temp_path, path)
-    except BaseException:
-        os.unlink(temp_path)
-        raise
-    return old
+    return ToolResult(call_id=call, status="failed", content=as_content(str(error)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from segue.model.errors import InvalidInput
 
@@ -84,10 +85,12 @@ def _worktrees(directory: str) -> list[str]:
 
 def _read_git_file(path: str) -> str | None:
     """Return the text of a small file; None if it cannot be read or is not a regular file."""
-    if not os.path.isfile(path):  # a FIFO would block for ever
-        return None
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        # Opening a FIFO would otherwise wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, encoding="utf-8", errors="surrogateescape") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
             return file.read(MAX_GIT_FILE_CHARACTERS).strip()
     except (OSError, ValueError):
         return None
