@@ -110,7 +110,7 @@ async def test_program_of_the_session_cannot_configure_a_clone_that_is_being_mad
         printf '[filter "x"]\\nsmudge = sh %s\\n[core]\\nfsmonitor = sh %s' \\
             $PWD/program $PWD/program > settings
         touch started
-        while :; do
+        while [ $SECONDS -lt 120 ]; do
             for config in */*/.git/config; do
                 grep -q smudge $config || cat settings >> $config
             done

@@ -210,7 +210,7 @@ def _copy_file(source: Path, parent: int, name: str) -> None:
     descriptor = os.open(name, _CREATE_FLAGS, 0o666, dir_fd=parent)
     with open(descriptor, "wb") as target, source.open("rb") as content:
         shutil.copyfileobj(content, target)
-        os.fchmod(target.fileno(), stat.S_IMODE(os.fstat(content.fileno()).st_mode))
+        os.fchmod(target.fileno(), os.fstat(content.fileno()).st_mode & 0o777)
 
 
 def remove_tree(parent: int, name: str) -> None:
