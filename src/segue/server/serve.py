@@ -16,6 +16,7 @@ from segue.factory import open_hub
 from segue.http.metrics import SharedMetrics
 
 from .app import ServerApp
+from .connections import ConnectionLimits, Connections, default_max_connections
 from .settings import ServerSettings
 from .sockets import LISTEN_BACKLOG
 
@@ -29,18 +30,22 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class _UvicornServer(uvicorn.Server):
     """Uvicorn, with our shutdown of streams and turns."""
 
-    def __init__(self, app: ServerApp, grace_seconds: float) -> None:
+    def __init__(self, app: ServerApp, settings: ServerSettings) -> None:
         self._app = app
-        self._grace_seconds = grace_seconds
+        self._grace_seconds = settings.grace_seconds
+        limits = ConnectionLimits(
+            max_connections=settings.max_connections or default_max_connections()
+        )
         super().__init__(
             uvicorn.Config(
                 app,
+                http=Connections(limits).create_protocol,  # type: ignore[arg-type]
                 lifespan="off",
                 ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=max(1, round(grace_seconds)),
+                timeout_graceful_shutdown=max(1, round(settings.grace_seconds)),
             )
         )
 
@@ -97,7 +102,7 @@ async def serve(
         if shared_metrics is not None:
             background.append(asyncio.ensure_future(_publish_metrics(app, shared_metrics)))
         ready()
-        await _UvicornServer(app, settings.grace_seconds).serve(sockets=[sock])
+        await _UvicornServer(app, settings).serve(sockets=[sock])
         for task in background:
             task.cancel()
 

@@ -13,8 +13,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every process of a server needs to know.
 
     `hosts` are the host names to serve besides the loopback names. `rate_limit` is how many
-    requests a minute each key may send; 0 is no limit. `grace_seconds` is how long running
-    requests and turns may take after the server is asked to stop.
+    requests a minute each key may send; 0 is no limit. `max_connections` is how many connections a
+    process accepts; 0 is as many as its limit of open files allows. `grace_seconds` is how long
+    running requests and turns may take after the server is asked to stop.
     """
 
     directory: Path
@@ -22,6 +23,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     sources: str | None = None
     hosts: tuple[str, ...] = ()
     rate_limit: int = 0
+    max_connections: int = 0
     log_level: str = "warning"
     grace_seconds: float = GRACE_SECONDS
     lease: int | None = None

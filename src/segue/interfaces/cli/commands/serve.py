@@ -46,6 +46,12 @@ Examples = Callable[[str, Path], str]
     help="Requests a minute that each key may send.  [default: no limit]",
 )
 @click.option(
+    "--max-connections",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Connections that each process accepts.  [default: as many as its open files allow]",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="warning",
@@ -123,6 +129,7 @@ def serve(
     port: int = DEFAULT_PORT,
     hosts: tuple[str, ...] = (),
     rate_limit: int = 0,
+    max_connections: int = 0,
     log_level: str = "warning",
     workers: int = 1,
     grace_seconds: float = 10.0,
@@ -148,6 +155,7 @@ def serve(
         sources=target.sources,
         hosts=(host, *hosts),
         rate_limit=rate_limit,
+        max_connections=max_connections,
         log_level=log_level,
         grace_seconds=grace_seconds,
     )

@@ -1,0 +1,217 @@
+"""Limit the HTTP connections of one process: their number, their waiting times and their heads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from segue.model import codec
+
+MAX_HEAD_BYTES = 32 * 1024
+MAX_PIPELINED_REQUESTS = 16
+HEAD_SECONDS = 15.0
+BODY_SECONDS = 30.0
+WRITE_SECONDS = 60.0
+FILES_PER_CONNECTION = 2
+RESERVED_FILES = 256
+MAX_CONNECTIONS = 4000
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a client may use before it has proved who it is.
+
+    `head_seconds` is the time for a request's head, from its first byte or from the start of the
+    connection. `body_seconds` is the longest pause in a body that the server waits for, and
+    `write_seconds` the longest time that a client may leave a response unread.
+    """
+
+    max_connections: int
+    head_bytes: int = MAX_HEAD_BYTES
+    head_seconds: float = HEAD_SECONDS
+    body_seconds: float = BODY_SECONDS
+    write_seconds: float = WRITE_SECONDS
+
+
+def default_max_connections() -> int:
+    """Return how many connections fit into this process's limit of open files.
+
+    Raises the soft limit to the hard one first: many systems start a process with 256 or 1,024.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return MAX_CONNECTIONS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_PER_CONNECTION * MAX_CONNECTIONS + RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return max(16, min(MAX_CONNECTIONS, (soft - RESERVED_FILES) // FILES_PER_CONNECTION))
+
+
+class Connections:
+    """All connections of a process. Creates uvicorn's protocol objects.
+
+    At the limit, a new connection replaces the one that has waited longest for a request. If all
+    connections have a request, the new one is refused.
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self._open: set[HttpConnection] = set()
+        self._without_request: dict[HttpConnection, None] = {}  # the longest wait first
+
+    def create_protocol(self, **arguments: Any) -> HttpConnection:
+        return HttpConnection(self, **arguments)
+
+    def add(self, connection: HttpConnection) -> bool:
+        """Return True if the connection may be used."""
+        if len(self._open) >= self.limits.max_connections:
+            replaced = next(iter(self._without_request), None)
+            if replaced is None:
+                return False
+            self.remove(replaced)
+            replaced.transport.abort()
+        self._open.add(connection)
+        self._without_request[connection] = None
+        return True
+
+    def remove(self, connection: HttpConnection) -> None:
+        self._open.discard(connection)
+        self._without_request.pop(connection, None)
+
+    def request_began(self, connection: HttpConnection) -> None:
+        self._without_request.pop(connection, None)
+
+    def response_ended(self, connection: HttpConnection) -> None:
+        if connection in self._open:
+            self._without_request[connection] = None
+
+
+class HttpConnection(HttpToolsProtocol):
+    """Uvicorn's connection, which has no limits of its own before the application is called."""
+
+    def __init__(self, connections: Connections, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._all = connections
+        self._limits = connections.limits
+        self._head_bytes = 0  # of a head that is not complete yet
+        self._reads_head = True
+        self._received_at = 0.0
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self._all.add(self):
+            self._read_timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
+        else:
+            self._refuse(503, "overloaded_error", "the server has no free connection; try again")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._all.remove(self)
+        self._cancel_read_timer()
+        self._cancel_write_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._received_at = self.loop.time()
+        if self._reads_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._reads_head and self._head_bytes > self._limits.head_bytes:
+            self._refuse_head()
+        elif self._read_timer is None and self._head_bytes:
+            self._read_timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
+        elif self._read_timer is None and not self._reads_head:
+            self._read_timer = self.loop.call_later(self._limits.body_seconds, self._body_is_late)
+
+    def on_message_begin(self) -> None:
+        self._reads_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._reads_head, self._head_bytes = False, 0
+        self._cancel_read_timer()
+        head_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if head_bytes > self._limits.head_bytes:
+            self._refuse_head()
+        if self.transport.is_closing() or len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
+            raise ValueError("the connection sends too much")  # ends the parser
+        self._all.request_began(self)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._reads_head, self._head_bytes = True, 0
+        self._cancel_read_timer()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.pipeline and self.cycle.response_complete:
+            self._all.response_ended(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(self._limits.write_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._cancel_write_timer()
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    def _head_is_late(self) -> None:
+        self._read_timer = None
+        if self._head_bytes:
+            message = f"the head of a request must arrive in {self._limits.head_seconds:g} s"
+            self._refuse(408, "timeout_error", message)
+        else:
+            self.transport.close()
+
+    def _body_is_late(self) -> None:
+        """Close the connection if the client has paused; a pause of the server does not count."""
+        waited = self.loop.time() - self._received_at
+        remaining = self._limits.body_seconds - waited
+        if self.flow.read_paused:
+            remaining = self._limits.body_seconds
+        if remaining > 0:
+            self._read_timer = self.loop.call_later(remaining, self._body_is_late)
+        else:
+            self._read_timer = None
+            self.transport.close()
+
+    def _refuse_head(self) -> None:
+        message = f"the head of a request may have {self._limits.head_bytes} bytes at most"
+        self._refuse(431, "invalid_request_error", message)
+
+    def _refuse(self, status: int, kind: str, message: str) -> None:
+        """Close the connection, after an error response if no other response is being sent."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.close()
+            return
+        body = codec.encode({"type": "error", "error": {"type": kind, "message": message}})
+        self.transport.write(
+            b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"connection: close\r\n\r\n%b" % (status, len(body), body)
+        )
+        self.transport.close()
+
+    def _cancel_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
+
+    def _cancel_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
