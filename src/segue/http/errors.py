@@ -24,6 +24,6 @@ class BodyTooLarge(SegueError):
 
 
 class RateLimited(SegueError):
-    """The key has no requests left; wait for the number of seconds in `retry-after`."""
+    """The caller has no requests left; wait for the number of seconds in `retry-after`."""
 
     http_status = 429

@@ -1,6 +1,7 @@
-"""Limit how many requests per minute each API key may send.
+"""Limit how many requests per minute each caller may send.
 
-A token bucket per key: burst N, refill N per minute. Each process counts for itself.
+A token bucket per caller: burst N, refill N per minute. Each process counts for itself. A browser
+that was signed in with an API key counts as that key.
 """
 
 from __future__ import annotations
@@ -10,31 +11,43 @@ from collections.abc import Callable
 from time import monotonic
 
 from segue.model import clock
+from segue.model.principal import Principal
 
 from .errors import RateLimited
 
 Headers = list[tuple[bytes, bytes]]
 
+MAX_BUCKETS = 10_000
+
+
+def caller_of(principal: Principal) -> str:
+    """Return the caller that a principal's requests are counted for."""
+    return principal.key_id or f"the local user in workspace {principal.workspace}"
+
 
 class RateLimiter:
-    """One token bucket per API key."""
+    """One token bucket per caller. A limit of 0 is no limit."""
 
     def __init__(self, per_minute: int, now: Callable[[], float] = monotonic) -> None:
         self._limit = per_minute
         self._now = now
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens left, at which time
 
-    def count_request(self, key_id: str) -> Headers:
+    def count_request(self, caller: str) -> Headers:
         """Take one token, and return the headers that report the limit to the client.
 
-        Raises RateLimited if the key has no token left.
+        Raises RateLimited if the caller has no token left.
         """
+        if not self._limit:
+            return []
         now = self._now()
-        tokens, counted_at = self._buckets.get(key_id, (float(self._limit), now))
+        if len(self._buckets) >= MAX_BUCKETS and caller not in self._buckets:
+            self._remove_full_buckets(now)
+        tokens, counted_at = self._buckets.get(caller, (float(self._limit), now))
         tokens = min(self._limit, tokens + (now - counted_at) * self._limit / 60)
         allowed = tokens >= 1
         tokens -= allowed
-        self._buckets[key_id] = (tokens, now)
+        self._buckets[caller] = (tokens, now)
         full_at = clock.now() + int((self._limit - tokens) * 60 / self._limit * clock.SECOND)
         headers = [
             (b"anthropic-ratelimit-requests-limit", b"%d" % self._limit),
@@ -45,6 +58,14 @@ class RateLimiter:
             return headers
         wait_seconds = max(1, math.ceil((1 - tokens) * 60 / self._limit))
         raise RateLimited(
-            f"this key may send {self._limit} requests a minute; try again in {wait_seconds} s",
+            f"you may send {self._limit} requests a minute; try again in {wait_seconds} s",
             headers=[*headers, (b"retry-after", b"%d" % wait_seconds)],
         )
+
+    def _remove_full_buckets(self, now: float) -> None:
+        """Forget the callers that have sent nothing for a minute: a new bucket is full as well."""
+        self._buckets = {
+            caller: (tokens, counted_at)
+            for caller, (tokens, counted_at) in self._buckets.items()
+            if now - counted_at < 60
+        }

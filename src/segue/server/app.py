@@ -8,6 +8,7 @@ import os
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from segue.http.hosts import HostCheck
+from segue.http.limits import RateLimiter
 from segue.http.metrics import SharedMetrics
 from segue.hub import Hub
 from segue.hub.location import data_dir
@@ -31,15 +32,16 @@ class ServerApp:
         self.hub = hub
         self.closing = asyncio.Event()
         hosts = HostCheck(settings.hosts)
+        rate_limiter = RateLimiter(settings.rate_limit)
         self.rest = RestApp(
             hub,
             hosts,
-            rate_limit=settings.rate_limit,
+            rate_limiter=rate_limiter,
             shared_metrics=shared_metrics,
             closing=self.closing,
         )
         default_data_dir = data_dir({**os.environ, "SEGUE_DATA_DIR": ""})
-        self.web = WebApp(hub, hosts, self.closing, default_data_dir)
+        self.web = WebApp(hub, hosts, self.closing, default_data_dir, rate_limiter=rate_limiter)
         self._prefixes: list[tuple[str, ASGIApp]] = [("/v1/", self.rest)]
         self._paths: dict[str, ASGIApp] = dict.fromkeys(PUBLIC_ROUTES, self.rest)
 

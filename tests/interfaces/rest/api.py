@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 
+from segue.http.limits import RateLimiter
 from segue.hub import Hub
 from segue.hub.resources.records import built_in_environment
 from segue.interfaces.rest import RestApp
@@ -126,7 +127,7 @@ async def open_api(
     store = store or SQLiteStore.open(directory / "segue.db")
     async with Hub(store, directory, **options) as hub:
         _, key = await hub.keys.create("local")
-        app = RestApp(hub, rate_limit=rate_limit)
+        app = RestApp(hub, rate_limiter=RateLimiter(rate_limit))
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield Api(app, client, "local", key)

@@ -1,17 +1,23 @@
 """Event streams of a real server, read frame by frame."""
 
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from segue.interfaces.rest.events.stream import MAX_SEARCHED_EVENTS
+from segue.model import ids
+from segue.model.event import Event, ToolCall
+from segue.model.principal import LOCAL
 from tests.clients.rest_server import Server, serving
-from tests.interfaces.rest.api import HEADERS, message
+from tests.interfaces.rest.api import HEADERS, message, open_api
 from tests.interfaces.rest.response_check import check_frame
 
 
@@ -60,8 +66,6 @@ class Client:
 
 def frames(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     """Yield the frames of a stream with their names and ids, without pings."""
-    import json
-
     frame: dict[str, Any] = {}
     for line in lines:
         name, _, value = line.partition(": ")
@@ -169,6 +173,50 @@ def test_last_event_id_resumes_after_any_event(client: Client) -> None:
         headers = {"last-event-id": wrong}
         response = client.http.get(f"/v1/sessions/{id}/events/stream", headers=headers)
         assert response.status_code == 400
+
+
+async def test_unknown_last_event_id_reads_few_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_api(tmp_path) as api:
+        id = (await api.session())["id"]
+        bodies = [
+            ToolCall(call_id=str(number), name="x") for number in range(2 * MAX_SEARCHED_EVENTS)
+        ]
+        await api.hub.editor.append(LOCAL, ids.parse(id) or "", *bodies)
+        rows = 0
+        read_events = api.hub.store.events
+
+        async def count_events(*arguments: Any, **options: Any) -> Sequence[Event]:
+            nonlocal rows
+            events = await read_events(*arguments, **options)
+            rows += len(events)
+            return events
+
+        monkeypatch.setattr(api.hub.store, "events", count_events)
+        path = f"/v1/sessions/{id}/events/stream"
+        unknown = ids.format_id("sevt", ids.new_id())
+        response = await api.raw("GET", path, headers={"last-event-id": unknown})
+        assert response.status_code == 400
+        assert unknown in response.json()["error"]["message"]
+        assert rows <= MAX_SEARCHED_EVENTS + 1
+
+
+def test_stream_ends_when_its_key_is_revoked(server: Server, client: Client) -> None:
+    def keys(*arguments: str) -> bytes:
+        command = [sys.executable, "-m", "segue", "keys", *arguments]
+        done = subprocess.run(command, env=server.environment, check=True, capture_output=True)
+        return done.stdout
+
+    created = json.loads(keys("create", "--name", "short-lived", "--format", "json"))
+    id = client.session()
+    other = Client(server._replace(key=created["key"]))
+    with client.stream(id) as lasting, other.stream(id) as stream:
+        keys("revoke", created["id"])
+        assert [frame["data"]["error"]["type"] for frame in stream] == ["authentication_error"]
+        client.send(id, message("/say still here"))
+        assert read_until(lasting, "session.status_idle")
+    other.http.close()
 
 
 def test_deltas_are_sent_on_request_and_add_up_to_the_message(client: Client) -> None:

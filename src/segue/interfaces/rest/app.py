@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from segue.http.errors import MethodNotAllowed
 from segue.http.hosts import HostCheck
-from segue.http.limits import RateLimiter
+from segue.http.limits import RateLimiter, caller_of
 from segue.http.logs import FIELDS
 from segue.http.metrics import Series, SharedMetrics
 from segue.http.routing import RouteTree
@@ -42,8 +42,7 @@ MAX_QUERY_FIELDS = 1000
 class RestApp:
     """Answer REST requests on a hub.
 
-    `rate_limit` is how many requests a minute each key may send; 0 is no limit. With `principal`,
-    all requests are made by that principal and need no key.
+    With `principal`, all requests are made by that principal and need no key.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class RestApp:
         hub: Hub,
         hosts: HostCheck | None = None,
         *,
-        rate_limit: int = 0,
+        rate_limiter: RateLimiter | None = None,
         shared_metrics: SharedMetrics | None = None,
         principal: Principal | None = None,
         closing: asyncio.Event | None = None,
@@ -60,7 +59,7 @@ class RestApp:
         self.closing = closing or asyncio.Event()
         self._context = RestContext(hub, self.closing, shared_metrics)
         self._hosts = hosts or HostCheck()
-        self._rate_limiter = RateLimiter(rate_limit) if rate_limit else None
+        self._rate_limiter = rate_limiter or RateLimiter(0)
         self._routes = RouteTree(ROUTES)
         self._principal = principal
 
@@ -125,10 +124,7 @@ class RestApp:
         request.endpoint = endpoint
         request.key = _api_key(headers)
         request.principal = await self._authenticate(request.key)
-        if self._rate_limiter is not None:
-            request.response_headers += self._rate_limiter.count_request(
-                request.principal.key_id or ""
-            )
+        request.response_headers += self._rate_limiter.count_request(caller_of(request.principal))
         _check_headers(scope, headers, endpoint)
         query = _parse_query(scope["query_string"].decode("latin-1"))
         request.params = Params(query, endpoint.query)

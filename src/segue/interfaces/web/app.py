@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from segue.http.hosts import HostCheck
+from segue.http.limits import RateLimiter, caller_of
 from segue.http.routing import RouteTree, path_names
 from segue.hub import Hub
 from segue.model.errors import NotFound, SegueError, Unauthorized
@@ -35,10 +36,13 @@ class WebApp:
         hosts: HostCheck | None = None,
         closing: asyncio.Event | None = None,
         default_data_dir: Path | None = None,
+        *,
+        rate_limiter: RateLimiter | None = None,
     ) -> None:
         self.closing = closing or asyncio.Event()
         self._context = WebContext(hub, self.closing, default_data_dir)
         self._hosts = hosts or HostCheck()
+        self._rate_limiter = rate_limiter or RateLimiter(0)
         self._routes = RouteTree(ROUTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,8 +71,11 @@ class WebApp:
         check_same_site(http)
         endpoint, path_params = self._find(http.scope)
         if endpoint.public:
+            if caller := _public_caller(http, path_params):
+                self._rate_limiter.count_request(caller)
             return await endpoint.handler(WebRequest(self._context, http, path_params))
         principal, token = await authenticate(self._context.hub, http)
+        self._rate_limiter.count_request(caller_of(principal))
         request = WebRequest(
             self._context,
             http,
@@ -91,16 +98,29 @@ class WebApp:
         return endpoint, dict(zip(path_names(endpoint.path), match.values, strict=True))
 
 
+def _public_caller(http: Request, path_params: dict[str, str]) -> str | None:
+    """Return the caller of a request without a sign-in, or None for files, which are not counted.
+
+    All readers of a share link are one caller, because a proxy may hide their addresses.
+    """
+    if "secret" in path_params:
+        return f"share {path_params['id']}"
+    if http.url.path == "/login":
+        return f"address {http.client.host if http.client else ''}"
+    return None
+
+
 def _error_response(http: Request, error: SegueError) -> Response:
     """Return an error as a page, or as a sentence for our script."""
     message = error.message[:1].upper() + error.message[1:]
+    headers = {name.decode(): value.decode() for name, value in error.data.get("headers", ())}
     if http.headers.get("x-segue") is not None:
-        return Response(message, error.http_status, media_type="text/plain")
+        return Response(message, error.http_status, headers, media_type="text/plain")
     if isinstance(error, Unauthorized):
         page = templates.render("login.html", message=message, next=_page_after_login(http))
     else:
         page = templates.render("error.html", message=message, status=error.http_status)
-    return HTMLResponse(page, error.http_status)
+    return HTMLResponse(page, error.http_status, headers)
 
 
 def _page_after_login(http: Request) -> str:

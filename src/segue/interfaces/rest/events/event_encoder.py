@@ -55,6 +55,9 @@ from . import blocks
 from .event_lookup import EventLookup, subject_id, tool_use_id
 from .event_types import STATE_KINDS
 
+# An event that is shown as several has the ids of the others derived from its own.
+DerivedItem = Literal["thread", "usage", "terminated"]
+KINDS_WITH_DERIVED_IDS = ("status_changed", "info_changed", "tool_call", "outcome_evaluated")
 _BATCH_SIZE = 500
 _MCP_ERRORS = ("mcp_connection_failed_error", "mcp_authentication_failed_error")
 _OTHER_ERRORS = frozenset(get_args(schemas.ErrorType)) - {*_MCP_ERRORS}
@@ -354,7 +357,19 @@ def _next_state(state: Session, event: Event) -> Session:
         return state
 
 
-def _fields(event: Event, *, derive_from: str | None = None) -> EventFields:
+def derived_ids(event: Event) -> set[str]:
+    """Return the ids, besides its own, with which an event may be shown."""
+    match event.body:
+        case ToolCall():
+            return {tool_use_id(event.body.call_id)}
+        case OutcomeEvaluated():
+            return {_evaluation_start_id(event.body)}
+        case StatusChanged() | InfoChanged():
+            return {ids.derived_id(event.id, name) for name in get_args(DerivedItem)}
+    return set()
+
+
+def _fields(event: Event, *, derive_from: DerivedItem | None = None) -> EventFields:
     id = event.id if derive_from is None else ids.derived_id(event.id, derive_from)
     return {"id": ids.format_id("sevt", id), "processed_at": clock.to_rfc3339(event.at)}
 
@@ -439,14 +454,16 @@ def _rubric(rubric: dict[str, Any]) -> TextRubric | FileRubric:
     return TextRubric(content=str(rubric.get("content")))
 
 
+def _evaluation_start_id(body: OutcomeEvaluated) -> str:
+    return ids.derived_id("evaluation", body.outcome_id, str(body.iteration))
+
+
 def _evaluation(
     event: Event, body: OutcomeEvaluated
 ) -> schemas.OutcomeEvaluationStart | schemas.OutcomeEvaluationEnd:
     fields = _fields(event)
     outcome = outcome_id(body.outcome_id)
-    start_id = ids.format_id(
-        "sevt", ids.derived_id("evaluation", body.outcome_id, str(body.iteration))
-    )
+    start_id = ids.format_id("sevt", _evaluation_start_id(body))
     if body.result == "evaluating":
         return schemas.OutcomeEvaluationStart(
             id=start_id,

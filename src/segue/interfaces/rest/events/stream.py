@@ -8,25 +8,28 @@ replayed: their clients read the answer there.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from starlette.responses import StreamingResponse
 
-from segue.http.sse import EventStreamResponse, encode_frame
+from segue.http.sse import AccessResult, EventStreamResponse, encode_frame
 from segue.interfaces.rest import errors
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import events as schemas
 from segue.interfaces.rest.schemas.session import status
 from segue.model import clock, ids
-from segue.model.errors import InvalidInput, SegueError
+from segue.model.errors import InvalidInput, NotFound, SegueError, Unauthorized
 from segue.model.event import Delta, Event, InfoChanged
 from segue.model.session import Session
 
-from .event_encoder import EventEncoder, encoder_from
+from .event_encoder import KINDS_WITH_DERIVED_IDS, EventEncoder, derived_ids, encoder_from
 from .event_page import ends_turn
 
 MAX_DELTA_TYPES = 100
+MAX_SEARCHED_EVENTS = 200
+KEY_CHECK_SECONDS = 5.0
 
 _DELTA_TYPES = frozenset({"agent.message", "agent.thinking"})
 _FRAME_ID = re.compile(r"([0-9]{1,15})\.([0-9]{1,6})", re.ASCII)
@@ -49,8 +52,32 @@ async def stream_session(request: RestRequest, session: Session) -> StreamingRes
     encoder = await encoder_from(request, session, start.seq)
     frames = _frames(request, session, encoder, start, frozenset(delta_types))
     return EventStreamResponse(
-        frames, closing=request.context.closing, greeting=_PING, heartbeat=_PING
+        frames,
+        closing=request.context.closing,
+        greeting=_PING,
+        heartbeat=_PING,
+        access=KeyAccess(request) if request.principal.key_id else None,
     )
+
+
+class KeyAccess:
+    """Ends a stream soon after its API key was revoked or has expired."""
+
+    def __init__(self, request: RestRequest) -> None:
+        self._request = request
+        self._checked_at = time.monotonic()
+
+    def seconds_until_due(self) -> float:
+        return self._checked_at + KEY_CHECK_SECONDS - time.monotonic()
+
+    async def check(self) -> AccessResult:
+        self._checked_at = time.monotonic()
+        try:
+            await self._request.hub.keys.authenticate(self._request.key)
+        except Unauthorized as error:
+            envelope = errors.envelope(error, self._request.request_id)
+            return AccessResult((encode_frame("error", envelope),), allowed=False)
+        return AccessResult((), allowed=True)
 
 
 async def _stream_start(request: RestRequest, session: Session) -> StreamStart:
@@ -76,17 +103,42 @@ async def _start_after(request: RestRequest, session: Session, last_event_id: st
         )
         return StreamStart(turns[0].seq if turns else session.last_seq + 1)
     event_id = ids.parse(last_event_id, "sevt")
-    if event_id is not None:
-        subject = ids.format_id("sevt", event_id)
-        encoder = await encoder_from(request, session, 1)
-        async for stored in request.hub.history.read(request.principal, session.id):
-            for index, event in enumerate(await encoder.encode(stored)):
-                if event.id == subject:
-                    return StreamStart(stored.seq, index + 1)
-    raise InvalidInput(
-        f"Last-Event-ID: {last_event_id} is not an event of this session; leave the header out to"
-        " start with new events"
-    )
+    start = None if event_id is None else await _start_after_event(request, session, event_id)
+    if start is None:
+        raise InvalidInput(
+            f"Last-Event-ID: {last_event_id} is not an event of this session, or an old one; leave"
+            " the header out to start with new events"
+        )
+    return start
+
+
+async def _start_after_event(
+    request: RestRequest, session: Session, event_id: str
+) -> StreamStart | None:
+    """Return where to continue after the event that is shown with an id.
+
+    The store finds a stored event by its id. It does not know the ids that are derived for tool
+    calls and for the other items of an event, so those are searched among the latest events.
+    """
+    history = request.hub.history
+    try:
+        seq = await history.locate(request.principal, session.id, event_id)
+    except NotFound:
+        latest = await history.events(
+            request.principal,
+            session.id,
+            types=KINDS_WITH_DERIVED_IDS,
+            limit=MAX_SEARCHED_EVENTS,
+            backward=True,
+        )
+        seq = next((event.seq for event in latest if event_id in derived_ids(event)), 0)
+    stored = await history.events(request.principal, session.id, after=seq - 1, limit=1)
+    if not seq or not stored:
+        return None
+    encoder = await encoder_from(request, session, seq)
+    shown = [item.id for item in await encoder.encode(stored[0])]
+    shown_id = ids.format_id("sevt", event_id)
+    return StreamStart(seq, shown.index(shown_id) + 1) if shown_id in shown else None
 
 
 def _is_imported(request: RestRequest, session: Session) -> bool:
