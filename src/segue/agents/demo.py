@@ -208,7 +208,7 @@ class _DemoTurn:
     ) -> tuple[str, Answer]:
         """Store a tool call, ask for permission, and return the call's id and the answer."""
         turn, call = self._turn, ids.new_id()
-        extra = permission_extra(turn.session, name, kind, "always_ask")
+        extra = permission_extra(turn, name, kind, "always_ask")
         await turn.emit(
             ToolCall(call_id=call, name=name, title=title, kind=kind, input=input, extra=extra)
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from segue.model.event import ConfigChanged, Option, ToolKind
-from segue.model.session import Session
+from segue.model.session import ALWAYS_ALLOWED, Session
 
 from .base import ALLOW, REJECT, Answer, Turn
-from .base.spec import ALWAYS_ALLOWED, PermissionOverride
+from .base.spec import PermissionOverride
 
 Policy = Literal["always_allow", "always_ask", "auto"]
 Verdict = Literal["allow", "ask", "deny"]
@@ -61,14 +61,15 @@ def _verdict_without_override(
 
 
 def permission_extra(
-    session: Session,
+    turn: Turn,
     name: str,
     kind: ToolKind,
     policy: Policy,
     override: PermissionOverride = None,
 ) -> dict[str, Any]:
     """Return the `extra` of a tool call that shows its policy and verdict to clients."""
-    decision = verdict(session, name, kind, policy, override)
+    policy = _applicable_policy(turn, policy)
+    decision = verdict(turn.session, name, kind, policy, override)
     return {"permission": {"policy": policy, "verdict": decision}}
 
 
@@ -85,7 +86,7 @@ async def check_permission(
 
     If the user always allows the tool, the session remembers it.
     """
-    match verdict(turn.session, name, kind, policy, override):
+    match verdict(turn.session, name, kind, _applicable_policy(turn, policy), override):
         case "allow":
             return Answer(option=ALLOW)
         case "deny":
@@ -97,6 +98,16 @@ async def check_permission(
         names = turn.session.options.get(ALWAYS_ALLOWED, ())
         await turn.emit(ConfigChanged(options={ALWAYS_ALLOWED: sorted({*names, name})}))
     return answer
+
+
+def _applicable_policy(turn: Turn, policy: Policy) -> Policy:
+    """Return the policy for a tool in a turn.
+
+    In the local user's turns tools run with the user's own rights. An agent that an API key chose
+    cannot allow them there.
+    """
+    by_key = turn.local and turn.session.agent_by_key
+    return "auto" if by_key and policy == "always_allow" else policy
 
 
 def refusal(answer: Answer) -> str:

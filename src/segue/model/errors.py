@@ -45,6 +45,13 @@ class Unauthorized(SegueError):
     http_status = 401
 
 
+class NotPermitted(SegueError):
+    """Another principal of the workspace must do this, such as the local user."""
+
+    rpc_code = -32602
+    http_status = 403
+
+
 class Conflict(SegueError):
     """The object has changed or exists already; read it again and decide."""
 

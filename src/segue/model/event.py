@@ -123,7 +123,8 @@ class Created(Body, frozen=True, tag="created"):
     """The first event of every session, with its initial fields.
 
     `real_cwd` is the directory with its links resolved, if that differs from `cwd`. `budget` is the
-    most that the session may cost, in millionths of a US dollar.
+    most that the session may cost, in millionths of a US dollar. `by_key` says that an API key
+    created the session.
     """
 
     cwd: str
@@ -142,6 +143,7 @@ class Created(Body, frozen=True, tag="created"):
     git_branch: str | None = None
     fork: ForkPoint | None = None
     budget: int | None = None
+    by_key: bool = False
 
 
 InsertedKind = Literal["command", "shell", "output", "notice", "note"]
@@ -227,10 +229,13 @@ class ToolResult(Body, frozen=True, tag="tool_result"):
 
 
 class PermissionAsked(Body, frozen=True, tag="permission_asked"):
+    """`local` says that only the local user may answer, whose turn it is."""
+
     ask_id: str
     title: str
     options: tuple[Option, ...]
     call_id: str | None = None
+    local: bool = False
 
 
 class PermissionAnswered(Body, frozen=True, tag="permission_answered"):
@@ -267,7 +272,11 @@ class InfoChanged(Body, frozen=True, tag="info_changed"):
 
 
 class ConfigChanged(Body, frozen=True, tag="config_changed"):
-    """The settings that changed; `options` is a patch by key. `cwd` has its links resolved."""
+    """The settings that changed; `options` is a patch by key. `cwd` has its links resolved.
+
+    `by_key` says that an API key, or a turn that it started, made the change. It then applies only
+    to turns that API keys start.
+    """
 
     cwd: str | UnsetType = UNSET
     mode: str | UnsetType | None = UNSET
@@ -277,6 +286,7 @@ class ConfigChanged(Body, frozen=True, tag="config_changed"):
     resources: tuple[dict[str, Any], ...] | UnsetType = UNSET
     git_branch: str | UnsetType | None = UNSET
     budget: int | UnsetType | None = UNSET
+    by_key: bool = False
 
 
 class StatusChanged(Body, frozen=True, tag="status_changed"):

@@ -38,7 +38,7 @@ from .event import (
     Usage,
     UserMessage,
 )
-from .session import Outcome, Session
+from .session import ALWAYS_ALLOWED, Outcome, Session
 
 _SETTLED = frozenset({"satisfied", "max_iterations_reached", "failed", "interrupted"})
 
@@ -104,6 +104,7 @@ def start(workspace: str, id: str, event: Event) -> Session:
         git_branch=body.git_branch,
         fork=body.fork,
         budget=body.budget,
+        agent_by_key=body.by_key,
         extra=body.extra,
     )
 
@@ -194,7 +195,24 @@ def _config(session: Session, event: Event, body: ConfigChanged) -> Changes:
         changes["budget"] = body.budget  # a fork has its own budget
     if body.options is not UNSET:
         changes["options"] = {**session.options, **body.options}
-    return changes
+    if body.agent is not UNSET:
+        changes["agent_by_key"] = body.by_key
+    return changes | _local_settings(session, body)
+
+
+def _local_settings(session: Session, body: ConfigChanged) -> Changes:
+    """Keep the local user's permission settings when an API key changes them."""
+    before: dict[str, Any] = {}
+    if body.mode is not UNSET:
+        before["mode"] = session.mode
+    if body.options is not UNSET and ALWAYS_ALLOWED in body.options:
+        before[ALWAYS_ALLOWED] = session.options.get(ALWAYS_ALLOWED, ())
+    if not before:
+        return {}
+    if body.by_key:
+        return {"local_settings": {**before, **session.local_settings}}
+    kept = {name: value for name, value in session.local_settings.items() if name not in before}
+    return {"local_settings": kept}
 
 
 def _status(session: Session, event: Event, body: StatusChanged) -> Changes:

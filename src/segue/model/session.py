@@ -11,6 +11,9 @@ from . import codec
 from .event import AgentRef, ForkPoint, Usage
 from .lifecycle import Status, StopReason
 
+# The session option that lists the tools that the user always allows.
+ALWAYS_ALLOWED = "always_allow"
+
 SessionState = Literal["active", "archived", "trashed"]
 
 
@@ -30,6 +33,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `models` has the usage of each model, as far as it is known. `days` has the number of messages
     by day, counted from 1970 in UTC. `budget` is the most that the session may cost.
+
+    `agent_by_key` says that an API key chose the agent. `local_settings` has the permission
+    settings that API keys have changed, as the local user left them: "mode" and ALWAYS_ALLOWED.
     """
 
     id: str
@@ -77,7 +83,19 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     running_time: int = 0
     budget: int | None = None
     outcomes: tuple[Outcome, ...] = ()
+    agent_by_key: bool = False
+    local_settings: dict[str, Any] = {}
     extra: dict[str, Any] = {}
+
+    def for_local_turn(self) -> Session:
+        """Return the session with the permission settings of the local user's turns."""
+        settings = self.local_settings
+        if not settings:
+            return self
+        options = self.options
+        if ALWAYS_ALLOWED in settings:
+            options = {**options, ALWAYS_ALLOWED: settings[ALWAYS_ALLOWED]}
+        return msgspec.structs.replace(self, mode=settings.get("mode", self.mode), options=options)
 
     @property
     def directory(self) -> str:

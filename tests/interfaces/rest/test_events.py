@@ -221,6 +221,27 @@ async def test_confirmation_of_a_tool_call_answers_its_permission_request(
         assert "confirmation" in await api.fails(400, "POST", f"/v1/sessions/{id}/events", body)
 
 
+async def test_key_cannot_confirm_a_tool_call_of_the_local_users_turn(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        session = await api.hub.editor.create(LOCAL)
+        id = ids.format_id("sesn", session.id)
+        turn = await api.hub.turns.submit(LOCAL, session.id, "/ask May I?")
+        async for _ in api.hub.history.follow(LOCAL, session.id, 0):
+            if open_asks := (await api.hub.sessions.get(LOCAL, session.id)).open_asks:
+                break
+        (use,) = await api.events(id, **{"types[]": "agent.tool_use"})
+        confirmation = {
+            "type": "user.tool_confirmation",
+            "tool_use_id": use["id"],
+            "result": "allow",
+        }
+        body = {"events": [confirmation]}
+        message = await api.fails(403, "POST", f"/v1/sessions/{id}/events", body)
+        assert "the local user" in message
+        await api.hub.turns.answer(LOCAL, session.id, open_asks[0], "reject")
+        await api.hub.turns.wait(LOCAL, session.id, turn)
+
+
 async def test_interrupt_ends_the_turn_and_is_listed_with_its_id(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]

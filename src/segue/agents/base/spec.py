@@ -15,8 +15,6 @@ DEMO = "demo"
 
 # The permission modes that a user can set for a session.
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
-# The session option that lists the tools that the user always allows.
-ALWAYS_ALLOWED = "always_allow"
 # What a hook decides instead of the agent's policy.
 PermissionOverride = Literal["allow", "ask"] | None
 

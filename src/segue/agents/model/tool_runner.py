@@ -193,7 +193,7 @@ class ToolRunner:
         """Return the `extra` of a call: whether it runs remotely, and its permission verdict."""
         location = {RUN_BY_OTHERS: True} if self._runs_remotely(tool) else {}
         return location | permission_extra(
-            self._turn.session, tool.permission_name, tool.kind, tool.policy, override
+            self._turn, tool.permission_name, tool.kind, tool.policy, override
         )
 
     def _runs_remotely(self, tool: OfferedTool) -> bool:

@@ -88,6 +88,7 @@ class SessionEditor:
             real_cwd=None if real_cwd == cwd else real_cwd,
             agent=agent,
             environment_id=environment_id,
+            by_key=not principal.local,
             **created_fields,
         )
         drafts: list[AnyBody] = [created]
@@ -153,7 +154,11 @@ class SessionEditor:
         return session
 
     async def configure(self, principal: Principal, id: str, change: ConfigChanged) -> Session:
-        """Change a session's mode, options, roots or agent."""
+        """Change a session's mode, options, roots or agent.
+
+        What an API key changes does not apply to the local user's turns.
+        """
+        change = replace(change, by_key=not principal.local)
         if isinstance(change.agent, AgentRef):
             await self._records.store_built_in(principal.workspace, change.agent)
         session, _ = await self.change(principal, id, lambda _: [change])

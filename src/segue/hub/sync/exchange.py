@@ -7,7 +7,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from segue.agents.base.spec import ALWAYS_ALLOWED
 from segue.hub.resources.records import Records
 from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.turns.end_turn import end_turn_events
@@ -16,7 +15,7 @@ from segue.model.errors import Conflict
 from segue.model.event import AnyBody, ConfigChanged, Created, Event, InfoChanged, Interrupted
 from segue.model.principal import Principal
 from segue.model.record import Record
-from segue.model.session import Session
+from segue.model.session import ALWAYS_ALLOWED, Session
 from segue.sources.base import Source
 from segue.store.base import Store
 

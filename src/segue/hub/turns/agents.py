@@ -80,7 +80,9 @@ class SessionAgents:
             current = await self._records.built_in_agent(session.workspace)
             if current.version != ref.version:
                 await self._records.store_built_in(session.workspace, current)
-                changed = ConfigChanged(agent=replace(ref, version=current.version))
+                changed = ConfigChanged(
+                    agent=replace(ref, version=current.version), by_key=session.agent_by_key
+                )
                 await self._store.change(
                     session.workspace,
                     session.id,

@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from segue.agents.base import Agent, Answer, Keyring, StreamKind, Tools, Turn, streamed_draft
 from segue.hub.history.follow import LiveUpdates, Name
@@ -20,6 +21,7 @@ from segue.model.errors import Conflict, LeaseLost, NotFound, SegueError
 from segue.model.event import (
     AnyBody,
     Compacted,
+    ConfigChanged,
     Delta,
     Draft,
     Event,
@@ -290,7 +292,8 @@ class TurnRunner:
         ask_id, chosen = item.body.get("ask_id", ""), item.body.get("option")
         options, future = self._asks.get(ask_id, ((), None))
         option = next((option for option in options if option.id == chosen), None)
-        if future is None or future.done() or (chosen is not None and option is None):
+        refused = self._local and not item.body.get("local")
+        if future is None or future.done() or refused or (chosen is not None and option is None):
             await self._store.drop_inbox(*self._name, [item.number])
             return
         note, new_input = item.body.get("note"), item.body.get("input")
@@ -360,9 +363,12 @@ class TurnRunner:
     @property
     def session(self) -> Session:
         assert self._session is not None  # a Turn has begun
-        if self._mode is None:
-            return self._session
-        return msgspec.structs.replace(self._session, mode=self._mode)
+        session = self._with_own_settings(self._session)
+        return session if self._mode is None else replace(session, mode=self._mode)
+
+    def _with_own_settings(self, session: Session) -> Session:
+        """Return the session without what API keys have set, if the turn is the local user's."""
+        return session.for_local_turn() if self._local else session
 
     @property
     def local(self) -> bool:
@@ -383,6 +389,8 @@ class TurnRunner:
         self._check()
         if messages := {draft.id for draft in drafts if isinstance(draft, Draft)}:
             await self._drop_deltas(messages)
+        if not self._local:
+            drafts = [_marked_by_key(draft) for draft in drafts]
         session, events = await self._store.change(*self._name, lambda _: drafts, lease=self._lease)
         self._session = session
         for event in events:
@@ -420,7 +428,8 @@ class TurnRunner:
         self._check()
         # The mode may have changed since the turn began.
         current = await self._store.get(*self._name)
-        if current is not None and (self._mode or current.mode) == ALLOW_ALL_MODE:
+        mode = None if current is None else self._with_own_settings(current).mode
+        if (self._mode or mode) == ALLOW_ALL_MODE:
             # Nothing is stored: the tool call shows what was done.
             allow = next((option for option in options if option.kind.startswith("allow")), None)
             if allow is not None:
@@ -429,7 +438,11 @@ class TurnRunner:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asks[ask_id] = (options, future)
         request = PermissionAsked(
-            ask_id=ask_id, title=title, options=tuple(options), call_id=call_id
+            ask_id=ask_id,
+            title=title,
+            options=tuple(options),
+            call_id=call_id,
+            local=self._local,
         )
 
         def decide(session: Session) -> list[AnyBody | Draft]:
@@ -525,6 +538,15 @@ def _first_events(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBod
     return bodies
 
 
+def _marked_by_key(draft: AnyBody | Draft) -> AnyBody | Draft:
+    """Return a change of settings as one that an API key made; other events unchanged."""
+    if isinstance(draft, ConfigChanged):
+        return replace(draft, by_key=True)
+    if isinstance(draft, Draft) and isinstance(draft.body, ConfigChanged):
+        return replace(draft, body=replace(draft.body, by_key=True))
+    return draft
+
+
 def _last_compaction(events: Sequence[Event]) -> int | None:
     """Return the index of the last compaction: the agent remembers nothing before it."""
     for index in range(len(events) - 1, -1, -1):
@@ -548,7 +570,7 @@ def _joined(deltas: Sequence[Delta]) -> list[Delta]:
     for delta in deltas:
         if joined and joined[-1].message == delta.message:
             text = joined[-1].text + delta.text
-            joined[-1] = msgspec.structs.replace(joined[-1], text=text)
+            joined[-1] = replace(joined[-1], text=text)
         else:
             joined.append(delta)
     return joined

@@ -19,7 +19,7 @@ from segue.hub.sync.importer import SourceSync
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import clock, ids
 from segue.model.content import Block, Text, as_content
-from segue.model.errors import InvalidInput, NoAgent, NotFound, StoreReadOnly
+from segue.model.errors import InvalidInput, NoAgent, NotFound, NotPermitted, StoreReadOnly
 from segue.model.event import (
     AgentRef,
     AnyBody,
@@ -28,6 +28,7 @@ from segue.model.event import (
     Event,
     Interrupted,
     OutcomeDefined,
+    PermissionAsked,
     StatusChanged,
     ToolResult,
 )
@@ -214,15 +215,37 @@ class TurnService:
         """Answer a permission request of a running turn; None as `option` withdraws it.
 
         An allowed tool runs with `input`, if there is one, instead of the input that it asked for.
-        Returns the id that the PermissionAnswered event will have.
+        Returns the id that the PermissionAnswered event will have. Raises NotPermitted if the turn
+        is the local user's and the caller is not.
         """
         session = await self._lookup.find_stored(principal, id)
         if ask_id not in session.open_asks:
             raise NotFound(f"session {id} has no open permission request {ask_id}", session=id)
-        body = {"ask_id": ask_id, "option": option, "note": note, "input": input}
+        if not principal.local:
+            await self._check_answerable(principal, id, ask_id)
+        body = {
+            "ask_id": ask_id,
+            "option": option,
+            "note": note,
+            "input": input,
+            "local": principal.local,
+        }
         answer_id = ids.new_id()
         await self._store.put_inbox(principal.workspace, id, "answer", answer_id, body)
         return answer_id
+
+    async def _check_answerable(self, principal: Principal, id: str, ask_id: str) -> None:
+        """Raise NotPermitted if only the local user may answer a permission request."""
+        name = (principal.workspace, id)
+        seq = await self._store.locate(*name, ask_id) or 0
+        for event in await self._store.events(*name, after=seq - 1, limit=1):
+            if isinstance(event.body, PermissionAsked) and event.body.local:
+                raise NotPermitted(
+                    f"permission request {ask_id} belongs to a turn of the local user, who must"
+                    " answer it: in their terminal or editor, or in a browser that was signed in"
+                    " with `segue open`",
+                    session=id,
+                )
 
     async def submit_tool_result(
         self,

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from segue.agents.base.spec import ALWAYS_ALLOWED, MODES
+from segue.agents.base.spec import MODES
 from segue.model.errors import InvalidInput
 from segue.model.event import ConfigChanged, PermissionAsked, ToolCall
-from segue.model.session import Session
+from segue.model.session import ALWAYS_ALLOWED, Session
 
 from .options import CanUseTool, always_allow_name, sdk_tool_name
 

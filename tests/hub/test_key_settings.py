@@ -1,0 +1,170 @@
+"""Settings and answers from an API key apply only to turns that a key started."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from segue.agents.permission import permission_extra
+from segue.hub import Hub
+from segue.model import ids
+from segue.model.errors import NotPermitted
+from segue.model.event import AgentRef, ConfigChanged, Event, PermissionAnswered, PermissionAsked
+from segue.model.principal import LOCAL, Principal
+from segue.model.session import Session
+
+KEY = Principal(workspace="local", key_id="key_1")
+
+MakeHub = Callable[..., Hub]
+
+
+async def next_request(hub: Hub, id: str, after: int = 0) -> Event:
+    """Wait for a permission request."""
+    async with asyncio.timeout(60):
+        async for item in hub.history.follow(LOCAL, id, after):
+            if isinstance(item, Event) and isinstance(item.body, PermissionAsked):
+                return item
+    raise AssertionError("the session ended first")
+
+
+async def last_seq(hub: Hub, id: str) -> int:
+    return (await hub.sessions.get(LOCAL, id)).last_seq
+
+
+async def requests(hub: Hub, id: str, after: int) -> list[Event]:
+    types = ("permission_asked",)
+    return list(await hub.history.events(LOCAL, id, types=types, after=after))
+
+
+async def assert_asks(hub: Hub, principal: Principal, id: str) -> None:
+    """Check that a turn of a principal asks for permission; reject the request."""
+    start = await last_seq(hub, id)
+    turn = await hub.turns.submit(principal, id, "/ask May I?")
+    asked = await next_request(hub, id, start)
+    await hub.turns.answer(principal, id, asked.body.ask_id, "reject")
+    await hub.turns.wait(principal, id, turn)
+
+
+async def assert_does_not_ask(hub: Hub, principal: Principal, id: str) -> None:
+    start = await last_seq(hub, id)
+    await hub.turns.run(principal, id, "/ask May I?")
+    assert await requests(hub, id, start) == []
+
+
+async def test_key_cannot_answer_a_request_of_the_local_users_turn(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        id = (await hub.editor.create(LOCAL)).id
+        turn = await hub.turns.submit(LOCAL, id, "/ask May I?")
+        asked = await next_request(hub, id)
+        with pytest.raises(NotPermitted, match="turn of the local user"):
+            await hub.turns.answer(KEY, id, asked.body.ask_id, "allow")
+        # Nor by writing to the inbox as an older process would.
+        body = {"ask_id": asked.body.ask_id, "option": "allow"}
+        await hub.store.put_inbox("local", id, "answer", ids.new_id(), body)
+        async with asyncio.timeout(60):
+            while await hub.store.inbox("local", id):
+                await asyncio.sleep(0.01)
+        assert (await hub.sessions.get(LOCAL, id)).open_asks == (asked.body.ask_id,)
+        await hub.turns.answer(LOCAL, id, asked.body.ask_id, "reject")
+        await hub.turns.wait(LOCAL, id, turn)
+        answers = await hub.history.events(LOCAL, id, types=("permission_answered",))
+        assert [event.body.option for event in answers] == ["reject"]
+        assert isinstance(answers[0].body, PermissionAnswered)
+
+
+async def test_local_user_can_answer_a_request_of_a_keys_turn(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        id = (await hub.editor.create(KEY)).id
+        turn = await hub.turns.submit(KEY, id, "/ask May I?")
+        asked = await next_request(hub, id)
+        await hub.turns.answer(LOCAL, id, asked.body.ask_id, "allow")
+        await hub.turns.wait(KEY, id, turn)
+
+
+async def test_mode_that_a_key_sets_applies_only_to_turns_of_keys(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        id = (await hub.editor.create(LOCAL)).id
+        await hub.editor.configure(KEY, id, ConfigChanged(mode="bypassPermissions"))
+        await assert_does_not_ask(hub, KEY, id)
+        await assert_asks(hub, LOCAL, id)
+
+
+async def test_mode_that_the_local_user_sets_applies_to_all_turns(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        id = (await hub.editor.create(LOCAL)).id
+        await hub.editor.configure(KEY, id, ConfigChanged(mode="plan"))
+        await hub.editor.configure(LOCAL, id, ConfigChanged(mode="bypassPermissions"))
+        await assert_does_not_ask(hub, KEY, id)
+        await assert_does_not_ask(hub, LOCAL, id)
+        assert (await hub.sessions.get(LOCAL, id)).local_settings == {}
+
+
+async def test_mode_that_a_key_sets_during_the_local_users_turn_does_not_allow_its_tools(
+    make_hub: MakeHub,
+) -> None:
+    async with make_hub() as hub:
+        id = (await hub.editor.create(LOCAL)).id
+        turn = await hub.turns.submit(LOCAL, id, "/wait 0.5\n/ask May I?")
+        await hub.editor.configure(KEY, id, ConfigChanged(mode="bypassPermissions"))
+        asked = await next_request(hub, id)
+        await hub.turns.answer(LOCAL, id, asked.body.ask_id, "reject")
+        await hub.turns.wait(LOCAL, id, turn)
+
+
+async def test_tool_that_a_key_always_allows_still_asks_the_local_user(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        id = (await hub.editor.create(LOCAL)).id
+        turn = await hub.turns.submit(KEY, id, "/ask May I?")
+        asked = await next_request(hub, id)
+        await hub.turns.answer(KEY, id, asked.body.ask_id, "allow_always")
+        await hub.turns.wait(KEY, id, turn)
+        await assert_does_not_ask(hub, KEY, id)
+        await assert_asks(hub, LOCAL, id)
+
+
+async def test_tool_that_the_local_user_always_allows_asks_no_more(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        id = (await hub.editor.create(LOCAL)).id
+        turn = await hub.turns.submit(LOCAL, id, "/ask May I?")
+        asked = await next_request(hub, id)
+        await hub.turns.answer(LOCAL, id, asked.body.ask_id, "allow_always")
+        await hub.turns.wait(LOCAL, id, turn)
+        await assert_does_not_ask(hub, LOCAL, id)
+        await assert_does_not_ask(hub, KEY, id)
+
+
+async def test_session_records_whether_a_key_chose_its_agent(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        own = await hub.editor.create(LOCAL)
+        assert not own.agent_by_key
+        ref = own.agent or AgentRef(id="x")
+        assert (await hub.editor.configure(KEY, own.id, ConfigChanged(agent=ref))).agent_by_key
+        changed = await hub.editor.configure(LOCAL, own.id, ConfigChanged(agent=ref))
+        assert not changed.agent_by_key
+        assert (await hub.editor.create(KEY)).agent_by_key
+
+
+@pytest.mark.parametrize(
+    ("local", "by_key", "verdict"),
+    [(True, True, "ask"), (True, False, "allow"), (False, True, "allow")],
+)
+def test_agent_that_a_key_chose_cannot_allow_tools_in_the_local_users_turns(
+    local: bool, by_key: bool, verdict: str
+) -> None:
+    session = Session(
+        id="s",
+        workspace="w",
+        cwd="/",
+        created_at=0,
+        active_at=0,
+        updated_at=0,
+        last_seq=1,
+        agent_by_key=by_key,
+    )
+    turn: Any = SimpleNamespace(local=local, session=session)
+    extra = permission_extra(turn, "bash", "execute", "always_allow")
+    assert extra["permission"]["verdict"] == verdict
+    reads = permission_extra(turn, "read", "read", "always_allow")
+    assert reads["permission"]["verdict"] == "allow"
