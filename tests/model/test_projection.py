@@ -196,10 +196,12 @@ def test_row_has_all_fields_of_the_created_event() -> None:
         native_id="n", agent=AgentRef(id="a"), environment_id="e", deployment_id="d",
         memory_store_ids=("m",), vault_ids=("v",), resources=({"r": 1},), metadata={"k": "v"},
         git_branch="main", fork=ForkPoint(session="s", seq=2), extra={"rest": {}},
+        by_key=True,
     )  # fmt: skip
     session = session_row(created=created)
-    for name in set(Created.__struct_fields__) - {"thread"}:
+    for name in set(Created.__struct_fields__) - {"thread", "by_key"}:
         assert getattr(session, name) == getattr(created, name), name
+    assert session.agent_by_key
     assert session.directory == "/real"
 
 
