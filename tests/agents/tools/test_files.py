@@ -293,3 +293,47 @@ async def test_results_contain_no_secrets_and_are_otherwise_unchanged(
     assert image == await directory.run("read", file_path="image.png")
     missing = text_of(await directory.run("read", context, file_path="gone"))
     assert not secret or secret not in missing.replace("[NAME]", "")
+
+
+# A session may have several directories, and one of them may be inside another.
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("replaced", ["packages/inner", "packages"])
+def test_inner_directory_that_a_program_replaced_by_a_link_is_not_accessible(
+    directory: SessionDirectory, replaced: str, order: int
+) -> None:
+    inner = directory.path / "packages/inner"
+    inner.mkdir(parents=True)
+    (inner / "a.txt").write_text("mine")
+    directories = [str(directory.path), str(inner)][::order]
+    assert PathGuard(directories).read_file(str(inner / "a.txt"), 10)[1] == b"mine"
+    assert str(inner) in PathGuard(directories).real_directories
+    # A program that runs in the outer directory replaces the inner one, or a directory above it.
+    outside = directory.parent / "outside"
+    (outside / "packages/inner").mkdir(parents=True)
+    (outside / "packages/inner/secret.txt").write_text("SECRET")
+    (directory.path / replaced).rename(directory.path / "moved")
+    (directory.path / replaced).symlink_to(outside / replaced)
+    guard = PathGuard(directories)
+    assert guard.real_directories == (str(directory.path),)
+    for path in (inner / "secret.txt", outside / "packages/inner/secret.txt"):
+        with pytest.raises(ToolError, match="outside"):
+            guard.read_file(str(path), 10)
+
+
+def test_directories_that_are_not_inside_each_other_may_be_links(
+    directory: SessionDirectory,
+) -> None:
+    other = directory.parent / "other"
+    other.mkdir()
+    (directory.parent / "alias").symlink_to(other)
+    (directory.path / "near").symlink_to("packages")
+    (directory.path / "packages").mkdir()
+    paths = [str(directory.path), str(directory.parent / "alias"), str(directory.path / "near")]
+    assert PathGuard(paths).real_directories == (
+        str(directory.path),
+        str(other),
+        str(directory.path / "packages"),
+    )
+    assert PathGuard(["/", *paths]).real_directories[:2] == ("/", str(directory.path))

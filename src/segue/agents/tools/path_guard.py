@@ -52,9 +52,7 @@ class PathGuard:
         self.mounts = tuple(mounts)
         self.cwd = directories[0]
         self.strict = strict
-        self.real_directories = tuple(
-            dict.fromkeys(os.path.realpath(directory) for directory in directories)
-        )
+        self.real_directories = _real_directories(directories)
 
     def resolve(self, path: str) -> ResolvedPath:
         """Resolve a path. Raises ToolError if it is outside the directories."""
@@ -186,8 +184,37 @@ def is_below(path: str, directories: Sequence[str]) -> bool:
     """Return True if an absolute path is one of the directories or in one of them."""
     path = os.path.normpath(path)
     return any(
-        path == directory or path.startswith(f"{directory}{os.sep}") for directory in directories
+        path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
+        for directory in directories
     )
+
+
+def _real_directories(directories: Sequence[str]) -> tuple[str, ...]:
+    """Return the real paths of the directories that a session may access.
+
+    A program of the session may have replaced a directory that is inside another one by a link.
+    Such a directory is left out if it leads out of the other directories.
+    """
+    real_paths = {directory: os.path.realpath(directory) for directory in directories}
+    outer = [
+        directory
+        for directory in real_paths
+        if not any(
+            _leads_through(directory, real_paths[other])
+            for other in real_paths
+            if real_paths[other] != real_paths[directory]
+        )
+    ]
+    outer_real_paths = [real_paths[directory] for directory in outer]
+    return tuple(
+        dict.fromkeys(path for path in real_paths.values() if is_below(path, outer_real_paths))
+    )
+
+
+def _leads_through(directory: str, real_path: str) -> bool:
+    """Return True if a directory above `directory` is at `real_path` or in it."""
+    parents = Path(os.path.abspath(directory)).parents
+    return any(is_below(os.path.realpath(parent), [real_path]) for parent in parents)
 
 
 @contextmanager
