@@ -203,6 +203,15 @@ async def test_file_tools_follow_links_within_the_directory(directory: SessionDi
     assert (directory.path / "real.txt").read_text() == "new"
 
 
+async def test_a_path_with_thousands_of_links_is_refused(directory: SessionDirectory) -> None:
+    for number in range(3000):
+        (directory.path / f"link-{number}").symlink_to(f"link-{number + 1}")
+    (directory.path / "link-3000").mkdir()
+    for tool, arguments in (("read", {}), ("write", {"content": "x"})):
+        result = await directory.run(tool, file_path="link-0/a.txt", **arguments)
+        assert result.status == "failed" and "too many symbolic links" in text_of(result)
+
+
 async def test_a_file_with_two_hard_links_is_refused_for_remote_callers(
     directory: SessionDirectory,
 ) -> None:

@@ -125,6 +125,27 @@ async def test_memories_are_not_deleted_when_a_scan_stops_at_its_limit(
         assert await memories.texts() == {"/a": "changed", "/b": "two"}
 
 
+async def test_directory_with_thousands_of_links_above_it_is_not_collected(
+    tmp_path: Path, directory_agent: DirectoryAgent
+) -> None:
+    async with open_api(tmp_path / "data", agent_registry=registry_with(directory_agent)) as api:
+        memories = await MountedMemories(api, directory_agent).open(a="one")
+        session = await memories.attach()
+        cwd = Path(session["cwd"])
+
+        def make(_: Path) -> None:
+            (cwd / "mnt").rename(cwd / "link-3000")
+            for number in range(3000):
+                (cwd / f"link-{number}").symlink_to(f"link-{number + 1}")
+            (cwd / "mnt").symlink_to("link-0")
+
+        (error,) = await memories.errors(make)
+        assert error.startswith("/mnt/memory/my-notes/a: ")
+        assert error.endswith(" has too many symbolic links")
+        assert await memories.errors() == []  # it was reported
+        assert await memories.texts() == {"/a": "one"}
+
+
 async def test_one_sync_reports_a_limited_number_of_problems(
     tmp_path: Path, directory_agent: DirectoryAgent
 ) -> None:

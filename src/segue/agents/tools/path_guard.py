@@ -66,6 +66,8 @@ class PathGuard:
                 resolved = self._resolve_inside(os.path.join(self.cwd, path.lstrip(os.sep)))
         except (OSError, ValueError) as error:
             raise ToolError(f"{path}: {error}") from None
+        except RecursionError:
+            raise ToolError(f"{path} has too many symbolic links") from None
         if resolved is None:
             raise ToolError(f"{path} is outside of the session's directories")
         return resolved

@@ -104,7 +104,7 @@ class MemorySync:
             self._directory.scan_or_create, expected_paths, _MAX_READ_BYTES
         )
         if scan is None:  # The whole directory is missing: the agent did not delete each memory.
-            scan, last = DirectoryScan({}, {}), SyncState()
+            scan, last = DirectoryScan({}, {}), SyncState(rejected=last.rejected)
         state = SyncState(base={}, rejected={})
         rejections = []
         for path in sorted(scan.digests.keys() | scan.unreadable.keys() | memories.keys()):
