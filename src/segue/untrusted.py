@@ -1,0 +1,257 @@
+"""Run parsers of untrusted input in child processes that can be killed.
+
+Some parsers take minutes or gigabytes for a hostile input of a few kilobytes. Such a parser cannot
+be stopped in a thread: a regular expression holds the interpreter's lock until it ends. Here, each
+call has limits of CPU time, memory, bytes and time; a child that exceeds one is killed, and the
+caller continues without the result.
+
+The children are started by the first call, are used again, and end after a minute without calls.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+MAX_CHILDREN = 2
+CPU_SECONDS = 1.0  # of one call
+IMPORT_CPU_SECONDS = 1.0  # added to a child's first call of a function, which imports modules
+DEADLINE_SECONDS = 15.0  # of one call, for a child that waits or a machine that is busy
+QUEUE_SECONDS = 15.0  # that a call waits for a free child
+IDLE_SECONDS = 60.0
+MEMORY_BYTES = 512 * 1024 * 1024  # of address space
+MAX_INPUT_BYTES = 48 * 1024 * 1024
+MAX_OUTPUT_BYTES = 48 * 1024 * 1024
+_LENGTH_BYTES = 4
+_READ_BYTES = 1 << 16
+
+
+class ParsingFailed(Exception):
+    """A parser was killed, because its input was too costly, or it raised an error."""
+
+
+class ParserPool:
+    """Child processes that call functions of segue for this process."""
+
+    def __init__(self, max_children: int = MAX_CHILDREN) -> None:
+        self._max_children = max_children
+        self._reset()
+
+    def _reset(self) -> None:
+        self._idle: list[_Child] = []
+        self._free = threading.Semaphore(self._max_children)
+
+    def call(
+        self, function: Callable[..., T], *arguments: Any, cpu_seconds: float = CPU_SECONDS
+    ) -> T:
+        """Return what a function returns in a child. Blocks, so call it in a thread.
+
+        The function is found by its module and name. Arguments and result are values that
+        MessagePack can hold. Raises ParsingFailed if the child exceeds a limit or the function
+        raises an error.
+        """
+        name = f"{function.__module__}:{function.__qualname__}"
+        request = _encode((name, arguments, cpu_seconds))
+        if len(request) > MAX_INPUT_BYTES:
+            raise ParsingFailed(f"{len(request)} bytes are too many to parse")
+        if not self._free.acquire(timeout=QUEUE_SECONDS):
+            raise ParsingFailed("all parsers are busy")
+        try:
+            return self._call_child(request)
+        finally:
+            self._free.release()
+
+    def _call_child(self, request: bytes) -> Any:
+        while True:
+            is_new = not self._idle
+            child = _Child() if is_new else self._idle.pop()
+            try:
+                response = child.call(request)
+            except _ChildEnded as ended:
+                child.kill()
+                if is_new or ended.started:
+                    raise ParsingFailed("the input was too costly to parse") from None
+                continue  # the child had ended because it was idle; take another one
+            except BaseException:
+                child.kill()
+                raise
+            self._idle.append(child)
+            break
+        result, error = msgspec.msgpack.decode(response)
+        if error is not None:
+            raise ParsingFailed(error)
+        return result
+
+    def close(self) -> None:
+        """End all idle children."""
+        while self._idle:
+            self._idle.pop().kill()
+
+
+class _ChildEnded(Exception):
+    """A child ended or was killed. `started` is False if it did not begin the call."""
+
+    def __init__(self, *, started: bool) -> None:
+        self.started = started
+
+
+class _Child:
+    """A child process, which answers one request at a time."""
+
+    def __init__(self) -> None:
+        # The child imports the modules that this process would, and nothing from the environment.
+        environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-s", "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            cwd="/",
+            bufsize=0,
+            start_new_session=True,  # a terminal's Ctrl-C is for this process alone
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._input = self._process.stdin.fileno()
+        self._output = self._process.stdout.fileno()
+
+    def call(self, request: bytes) -> bytes:
+        """Send a request and return its response. Raises _ChildEnded if the child ends."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        message = memoryview(len(request).to_bytes(_LENGTH_BYTES, "big") + request)
+        try:
+            while message:
+                _wait(self._input, select.POLLOUT, deadline)
+                message = message[os.write(self._input, message[:_READ_BYTES]) :]
+        except BrokenPipeError:
+            raise _ChildEnded(started=False) from None
+        # A child that is busy parsing was sent the whole request; an idle child that ends at this
+        # moment has read nothing, and closes its output without an acknowledgement.
+        if self._read(1, deadline, started=False) != b"\x01":
+            raise _ChildEnded(started=True)
+        size = int.from_bytes(self._read(_LENGTH_BYTES, deadline), "big")
+        if size > MAX_OUTPUT_BYTES:
+            raise _ChildEnded(started=True)
+        return self._read(size, deadline)
+
+    def _read(self, size: int, deadline: float, *, started: bool = True) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            _wait(self._output, select.POLLIN, deadline)
+            part = os.read(self._output, min(_READ_BYTES, size - len(parts)))
+            if not part:
+                raise _ChildEnded(started=started)
+            parts += part
+        return bytes(parts)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+def _wait(descriptor: int, event: int, deadline: float) -> None:
+    """Wait until a descriptor is ready or closed. Raises _ChildEnded after the deadline."""
+    poll = select.poll()  # select() fails for descriptors above 1023
+    poll.register(descriptor, event)
+    if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        raise _ChildEnded(started=True)
+
+
+def _encode(value: Any) -> bytes:
+    try:
+        return msgspec.msgpack.encode(value)
+    except UnicodeEncodeError:
+        raise ParsingFailed("text with lone surrogates cannot be parsed") from None
+
+
+PARSERS = ParserPool()
+atexit.register(PARSERS.close)
+# A fork must not share the pipes of its parent's children.
+os.register_at_fork(after_in_child=PARSERS._reset)
+
+
+def main() -> None:
+    """Answer the requests on standard input until it ends or none has come for a minute."""
+    _limit_resources()
+    known: set[str] = set()
+    while select.select([0], [], [], IDLE_SECONDS)[0]:
+        size = _read_exactly(_LENGTH_BYTES)
+        if not size:
+            return
+        request = _read_exactly(int.from_bytes(size, "big"))
+        os.write(1, b"\x01")
+        name, arguments, cpu_seconds = msgspec.msgpack.decode(request)
+        function = _find_function(name)
+        limit = cpu_seconds + (0 if name in known else IMPORT_CPU_SECONDS)
+        known.add(name)
+        # The signal's default action ends the process, also in the middle of a regular expression.
+        signal.setitimer(signal.ITIMER_PROF, limit)
+        response = _respond(function, arguments)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _write(len(response).to_bytes(_LENGTH_BYTES, "big") + response)
+
+
+def _limit_resources() -> None:
+    import resource
+
+    limits = {
+        resource.RLIMIT_AS: MEMORY_BYTES,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_CORE: 0,
+    }
+    for limit, value in limits.items():
+        hard = resource.getrlimit(limit)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        try:
+            resource.setrlimit(limit, (value, value))
+        except (OSError, ValueError):  # macOS does not limit the address space
+            continue
+
+
+def _find_function(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    result: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return result
+
+
+def _respond(function: Callable[..., Any], arguments: list[Any]) -> bytes:
+    try:
+        return msgspec.msgpack.encode((function(*arguments), None))
+    except (Exception, RecursionError, MemoryError) as error:
+        return msgspec.msgpack.encode((None, f"{type(error).__name__}: {str(error)[:200]!a}"))
+
+
+def _read_exactly(size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = os.read(0, min(_READ_BYTES, size - len(parts)))
+        if not part:
+            return b""
+        parts += part
+    return bytes(parts)
+
+
+def _write(data: bytes) -> None:
+    message = memoryview(data)
+    while message:
+        message = message[os.write(1, message) :]
+
+
+if __name__ == "__main__":
+    main()
