@@ -43,6 +43,10 @@ class ParsingFailed(Exception):
     """A parser was killed, because its input was too costly, or it raised an error."""
 
 
+class ParsersBusy(ParsingFailed):
+    """No child became free in time. Another attempt may succeed."""
+
+
 class ParserPool:
     """Child processes that call functions of segue for this process."""
 
@@ -61,16 +65,17 @@ class ParserPool:
 
         The function is found by its module and name. Arguments and result are values that
         MessagePack can hold. Raises ParsingFailed if the child exceeds a limit or the function
-        raises an error.
+        raises an error, and ParsersBusy if no child becomes free.
         """
         name = f"{function.__module__}:{function.__qualname__}"
         request = _encode((name, arguments, cpu_seconds))
         if len(request) > MAX_INPUT_BYTES:
             raise ParsingFailed(f"{len(request)} bytes are too many to parse")
         if not self._free.acquire(timeout=QUEUE_SECONDS):
-            raise ParsingFailed("all parsers are busy")
+            raise ParsersBusy("all parsers are busy")
         try:
-            return self._call_child(request)
+            result: T = self._call_child(request)
+            return result
         finally:
             self._free.release()
 

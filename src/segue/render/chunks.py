@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,14 +9,12 @@ from segue.model.event import Event, ToolCall
 from segue.model.principal import Principal
 from segue.model.session import Session
 
-from . import templates
+from . import templates, threads
 from .items import Item, StartedThread, build_items
 from .pairing import Pairs, find_openings, pair_events, read_pairs
 from .reader import EventReader
 
 CHUNK_EVENTS = 10  # in sessions whose seqs count events
-# Chunks with more text are rendered in a thread, so that the event loop stays responsive.
-MAX_INLINE_CHARACTERS = 20_000
 
 
 class Chunk(NamedTuple):
@@ -127,15 +124,6 @@ async def load_threads(
 async def render_chunks(view: SessionView, chunks: Sequence[Chunk]) -> str:
     """Return chunks as HTML."""
     render = templates.macros("items.html").chunks
-    if view.standalone or _count_characters(chunks) > MAX_INLINE_CHARACTERS:
-        return str(await asyncio.to_thread(render, view, chunks))
-    return str(render(view, chunks))
-
-
-def _count_characters(chunks: Sequence[Chunk]) -> int:
-    return sum(
-        len(getattr(block, "text", "") or "")
-        for chunk in chunks
-        for item in chunk.items
-        for block in getattr(item.event.body, "content", ())
-    )
+    if view.standalone:
+        return str(await threads.render_in_thread(render, view, chunks))
+    return str(await threads.render(render, view, chunks))

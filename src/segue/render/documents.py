@@ -23,7 +23,7 @@ from segue.model.event import (
 from segue.model.principal import Principal
 from segue.model.session import Session
 
-from . import format, project_names, templates
+from . import format, project_names, templates, threads
 from .chunks import (
     CHUNK_EVENTS,
     Chunk,
@@ -83,9 +83,7 @@ async def markdown(
     messages = f"{session.messages:,} message{'s' * (session.messages != 1)}"
     yield f"- {messages}{f', {tokens:,} tokens' if tokens else ''}\n\n"
     async for chunk in _read_history(reader, principal, session):
-        for item in chunk.items:
-            for paragraph in _item_paragraphs(item):
-                yield sendable(paragraph) + "\n\n"
+        yield await threads.render_in_thread(_chunk_text, chunk)
 
 
 async def _read_history(
@@ -97,6 +95,12 @@ async def _read_history(
         for chunk in await read_chunks(reader, principal, session, first, first + step - 1):
             if chunk.items:
                 yield await load_threads(reader, principal, session, chunk)
+
+
+def _chunk_text(chunk: Chunk) -> str:
+    return "".join(
+        f"{sendable(paragraph)}\n\n" for item in chunk.items for paragraph in _item_paragraphs(item)
+    )
 
 
 def _item_paragraphs(item: Item) -> Iterator[str]:

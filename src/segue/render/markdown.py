@@ -1,54 +1,46 @@
-"""Render untrusted Markdown and code as safe HTML.
+"""Render untrusted Markdown and code as safe HTML, within limits of time and memory.
 
-HTML in the text is escaped. The rendered Markdown passes nh3 with a short list of allowed tags.
-Images with a URL become links, so that a page loads nothing from other servers.
+Texts that are cheap by construction are rendered in this process, others in a child process. A text
+that is too costly is shown without highlighted code, or as it is.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
 
 from segue.model.ansi import strip_colors
+from segue.untrusted import PARSERS, ParsersBusy, ParsingFailed
+
+from . import threads
+from .markdown_parser import (
+    can_highlight,
+    code_element,
+    highlight,
+    parse_markdown,
+    parse_markdown_without_lexers,
+)
 
 if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-    from markdown_it.rules_core import StateCore
-    from markdown_it.token import Token
     from markupsafe import Markup
-    from pygments.formatters import HtmlFormatter
 
 MAX_MARKDOWN_CHARACTERS = 60_000  # a longer text is shown as plain text
-MAX_HIGHLIGHT_CHARACTERS = 20_000  # a longer code block is not highlighted
+MAX_CACHED_CHARACTERS = 16_000_000
+# Markdown that is rendered in this process. Its parser takes time that grows with the length times
+# the number of characters that have a meaning in Markdown.
+MAX_INLINE_CHARACTERS = 2_000
+MAX_INLINE_MARKS = 60
+# Its lexer is a loop over the characters, without regular expressions.
+INLINE_LANGUAGE = "json"
 
-# Languages that are highlighted. The lexers of others may take minutes for a hostile text.
-_LANGUAGES = {
-    *("bash", "bat", "c", "clojure", "cmake", "console", "cpp", "csharp", "css", "dart"),
-    *("diff", "docker", "elixir", "erlang", "fortran", "fsharp", "go", "graphql", "groovy"),
-    *("haskell", "hcl", "html", "http", "ini", "java", "javascript", "json", "jsx", "julia"),
-    *("kotlin", "less", "lua", "make", "markdown", "nginx", "nix", "objective-c", "ocaml"),
-    *("perl", "php", "powershell", "protobuf", "pycon", "python", "r", "ruby", "rust"),
-    *("scala", "scss", "sql", "swift", "terraform", "toml", "tsx", "typescript", "vim"),
-    *("xml", "yaml", "zig"),
-}
-# Very long lines and much white space are not highlighted, for the same reason.
-_COSTLY = re.compile(r"[^\n]{1000}|\s{200}")
-_TAGS = {
-    *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li"),
-    *("strong", "em", "s", "a", "code", "pre", "span", "table", "thead", "tbody", "tr", "th", "td"),
-    "div",
-}
-_ATTRIBUTES = {
-    "a": {"href", "title", "target"},
-    "ol": {"start"},
-    "code": {"class"},
-    "span": {"class"},
-    "pre": {"tabindex"},
-    "div": {"class", "tabindex"},
-}
+_MARKS = re.compile(r"[^\w\s.,:;?!'\"()/%$=-]")
+_FENCES = ("```", "~~~")
+_SLICE_CHARACTERS = 1 << 18
 # Control characters, lone surrogates, noncharacters, and marks that change the direction of text:
 # a command must not look like another one.
 _NONCHARACTERS = "".join(chr(plane << 16 | end) for plane in range(17) for end in (0xFFFE, 0xFFFF))
@@ -56,55 +48,126 @@ _DIRECTION_MARKS = "\u202a-\u202e\u2066-\u2069"
 _UNSENDABLE = re.compile(
     rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{_DIRECTION_MARKS}\ud800-\udfff\ufdd0-\ufdef{_NONCHARACTERS}]"
 )
-_URL = re.compile(r"https?://[^\s<>\"'`\\]+[^\s<>\"'`\\.,;:!?)\]}*_]")
 
 
 def markdown(text: str) -> Markup:
     """Return Markdown as safe HTML."""
     if len(text) > MAX_MARKDOWN_CHARACTERS:
-        from markupsafe import Markup
-
-        return Markup('<div class="plain">{}</div>').format(sendable(text))
+        return _plain(text)
     return _markdown(text)
 
 
-@lru_cache(maxsize=2048)
 def _markdown(text: str) -> Markup:
-    import nh3
-    from markupsafe import Markup
+    return _cached("markdown", text, lambda: _render_markdown(sendable(text)))
 
-    rendered = _parser().render(sendable(text))
-    clean = nh3.clean(
-        rendered,
-        tags=_TAGS,
-        attributes=_ATTRIBUTES,
-        url_schemes={"http", "https", "mailto"},
-        url_relative="deny",
-        link_rel="noopener noreferrer nofollow",
+
+def _render_markdown(text: str) -> str:
+    if _is_cheap(text):
+        threads.use_characters(len(text))
+        return parse_markdown_without_lexers(text)
+    with_code = any(fence in text for fence in _FENCES)
+    parsers = (parse_markdown,) if with_code else ()
+    for parse in (*parsers, parse_markdown_without_lexers):
+        try:
+            return _parse_in_child(parse, text)
+        except ParsersBusy:
+            raise
+        except ParsingFailed:
+            continue
+    return str(_plain(text))
+
+
+def _is_cheap(text: str) -> bool:
+    """Return True if a text is parsed quickly, whatever it contains."""
+    return (
+        len(text) <= MAX_INLINE_CHARACTERS
+        and not any(fence in text for fence in _FENCES)
+        and len(_MARKS.findall(text)) <= MAX_INLINE_MARKS
     )
-    return Markup(clean)
 
 
 def code(text: str, language: str = "") -> Markup:
     """Return code as HTML, highlighted if the language is known."""
     from markupsafe import Markup
 
-    text = strip_colors(text)
-    inner = highlight(text, language) or html.escape(sendable(text))
-    return Markup(f'<pre tabindex="0"><code>{inner}</code></pre>')
+    text = sendable(strip_colors(text))
+    if not can_highlight(text, language):
+        threads.use_characters(len(text) // 10)
+        return Markup(code_element(html.escape(text)))
+    return _cached(language, text, lambda: code_element(_highlight(text, language)))
 
 
-def highlight(text: str, language: str, _: str = "") -> str:
-    """Return the inside of a `code` element; empty if the code is not highlighted."""
-    if not language or len(text) > MAX_HIGHLIGHT_CHARACTERS:
-        return ""
-    lexer = _lexer(language.lower())
-    if lexer is None or _COSTLY.search(text):
-        return ""
-    from pygments import highlight as pygments_highlight
+def _highlight(text: str, language: str) -> str:
+    if language == INLINE_LANGUAGE:
+        threads.use_characters(len(text))
+        return highlight(text, language)
+    try:
+        return _parse_in_child(highlight, text, language)
+    except ParsersBusy:
+        raise
+    except ParsingFailed:
+        return html.escape(text)
 
-    highlighted: str = pygments_highlight(sendable(text), lexer, _formatter())
-    return highlighted
+
+def _parse_in_child(function: Callable[..., str], *arguments: object) -> str:
+    if not threads.may_use_child():
+        raise ParsersBusy("the page took too long")
+    return PARSERS.call(function, *arguments)
+
+
+def _plain(text: str) -> Markup:
+    from markupsafe import Markup
+
+    return Markup('<div class="plain">{}</div>').format(sendable(text))
+
+
+def _cached(kind: str, text: str, render: Callable[[], str]) -> Markup:
+    """Return rendered HTML from the cache, or render it. If no parser is free, return plain text.
+
+    A text that was too costly is cached as well, so that it costs that once.
+    """
+    from markupsafe import Markup
+
+    key = (kind, text)
+    rendered = _cache().get(key)
+    if rendered is None:
+        try:
+            rendered = render()
+        except ParsersBusy:
+            return _plain(text)
+        _cache().put(key, rendered)
+    return Markup(rendered)
+
+
+class _Cache:
+    """The most recently used texts, as HTML."""
+
+    def __init__(self) -> None:
+        self._rendered: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._characters = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[str, str]) -> str | None:
+        with self._lock:
+            rendered = self._rendered.get(key)
+            if rendered is not None:
+                self._rendered.move_to_end(key)
+            return rendered
+
+    def put(self, key: tuple[str, str], rendered: str) -> None:
+        with self._lock:
+            if key in self._rendered:
+                return
+            self._rendered[key] = rendered
+            self._characters += len(key[1]) + len(rendered)
+            while self._characters > MAX_CACHED_CHARACTERS:
+                (_, text), oldest = self._rendered.popitem(last=False)
+                self._characters -= len(text) + len(oldest)
+
+
+@cache
+def _cache() -> _Cache:
+    return _Cache()
 
 
 def format_backticks(message: str) -> Markup:
@@ -123,103 +186,10 @@ def sendable(text: str) -> str:
     """Return the text with U+FFFD for every character that a page must not contain."""
     if text.isprintable():  # a fast check that most texts pass
         return text
-    return _UNSENDABLE.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-@lru_cache(maxsize=128)
-def _lexer(language: str) -> Any:
-    from pygments.lexers import get_lexer_by_name
-    from pygments.util import ClassNotFound
-
-    try:
-        lexer = get_lexer_by_name(language, stripnl=False)
-    except ClassNotFound:
-        return None
-    return None if _LANGUAGES.isdisjoint(lexer.aliases) else lexer
-
-
-@cache
-def _formatter() -> HtmlFormatter[str]:
-    from pygments.formatters import HtmlFormatter
-
-    return HtmlFormatter(nowrap=True, classprefix="k-")
-
-
-@cache
-def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
-    parser = MarkdownIt("commonmark", {"html": False, "highlight": highlight})
-    parser.enable(["table", "strikethrough"])
-    parser.core.ruler.push("urls", _link_urls)
-    # Wide tables scroll on their own, also by keyboard.
-    parser.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
-    parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
-    parser.add_render_rule("image", _image)
-    parser.add_render_rule("fence", _fence)
-    parser.add_render_rule("code_block", _fence)
-    parser.add_render_rule("link_open", _link)
-    # The only first-level heading of a page is the session's title.
-    parser.add_render_rule("heading_open", _heading)
-    parser.add_render_rule("heading_close", _heading)
-    return parser
-
-
-def _fence(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
-    token = tokens[index]
-    language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
-    return str(code(token.content, language))
-
-
-def _heading(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
-    token = tokens[index]
-    tag = f"h{min(6, int(token.tag[1]) + 2)}"
-    return f"<{tag}>" if token.nesting == 1 else f"</{tag}>\n"
-
-
-def _link(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
-    return _link_tag(str(tokens[index].attrs.get("href", "")))
-
-
-def _image(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
-    token = tokens[index]
-    name = html.escape(token.content or "image")
-    return f"{_link_tag(str(token.attrs.get('src', '')))}{name}</a>"
-
-
-def _link_tag(url: str) -> str:
-    """Return the opening tag of a link. A file name cannot be opened; it becomes a tooltip."""
-    can_open = url.lower().startswith(("http://", "https://", "mailto:"))
-    escaped = html.escape(url)
-    return f'<a href="{escaped}" target="_blank">' if can_open else f'<a title="{escaped}">'
-
-
-def _link_urls(state: StateCore) -> None:
-    """Turn URLs in the text into links."""
-    from markdown_it.token import Token
-
-    for block in state.tokens:
-        if block.type != "inline" or "://" not in block.content:
-            continue
-        tokens: list[Token] = []
-        link_depth = 0
-        for token in block.children or []:
-            link_depth += token.nesting if token.type in ("link_open", "link_close") else 0
-            if token.type != "text" or link_depth:
-                tokens.append(token)
-                continue
-            end = 0
-            for match in _URL.finditer(token.content):
-                tokens.append(_text(token.content[end : match.start()]))
-                tokens.append(Token("link_open", "a", 1, attrs={"href": match[0]}))
-                tokens.append(_text(match[0]))
-                tokens.append(Token("link_close", "a", -1))
-                end = match.end()
-            tokens.append(_text(token.content[end:]))
-        block.children = tokens
-
-
-def _text(content: str) -> Token:
-    from markdown_it.token import Token
-
-    return Token("text", "", 0, content=content)
+    if len(text) <= _SLICE_CHARACTERS:
+        return _UNSENDABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+    # Other threads can run between two slices, but not during one.
+    return "".join(
+        _UNSENDABLE.sub("\N{REPLACEMENT CHARACTER}", text[start : start + _SLICE_CHARACTERS])
+        for start in range(0, len(text), _SLICE_CHARACTERS)
+    )

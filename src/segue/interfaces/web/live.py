@@ -21,7 +21,7 @@ from segue.model import clock, ids
 from segue.model.errors import NotFound, Unauthorized
 from segue.model.event import Delta, Event
 from segue.model.session import Session
-from segue.render import format
+from segue.render import format, threads
 from segue.render.chunks import SessionView
 from segue.render.items import build_items
 from segue.render.markdown import markdown
@@ -143,8 +143,12 @@ async def _session(
         request.principal, session.id, after, deltas=True
     ):
         if isinstance(received, Delta):
-            yield _unfinished_message(received, unfinished_texts)
-            await asyncio.sleep(DELTA_PAUSE_SECONDS)
+            started = time.monotonic()
+            frame = await _unfinished_message(received, unfinished_texts)
+            # A text that is costly to render is rendered less often.
+            pause = max(DELTA_PAUSE_SECONDS, 2 * (time.monotonic() - started))
+            yield frame
+            await asyncio.sleep(pause)
             continue
         unfinished_texts.pop(received.id, None)
         try:
@@ -162,10 +166,11 @@ async def _session(
     yield encode_frame("gone", {"session": session.id})
 
 
-def _unfinished_message(delta: Delta, texts: dict[str, str]) -> bytes:
+async def _unfinished_message(delta: Delta, texts: dict[str, str]) -> bytes:
     """Add a delta to its message's text, and return the rendered text so far."""
     text = texts[delta.message] = texts.get(delta.message, "") + delta.text
-    data = {"message": delta.message, "kind": delta.kind, "html": str(markdown(text))}
+    html = str(await threads.render(markdown, text))
+    data = {"message": delta.message, "kind": delta.kind, "html": html}
     return encode_frame("writing", data)
 
 
@@ -178,8 +183,9 @@ async def _item(view: SessionView, event: Event, pairs: PairTracker) -> bytes:
     else:
         items = build_items(view.session, [opening], Pairs(find_outcomes([event]), {}))
         data["of"] = opening.seq
+    render_item = templates.macros("items.html").render_item
     for item in items:
-        data["html"] = str(templates.macros("items.html").render_item(view, item))
+        data["html"] = str(await threads.render(render_item, view, item))
     return encode_frame("item", data, str(event.seq))
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UNSET
 
@@ -30,6 +29,7 @@ from segue.model.event import (
 )
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
+from segue.render.diffs import Change, find_changes
 
 from . import options
 from .content import (
@@ -180,11 +180,39 @@ def _git_patch(block: Diff) -> str:
     lines = [f"diff --git a/{name} b/{name}\n"]
     if block.old is None:
         lines.append("new file mode 100644\n")
-    for line in difflib.unified_diff(
+    lines += _hunks(
         (block.old or "").splitlines(keepends=True),
         block.new.splitlines(keepends=True),
-        before,
-        f"b/{name}",
-    ):
-        lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+        f"--- {before}\n+++ b/{name}\n",
+    )
     return "".join(lines)
+
+
+def _hunks(before: list[str], after: list[str], header: str) -> Iterator[str]:
+    """Yield the changes in the format of `git diff`; all lines if they cannot be compared."""
+    changes: Iterable[Sequence[Change]] | None = find_changes(before, after)
+    if changes is None:
+        changes = [[("replace", 0, len(before), 0, len(after))]]
+    for group in changes:
+        yield header
+        header = ""
+        first, last = group[0], group[-1]
+        old_range, new_range = _line_range(first[1], last[2]), _line_range(first[3], last[4])
+        yield f"@@ -{old_range} +{new_range} @@\n"
+        for tag, old_start, old_end, new_start, new_end in group:
+            sign = " " if tag == "equal" else "-"
+            yield from (_patch_line(sign, line) for line in before[old_start:old_end])
+            if tag != "equal":
+                yield from (_patch_line("+", line) for line in after[new_start:new_end])
+
+
+def _line_range(start: int, end: int) -> str:
+    """Return a range of lines as a hunk's header has it."""
+    if end - start == 1:
+        return str(start + 1)
+    return f"{start + 1 if end > start else start},{end - start}"
+
+
+def _patch_line(sign: str, line: str) -> str:
+    ending = "" if line.endswith("\n") else "\n\\ No newline at end of file\n"
+    return f"{sign}{line}{ending}"

@@ -5,9 +5,9 @@ Their histories may be long, so threads render them while the event loop stays r
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from segue.model import search_text
 from segue.model.errors import NotFound
 from segue.model.event import Event
 from segue.model.session import Thread
+from segue.render import threads
 from segue.render.chunks import SessionView
 from segue.render.items import build_items
 from segue.render.markdown import sendable
@@ -43,22 +44,25 @@ async def page(request: WebRequest, view: SessionView) -> Response:
     """GET /s/{id}/agent/{thread}: a page of an agent's events; for our script, a fragment."""
     values = await _page_values(request, view)
     if request.http.headers.get("x-segue") == "aside":
-        return await asyncio.to_thread(_render_beginning, values)
+        return await threads.render_in_thread(_render_beginning, values)
     template, values = await listing.with_sidebar(request, "agent.html", values)
-    return await asyncio.to_thread(request.render_page, template, **values)
+    return await threads.render_in_thread(partial(request.render_page, template, **values))
 
 
 async def shared_page(request: WebRequest, view: SessionView) -> Response:
     """GET {link}/agent/{thread}: the same page for a reader of the session's share link."""
     values = await _page_values(request, view)
     if request.from_script:
-        return await asyncio.to_thread(_render_beginning, values)
-    return await asyncio.to_thread(request.render_page, "shared_agent.html", **values)
+        return await threads.render_in_thread(_render_beginning, values)
+    return await threads.render_in_thread(
+        partial(request.render_page, "shared_agent.html", **values)
+    )
 
 
 async def full_text(request: WebRequest, view: SessionView) -> Response:
     """GET {session}/agent/{thread}/whole/{seq}: the full text of an agent's event."""
-    return transcript.event_text(view.session, await _read_event(request, view))
+    event = await _read_event(request, view)
+    return await threads.render_in_thread(transcript.event_text, view.session, event)
 
 
 async def blob(request: WebRequest, view: SessionView) -> Response:

@@ -20,7 +20,7 @@ from segue.model.content import Audio, Block, Image, Resource, plain_text
 from segue.model.errors import NotFound
 from segue.model.event import AgentMessage, Event, Foreign, ToolCall, ToolResult, UserMessage
 from segue.model.session import Session
-from segue.render import format, items
+from segue.render import format, items, threads
 from segue.render.chunks import (
     Chunk,
     SessionView,
@@ -191,7 +191,8 @@ async def _render_matches(request: WebRequest, view: SessionView, query: str) ->
 
 async def full_text(request: WebRequest, view: SessionView) -> Response:
     """GET {session}/whole/{seq}: the full text of an event that the page shows in part."""
-    return event_text(view.session, await _read_event(request, view.session))
+    event = await _read_event(request, view.session)
+    return await threads.render_in_thread(event_text, view.session, event)
 
 
 def event_text(session: Session, event: Event) -> Response:
