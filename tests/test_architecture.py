@@ -30,7 +30,7 @@ ALLOWED = {
     "agents": {"model", "acp", "untrusted"},
     "encryption": {"model"},
     "http": {"model"},
-    "hub": {"model", "encryption", "event_loop", "store", "sources", "agents"},
+    "hub": {"model", "encryption", "untrusted", "event_loop", "store", "sources", "agents"},
     "render": {"model", "untrusted"},
     "testing": {"model", "store", "sources", "hub"},
     "claude": {

@@ -19,12 +19,14 @@ _REQUESTS = "segue_http_requests_total"
 _SECONDS = "segue_http_request_seconds"
 _STREAMS = "segue_streams_open"
 _TURNS = "segue_turns_running"
+_LAG = "segue_event_loop_lag_seconds"
 _STORE_NAMES = {"commits": "segue_store_commits_total", "queue": "segue_store_queue"}
 _FAMILIES = {
     _REQUESTS: ("counter", "Requests answered, by route and status."),
     _SECONDS: ("histogram", "Time from a request to its response."),
     _STREAMS: ("gauge", "Open event streams."),
     _TURNS: ("gauge", "Turns that run in this server."),
+    _LAG: ("histogram", "How late the event loop ran a timer, measured twice a second."),
     "segue_store_commits_total": ("counter", "Transactions that the store has committed."),
     "segue_store_queue": ("gauge", "Writes that wait for the store."),
 }
@@ -42,23 +44,48 @@ class SharedMetrics(Protocol):
         ...
 
 
+class _Histogram:
+    """Counts times by the smallest of LATENCY_BUCKETS that is not below them."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(LATENCY_BUCKETS) + 1)
+        self._seconds = 0.0
+
+    def count(self, seconds: float) -> None:
+        self._counts[bisect_left(LATENCY_BUCKETS, seconds)] += 1
+        self._seconds += seconds
+
+    def series(self, name: str, labels: Labels) -> Series:
+        series: Series = {}
+        total = 0
+        for bound, count in zip((*LATENCY_BUCKETS, "+Inf"), self._counts, strict=True):
+            total += count
+            series[f"{name}_bucket", (*labels, ("le", str(bound)))] = total
+        series[f"{name}_sum", labels] = self._seconds
+        series[f"{name}_count", labels] = total
+        return series
+
+
 class Metrics:
     """The counters of one process."""
 
     def __init__(self) -> None:
         self.open_streams = 0
         self._requests: dict[tuple[str, str, int], int] = {}
-        self._latencies: dict[str, list[int]] = {}
-        self._seconds: dict[str, float] = {}
+        self._latencies: dict[str, _Histogram] = {}
+        self._lag = _Histogram()
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         key = (method, route, status)
         self._requests[key] = self._requests.get(key, 0) + 1
-        buckets = self._latencies.get(route)
-        if buckets is None:
-            buckets = self._latencies[route] = [0] * (len(LATENCY_BUCKETS) + 1)
-        buckets[bisect_left(LATENCY_BUCKETS, seconds)] += 1
-        self._seconds[route] = self._seconds.get(route, 0.0) + seconds
+        latencies = self._latencies.get(route)
+        if latencies is None:
+            latencies = self._latencies[route] = _Histogram()
+        latencies.count(seconds)
+
+    def count_lag(self, seconds: float) -> None:
+        """Count how late the event loop ran a timer."""
+        self._lag.count(seconds)
 
     def series(self, running_turns: int, store_metrics: Mapping[str, int]) -> Series:
         """Return all values by metric name and labels."""
@@ -66,13 +93,9 @@ class Metrics:
         for (method, route, status), count in self._requests.items():
             labels = (("method", method), ("route", route), ("status", str(status)))
             series[_REQUESTS, labels] = count
-        for route, buckets in self._latencies.items():
-            total = 0
-            for bound, count in zip((*LATENCY_BUCKETS, "+Inf"), buckets, strict=True):
-                total += count
-                series[f"{_SECONDS}_bucket", (("route", route), ("le", str(bound)))] = total
-            series[f"{_SECONDS}_sum", (("route", route),)] = self._seconds[route]
-            series[f"{_SECONDS}_count", (("route", route),)] = total
+        for route, latencies in self._latencies.items():
+            series |= latencies.series(_SECONDS, (("route", route),))
+        series |= self._lag.series(_LAG, ())
         series[_STREAMS, ()] = self.open_streams
         series[_TURNS, ()] = running_turns
         for key, name in _STORE_NAMES.items():

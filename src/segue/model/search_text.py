@@ -36,11 +36,17 @@ MAX_TOOL_RESULT_CHARS = 16_000  # of one tool result
 _MAX_CHARS: dict[type, int | None] = {ToolResult: MAX_TOOL_RESULT_CHARS, InfoChanged: None}
 MAX_TOKEN_CHARS = 64
 MIN_PREFIX_CHARS = 2
+MAX_ACCENTS = 64  # in a row
+MAX_QUERY_CHARS = 2_000
+# Tokens of a term that is searched with a regular expression, whose time grows with their number.
+MAX_PATTERN_TOKENS = 8
 
 # Letters and digits; scripts written without spaces one by one, the rest in runs.
 _CJK = "\u1100-\u11ff\u2e80-\u2fdf\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
 _CJK += "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 _ASCII_TOKEN = re.compile(r"[a-z0-9]+")
+# Accents are neither letters nor ASCII, as are a few symbols that no word contains.
+_ACCENTS = re.compile(rf"[^\w\s\x00-\x7f]{{{MAX_ACCENTS + 1},}}+")
 _ODD_SPACE = re.compile(r"[^\S ]")
 _PART = re.compile(r'"([^"]*)"?|(\S+)')
 _start = attrgetter("start")
@@ -64,16 +70,28 @@ def tokens(text: str) -> list[str]:
     if text.isascii():
         words = _ASCII_TOKEN.findall(text.lower())
     else:
-        words = _token().findall(unicodedata.normalize("NFKC", text).casefold())
+        words = _token().findall(_fold(text))
     return [token[:MAX_TOKEN_CHARS] for token in words]
+
+
+def _fold(text: str) -> str:
+    """Return the text in one case and one form of each character.
+
+    Normalizing sorts the accents of a letter, in a time that grows with the square of their number.
+    Of a run of them, only the beginning is kept; no word has that many.
+    """
+    text = _ACCENTS.sub(lambda run: run[0][:MAX_ACCENTS], text)
+    return unicodedata.normalize("NFKC", text).casefold()
 
 
 def terms(query: str) -> list[Term]:
     """Return the terms of a search.
 
     Every term must occur somewhere in a session. A quoted part is a phrase. The last word, if it
-    is not quoted and nothing follows it, also matches longer words.
+    is not quoted and nothing follows it, also matches longer words. Of a very long query, only the
+    beginning counts.
     """
+    query = query[:MAX_QUERY_CHARS]
     parsed: list[Term] = []
     for match in _PART.finditer(query):
         words = tuple(tokens(match[0]))
@@ -86,30 +104,36 @@ def terms(query: str) -> list[Term]:
 
 def words_have_term(term: Term, words: Sequence[str]) -> bool:
     """Return whether a term occurs in a text's words. Tests compare every index with this."""
-    size = len(term.tokens)
-    *exact, last = term.tokens
-    for start in range(len(words) - size + 1):
-        end = words[start + size - 1]
-        ends = end == last or (term.prefix and end.startswith(last))
-        if ends and list(words[start : start + size - 1]) == exact:
-            return True
-    return False
+    return _needle(term) in f" {' '.join(words)} "
+
+
+def _needle(term: Term) -> str:
+    """Return what a text's words, joined by spaces, contain if they have a term.
+
+    Python finds a string in linear time, however often its beginning occurs.
+    """
+    return f" {' '.join(term.tokens)}{'' if term.prefix else ' '}"
 
 
 def text_has_term(term: Term, text: str) -> bool:
     """Return whether a term occurs in a text, faster than splitting it into words."""
     if not text.isascii():
-        folded = unicodedata.normalize("NFKC", text).casefold()
+        folded = _fold(text)
         return all(token in folded for token in term.tokens) and words_have_term(term, tokens(text))
+    if len(term.tokens) > MAX_PATTERN_TOKENS:
+        return words_have_term(term, tokens(text))
     return any(_term_ranges(term, text.lower()))
 
 
 def count_occurrences(term: Term, text: str) -> int:
     """Return how often a term occurs in a text."""
-    if text.isascii():
+    if text.isascii() and len(term.tokens) <= MAX_PATTERN_TOKENS:
         return sum(1 for _ in _term_ranges(term, text.lower()))
-    size, words = len(term.tokens), tokens(text)
-    return sum(words_have_term(term, words[at : at + size]) for at in range(len(words) - size + 1))
+    needle, words = _needle(term), f" {' '.join(tokens(text))} "
+    count, at = 0, words.find(needle)
+    while at >= 0:
+        count, at = count + 1, words.find(needle, at + 1)
+    return count
 
 
 def _term_ranges(term: Term, folded: str) -> Iterator[range]:

@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import signal
 import socket
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -13,7 +14,7 @@ from typing import TypeVar
 import uvicorn
 
 from segue.factory import open_hub
-from segue.http.metrics import SharedMetrics
+from segue.http.metrics import Metrics, SharedMetrics
 
 from .app import ServerApp
 from .connections import ConnectionLimits, Connections, default_max_connections
@@ -23,6 +24,7 @@ from .sockets import LISTEN_BACKLOG
 T = TypeVar("T")
 
 METRICS_INTERVAL_SECONDS = 1.0
+LAG_INTERVAL_SECONDS = 0.5
 SERVER_STOPPED = "the server was stopped before this turn had ended"
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -99,12 +101,21 @@ async def serve(
         hub.turns.engine.start()  # also runs the prompts that a dead process left in the inbox
         app = ServerApp(hub, settings, shared_metrics)
         background = [asyncio.ensure_future(hub.scheduler.run(app.rest.closing))]
+        background.append(asyncio.ensure_future(_measure_lag(app.rest.metrics)))
         if shared_metrics is not None:
             background.append(asyncio.ensure_future(_publish_metrics(app, shared_metrics)))
         ready()
         await _UvicornServer(app, settings).serve(sockets=[sock])
         for task in background:
             task.cancel()
+
+
+async def _measure_lag(metrics: Metrics) -> None:
+    """Count how late the event loop is: a callback that takes long delays all others."""
+    while True:
+        due = time.monotonic() + LAG_INTERVAL_SECONDS
+        await asyncio.sleep(LAG_INTERVAL_SECONDS)
+        metrics.count_lag(max(0.0, time.monotonic() - due))
 
 
 async def _publish_metrics(app: ServerApp, shared_metrics: SharedMetrics) -> None:

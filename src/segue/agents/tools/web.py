@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import re
 import socket
-from html.parser import HTMLParser
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
 from segue.model.event import ToolResult
+from segue.untrusted import PARSERS, ParsingFailed
 
-from .base import Tool, ToolContext, ToolError, ToolInput, completed_result, failed_result, truncate
+from .base import Tool, ToolContext, ToolError, ToolInput, completed_result, failed_result
+from .page_text import ENCODINGS, read_page
 
 if TYPE_CHECKING:
     import httpx2
 
 MAX_PAGE_BYTES = 5_000_000
 MAX_TEXT_CHARACTERS = 60_000
+PAGE_CPU_SECONDS = 5.0  # to extract the text of a page
 TIMEOUT_SECONDS = 30.0
 MAX_REDIRECTS = 5
 USER_AGENT = "segue"
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/xhtml", "+json", "+xml")
-_WHITESPACE = re.compile(r"\s+")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -117,7 +118,11 @@ async def _fetch(context: ToolContext, arguments: FetchInput) -> ToolResult:
 
 
 async def _follow(client: httpx2.AsyncClient, url: str) -> ToolResult:
-    headers = {"user-agent": USER_AGENT, "accept": "text/html,text/*;q=0.9,*/*;q=0.5"}
+    headers = {
+        "user-agent": USER_AGENT,
+        "accept": "text/html,text/*;q=0.9,*/*;q=0.5",
+        "accept-encoding": ", ".join(ENCODINGS),
+    }
     for _ in range(MAX_REDIRECTS + 1):
         if not url.lower().startswith(("http://", "https://")):
             raise ToolError(f"{url}: only http and https can be fetched")
@@ -135,81 +140,34 @@ async def _page_result(response: httpx2.Response) -> ToolResult:
     )
     if not any(media_type.startswith(text) or media_type.endswith(text) for text in _TEXT_TYPES):
         raise ToolError(f"{response.url} has the type {media_type}, which is not text")
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in (*ENCODINGS, "identity"):
+        raise ToolError(
+            f"{response.url} has the encoding {encoding[:100]}, which was not asked for"
+        )
     data = bytearray()
-    truncated = False
-    async for chunk in response.aiter_bytes(65536):
+    async for chunk in response.aiter_raw():
         data += chunk
         if len(data) > MAX_PAGE_BYTES:
-            del data[MAX_PAGE_BYTES:]
-            truncated = True
             break
-    text = bytes(data).decode(_charset(response), "replace")
-    if "html" in media_type:
-        text = plain_text(text)
+    arguments = (
+        bytes(data[: MAX_PAGE_BYTES + 1]),
+        encoding if encoding in ENCODINGS else "",
+        response.charset_encoding or "utf-8",
+        "html" if "html" in media_type else "text",
+        MAX_PAGE_BYTES,
+        MAX_TEXT_CHARACTERS,
+    )
+    read = partial(PARSERS.call, read_page, *arguments, cpu_seconds=PAGE_CPU_SECONDS)
+    try:
+        text, truncated = await asyncio.to_thread(read)
+    except ParsingFailed as error:
+        raise ToolError(f"{response.url} cannot be read: {error}") from None
     note = "\n\n[… truncated]" if truncated else ""
-    page = f"{response.url}\n\n{truncate(text, MAX_TEXT_CHARACTERS)}{note}"
+    page = f"{response.url}\n\n{text}{note}"
     if response.is_error:
         return failed_result(f"HTTP {response.status_code} {page}")
     return completed_result(page)
-
-
-def _charset(response: httpx2.Response) -> str:
-    import codecs
-
-    try:
-        return codecs.lookup(response.charset_encoding or "utf-8").name
-    except LookupError:
-        return "utf-8"
-
-
-class _PageText(HTMLParser):
-    """Collects the text of an HTML page, with its links."""
-
-    _SKIPPED_TAGS = frozenset({"script", "style", "noscript", "template", "svg", "head"})
-    _BLOCK_TAGS = frozenset(
-        {"p", "div", "section", "article", "header", "footer", "main", "li", "ul", "ol", "table"}
-        | {"tr", "pre", "blockquote", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd"}
-        | {"figure", "figcaption", "form", "nav", "aside"}
-    )
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.parts: list[str] = []
-        self._skipping: list[str] = []
-        self._link: str | None = None
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in self._SKIPPED_TAGS:
-            self._skipping.append(tag)
-        elif tag in self._BLOCK_TAGS:
-            self.parts.append("\n- " if tag == "li" else "\n")
-            if tag[0] == "h" and tag[1:].isdigit():
-                self.parts.append("#" * int(tag[1:]) + " ")
-        elif tag == "a":
-            self._link = dict(attrs).get("href")
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._skipping and tag == self._skipping[-1]:
-            self._skipping.pop()
-        elif tag in self._BLOCK_TAGS:
-            self.parts.append("\n")
-        elif tag == "a":
-            if self._link and self._link.startswith(("http", "/")):
-                self.parts.append(f" ({self._link})")
-            self._link = None
-
-    def handle_data(self, data: str) -> None:
-        if not self._skipping:
-            self.parts.append(_WHITESPACE.sub(" ", data))
-
-
-def plain_text(page: str) -> str:
-    """Return the text of an HTML page, one line for each block."""
-    parser = _PageText()
-    parser.feed(page)
-    parser.close()
-    lines = (" ".join(line.split()) for line in "".join(parser.parts).split("\n"))
-    return "\n".join(line for line in lines if line)
 
 
 FETCH = Tool(

@@ -7,44 +7,26 @@ are not used again.
 from __future__ import annotations
 
 import asyncio
-import io
-import lzma
-import re
-import zipfile
-import zlib
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
+from segue.hub.skill_archive import SkillInfo, check_upload, unpack_archive
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.model.record import Record, RecordBody
 from segue.store.base import Store
+from segue.untrusted import PARSERS, ParsingFailed
 
 from .files import ARCHIVE, Files
 from .record_ids import format_record_id
 from .records import MAX_ATTEMPTS, Records, new
 
 KIND = "skill"
-MAIN = "SKILL.md"
-MAX_BYTES = 30 * 1024 * 1024
-MAX_FILES = 1000
+CHECK_CPU_SECONDS = 5.0  # to read an upload and pack it
 LATEST = "latest"
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
-_HEADER = re.compile(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(\r?\n|\Z)", re.DOTALL)
-# Raised when an archive is damaged or uses an unsupported compression.
-_ARCHIVE_ERRORS = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    NotImplementedError,
-    RuntimeError,
-    EOFError,
-    OSError,
-    ValueError,
-)
-_PATH_PART = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
 
 
 class SkillBody(RecordBody, frozen=True):
@@ -69,14 +51,6 @@ class SkillVersionBody(RecordBody, frozen=True):
     number: int
     archive: str
     size: int
-
-
-class SkillInfo(NamedTuple):
-    """What the files of a skill say about it."""
-
-    name: str
-    description: str
-    directory: str
 
 
 def versions_kind(skill: str) -> str:
@@ -239,8 +213,18 @@ class Skills:
 
 
 def _check_and_pack(files: Mapping[str, bytes]) -> tuple[SkillInfo, bytes]:
-    info, content = check_files(files)
-    return info, pack_archive(info.name, content)
+    """Return what an upload says about a skill, and its archive. Raises InvalidInput.
+
+    A child process reads the upload: a small archive can unpack to gigabytes.
+    """
+    check = partial(PARSERS.call, check_upload, dict(files), cpu_seconds=CHECK_CPU_SECONDS)
+    try:
+        problem, info, packed = check()
+    except ParsingFailed:
+        raise InvalidInput("files: reading them takes too much time or memory") from None
+    if problem:
+        raise InvalidInput(problem)
+    return SkillInfo(*info), packed
 
 
 def _next_version(skill: Record, body: SkillBody) -> Record:
@@ -254,91 +238,3 @@ def version_id(skill: str, number: int) -> str:
 
 async def _one_part(data: bytes) -> AsyncIterator[bytes]:
     yield data
-
-
-def check_files(files: Mapping[str, bytes]) -> tuple[SkillInfo, dict[str, bytes]]:
-    """Return what the files say about a skill, and the files by their paths in its directory.
-
-    Raises InvalidInput if the files are not a valid skill.
-    """
-    if len(files) == 1 and next(iter(files)).lower().endswith(".zip"):
-        files = unpack_archive(*files.values())
-    if not files:
-        raise InvalidInput("files: at least one is needed")
-    parts = {path: path.split("/") for path in files}
-    for path, names in parts.items():
-        if not all(_PATH_PART.fullmatch(name) and name not in (".", "..") for name in names):
-            raise InvalidInput(f"files: {path!r} is not a valid path in a skill's directory")
-    directories = {names[0] for names in parts.values()}
-    if len(directories) != 1 or any(len(names) < 2 for names in parts.values()):
-        raise InvalidInput("files: all must be in one directory at the top")
-    content = {"/".join(parts[path][1:]): data for path, data in files.items()}
-    if MAIN not in content:
-        raise InvalidInput(f"files: the directory must have a {MAIN}")
-    _check_sizes(content)
-    (directory,) = directories
-    header = _read_header(content[MAIN])
-    name = header.get("name") or directory
-    if not _NAME.fullmatch(name) or len(name) > 64:
-        raise InvalidInput(f"{MAIN}: name: 1 to 64 small letters, digits and single dashes")
-    description = header.get("description", "")
-    if not 1 <= len(description) <= 1024:
-        raise InvalidInput(f"{MAIN}: description: 1 to 1024 characters")
-    return SkillInfo(name, description, directory), content
-
-
-def _check_sizes(files: Mapping[str, bytes]) -> None:
-    """Raise InvalidInput if files are too many, too large or below another file."""
-    if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:
-        raise InvalidInput(f"files: at most {MAX_FILES}, of {MAX_BYTES} bytes together")
-    for path in files:
-        parents = path.split("/")[:-1]
-        if any("/".join(parents[:depth]) in files for depth in range(1, len(parents) + 1)):
-            raise InvalidInput(f"files: {path!r} is below a path that is a file")
-
-
-def _read_header(main: bytes) -> dict[str, str]:
-    """Return the name and description in the YAML header of a SKILL.md."""
-    import yaml
-
-    try:
-        match = _HEADER.match(main.decode("utf-8-sig"))
-        header = yaml.safe_load(match[1]) if match else None
-    except (UnicodeError, ValueError, RecursionError, yaml.YAMLError):
-        raise InvalidInput(f"{MAIN}: its header cannot be read as YAML in UTF-8") from None
-    if not isinstance(header, dict):
-        raise InvalidInput(f"{MAIN}: must begin with a header between two lines of ---")
-    fields = {key: header[key] for key in ("name", "description") if header.get(key) is not None}
-    if not all(isinstance(value, str) for value in fields.values()):
-        raise InvalidInput(f"{MAIN}: name and description must be text")
-    return {key: value.strip() for key, value in fields.items()}
-
-
-def unpack_archive(data: bytes) -> dict[str, bytes]:
-    """Return the files of an uploaded archive. Raises InvalidInput if it cannot be read."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-            if len(entries) > MAX_FILES or sum(entry.file_size for entry in entries) > MAX_BYTES:
-                raise InvalidInput(f"files: at most {MAX_FILES}, of {MAX_BYTES} bytes together")
-            return {entry.filename: _read_entry(archive, entry) for entry in entries}
-    except _ARCHIVE_ERRORS:
-        raise InvalidInput("files: the archive cannot be read") from None
-
-
-def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """Return the bytes of an entry, at most as many as its header declares."""
-    with archive.open(entry) as file:
-        return file.read(entry.file_size + 1)[: entry.file_size]
-
-
-def pack_archive(name: str, files: Mapping[str, bytes]) -> bytes:
-    """Return an archive of files in one directory. Equal files give equal archives."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, data in sorted(files.items()):
-            entry = zipfile.ZipInfo(f"{name}/{path}", (1980, 1, 1, 0, 0, 0))
-            entry.external_attr = (0o755 if data.startswith(b"#!") else 0o644) << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, data)
-    return out.getvalue()

@@ -12,7 +12,8 @@ from typing import Any
 from segue.agents.tools.path_guard import ToolError
 from segue.hub.resources.records import Records
 from segue.hub.resources.skills import KIND as SKILL
-from segue.hub.resources.skills import MAIN, Skills, SkillVersionBody
+from segue.hub.resources.skills import Skills, SkillVersionBody
+from segue.hub.skill_archive import MAIN
 from segue.model import ids
 from segue.model.errors import NotFound
 from segue.model.record import Record

@@ -21,7 +21,7 @@ from segue.http.errors import MethodNotAllowed
 from segue.http.hosts import HostCheck
 from segue.http.limits import RateLimiter, caller_of
 from segue.http.logs import FIELDS
-from segue.http.metrics import Series, SharedMetrics
+from segue.http.metrics import Metrics, Series, SharedMetrics
 from segue.http.routing import RouteTree
 from segue.hub import Hub
 from segue.model import codec
@@ -94,6 +94,11 @@ class RestApp:
         headers = [(b"content-type", b"application/json"), length, *request.response_headers]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    @property
+    def metrics(self) -> Metrics:
+        """Return the counters of this process."""
+        return self._context.metrics
 
     def own_metrics(self) -> Series:
         """Return the metrics of this process."""

@@ -12,13 +12,12 @@ from segue.hub.resources.record_ids import format_record_id, parent_id
 from segue.hub.resources.skills import (
     KIND,
     LATEST,
-    MAX_BYTES,
-    MAX_FILES,
     SkillBody,
     SkillVersionBody,
     version_id,
     versions_kind,
 )
+from segue.hub.skill_archive import MAX_BYTES, MAX_FILES
 from segue.interfaces.rest import records
 from segue.interfaces.rest.multipart import read_form
 from segue.interfaces.rest.request import RestRequest
