@@ -35,6 +35,7 @@ MAX_CACHED_CHARACTERS = 16_000_000
 # the number of characters that have a meaning in Markdown.
 MAX_INLINE_CHARACTERS = 2_000
 MAX_INLINE_MARKS = 60
+CALL_CHARACTERS = 20  # how many characters take as long as a text that is in the cache
 # Its lexer is a loop over the characters, without regular expressions.
 INLINE_LANGUAGE = "json"
 
@@ -128,6 +129,7 @@ def _cached(kind: str, text: str, render: Callable[[], str]) -> Markup:
     """
     from markupsafe import Markup
 
+    threads.use_characters(CALL_CHARACTERS)
     key = (kind, text)
     rendered = _cache().get(key)
     if rendered is None:

@@ -1,0 +1,141 @@
+"""Parsers of untrusted input run in children that can be killed."""
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from segue import untrusted
+from segue.untrusted import ParserPool, ParsersBusy, ParsingFailed
+
+EXPONENTIAL = ("(a+)+b", "a" * 60)
+
+
+@pytest.fixture
+def pool() -> Iterator[ParserPool]:
+    pool = ParserPool(1)
+    yield pool
+    pool.close()
+
+
+def return_value(value: object) -> object:
+    return value
+
+
+def return_process_id() -> int:
+    return os.getpid()
+
+
+def fill_memory(size: int) -> int:
+    return len(bytearray(size))
+
+
+def write_long_text(characters: int) -> str:
+    return "x" * characters
+
+
+def environment_names() -> list[str]:
+    return sorted(os.environ)
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def test_a_child_returns_what_the_function_returns(pool: ParserPool) -> None:
+    for value in ("é\0", b"\xff", ["a", 1, None, True], {"k": b"v"}, "x" * 1_000_000):
+        assert pool.call(return_value, value) == value
+
+
+def test_calls_use_the_same_child_which_is_another_process(pool: ParserPool) -> None:
+    child = pool.call(return_process_id)
+    assert child != os.getpid() and pool.call(return_process_id) == child
+
+
+def test_a_regular_expression_that_never_ends_is_killed(pool: ParserPool) -> None:
+    child = pool.call(return_process_id)
+    with pytest.raises(ParsingFailed, match="too costly"):
+        pool.call(re.match, *EXPONENTIAL, cpu_seconds=0.1)
+    assert pool.call(return_process_id) != child
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def test_a_child_cannot_fill_the_memory(pool: ParserPool) -> None:
+    with pytest.raises(ParsingFailed, match="MemoryError"):
+        pool.call(fill_memory, 2 * untrusted.MEMORY_BYTES)
+    assert pool.call(fill_memory, 1_000_000) == 1_000_000
+
+
+def test_a_child_that_waits_is_killed_at_the_deadline(
+    pool: ParserPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(untrusted, "DEADLINE_SECONDS", 0.5)
+    with pytest.raises(ParsingFailed):
+        pool.call(sleep, 3600)
+
+
+def test_input_and_output_are_limited(pool: ParserPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untrusted, "MAX_INPUT_BYTES", 10_000)
+    with pytest.raises(ParsingFailed, match="too many"):
+        pool.call(return_value, "x" * 10_000)
+    monkeypatch.setattr(untrusted, "MAX_OUTPUT_BYTES", 10_000)
+    with pytest.raises(ParsingFailed):
+        pool.call(write_long_text, 10_000)
+
+
+def test_an_error_in_the_function_is_reported_and_the_child_stays(pool: ParserPool) -> None:
+    child = pool.call(return_process_id)
+    with pytest.raises(ParsingFailed, match="ValueError"):
+        pool.call(int, "\ud7ff no number")
+    with pytest.raises(ParsingFailed, match="surrogates"):
+        pool.call(return_value, "\ud800")
+    assert pool.call(return_process_id) == child
+
+
+def test_a_child_that_has_ended_while_idle_is_replaced(pool: ParserPool) -> None:
+    child = pool.call(return_process_id)
+    os.kill(child, 9)
+    assert pool.call(return_process_id) != child
+
+
+def test_a_call_gives_up_if_no_child_becomes_free(
+    pool: ParserPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(untrusted, "QUEUE_SECONDS", 0.1)
+    monkeypatch.setattr(untrusted, "DEADLINE_SECONDS", 3.0)
+    pool.call(return_process_id)
+    started = threading.Event()
+
+    def occupy() -> None:
+        started.set()
+        with pytest.raises(ParsingFailed):
+            pool.call(sleep, 3600)
+
+    thread = threading.Thread(target=occupy)
+    thread.start()
+    started.wait()
+    while pool._free._value:
+        time.sleep(0.001)
+    with pytest.raises(ParsersBusy):
+        pool.call(return_process_id)
+    thread.join()
+
+
+def test_a_child_gets_no_secret_of_the_environment(
+    pool: ParserPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
+    assert "ANTHROPIC_API_KEY" not in pool.call(environment_names)
+
+
+def test_a_fork_starts_children_of_its_own() -> None:
+    child = untrusted.PARSERS.call(return_process_id)
+    fork = os.fork()
+    if fork == 0:
+        os._exit(0 if untrusted.PARSERS.call(return_process_id) != child else 1)
+    assert os.waitpid(fork, 0)[1] == 0
+    assert untrusted.PARSERS.call(return_process_id) == child
