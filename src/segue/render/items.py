@@ -35,7 +35,7 @@ from segue.model.session import Session, Thread
 
 from .message_parts import PromptMessage, find_inserted_only, summarize_message
 from .pairing import Pairs, pair_key
-from .relative_paths import with_relative_paths
+from .relative_paths import NESTED_TOO_DEEPLY, with_relative_paths
 
 # Labels of text that a program inserted into a message, by its kind.
 INSERTED_LABELS = {
@@ -53,6 +53,7 @@ _EVENT_LABELS = {
     "info_changed": "Name or tag",
     "plan_changed": "Plan",
 }
+MAX_INDENTED_DEPTH = 20  # of JSON that is shown on several lines
 _STOP_TEXTS = {
     "max_tokens": "Stopped: the answer reached its length limit.",
     "max_turn_requests": "Stopped: the turn reached its limit of model requests.",
@@ -223,10 +224,27 @@ def to_json(value: Any) -> str:
     """Return a value as JSON for people; a note if it is nested too deeply."""
     import json
 
+    # Each line of a deeply nested value would begin with hundreds of spaces.
+    indent = None if _is_deeper(value, MAX_INDENTED_DEPTH) else 2
     try:
-        return json.dumps(value, indent=2, ensure_ascii=False)
+        return json.dumps(value, indent=indent, ensure_ascii=False)
     except RecursionError:
-        return "(nested too deeply to show)"
+        return NESTED_TOO_DEEPLY
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Return True if lists and objects are nested deeper than `depth`."""
+    level = [value]
+    for _ in range(depth + 1):
+        nested = [item for item in level if isinstance(item, dict | list)]
+        level = [
+            item
+            for container in nested
+            for item in (container.values() if isinstance(container, dict) else container)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def headline(call: ToolCall) -> str:

@@ -19,6 +19,9 @@ from segue.model.event import (
 )
 from segue.model.session import Session
 
+MAX_DEPTH = 100  # of a tool's input that a page shows
+NESTED_TOO_DEEPLY = "(nested too deeply to show)"
+
 
 def with_relative_paths(event: Event, session: Session) -> Event:
     """Return the event with its file paths relative to the session's working directory.
@@ -62,17 +65,19 @@ def _shorten(path: str, prefix: re.Pattern[str]) -> str:
     return path[match.end() :] if match else path
 
 
-def _shorten_input(value: Any, prefix: re.Pattern[str]) -> Any:
-    """Shorten the paths in a tool's input."""
+def _shorten_input(value: Any, prefix: re.Pattern[str], depth: int = 0) -> Any:
+    """Shorten the paths in a tool's input. Values below MAX_DEPTH are left out."""
     if isinstance(value, str):
         return _shorten(value, prefix)
+    if depth == MAX_DEPTH and isinstance(value, dict | list):
+        return NESTED_TOO_DEEPLY
     if isinstance(value, dict):
         return {
-            name: item if name == "command" else _shorten_input(item, prefix)
+            name: item if name == "command" else _shorten_input(item, prefix, depth + 1)
             for name, item in value.items()
         }
     if isinstance(value, list):
-        return [_shorten_input(item, prefix) for item in value]
+        return [_shorten_input(item, prefix, depth + 1) for item in value]
     return value
 
 

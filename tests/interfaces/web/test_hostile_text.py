@@ -163,6 +163,21 @@ async def test_a_hostile_transcript_runs_no_script_in_a_browser(harness: Browser
     # The harness fails the test if the page sends a request to another server.
 
 
+async def test_deeply_nested_values_are_shown_and_stay_small(tmp_path: Path) -> None:
+    value: list[object] = ["x"] * 1_000
+    for _ in range(800):
+        value = [value]
+    call = ToolCall(call_id="c", name="n", input={"path": value})
+    bodies = [call, ToolResult(call_id="c", output={"b": value})]
+    async with open_site(tmp_path) as site:
+        session = await site.hub.editor.create(LOCAL)
+        await site.hub.editor.append(LOCAL, session.id, *bodies)
+        page = await site.get(f"/s/{session.id}")
+        assert "nested too deeply" in await site.get(f"/s/{session.id}/whole/2")
+        exports = [await site.get(f"/s/{session.id}/export.{kind}") for kind in ("md", "html")]
+        assert all(len(text) < 200_000 for text in (page, *exports))
+
+
 @pytest.mark.parametrize("control_character", ["\u202e", "\u202a", "\u2067", "\u2069"])
 def test_bidirectional_control_characters_are_replaced(control_character: str) -> None:
     command = f"rm {control_character}txt.exe"
