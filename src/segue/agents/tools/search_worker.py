@@ -5,9 +5,11 @@ block segue. The worker receives one directory as an open file descriptor, does 
 and imports no other module of segue.
 """
 
+import contextlib
 import json
 import os
 import re
+import resource
 import stat
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,8 @@ MAX_GLOB_MATCHES = 1000
 MAX_GREP_MATCHES = 500
 MAX_FILE_BYTES = 20_000_000
 MAX_LINE_CHARACTERS = 500
+CPU_SECONDS = 30
+MEMORY_BYTES = 1 << 30
 
 
 def walk(directory: int) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
@@ -119,8 +123,17 @@ def read_lines(directory: int, name: str, *, strict: bool) -> Iterator[tuple[int
     yield from enumerate(data.decode("utf-8", "replace").splitlines(), 1)
 
 
+def _limit_resources() -> None:
+    """Limit time and memory, also for the case that segue ends and cannot kill this process."""
+    limits = {resource.RLIMIT_CPU: CPU_SECONDS, resource.RLIMIT_AS: MEMORY_BYTES}
+    for limit, value in limits.items():
+        with contextlib.suppress(OSError, ValueError):  # macOS does not limit the address space
+            resource.setrlimit(limit, (value, value))
+
+
 def main() -> None:
     """Answer the request on standard input with JSON on standard output."""
+    _limit_resources()
     directory = int(sys.argv[1])
     request = json.load(sys.stdin)
     answer: dict[str, object]
@@ -133,7 +146,7 @@ def main() -> None:
                 directory, request["pattern"], request["file_name"], strict=request["strict"]
             )
             answer = {"matches": lines[:MAX_GREP_MATCHES], "count": len(lines)}
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         answer = {"error": f"the pattern is not a valid regular expression: {error}"}
     json.dump(answer, sys.stdout)
 
