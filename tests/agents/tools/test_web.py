@@ -4,12 +4,14 @@ import asyncio
 import gzip
 import json
 import socket
+import time
 from collections.abc import Callable
 from typing import Any, Self
 
 import pytest
 
 from segue.agents.tools import web, websearch
+from segue.agents.tools.page_text import plain_text
 
 from .session_directory import SessionDirectory, text_of
 
@@ -178,6 +180,38 @@ async def test_a_large_page_is_truncated_and_a_binary_one_refused(
     assert "truncated" in await fetch(directory, lambda _: (200, packed, bomb))
     image = {"content-type": "image/png"}
     assert "not text" in await fetch(directory, lambda _: (200, image, b"x"))
+
+
+@pytest.mark.parametrize("hostile", ["<a ", "<!--", "<a b='", "<p>", "&#", "<script>", "<a '>"])
+async def test_a_hostile_page_does_not_occupy_the_event_loop(
+    directory: SessionDirectory, hostile: str
+) -> None:
+    html = f"<p>begins</p>{hostile * (40_000 // len(hostile))}"
+    before = time.thread_time()
+    text = await fetch(directory, lambda _: page(html))
+    assert "begins" in text
+    assert time.thread_time() - before < 1  # 14 s of `<a ` with the standard library's parser
+
+
+def test_a_page_of_a_megabyte_is_read_in_linear_time() -> None:
+    for hostile in ("<a ", '<a b="', "</", "<!", "<a =", "<style></style", "&a;"):
+        plain_text(hostile * (1_000_000 // len(hostile)))
+        plain_text(hostile * (1_000_000 // len(hostile)) + ">")
+
+
+async def test_a_page_that_is_compressed_twice_is_refused(directory: SessionDirectory) -> None:
+    bomb = gzip.compress(gzip.compress(bytes(1_000_000)))
+    for encoding in ("gzip, gzip", "br", "zstd"):
+        headers = {"content-type": "text/plain", "content-encoding": encoding}
+        answer = await fetch(directory, lambda _, headers=headers: (200, headers, bomb))
+        assert answer.startswith("failed") and "unsupported encoding" in answer
+
+
+@pytest.mark.parametrize("charset", ["punycode", "zlib_codec", "undefined", "unicode_escape"])
+async def test_an_odd_charset_does_not_fail(directory: SessionDirectory, charset: str) -> None:
+    headers = {"content-type": f"text/plain; charset={charset}"}
+    answer = await fetch(directory, lambda _: (200, headers, b"begins-" + b"b" * 5_000))
+    assert answer.startswith("completed")
 
 
 async def test_an_error_page_with_an_unknown_charset_is_reported(

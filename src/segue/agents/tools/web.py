@@ -142,9 +142,7 @@ async def _page_result(response: httpx2.Response) -> ToolResult:
         raise ToolError(f"{response.url} has the type {media_type}, which is not text")
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in (*ENCODINGS, "identity"):
-        raise ToolError(
-            f"{response.url} has the encoding {encoding[:100]}, which was not asked for"
-        )
+        raise ToolError(f"{response.url} has the unsupported encoding {encoding[:100]}")
     data = bytearray()
     async for chunk in response.aiter_raw():
         data += chunk
