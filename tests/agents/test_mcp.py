@@ -11,7 +11,8 @@ import pytest
 
 from segue.acp.wire import StdioMcpServer
 from segue.agents.mcp import McpServers
-from segue.agents.tools import sandbox
+from segue.agents.sandbox import launch
+from segue.agents.tools import PathGuard, ToolContext
 from segue.model.event import AgentRef
 from segue.model.principal import LOCAL
 
@@ -41,7 +42,7 @@ def stdio() -> StdioMcpServer:
 
 async def test_the_model_calls_a_tool_of_the_clients_server(setup: ModelSetup) -> None:
     async with setup:
-        servers = await McpServers.connect([stdio()], str(setup.cwd), local=True)
+        servers = await McpServers.connect([stdio()], str(setup.cwd), sandbox=None)
         assert servers.failures == {}
         session = await setup.session()
         await setup.hub.turns.lease(LOCAL, session.id, tools=servers)
@@ -118,12 +119,13 @@ async def test_a_server_program_of_a_remote_caller_runs_in_a_sandbox_or_not_at_a
     )
     inside = tmp_path / "inside"
     inside.mkdir()
+    context = ToolContext("session", PathGuard([str(inside)]), local=False, config={})
     monkeypatch.setattr("segue.agents.mcp.CONNECT_SECONDS", 1.0)
-    if sandbox.backend(isolated=True) is not None:
-        failures = (await McpServers.connect([bash], str(inside), local=False)).failures
+    if launch.backend(isolated=True) is not None:
+        failures = (await McpServers.connect([bash], str(inside), sandbox=context)).failures
         assert set(failures) == {"b"} and not (tmp_path / "out").exists()
-    monkeypatch.setattr(sandbox, "backend", lambda *, isolated: None)
-    failures = (await McpServers.connect([bash], str(inside), local=False)).failures
+    monkeypatch.setattr(launch, "backend", lambda *, isolated: None)
+    failures = (await McpServers.connect([bash], str(inside), sandbox=context)).failures
     assert "only its local user" in failures["b"] and not (tmp_path / "out").exists()
-    await McpServers.connect([bash], str(inside), local=True)
+    await McpServers.connect([bash], str(inside), sandbox=None)
     assert (tmp_path / "out").exists()

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from segue.agents.tools import BUILT_IN, PathGuard, ShellPool, ToolContext, sandbox
+from segue.agents.sandbox import landlock, launch
+from segue.agents.tools import BUILT_IN, PathGuard, ShellPool, ToolContext
 from segue.hub import Hub
 from segue.hub.workdir import git_clone
 from segue.model import ids
@@ -47,11 +48,11 @@ def repository(tmp_path: Path) -> Path:
 def sandboxed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run the test with each sandbox backend of this machine."""
     backend: str = request.param
-    if backend == "landlock" and sandbox.landlock_abi() < sandbox.MIN_ISOLATION_ABI:
-        pytest.skip(f"this kernel has no Landlock {sandbox.MIN_ISOLATION_ABI}")
-    if backend == "bubblewrap" and not sandbox.bubblewrap_works():
+    if backend == "landlock" and launch.landlock_abi() < landlock.MIN_ISOLATION_ABI:
+        pytest.skip(f"this kernel has no Landlock {landlock.MIN_ISOLATION_ABI}")
+    if backend == "bubblewrap" and not launch.bubblewrap_works():
         pytest.skip("bwrap is not installed or cannot create namespaces")
-    monkeypatch.setattr(sandbox, "backend", lambda *, isolated: backend)
+    monkeypatch.setattr(launch, "backend", lambda *, isolated: backend)
     return backend
 
 
@@ -99,7 +100,7 @@ async def running_bash(session: Session, command: str) -> AsyncIterator[None]:
         await shells.close()
 
 
-@pytest.mark.skipif(sandbox.backend(isolated=True) is None, reason="needs a sandbox")
+@pytest.mark.skipif(launch.backend(isolated=True) is None, reason="needs a sandbox")
 async def test_program_of_the_session_cannot_configure_a_clone_that_is_being_made(
     tmp_path: Path, repository: Path
 ) -> None:
@@ -169,7 +170,7 @@ async def test_real_git_clones_in_each_sandbox(
     assert [path.name for path in staging.iterdir()] == ["clone"]
 
 
-@pytest.mark.skipif(sandbox.backend(isolated=True) is None, reason="needs a sandbox")
+@pytest.mark.skipif(launch.backend(isolated=True) is None, reason="needs a sandbox")
 async def test_program_of_the_session_cannot_see_the_token_of_a_clone(
     tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

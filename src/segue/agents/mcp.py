@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import httpx2
     from mcp import Client
 
+    from .tools.base import ToolContext
+
 McpServerConfig = StdioMcpServer | HttpMcpServer
 
 CONNECT_SECONDS = 30.0
@@ -49,18 +51,19 @@ class McpServers:
         servers: Sequence[McpServerConfig],
         cwd: str,
         *,
-        local: bool,
+        sandbox: ToolContext | None,
         private: bool = False,
         keyring: Keyring | None = None,
     ) -> McpServers:
         """Connect to servers.
 
-        `local` is true for the local user; `private` permits private addresses to other callers;
+        `sandbox` is None for the local user. For other callers it is the session's context, which
+        determines the sandbox of server programs; `private` permits private addresses to them.
         `keyring` has the tokens for servers.
         """
         self = cls()
         connections = {
-            server.name: _Connection(server, cwd, local=local, private=private, keyring=keyring)
+            server.name: _Connection(server, cwd, sandbox=sandbox, private=private, keyring=keyring)
             for server in servers
         }
         try:
@@ -82,7 +85,7 @@ class McpServers:
         """Return servers without connecting them, for an agent that connects them itself."""
         self = cls()
         self._connections = {
-            server.name: _Connection(server, cwd, local=True, private=True, keyring=None)
+            server.name: _Connection(server, cwd, sandbox=None, private=True, keyring=None)
             for server in servers
         }
         return self
@@ -134,7 +137,7 @@ class _Connection:
         server: McpServerConfig,
         cwd: str,
         *,
-        local: bool,
+        sandbox: ToolContext | None,
         private: bool,
         keyring: Keyring | None,
     ) -> None:
@@ -142,8 +145,8 @@ class _Connection:
         self._keyring = keyring
         self._http_status = 0  # of the last response
         self._cwd = cwd
-        self._local = local
-        self._private = local or private
+        self._sandbox = sandbox
+        self._private = sandbox is None or private
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self.client: Client | None = None
@@ -228,8 +231,8 @@ class _Connection:
             devnull = stack.enter_context(open(os.devnull, "w"))  # noqa: SIM115  # the stack closes it
             command, *args = [self.server.command, *self.server.args]
             env = {variable.name: variable.value for variable in self.server.env}
-            if not self._local:
-                (command, *args), env = _sandboxed([command, *args], env, self._cwd)
+            if self._sandbox is not None:
+                (command, *args), env = _sandboxed([command, *args], env, self._sandbox)
             parameters = StdioServerParameters(command=command, args=args, env=env, cwd=self._cwd)
             return Client(stdio_client(parameters, errlog=devnull))
         return Client(await self._http_transport(stack, self.server))
@@ -253,16 +256,14 @@ class _Connection:
 
 
 def _sandboxed(
-    command: list[str], env: dict[str, str], cwd: str
+    command: list[str], env: dict[str, str], context: ToolContext
 ) -> tuple[list[str], dict[str, str]]:
-    from .tools.base import ToolContext
-    from .tools.bash import base_environment, make_scratch_directory, sandbox_command
-    from .tools.path_guard import PathGuard
+    from .sandbox.scratch import make_scratch_directory
+    from .tools.bash import base_environment, sandboxed_program
 
-    context = ToolContext("mcp", PathGuard([cwd]), local=False, config={})
-    scratch = make_scratch_directory(context)
-    command = sandbox_command(command, context, scratch)
-    return command, {**base_environment(scratch, local=False), **env}
+    scratch = make_scratch_directory(context.session)
+    env = {**base_environment(scratch, local=False), **env}
+    return sandboxed_program(command, env, context, scratch)
 
 
 def _auth(keyring: Keyring, url: str) -> httpx2.Auth:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from segue.agents.tools import ShellPool, sandbox
+from segue.agents.sandbox import landlock, launch
+from segue.agents.tools import ShellPool
 from segue.model.event import ToolResult
 
 from .session_directory import SessionDirectory, text_of
@@ -18,11 +19,11 @@ from .session_directory import SessionDirectory, text_of
 def sandboxed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run the test with each sandbox backend of this machine."""
     backend: str = request.param
-    if backend == "landlock" and sandbox.landlock_abi() < sandbox.MIN_ISOLATION_ABI:
-        pytest.skip(f"this kernel has no Landlock {sandbox.MIN_ISOLATION_ABI}")
-    if backend == "bubblewrap" and not sandbox.bubblewrap_works():
+    if backend == "landlock" and launch.landlock_abi() < landlock.MIN_ISOLATION_ABI:
+        pytest.skip(f"this kernel has no Landlock {landlock.MIN_ISOLATION_ABI}")
+    if backend == "bubblewrap" and not launch.bubblewrap_works():
         pytest.skip("bwrap is not installed or cannot create namespaces")
-    monkeypatch.setattr(sandbox, "backend", lambda *, isolated: backend)
+    monkeypatch.setattr(launch, "backend", lambda *, isolated: backend)
     return backend
 
 
@@ -233,7 +234,7 @@ async def test_the_local_users_bash_reads_everything_and_writes_in_the_directory
 async def test_without_a_sandbox_only_the_local_user_has_bash(
     directory: SessionDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "backend", lambda *, isolated: None)
+    monkeypatch.setattr(launch, "backend", lambda *, isolated: None)
     (refused,) = await run(directory, "echo hi", local=False)
     assert refused.status == "failed" and "only its local user" in text_of(refused)
     (strict,) = await run(directory, "echo hi", level="strict")
@@ -245,22 +246,22 @@ async def test_without_a_sandbox_only_the_local_user_has_bash(
 @pytest.mark.parametrize(
     ("landlock_abi", "bubblewrap_works", "isolated", "not_isolated"),
     [
-        (6, True, "landlock", "landlock"),
+        (6, True, "bubblewrap", "landlock"),
+        (6, False, "landlock", "landlock"),
         (3, True, "bubblewrap", "landlock"),
         (3, False, None, "landlock"),
         (0, True, "bubblewrap", "bubblewrap"),
         (0, False, None, None),
     ],
 )
-def test_bubblewrap_is_the_fallback_for_old_landlock_versions(
+def test_isolated_programs_run_in_bubblewrap_and_others_in_landlock_if_they_can(
     landlock_abi: int,
     bubblewrap_works: bool,
     isolated: str | None,
     not_isolated: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sandbox, "landlock_abi", lambda: landlock_abi)
-    monkeypatch.setattr(sandbox, "bubblewrap_works", lambda: bubblewrap_works)
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    assert sandbox.backend(isolated=True) == isolated
-    assert sandbox.backend(isolated=False) == not_isolated
+    monkeypatch.setattr(launch, "landlock_abi", lambda: landlock_abi)
+    monkeypatch.setattr(launch, "bubblewrap_works", lambda: bubblewrap_works)
+    assert launch.backend(isolated=True) == isolated
+    assert launch.backend(isolated=False) == not_isolated

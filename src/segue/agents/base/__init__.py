@@ -209,6 +209,7 @@ class TurnPort(Protocol):
     def keyring(self, *, private: bool) -> Keyring: ...
     async def outputs(self) -> str | None: ...
     def mounts(self) -> tuple[str, ...]: ...
+    def private_directories(self) -> tuple[str, ...]: ...
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]: ...
     async def history(self, *, since_compaction: bool) -> list[Event]: ...
     async def request_permission(
@@ -277,6 +278,14 @@ class Turn:
     def mounts(self) -> tuple[str, ...]:
         """Absolute paths that segue maps into `cwd`, if segue created that directory."""
         return self._port.mounts()
+
+    @property
+    def private_directories(self) -> tuple[str, ...]:
+        """Directories of segue that programs of callers other than the local user must not see.
+
+        `cwd` may be inside of one.
+        """
+        return self._port.private_directories()
 
     @property
     def text(self) -> str:

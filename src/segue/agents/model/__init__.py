@@ -58,7 +58,7 @@ class ModelAgents:
             await model.__aenter__()
         return self._models[key]
 
-    async def servers(self, turn: Turn, settings: Settings) -> Tools:
+    async def servers(self, turn: Turn, settings: Settings, context: ToolContext) -> Tools:
         """Return the MCP servers of the session's agent, connected until this process ends.
 
         A server that cannot be connected becomes a Failed event.
@@ -78,7 +78,7 @@ class ModelAgents:
         servers = await McpServers.connect(
             settings.servers,
             turn.cwd,
-            local=turn.local,
+            sandbox=None if turn.local else context,
             private=allow_private,
             keyring=turn.keyring(private=allow_private),
         )
@@ -141,7 +141,10 @@ class ModelAgent:
         context = ToolContext(
             session=session.id,
             paths=PathGuard(
-                (session.directory, *session.roots), strict=not turn.local, mounts=turn.mounts
+                (session.directory, *session.roots),
+                strict=not turn.local,
+                mounts=turn.mounts,
+                private=turn.private_directories,
             ),
             local=turn.local,
             config=settings.config,
@@ -149,8 +152,9 @@ class ModelAgent:
             remote=settings.remote,
             shells=self._shared.shells,
             env=self._hooks.env if turn.local else {},
+            private=turn.private_directories,
         )
-        servers = await self._shared.servers(turn, settings)
+        servers = await self._shared.servers(turn, settings, context)
         return await ModelLoop(turn, model, settings, context, servers, self._hooks.hooks).run()
 
     async def _variables(self, turn: Turn) -> dict[str, str]:

@@ -31,11 +31,14 @@ class ToolContext(NamedTuple):
     shells: Any = None  # a ShellPool, whose module imports this one
     variables: Mapping[str, str] = {}  # secret environment variables for programs
     env: Mapping[str, str] = {}  # environment variables that the caller sets for programs
+    private: Sequence[str] = ()  # directories that other callers' programs must not see
     remote: bool = False  # a remote worker runs the tools, so the session's files are not here
 
     def for_other_caller(self) -> ToolContext:
         """Return this context for a caller who is not the local user."""
-        paths = PathGuard(self.paths.directories, strict=True, mounts=self.paths.mounts)
+        paths = PathGuard(
+            self.paths.directories, strict=True, mounts=self.paths.mounts, private=self.private
+        )
         return self._replace(local=False, paths=paths, env={})
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
+from segue.agents.sandbox import launch
+from segue.agents.sandbox.scratch import make_scratch_directory
 from segue.model.event import ToolResult
 
-from . import sandbox
 from .base import Tool, ToolContext, ToolError, ToolInput, completed_result, failed_result
 from .shell import Shell, ShellPool
 
@@ -81,51 +83,59 @@ def _make_shell(context: ToolContext) -> Shell:
     bash = shutil.which("bash")
     if bash is None:
         raise ToolError("bash is not installed on this machine")
-    scratch = make_scratch_directory(context)
-    command = sandbox_command([bash, "--noprofile", "--norc"], context, scratch)
+    try:
+        scratch = make_scratch_directory(context.session)
+    except launch.SandboxError as error:
+        raise ToolError(str(error)) from None
     env = {**base_environment(scratch, local=context.local), **context.env}
+    command, env = sandboxed_program([bash, "--noprofile", "--norc"], env, context, scratch)
     return Shell(command, context.paths.real_directories[0], env, context.variables)
 
 
-def sandbox_command(command: list[str], context: ToolContext, scratch: str) -> list[str]:
-    """Return `command` in the sandbox that the caller and the configuration require.
+def sandboxed_program(
+    command: list[str], env: dict[str, str], context: ToolContext, scratch: Path
+) -> tuple[list[str], dict[str, str]]:
+    """Return a command and its environment in the sandbox that the caller and settings require.
 
     Raises ToolError if this machine cannot provide it. Only the local user's default sandbox is
     optional.
     """
     level = context.config.get("bash.confine", "write") if context.local else "strict"
-    if level == "off":
-        return command
     isolated = level == "strict"
-    if sandbox.backend(isolated=isolated) is None:
-        if context.local and level == "write":
-            return command
+    if level == "off" or (level == "write" and launch.backend(isolated=False) is None):
+        return launch.supervised(command, env)
+    if launch.backend(isolated=isolated) is None:
         raise ToolError(_NO_SANDBOX)
-    directories = context.paths.real_directories
-    read = (*sandbox.SYSTEM_PATHS, *directories) if isolated else ("/",)
-    write = (*directories, scratch, *(() if isolated else _TEMP_DIRECTORIES))
-    return sandbox.sandboxed_command(command, read=read, write=write, isolated=isolated)
+    write = [*context.paths.real_directories, str(scratch / "home")]
+    if not isolated:
+        write += map(os.path.realpath, _TEMP_DIRECTORIES)
+    policy = launch.Policy(
+        write=[path for path in dict.fromkeys(write) if os.path.isdir(path)],
+        isolated=isolated,
+        private=context.private if isolated else (),
+        shm=str(scratch / "shm"),
+        limits=_limits(context.config) if isolated else None,
+    )
+    try:
+        return launch.sandboxed(command, env, policy)
+    except launch.SandboxError as error:
+        raise ToolError(str(error)) from None
 
 
-def base_environment(scratch: str, *, local: bool) -> dict[str, str]:
+def base_environment(scratch: Path, *, local: bool) -> dict[str, str]:
     """Return the environment for programs; it has no API keys and no variables of segue."""
     env = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
+    home = str(scratch / "home")
     if not local:
-        env |= {"HOME": scratch, "PATH": _DEFAULT_PATH, "USER": "segue", "LOGNAME": "segue"}
-    return {**env, "TERM": "dumb", "TMPDIR": scratch, "PAGER": "cat", "GIT_PAGER": "cat"}
+        env |= {"HOME": home, "PATH": _DEFAULT_PATH, "USER": "segue", "LOGNAME": "segue"}
+        env["GIT_CONFIG_NOSYSTEM"] = "1"  # git fails if it cannot read the machine's settings
+    return {**env, "TERM": "dumb", "TMPDIR": home, "PAGER": "cat", "GIT_PAGER": "cat"}
 
 
-def make_scratch_directory(context: ToolContext) -> str:
-    """Create the session's directory for temporary files, and return its path."""
-    import tempfile
-
-    directory = Path(tempfile.gettempdir()) / f"segue-{os.getuid()}" / context.session
-    parent = directory.parent
-    parent.mkdir(mode=0o700, exist_ok=True)
-    if parent.is_symlink() or parent.stat().st_uid != os.getuid():
-        raise ToolError(f"{parent} belongs to another user; remove it or set TMPDIR")
-    directory.mkdir(mode=0o700, exist_ok=True)
-    return str(directory.resolve())
+def _limits(config: Mapping[str, Any]) -> launch.Limits:
+    names = launch.Limits._fields
+    values = {name: config[key] for name in names if (key := f"sandbox.{name}") in config}
+    return launch.Limits(**values)
 
 
 BASH = Tool(

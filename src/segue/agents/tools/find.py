@@ -71,6 +71,7 @@ async def _search(
 
     Raises ToolError if the search fails or takes too long.
     """
+    request["private"] = [file_id for path in context.paths.private for file_id in _file_ids(path)]
     with context.paths.open_directory(directory) as descriptor:
         # The descriptor may be O_PATH, which cannot list the directory.
         listable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=descriptor)
@@ -103,6 +104,15 @@ async def _search(
     if "error" in answer:
         raise ToolError(answer["error"])
     return answer
+
+
+def _file_ids(path: str) -> list[list[int]]:
+    """Return the device and inode of a path, or nothing if it does not exist."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return []
+    return [[status.st_dev, status.st_ino]]
 
 
 GLOB = Tool(

@@ -41,18 +41,25 @@ class PathGuard:
     """The directories that a session may access; relative paths start from the first.
 
     `strict` is for callers other than the local user: it refuses files with several hard links, as
-    one of the links may be outside. `mounts` are absolute paths that stand for paths in the first
-    directory.
+    one of the links may be outside, and everything below `private` directories, apart from
+    directories of the session in them. `mounts` are absolute paths that stand for paths in the
+    first directory.
     """
 
     def __init__(
-        self, directories: Sequence[str], *, strict: bool = True, mounts: Sequence[str] = ()
+        self,
+        directories: Sequence[str],
+        *,
+        strict: bool = True,
+        mounts: Sequence[str] = (),
+        private: Sequence[str] = (),
     ) -> None:
         self.directories = tuple(directories)
         self.mounts = tuple(mounts)
         self.cwd = directories[0]
         self.strict = strict
         self.real_directories = _real_directories(directories)
+        self.private = tuple(os.path.realpath(path) for path in private) if strict else ()
 
     def resolve(self, path: str) -> ResolvedPath:
         """Resolve a path. Raises ToolError if it is outside the directories."""
@@ -68,9 +75,15 @@ class PathGuard:
             raise ToolError(f"{path}: {error}") from None
         except RecursionError:
             raise ToolError(f"{path} has too many symbolic links") from None
-        if resolved is None:
+        if resolved is None or self._is_private(resolved):
             raise ToolError(f"{path} is outside of the session's directories")
         return resolved
+
+    def _is_private(self, resolved: ResolvedPath) -> bool:
+        return any(
+            is_below(resolved.path, [path]) and not is_below(resolved.root, [path])
+            for path in self.private
+        )
 
     def _resolve_inside(self, path: str) -> ResolvedPath | None:
         real_path = os.path.realpath(path)

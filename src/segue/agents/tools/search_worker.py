@@ -12,7 +12,7 @@ import re
 import resource
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 SKIPPED_DIRECTORIES = {".git", ".hg", ".svn"}
 MAX_GLOB_MATCHES = 1000
@@ -22,15 +22,36 @@ MAX_LINE_CHARACTERS = 500
 CPU_SECONDS = 30
 MEMORY_BYTES = 1 << 30
 
+FileId = list[int]  # the device and the inode of a file
 
-def walk(directory: int) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
-    """Yield (path parts, descriptor, file names) of each directory, depth first, sorted by name."""
+
+def walk(
+    directory: int, private: Sequence[FileId]
+) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
+    """Yield (path parts, descriptor, file names) of each directory, depth first, sorted by name.
+
+    Directories in `private` are left out.
+    """
     for path, directories, files, descriptor in os.fwalk(
         ".", dir_fd=directory, follow_symlinks=False
     ):
-        directories[:] = sorted(name for name in directories if name not in SKIPPED_DIRECTORIES)
+        directories[:] = sorted(
+            name
+            for name in directories
+            if name not in SKIPPED_DIRECTORIES and not _is_private(descriptor, name, private)
+        )
         parts = () if path == "." else tuple(path.split(os.sep)[1:])
         yield parts, descriptor, sorted(files)
+
+
+def _is_private(directory: int, name: str, private: Sequence[FileId]) -> bool:
+    if not private:
+        return False
+    try:
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError:
+        return True  # it was deleted
+    return [status.st_dev, status.st_ino] in private
 
 
 def glob_regex(pattern: str) -> re.Pattern[str]:
@@ -68,11 +89,11 @@ def _name_regex(part: str) -> str:
     return regex
 
 
-def glob(directory: int, pattern: str) -> list[str]:
+def glob(directory: int, pattern: str, private: Sequence[FileId] = ()) -> list[str]:
     """Return the paths of the files that match, the most recently changed first."""
     regex = glob_regex(pattern)
     matches = []
-    for parts, descriptor, files in walk(directory):
+    for parts, descriptor, files in walk(directory, private):
         for name in files:
             path = "/".join((*parts, name))
             if regex.fullmatch(path):
@@ -85,12 +106,18 @@ def glob(directory: int, pattern: str) -> list[str]:
 
 
 def grep(
-    directory: int, pattern: str, file_name: str | None, *, strict: bool
+    directory: int,
+    pattern: str,
+    file_name: str | None,
+    private: Sequence[FileId] = (),
+    *,
+    strict: bool,
 ) -> list[tuple[str, int, str]]:
     """Return (path, line number, line) of matching lines, in one file or in all files."""
     regex = re.compile(pattern)
     matches: list[tuple[str, int, str]] = []
-    directories = walk(directory) if file_name is None else [((), directory, [file_name])]
+    whole = walk(directory, private)
+    directories = whole if file_name is None else [((), directory, [file_name])]
     for parts, descriptor, files in directories:
         for name in files:
             path = "/".join((*parts, name))
@@ -139,11 +166,15 @@ def main() -> None:
     answer: dict[str, object]
     try:
         if request["tool"] == "glob":
-            paths = glob(directory, request["pattern"])
+            paths = glob(directory, request["pattern"], request["private"])
             answer = {"matches": paths[:MAX_GLOB_MATCHES], "count": len(paths)}
         else:
             lines = grep(
-                directory, request["pattern"], request["file_name"], strict=request["strict"]
+                directory,
+                request["pattern"],
+                request["file_name"],
+                request["private"],
+                strict=request["strict"],
             )
             answer = {"matches": lines[:MAX_GREP_MATCHES], "count": len(lines)}
     except (re.error, RecursionError, OverflowError) as error:

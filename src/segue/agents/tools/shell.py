@@ -11,11 +11,12 @@ import os
 import re
 import secrets
 import shlex
-import signal
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
+
+from segue.agents.sandbox import launch
 
 from .base import MAX_OUTPUT_CHARACTERS
 
@@ -94,15 +95,13 @@ class Shell:
             return CommandResult(self._output.text(), code)
 
     async def close(self) -> None:
-        """Kill the shell and the programs that it runs."""
+        """Kill the shell and everything that it started."""
         process, self._process = self._process, None
         if process is None:
             return
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
         if process.stdin is not None:
             process.stdin.close()
-        await process.wait()
+        await launch.end(process)
         loop = asyncio.get_running_loop()
         for pipe in self._pipes:
             loop.remove_reader(pipe)

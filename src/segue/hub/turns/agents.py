@@ -15,6 +15,7 @@ from segue.hub.resources.records import Records
 from segue.hub.resources.work_queue import WorkQueue
 from segue.hub.sessions.lookup import SourceSet
 from segue.hub.workdir.prepare import WorkDirectories
+from segue.model import ids
 from segue.model.errors import InvalidInput, NoAgent
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.principal import Principal
@@ -135,13 +136,24 @@ class SessionAgents:
         if not servers:
             return None
         from segue.agents.mcp import McpServers
+        from segue.agents.tools import PathGuard, ToolContext
 
         if agent is None and session is not None:
             with contextlib.suppress(NoAgent):
                 agent = await self.for_session(session)
         if isinstance(agent, OwnsSessions):
             return McpServers.unconnected(servers, cwd)
-        return await McpServers.connect(servers, cwd, local=principal.local)
+        sandbox = None
+        if not principal.local:
+            private = self._workdirs().private_directories
+            sandbox = ToolContext(
+                session=ids.new_id() if session is None else session.id,
+                paths=PathGuard([cwd], private=private),
+                local=False,
+                config=await self._config.all(principal.workspace),
+                private=private,
+            )
+        return await McpServers.connect(servers, cwd, sandbox=sandbox)
 
     async def set_option(
         self,

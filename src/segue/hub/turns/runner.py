@@ -383,6 +383,9 @@ class TurnRunner:
     def mounts(self) -> tuple[str, ...]:
         return self._services.workdirs.mount_paths(self.session)
 
+    def private_directories(self) -> tuple[str, ...]:
+        return self._services.workdirs.private_directories
+
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]:
         if not drafts:
             return []

@@ -14,14 +14,13 @@ import base64
 import errno
 import os
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from segue.agents.tools import sandbox
+from segue.agents.sandbox import launch
 from segue.model.event import Failed
 
 TIMEOUT_SECONDS = 300
@@ -45,11 +44,6 @@ _CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 _INHERITED_VARIABLES = (
     *("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"),
     *_CERTIFICATE_VARIABLES,
-)
-# What name resolution reads, besides the parts of the system that every program needs.
-_NETWORK_PATHS = (
-    *("/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/gai.conf", "/etc/services"),
-    "/run/systemd/resolve",
 )
 
 
@@ -92,8 +86,7 @@ async def _run_git(
         output = f"git did not finish within {TIMEOUT_SECONDS} seconds".encode()
     finally:
         if process.returncode is None:  # end its helper processes too
-            os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            await launch.end(process)
     if process.returncode == 0:
         return None
     message = output.decode("utf-8", "replace").strip()
@@ -109,9 +102,11 @@ async def _run_git(
 async def _start_git(
     arguments: list[str], url: str, staging: Path, token: str | None
 ) -> asyncio.subprocess.Process:
+    env = _environment(url, staging, token)
+    command, env = _sandboxed([_git_program(), *arguments], env, url, staging)
     return await asyncio.create_subprocess_exec(
-        *_sandboxed([_git_program(), *arguments], url, staging),
-        env=_environment(url, staging, token),
+        *command,
+        env=env,
         cwd=staging,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
@@ -136,19 +131,29 @@ def _git_program() -> str:
     return program
 
 
-def _sandboxed(command: list[str], url: str, staging: Path) -> list[str]:
-    """Return the command in a sandbox; unchanged if this machine has none.
+def _sandboxed(
+    command: list[str], env: dict[str, str], url: str, staging: Path
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command and its environment in the strictest sandbox that this machine has.
 
     Without a sandbox, only the local user's programs run, and the clone is still made where a
     session's programs do not work.
     """
-    if sandbox.backend(isolated=False) is None:
-        return command
-    read = [*sandbox.SYSTEM_PATHS, *_NETWORK_PATHS, os.path.realpath(command[0])]
+    isolated = launch.backend(isolated=True) is not None
+    if not isolated and launch.backend(isolated=False) is None:
+        return launch.supervised(command, env)
+    read = [os.path.realpath(command[0])]
     read += [os.environ[name] for name in _CERTIFICATE_VARIABLES if name in os.environ]
     if path := file_url_path(url):
         read.append(path)
-    return sandbox.sandboxed_command(command, read=read, write=[str(staging)], isolated=False)
+    policy = launch.Policy(
+        write=[os.path.realpath(staging)],
+        isolated=isolated,
+        read=read,
+        network=True,
+        limits=launch.Limits() if isolated else None,
+    )
+    return launch.sandboxed(command, env, policy)
 
 
 def file_url_path(url: str) -> str | None:

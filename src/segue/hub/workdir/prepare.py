@@ -60,6 +60,13 @@ class WorkDirectories:
         self._locks = DirectoryLocks()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def private_directories(self) -> tuple[str, ...]:
+        """Directories that programs of sessions must not see, apart from their session's own."""
+        from segue.agents.sandbox.scratch import scratch_parent
+
+        return (str(self._work.parent), str(self._work), str(scratch_parent()))
+
     async def close(self) -> None:
         """Cancel the mounts that this process has begun."""
         for task in list(self._tasks):

@@ -1,0 +1,74 @@
+"""bubblewrap: run a program in namespaces of its own, with a file system of chosen paths."""
+
+from __future__ import annotations
+
+import os
+
+from .private_paths import is_below, visible_paths
+
+# A user id inside the sandbox for root, so that programs do not try what only root may do.
+_UID_IN_SANDBOX = "1000"
+# Files of /proc that describe the whole machine and that its owner, root, could read.
+_MASKED_FILES = (
+    *("kallsyms", "kcore", "keys", "kmsg", "kpagecount", "kpageflags", "kpagecgroup"),
+    *("latency_stats", "sched_debug", "slabinfo", "timer_list", "vmallocinfo"),
+)
+_MASKED_DIRECTORIES = ("acpi", "asound", "fs", "scsi")
+
+
+def bind_arguments(write: dict[str, int], *, by_descriptor: bool) -> list[str]:
+    """Return the arguments that make directories writable, of which descriptors are open.
+
+    A bubblewrap that cannot use descriptors looks the paths up again.
+    """
+    result = []
+    for path, descriptor in sorted(write.items()):
+        source = ["--bind-fd", str(descriptor)] if by_descriptor else ["--bind", path]
+        result += [*source, path]
+    return result
+
+
+def arguments(
+    read: list[str], binds: list[str], private: list[str], shm: str | None, *, network: bool
+) -> list[str]:
+    """Return the arguments for an isolated program.
+
+    `binds` are the arguments for its writable directories. The directory `shm` becomes /dev/shm.
+    Raises OSError if the mounts of this process cannot be read.
+    """
+    result = ["--die-with-parent", "--unshare-all", "--cap-drop", "ALL", "--hostname", "sandbox"]
+    if network:
+        result += ["--share-net"]
+    if os.getuid() == 0:
+        result += ["--uid", _UID_IN_SANDBOX, "--gid", _UID_IN_SANDBOX]
+    # A bind mount hides earlier mounts below it, so parents come before their subdirectories.
+    for path in sorted(read):
+        result += ["--ro-bind-try", path, path]
+    masked = [
+        path
+        for path in sorted(visible_paths(private))
+        if os.path.isdir(path)
+        and any(is_below(path, os.path.realpath(directory)) for directory in read)
+    ]
+    for path in masked:
+        result += ["--tmpfs", path]
+    result += ["--proc", "/proc"]
+    for name in _MASKED_FILES:
+        if os.path.exists(f"/proc/{name}"):
+            result += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    for name in _MASKED_DIRECTORIES:
+        if os.path.isdir(f"/proc/{name}"):
+            result += ["--tmpfs", f"/proc/{name}", "--remount-ro", f"/proc/{name}"]
+    result += ["--dev", "/dev"]
+    if shm is not None:
+        result += ["--bind", shm, "/dev/shm"]
+    result += binds
+    for path in (*masked, "/dev", "/"):
+        result += ["--remount-ro", path]
+    return [*result, "--"]
+
+
+def arguments_with_all_readable(binds: list[str]) -> list[str]:
+    """Return the arguments for a program that may read everything."""
+    result = ["--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/", "/"]
+    return [*result, "--dev-bind", "/dev", "/dev", *binds, "--"]

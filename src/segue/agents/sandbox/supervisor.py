@@ -1,0 +1,297 @@
+"""Run one program in a sandbox, and end everything that it started when it ends.
+
+segue starts this process with the rules in the environment variable RULES_VARIABLE. It applies the
+sandbox in a child, which executes the program, and waits. It ends when the program ends, when it
+receives SIGTERM, and when segue itself ends, even by SIGKILL. Before it ends, it kills every
+process below it. Programs cannot leave: orphans become children of this process, or of the first
+process of their PID namespace.
+
+The rules are a dict in the format of `marshal`, whose decoder needs no import:
+
+- `command`, `env`: the program with its arguments, and its whole environment
+- `parent`: the process id of segue
+- `backend`: "landlock", "bubblewrap" or None for no sandbox; `bwrap` is bubblewrap's path
+- `isolated`: the program may only read `read` and write to `write`, and has no network unless
+  `network`; otherwise it may read everything
+- `private`: directories that must not be visible, wherever they are mounted
+- `shm`: a directory that becomes /dev/shm in bubblewrap, or None
+- `limits`: see `launch.Limits`; None for no limits
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import marshal
+import os
+import select
+import sys
+
+from . import RULES_VARIABLE, bubblewrap, cgroup, landlock, privileges, process_tree, seccomp
+from .private_paths import visible_paths, without_private
+from .system_calls import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_PDEATHSIG,
+    call,
+    check,
+    libc,
+    prctl,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from .metadata_broker import MetadataBroker
+
+CANNOT_START = 126
+_SIGHUP, _SIGINT, _SIGKILL, _SIGTERM, _SIGCHLD = 1, 2, 9, 15, 17
+_SIG_BLOCK, _SIG_SETMASK = 0, 2
+_SIGSET_BYTES = 128  # sizeof(sigset_t)
+_SIGNAL_INFO_BYTES = 128  # sizeof(struct signalfd_siginfo)
+_O_PATH = 0o10000000
+_SYS_OPENAT2 = 437  # the same on every architecture
+_SYS_PIDFD_OPEN = 434
+_RESOLVE_NO_SYMLINKS = 0x04
+_DEVICES = ("/dev/null", "/dev/full", "/dev/tty")
+# How often the supervisor measures the programs, if no cgroup limits them.
+_WATCH_MILLISECONDS = 200
+_IDLE_WATCH_MILLISECONDS = 2000
+
+
+def main() -> None:
+    """Run the program of the rules, and exit as it does."""
+    rules = marshal.loads(bytes.fromhex(os.environ[RULES_VARIABLE]))
+    supervisor = Supervisor(rules)
+    try:
+        supervisor.start()
+    except OSError as error:
+        print(f"segue: cannot start the sandbox: {error}", file=sys.stderr)
+        sys.exit(CANNOT_START)
+    sys.exit(supervisor.wait())
+
+
+class Supervisor:
+    """The program of some rules, and the processes that it starts."""
+
+    def __init__(self, rules: dict[str, Any]) -> None:
+        self._rules = rules
+        self._limits: dict[str, int] | None = rules["limits"]
+        self._program = 0
+        self._signals = -1
+        self._cgroup: str | None = None
+        self._listener = -1
+        self._broker: MetadataBroker | None = None
+        self._signals_are_restricted = False
+
+    def start(self) -> None:
+        """Start the program in its sandbox. Raises OSError if the system refuses."""
+        rules = self._rules
+        prctl(PR_SET_PDEATHSIG, _SIGTERM)
+        if os.getppid() != rules["parent"]:
+            raise OSError("segue has ended")
+        self._signals = _block_signals()
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        self._cgroup = cgroup.create(self._limits)
+        uses_broker = rules["isolated"] and rules["backend"] == "landlock"
+        if uses_broker:
+            privileges.drop_capabilities()
+            landlock.restrict_signals()
+            # Without this proof, a signal to all processes would reach others.
+            self._signals_are_restricted = _cannot_signal(rules["parent"])
+        from_child, to_parent = os.pipe()
+        from_parent, to_child = os.pipe()
+        self._program = os.fork()
+        if self._program == 0:
+            os.close(to_child)
+            _run_child(rules, self._cgroup, to_parent, from_parent)
+        os.close(to_parent)
+        os.close(from_parent)
+        if uses_broker:
+            self._connect_broker(os.read(from_child, 16))
+        os.close(from_child)
+        os.close(to_child)
+        # The program's pipes end with the program, not with this process.
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+
+    def wait(self) -> int:
+        """Wait for the end of the program, end all others, and return its exit code."""
+        poll = select.poll()
+        poll.register(self._signals, select.POLLIN)
+        if self._broker is not None:
+            poll.register(self._listener, select.POLLIN)
+        code: int | None = None
+        interval: int | None = _WATCH_MILLISECONDS
+        while code is None:
+            for descriptor, event in poll.poll(interval):
+                if descriptor == self._signals:
+                    code = 128 + _SIGTERM if self._is_stop_signal() else None
+                elif self._broker is not None and event & select.POLLIN:
+                    self._broker.answer_call()
+                else:  # the filter applies to no process any more
+                    poll.unregister(descriptor)
+            statuses = process_tree.reap()
+            if self._program in statuses:
+                code = os.waitstatus_to_exitcode(statuses[self._program])
+            elif code is None:
+                interval = self._watch()
+                code = -_SIGKILL if interval == 0 else None
+        self._end_all()
+        return code if code >= 0 else 128 - code
+
+    def _end_all(self) -> None:
+        if self._cgroup is not None:
+            cgroup.kill(self._cgroup)
+        process_tree.end_all(signals_are_restricted=self._signals_are_restricted)
+        if self._cgroup is not None:
+            cgroup.remove(self._cgroup)
+
+    def _connect_broker(self, number: bytes) -> None:
+        """Take over the listener that the child opened, whose number it has sent."""
+        if not number:
+            return  # the child has failed and has reported that itself
+        from .metadata_broker import MetadataBroker
+
+        process = check(libc.syscall(_SYS_PIDFD_OPEN, self._program, 0))
+        self._listener = call("pidfd_getfd", process, int(number), 0)
+        os.close(process)
+        directories = [os.path.realpath(path) for path in self._rules["write"]]
+        self._broker = MetadataBroker(self._listener, directories)
+
+    def _is_stop_signal(self) -> bool:
+        info = os.read(self._signals, _SIGNAL_INFO_BYTES)
+        return int.from_bytes(info[:4], sys.byteorder) != _SIGCHLD
+
+    def _watch(self) -> int | None:
+        """Enforce the limits of all programs together.
+
+        Return the milliseconds until next time; None for never, 0 if everything must end now.
+        """
+        limits = self._limits
+        if limits is None or (self._cgroup is not None and cgroup.enforces_limits(self._cgroup)):
+            return None
+        usage = {pid: process_tree.memory_kilobytes(pid) for pid in process_tree.descendants()}
+        if sum(threads for _, threads in usage.values()) > limits["processes"]:
+            _report(f"more than {limits['processes']} processes")
+            return 0
+        if sum(memory for memory, _ in usage.values()) > limits["memory_mb"] * 1024:
+            _report(f"more than {limits['memory_mb']} MB of memory")
+            process_tree.kill(max(usage, key=lambda pid: usage[pid][0]))
+        return _WATCH_MILLISECONDS if len(usage) > 1 else _IDLE_WATCH_MILLISECONDS
+
+
+def _run_child(
+    rules: dict[str, Any], group: str | None, to_parent: int, from_parent: int
+) -> NoReturn:
+    """Restrict this process and execute the program."""
+    command = rules["command"]
+    try:
+        os.setsid()
+        prctl(PR_SET_PDEATHSIG, _SIGKILL)
+        check(libc.sigprocmask(_SIG_SETMASK, bytes(_SIGSET_BYTES), None))
+        if group is not None:
+            cgroup.enter(group)
+        if rules["limits"] is not None:
+            in_cgroup = group is not None and cgroup.enforces_limits(group)
+            privileges.limit_resources(rules["limits"], in_cgroup=in_cgroup)
+        if rules["isolated"]:
+            privileges.lower_priority()
+        if rules["backend"] == "bubblewrap":
+            command = [rules["bwrap"], *_bubblewrap_arguments(rules), *command]
+        elif rules["backend"] == "landlock":
+            _restrict_with_landlock(rules, to_parent, from_parent)
+        _execute(command, rules["env"])
+    except OSError as error:
+        print(f"segue: cannot run {command[0]} in the sandbox: {error}", file=sys.stderr)
+        sys.stderr.flush()
+    os._exit(CANNOT_START)
+
+
+def _execute(command: list[str], env: dict[str, str]) -> NoReturn:
+    """Execute a program. Unlike `os.execvpe`, this imports no module, which Landlock may deny."""
+    program = command[0]
+    directories = [""] if "/" in program else env.get("PATH", os.defpath).split(":")
+    failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+    for directory in directories:
+        try:
+            os.execve(os.path.join(directory, program), command, env)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                failure = error
+    raise failure
+
+
+def _restrict_with_landlock(rules: dict[str, Any], to_parent: int, from_parent: int) -> None:
+    isolated = rules["isolated"]
+    private = visible_paths(rules["private"])
+    readable = [path for read in rules["read"] for path in without_private(read, private)]
+    landlock.restrict_files(
+        [descriptor for path in readable if (descriptor := _open_path(path)) is not None],
+        [_open_own_path(path) for path in rules["write"]]
+        + [descriptor for path in _DEVICES if (descriptor := _open_path(path)) is not None],
+        isolated=isolated,
+    )
+    if isolated:
+        program = seccomp.filter_program(network=rules["network"], mount_namespace=False)
+        listener = seccomp.install(program, listen=True)
+        os.write(to_parent, str(listener).encode())
+        os.read(from_parent, 1)  # ends when the supervisor has the listener
+
+
+def _bubblewrap_arguments(rules: dict[str, Any]) -> list[str]:
+    write = {path: _open_own_path(path) for path in rules["write"]}
+    for descriptor in write.values() if rules["bind_fd"] else ():
+        os.set_inheritable(descriptor, True)
+    binds = bubblewrap.bind_arguments(write, by_descriptor=rules["bind_fd"])
+    if not rules["isolated"]:
+        return bubblewrap.arguments_with_all_readable(binds)
+    program = seccomp.filter_program(network=rules["network"], mount_namespace=True)
+    descriptor = seccomp.in_memory_file(program)
+    arguments = bubblewrap.arguments(
+        rules["read"], binds, rules["private"], rules["shm"], network=rules["network"]
+    )
+    return ["--seccomp", str(descriptor), *arguments]
+
+
+def _open_path(path: str) -> int | None:
+    try:
+        return os.open(path, _O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return None  # the path does not exist, so there is nothing to allow
+
+
+def _open_own_path(path: str) -> int:
+    """Open a path without symbolic links: a program may have replaced a part of it by one."""
+    how = (ctypes.c_uint64 * 3)(_O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
+    name = os.fsencode(path)
+    descriptor = libc.syscall(_SYS_OPENAT2, -1, name, ctypes.byref(how), ctypes.sizeof(how))
+    if descriptor < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), path)
+    return int(descriptor)
+
+
+def _block_signals() -> int:
+    """Block the signals that end this process or a child; return a descriptor that reads them."""
+    mask = bytearray(_SIGSET_BYTES)
+    for signal in (_SIGHUP, _SIGINT, _SIGTERM, _SIGCHLD):
+        mask[(signal - 1) // 8] |= 1 << (signal - 1) % 8
+    check(libc.sigprocmask(_SIG_BLOCK, bytes(mask), None))
+    return check(libc.signalfd(-1, bytes(mask), os.O_CLOEXEC))
+
+
+def _cannot_signal(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        pass
+    return False
+
+
+def _report(excess: str) -> None:
+    print(f"segue: the sandbox uses {excess}; programs were killed", file=sys.stderr)
+    sys.stderr.flush()
