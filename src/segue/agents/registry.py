@@ -58,6 +58,11 @@ class AgentRegistry:
         if self._acp_agents is not None:
             await self._acp_agents.close()
 
+    async def release(self, session: str) -> None:
+        """Close the shells and connections of a session that was closed or purged."""
+        if self._model_agents is not None:
+            await self._model_agents.release(session)
+
     def register(self, kind: str, factory: AgentFactory) -> None:
         """Register a factory for a kind, replacing the previous one."""
         self._factories[kind] = factory

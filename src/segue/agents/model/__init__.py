@@ -96,6 +96,13 @@ class ModelAgents:
             self._servers[session_id] = (settings, turn.local, servers)
         return servers
 
+    async def release(self, session: str) -> None:
+        """Close the shells and connections of a session."""
+        await self.shells.drop_session(session)
+        if session in self._servers:
+            _, _, servers = self._servers.pop(session)
+            await servers.close()
+
     async def close(self) -> None:
         """Close all shells and connections."""
         await self.shells.close()

@@ -216,15 +216,21 @@ class _Output:
         return head + note + tail.decode("utf-8", "replace")
 
 
+ShellKey = tuple[Hashable, ...]
+
+
 class ShellPool:
-    """The shells of this process's sessions. A shell closes after it has been idle for long."""
+    """The shells of this process's sessions. A shell closes after it has been idle for long.
+
+    A key begins with the id of the shell's session.
+    """
 
     def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
         self._idle_seconds = idle_seconds
-        self._shells: dict[Hashable, tuple[Shell, asyncio.TimerHandle]] = {}
+        self._shells: dict[ShellKey, tuple[Shell, asyncio.TimerHandle]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def get(self, key: Hashable, make: Callable[[], Shell]) -> Shell:
+    def get(self, key: ShellKey, make: Callable[[], Shell]) -> Shell:
         """Return the shell for a key, made if necessary, and restart its idle timer."""
         shell, timer = self._shells.get(key, (None, None))
         if timer is not None:
@@ -234,7 +240,7 @@ class ShellPool:
         self._shells[key] = (shell, timer)
         return shell
 
-    async def drop(self, key: Hashable) -> None:
+    async def drop(self, key: ShellKey) -> None:
         """Close the shell for a key, if there is one."""
         shell, timer = self._shells.pop(key, (None, None))
         if timer is not None:
@@ -242,11 +248,16 @@ class ShellPool:
         if shell is not None:
             await shell.close()
 
+    async def drop_session(self, session: str) -> None:
+        """Close the shells of a session."""
+        keys = [key for key in self._shells if key[0] == session]
+        await asyncio.gather(*(self.drop(key) for key in keys))
+
     async def close(self) -> None:
         """Close all shells."""
         await asyncio.gather(*(self.drop(key) for key in list(self._shells)), *self._closing)
 
-    def _close_idle(self, key: Hashable) -> None:
+    def _close_idle(self, key: ShellKey) -> None:
         task = asyncio.get_running_loop().create_task(self.drop(key))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

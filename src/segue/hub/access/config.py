@@ -109,6 +109,30 @@ SETTINGS: dict[str, Setting] = {
         "write",
         choices=("write", "strict", "off"),
     ),
+    "sandbox.cpu_seconds": Setting(
+        "The processor time in seconds of each process in a strict sandbox; 3600 if not set.",
+        "600",
+        int,
+    ),
+    "sandbox.memory_mb": Setting(
+        "The memory in megabytes of all programs in a strict sandbox; 4096 if not set.",
+        "8192",
+        int,
+    ),
+    "sandbox.file_mb": Setting(
+        "The size in megabytes of each file that programs in a strict sandbox write; 4096 if not"
+        " set.",
+        "1024",
+        int,
+    ),
+    "sandbox.open_files": Setting(
+        "How many files each process in a strict sandbox may have open; 1024 if not set.",
+        "4096",
+        int,
+    ),
+    "sandbox.processes": Setting(
+        "How many processes and threads a strict sandbox may have; 512 if not set.", "1024", int
+    ),
 }
 
 

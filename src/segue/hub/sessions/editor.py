@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from segue.hub.resources.records import Records, built_in_environment
+from segue.hub.workdir.isolation import remove_temporary_files
 from segue.hub.workdir.mounts import WORK, Mounts
 from segue.hub.workdir.outputs import Outputs
 from segue.model import clock, ids, projection
@@ -201,6 +202,7 @@ class SessionEditor:
         """Delete the files that segue keeps for a purged session."""
         await self._outputs.discard(session)
         await self._mounts.discard(session)
+        await remove_temporary_files(session.id)
 
     async def trash_originals(self, principal: Principal, id: str) -> None:
         """Move the originals of an imported session to their sources' trash."""

@@ -20,6 +20,7 @@ from segue.agents.base import Agent, NoTools, SupportsRelease, Tools, Turn
 from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub.history.follow import Name
 from segue.hub.turns.end_turn import end_turn_events
+from segue.hub.workdir.isolation import remove_temporary_files
 from segue.model import clock, ids
 from segue.model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, StoreError
 from segue.model.event import AnyBody, Draft, Interrupted, ModelAsked
@@ -155,6 +156,7 @@ class TurnEngine:
             await driver.stop()
         if isinstance(agent, SupportsRelease):
             await agent.release(name[1])
+        await self._deps.services.agent_registry.release(name[1])
 
     def _drive(self, name: Name, lease: Lease) -> None:
         if name not in self._drivers:
@@ -182,6 +184,13 @@ class TurnEngine:
         driver = self._drivers.get((signal.workspace, signal.session))
         if driver is not None and signal.kind in ("inbox", "purged"):
             driver.wake.set()
+        if signal.kind == "purged" and not self._closed:
+            self._spawn(self._discard(signal.session))
+
+    async def _discard(self, session: str) -> None:
+        """End the programs of a purged session and delete their temporary files."""
+        await self._deps.services.agent_registry.release(session)
+        await remove_temporary_files(session)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)

@@ -45,6 +45,7 @@ from .budgets import budget_message
 from .inbox import RESUME, Prompt, Result
 
 if TYPE_CHECKING:
+    from segue.agents.registry import AgentRegistry
     from segue.hub.resources.credentials import Credentials
     from segue.hub.workdir.prepare import WorkDirectories
 
@@ -86,6 +87,8 @@ class TurnServices(Protocol):
     def workdirs(self) -> WorkDirectories: ...
     @property
     def credentials(self) -> Credentials: ...
+    @property
+    def agent_registry(self) -> AgentRegistry: ...
 
 
 class TurnDeps(NamedTuple):

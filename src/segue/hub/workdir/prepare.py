@@ -24,6 +24,7 @@ from segue.model.event import Failed
 from segue.model.session import Session
 from segue.store.base import Store
 
+from .isolation import private_directories
 from .locks import DirectoryLocks
 from .memory_sync import MemorySync, SyncState
 from .mounted_directory import MountedDirectory
@@ -63,9 +64,7 @@ class WorkDirectories:
     @property
     def private_directories(self) -> tuple[str, ...]:
         """Directories that programs of sessions must not see, apart from their session's own."""
-        from segue.agents.sandbox.scratch import scratch_parent
-
-        return (str(self._work.parent), str(self._work), str(scratch_parent()))
+        return private_directories(self._work.parent)
 
     async def close(self) -> None:
         """Cancel the mounts that this process has begun."""

@@ -137,13 +137,18 @@ def serve(
     always_show_key: bool = False,
     examples: Examples | None = None,
 ) -> None:
-    """Serve until a signal. Prints the key only when it is new, or with `always_show_key`."""
+    """Serve until a signal. Prints the key only when it is new, or with `always_show_key`.
+
+    Raises InvalidInput if sandboxed programs of other callers could see the data directory.
+    """
     from segue.http import logs
+    from segue.hub.workdir.isolation import check_isolation
     from segue.server.key_file import ensure_key
     from segue.server.settings import ServerSettings
     from segue.server.sockets import base_url, is_loopback, listen
     from segue.server.start import run_server
 
+    check_isolation(target.directory)
     logs.configure(log_level)
     sock = listen(host, port)
     if target.sources is None and not is_loopback(sock):

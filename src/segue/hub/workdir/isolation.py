@@ -1,0 +1,34 @@
+"""The directories outside of a session's own: those to hide from programs, and temporary ones."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from segue.model.errors import InvalidInput
+
+from .mounts import WORK
+
+
+def private_directories(data_dir: Path) -> tuple[str, ...]:
+    """Return the data directory and the directories that contain those of all sessions."""
+    from segue.agents.sandbox.scratch import scratch_parent
+
+    return (str(data_dir), str(data_dir / WORK), str(scratch_parent()))
+
+
+def check_isolation(data_dir: Path) -> None:
+    """Raise InvalidInput if sandboxed programs could see the data directory."""
+    from segue.agents.sandbox import launch
+
+    try:
+        launch.check_private_directories(private_directories(data_dir))
+    except (launch.SandboxError, OSError) as error:
+        raise InvalidInput(f"the sandbox cannot protect {data_dir}: {error}") from None
+
+
+async def remove_temporary_files(session: str) -> None:
+    """Delete the temporary files that programs of a purged session left."""
+    from segue.agents.sandbox.scratch import remove_scratch_directory
+
+    await asyncio.to_thread(remove_scratch_directory, session)
