@@ -14,6 +14,8 @@ _MASKED_FILES = (
     *("latency_stats", "sched_debug", "slabinfo", "timer_list", "vmallocinfo"),
 )
 _MASKED_DIRECTORIES = ("acpi", "asound", "fs", "scsi")
+# What root could change even without capabilities, because the files belong to it.
+_READ_ONLY = ("bus", "irq", "sys", "sysrq-trigger")
 
 
 def bind_arguments(write: dict[str, int], *, by_descriptor: bool) -> list[str]:
@@ -59,6 +61,8 @@ def arguments(
     for name in _MASKED_DIRECTORIES:
         if os.path.isdir(f"/proc/{name}"):
             result += ["--tmpfs", f"/proc/{name}", "--remount-ro", f"/proc/{name}"]
+    for name in _READ_ONLY:
+        result += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
     result += ["--dev", "/dev"]
     if shm is not None:
         result += ["--bind", shm, "/dev/shm"]
