@@ -122,6 +122,24 @@ class Sandbox:
         assert "error" not in answer, answer["error"]
         return Answer(answer.get("value"), answer.get("errno"))
 
+    def successes(self, codes: Sequence[str], errors: Sequence[str], **values: Any) -> list[str]:
+        """Execute each code, and return those that do not fail with one of the error numbers."""
+        code = """
+import errno
+value = []
+home = os.getcwd()
+for code in codes:
+    try:
+        exec(code, globals())
+        value.append(code)
+    except OSError as error:
+        if errno.errorcode.get(error.errno) not in errors:
+            value.append(f"{code}  # {error}")
+    os.chdir(home)
+"""
+        result: list[str] = self.run(code, codes=[*codes], errors=[*errors], **values).value
+        return result
+
     def stop(self) -> None:
         """End the sandbox and the process outside of it."""
         self.process.terminate()

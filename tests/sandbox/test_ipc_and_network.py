@@ -8,14 +8,13 @@ import pytest
 from .harness import Sandbox
 
 
-@pytest.mark.parametrize(
-    "family",
-    ["AF_INET", "AF_INET6", "AF_UNIX", "AF_NETLINK", "AF_PACKET", "AF_VSOCK", "AF_ALG", "AF_CAN"],
-)
-@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW])
-def test_a_program_cannot_create_a_socket(sandbox: Sandbox, family: str, kind: int) -> None:
-    code = "import socket; socket.socket(getattr(socket, family), kind)"
-    assert sandbox.run(code, family=family, kind=int(kind)).errno == "EPERM"
+def test_a_program_cannot_create_a_socket(sandbox: Sandbox) -> None:
+    codes = [
+        f"import socket; socket.socket(socket.{family}, socket.{kind})"
+        for family in ("AF_INET", "AF_INET6", "AF_UNIX", "AF_NETLINK", "AF_PACKET", "AF_VSOCK")
+        for kind in ("SOCK_STREAM", "SOCK_DGRAM", "SOCK_RAW")
+    ]
+    assert sandbox.successes(codes, ["EPERM"]) == []
 
 
 def test_a_program_cannot_connect_to_unix_sockets(sandbox: Sandbox) -> None:

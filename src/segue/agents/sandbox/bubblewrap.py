@@ -43,6 +43,16 @@ def arguments(
         result += ["--share-net"]
     if os.getuid() == 0:
         result += ["--uid", _UID_IN_SANDBOX, "--gid", _UID_IN_SANDBOX]
+    result += ["--proc", "/proc"]
+    for name in _MASKED_FILES:
+        if os.path.exists(f"/proc/{name}"):
+            result += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    for name in _MASKED_DIRECTORIES:
+        if os.path.isdir(f"/proc/{name}"):
+            result += ["--tmpfs", f"/proc/{name}", "--remount-ro", f"/proc/{name}"]
+    for name in _READ_ONLY:
+        result += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
+    result += ["--dev", "/dev"]
     # A bind mount hides earlier mounts below it, so parents come before their subdirectories.
     for path in sorted(read):
         result += ["--ro-bind-try", path, path]
@@ -54,16 +64,6 @@ def arguments(
     ]
     for path in masked:
         result += ["--tmpfs", path]
-    result += ["--proc", "/proc"]
-    for name in _MASKED_FILES:
-        if os.path.exists(f"/proc/{name}"):
-            result += ["--ro-bind", "/dev/null", f"/proc/{name}"]
-    for name in _MASKED_DIRECTORIES:
-        if os.path.isdir(f"/proc/{name}"):
-            result += ["--tmpfs", f"/proc/{name}", "--remount-ro", f"/proc/{name}"]
-    for name in _READ_ONLY:
-        result += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
-    result += ["--dev", "/dev"]
     if shm is not None:
         result += ["--bind", shm, "/dev/shm"]
     result += binds

@@ -9,6 +9,10 @@ import sys
 
 from .system_calls import PR_SET_NO_NEW_PRIVS, call, libc, prctl
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 # The Landlock versions that segue requires. Before version 3, Landlock cannot prevent a program
 # from truncating files outside the sandbox; before version 6 it cannot restrict signals.
 MIN_ABI = 3
@@ -81,8 +85,8 @@ def abi_version() -> int:
     return max(0, int(libc.syscall(_SYS_CREATE_RULESET, None, 0, CREATE_RULESET_VERSION)))
 
 
-def restrict_files(read: list[int], write: list[int], *, isolated: bool) -> None:
-    """Allow this process and its children only what is below these open paths.
+def restrict_files(read: Iterable[int], write: Iterable[int], *, isolated: bool) -> None:
+    """Allow this process and its children only what is below these open paths, which it closes.
 
     With `isolated`, they can also signal only each other. Raises OSError if the kernel refuses.
     """
@@ -116,6 +120,7 @@ def _allow(ruleset: int, descriptor: int, access: int) -> None:
         access &= _FILE_ACCESS
     rule = _PathBeneathAttr(allowed_access=access, parent_fd=descriptor)
     call("landlock_add_rule", ruleset, RULE_PATH_BENEATH, ctypes.byref(rule), 0)
+    os.close(descriptor)
 
 
 def _restrict_self(ruleset: int) -> None:

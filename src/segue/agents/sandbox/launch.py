@@ -27,10 +27,12 @@ SYSTEM_PATHS = (
     *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/timezone"),
     *("/etc/os-release", "/etc/debian_version", "/etc/lsb-release", "/etc/redhat-release"),
     *("/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/terminfo", "/etc/mime.types"),
-    *("/dev/zero", "/dev/random", "/dev/urandom"),
 )
-# Without a PID namespace, only these files of /proc are readable.
-_PROC_PATHS = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/version")
+# Without a PID namespace and devices of its own, a program can read only these.
+_DEVICE_AND_PROC_PATHS = (
+    *("/dev/zero", "/dev/random", "/dev/urandom"),
+    *("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/version"),
+)
 _NETWORK_PATHS = (
     *("/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/services"),
     *("/etc/protocols", "/etc/gai.conf", "/run/systemd/resolve"),
@@ -193,7 +195,7 @@ def _supervised_command(
     private = [*policy.private, *_home_directory()] if policy.isolated else []
     read = [*SYSTEM_PATHS, *policy.read] if policy.isolated else ["/"]
     if policy.isolated and kind == "landlock":
-        read += _PROC_PATHS
+        read += _DEVICE_AND_PROC_PATHS
     if policy.network:
         read += _NETWORK_PATHS
     rules = {

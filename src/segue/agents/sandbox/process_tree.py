@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 _SIGKILL = 9
 _WAIT_SECONDS = 0.01
@@ -69,8 +70,6 @@ def end_all(*, signals_are_restricted: bool) -> None:
 
 def _wait_for_any() -> bool:
     """Wait a moment for children to end; return False if there are none."""
-    import time
-
     reap()
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -26,6 +26,7 @@ import marshal
 import os
 import select
 import sys
+from itertools import chain
 
 from . import RULES_VARIABLE, bubblewrap, cgroup, landlock, privileges, process_tree, seccomp
 from .private_paths import visible_paths, without_private
@@ -40,6 +41,7 @@ from .system_calls import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from typing import Any, NoReturn
 
     from .metadata_broker import MetadataBroker
@@ -228,9 +230,8 @@ def _restrict_with_landlock(rules: dict[str, Any], to_parent: int, from_parent: 
     private = visible_paths(rules["private"])
     readable = [path for read in rules["read"] for path in without_private(read, private)]
     landlock.restrict_files(
-        [descriptor for path in readable if (descriptor := _open_path(path)) is not None],
-        [_open_own_path(path) for path in rules["write"]]
-        + [descriptor for path in _DEVICES if (descriptor := _open_path(path)) is not None],
+        _open_existing(readable),
+        chain(map(_open_own_path, rules["write"]), _open_existing(_DEVICES)),
         isolated=isolated,
     )
     if isolated:
@@ -255,11 +256,12 @@ def _bubblewrap_arguments(rules: dict[str, Any]) -> list[str]:
     return ["--seccomp", str(descriptor), *arguments]
 
 
-def _open_path(path: str) -> int | None:
-    try:
-        return os.open(path, _O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return None  # the path does not exist, so there is nothing to allow
+def _open_existing(paths: Sequence[str]) -> Iterator[int]:
+    for path in paths:
+        try:
+            yield os.open(path, _O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue  # the path does not exist, so there is nothing to allow
 
 
 def _open_own_path(path: str) -> int:

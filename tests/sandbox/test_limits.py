@@ -1,0 +1,97 @@
+"""Escapes from resource limits: a program cannot use more than its sandbox may."""
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from segue.agents.sandbox.launch import Limits
+
+from .harness import ANSWER_SECONDS, Sandbox, SandboxEnded, opened
+
+SMALL = Limits(cpu_seconds=1, memory_mb=150, file_mb=2, open_files=40, processes=20)
+
+
+@pytest.fixture
+def small(backend: str, user: str) -> Iterator[Sandbox]:
+    """A sandbox of one test with small limits."""
+    with opened(backend, user, SMALL) as sandbox:
+        yield sandbox
+
+
+def test_memory_files_and_file_sizes_are_limited(small: Sandbox) -> None:
+    code = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+value = []
+try:
+    bytearray(200 << 20)
+except MemoryError:
+    value.append("memory")
+try:
+    with open("large", "wb") as file:
+        file.write(bytes(3 << 20))
+except OSError:
+    value.append("file")
+try:
+    descriptors = [os.open(".", 0) for _ in range(60)]
+except OSError:
+    value.append("open files")
+for kind in (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE):
+    try:
+        resource.setrlimit(kind, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    except (OSError, ValueError):
+        value.append("unchanged")
+"""
+    assert small.run(code).value == ["memory", "file", "open files", *["unchanged"] * 3]
+    assert (small.files.session / "large").stat().st_size <= 2 << 20
+
+
+def test_memory_of_all_processes_together_is_limited(small: Sandbox) -> None:
+    code = """
+import subprocess, sys
+hold = "import mmap, time; m = mmap.mmap(-1, 60 << 20); m.write(bytes(60 << 20)); time.sleep(600)"
+children = [subprocess.Popen([sys.executable, "-c", hold]) for _ in range(4)]
+os.wait()
+value = True
+"""
+    assert small.run(code).value
+
+
+def test_too_many_processes_end_the_sandbox(small: Sandbox) -> None:
+    code = """
+import time
+for _ in range(40):
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+        os._exit(0)
+time.sleep(600)
+"""
+    with pytest.raises(SandboxEnded, match="more than 20 processes"):
+        small.run(code)
+
+
+@pytest.mark.full
+def test_processor_time_of_a_process_is_limited(small: Sandbox) -> None:
+    code = """
+import subprocess, sys
+value = subprocess.run([sys.executable, "-c", "while True: pass"]).returncode
+"""
+    assert small.run(code).value in (-9, -24)  # SIGKILL or SIGXCPU
+
+
+@pytest.mark.full
+def test_a_fork_bomb_ends_and_leaves_no_process(backend: str, user: str) -> None:
+    with opened(backend, user, SMALL._replace(processes=200)) as sandbox:
+        command, env = sandbox.command(["bash", "-c", "bomb() { bomb | bomb & }; bomb; sleep 600"])
+        result = subprocess.run(
+            command,
+            env=env,
+            cwd=sandbox.files.session,
+            capture_output=True,
+            timeout=5 * ANSWER_SECONDS,
+            check=False,
+            **sandbox.as_user,
+        )
+        assert result.returncode == 137  # and it waited for the end of all processes
