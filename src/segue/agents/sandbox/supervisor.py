@@ -26,6 +26,7 @@ import marshal
 import os
 import select
 import sys
+import time
 from itertools import chain
 
 from . import RULES_VARIABLE, bubblewrap, cgroup, landlock, privileges, process_tree, seccomp
@@ -57,8 +58,8 @@ _SYS_PIDFD_OPEN = 434
 _RESOLVE_NO_SYMLINKS = 0x04
 _DEVICES = ("/dev/null", "/dev/full", "/dev/tty")
 # How often the supervisor measures the programs, if no cgroup limits them.
-_WATCH_MILLISECONDS = 200
-_IDLE_WATCH_MILLISECONDS = 2000
+_WATCH_SECONDS = 0.2
+_IDLE_WATCH_SECONDS = 2.0
 
 
 def main() -> None:
@@ -95,6 +96,8 @@ class Supervisor:
         self._signals = _block_signals()
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         self._cgroup = cgroup.create(self._limits)
+        if self._cgroup is not None and cgroup.enforces_limits(self._cgroup):
+            self._limits = None
         uses_broker = rules["isolated"] and rules["backend"] == "landlock"
         if uses_broker:
             privileges.drop_capabilities()
@@ -125,9 +128,10 @@ class Supervisor:
         if self._broker is not None:
             poll.register(self._listener, select.POLLIN)
         code: int | None = None
-        interval: int | None = _WATCH_MILLISECONDS
+        watch_at = time.monotonic()
         while code is None:
-            for descriptor, event in poll.poll(interval):
+            seconds = max(0.0, watch_at - time.monotonic())
+            for descriptor, event in poll.poll(None if self._limits is None else seconds * 1000):
                 if descriptor == self._signals:
                     code = 128 + _SIGTERM if self._is_stop_signal() else None
                 elif self._broker is not None and event & select.POLLIN:
@@ -137,9 +141,10 @@ class Supervisor:
             statuses = process_tree.reap()
             if self._program in statuses:
                 code = os.waitstatus_to_exitcode(statuses[self._program])
-            elif code is None:
-                interval = self._watch()
-                code = -_SIGKILL if interval == 0 else None
+            elif code is None and self._limits is not None and time.monotonic() >= watch_at:
+                pause = self._enforce(self._limits)
+                watch_at = time.monotonic() + pause
+                code = -_SIGKILL if pause == 0 else None
         self._end_all()
         return code if code >= 0 else 128 - code
 
@@ -166,14 +171,11 @@ class Supervisor:
         info = os.read(self._signals, _SIGNAL_INFO_BYTES)
         return int.from_bytes(info[:4], sys.byteorder) != _SIGCHLD
 
-    def _watch(self) -> int | None:
+    def _enforce(self, limits: dict[str, int]) -> float:
         """Enforce the limits of all programs together.
 
-        Return the milliseconds until next time; None for never, 0 if everything must end now.
+        Return the seconds until next time, or 0 if everything must end now.
         """
-        limits = self._limits
-        if limits is None or (self._cgroup is not None and cgroup.enforces_limits(self._cgroup)):
-            return None
         usage = {pid: process_tree.memory_kilobytes(pid) for pid in process_tree.descendants()}
         if sum(threads for _, threads in usage.values()) > limits["processes"]:
             _report(f"more than {limits['processes']} processes")
@@ -181,7 +183,7 @@ class Supervisor:
         if sum(memory for memory, _ in usage.values()) > limits["memory_mb"] * 1024:
             _report(f"more than {limits['memory_mb']} MB of memory")
             process_tree.kill(max(usage, key=lambda pid: usage[pid][0]))
-        return _WATCH_MILLISECONDS if len(usage) > 1 else _IDLE_WATCH_MILLISECONDS
+        return _WATCH_SECONDS if len(usage) > 1 else _IDLE_WATCH_SECONDS
 
 
 def _run_child(
