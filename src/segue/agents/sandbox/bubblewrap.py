@@ -31,11 +31,16 @@ def bind_arguments(write: dict[str, int], *, by_descriptor: bool) -> list[str]:
 
 
 def arguments(
-    read: list[str], binds: list[str], private: list[str], shm: str | None, *, network: bool
+    readable: list[tuple[list[str], list[str]]],
+    binds: list[str],
+    shm: str | None,
+    *,
+    network: bool,
 ) -> list[str]:
     """Return the arguments for an isolated program.
 
-    `binds` are the arguments for its writable directories. The directory `shm` becomes /dev/shm.
+    `readable` has lists of paths, each with the private directories to hide below them. `binds`
+    are the arguments for its writable directories. The directory `shm` becomes /dev/shm.
     Raises OSError if the mounts of this process cannot be read.
     """
     result = ["--die-with-parent", "--unshare-all", "--cap-drop", "ALL", "--hostname", "sandbox"]
@@ -53,21 +58,19 @@ def arguments(
     for name in _READ_ONLY:
         result += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
     result += ["--dev", "/dev"]
-    # A bind mount hides earlier mounts below it, so parents come before their subdirectories.
-    for path in sorted(read):
-        result += ["--ro-bind-try", path, path]
-    masked = [
-        path
-        for path in sorted(visible_paths(private))
-        if os.path.isdir(path)
-        and any(is_below(path, os.path.realpath(directory)) for directory in read)
-    ]
-    for path in masked:
-        result += ["--tmpfs", path]
+    masked: list[str] = []
+    for paths, private in readable:
+        # A bind mount hides earlier mounts below it, so parents come before subdirectories.
+        for path in sorted(paths):
+            result += ["--ro-bind-try", path, path]
+        hidden = _directories_below(paths, private)
+        for path in hidden:
+            result += ["--tmpfs", path]
+        masked += hidden
     if shm is not None:
         result += ["--bind", shm, "/dev/shm"]
     result += binds
-    for path in (*masked, "/dev", "/"):
+    for path in (*dict.fromkeys(masked), "/dev", "/"):
         result += ["--remount-ro", path]
     return [*result, "--"]
 
@@ -76,3 +79,13 @@ def arguments_with_all_readable(binds: list[str]) -> list[str]:
     """Return the arguments for a program that may read everything."""
     result = ["--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/", "/"]
     return [*result, "--dev-bind", "/dev", "/dev", *binds, "--"]
+
+
+def _directories_below(paths: list[str], private: list[str]) -> list[str]:
+    """Return where private directories are visible below some paths, parents first."""
+    real_paths = [os.path.realpath(path) for path in paths]
+    return [
+        directory
+        for directory in sorted(visible_paths(private))
+        if os.path.isdir(directory) and any(is_below(directory, path) for path in real_paths)
+    ]

@@ -66,8 +66,9 @@ class Policy(NamedTuple):
 
     An `isolated` program reads only the system's programs, `read` and `write`, and signals only
     processes of its sandbox. Others read everything. All write to `write` only. `private`
-    directories, and segue's home directory, are invisible for isolated programs, apart from
-    `write` directories inside of them. `network` allows Internet connections, no other sockets.
+    directories are invisible for isolated programs, apart from `write` directories inside of
+    them. So is the home directory of segue's user, apart from `read` and `write` paths.
+    `network` allows Internet connections, no other sockets.
     `shm` is a directory that becomes /dev/shm where programs have a mount namespace.
     """
 
@@ -192,11 +193,11 @@ def _supervised_command(
     command: Sequence[str], env: Mapping[str, str], policy: Policy, kind: Backend | None
 ) -> tuple[list[str], dict[str, str]]:
     bwrap = shutil.which("bwrap") if kind == "bubblewrap" else None
-    private = [*policy.private, *_home_directory()] if policy.isolated else []
-    read = [*SYSTEM_PATHS, *policy.read] if policy.isolated else ["/"]
+    private = [*policy.private] if policy.isolated else []
+    read = [*SYSTEM_PATHS] if policy.isolated else ["/"]
     if policy.isolated and kind == "landlock":
         read += _DEVICE_AND_PROC_PATHS
-    if policy.network:
+    if policy.isolated and policy.network:
         read += _NETWORK_PATHS
     rules = {
         "command": [*command],
@@ -207,9 +208,11 @@ def _supervised_command(
         "bind_fd": bwrap is not None and _can_bind_descriptors(bwrap),
         "isolated": policy.isolated,
         "network": policy.network,
-        "read": read,
-        "write": [*policy.write],
+        "system": read,
+        "system_private": [*private, *_home_directory()] if policy.isolated else [],
+        "read": [*policy.read],
         "private": private,
+        "write": [*policy.write],
         # A session's directory may itself be below /dev/shm.
         "shm": None if any(is_below(path, "/dev/shm") for path in policy.write) else policy.shm,
         "limits": None if policy.limits is None else policy.limits._asdict(),

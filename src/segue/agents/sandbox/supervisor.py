@@ -11,9 +11,11 @@ The rules are a dict in the format of `marshal`, whose decoder needs no import:
 - `command`, `env`: the program with its arguments, and its whole environment
 - `parent`: the process id of segue
 - `backend`: "landlock", "bubblewrap" or None for no sandbox; `bwrap` is bubblewrap's path
-- `isolated`: the program may only read `read` and write to `write`, and has no network unless
-  `network`; otherwise it may read everything
-- `private`: directories that must not be visible, wherever they are mounted
+- `isolated`: the program may only read `system` and `read`, and has no network unless `network`;
+  otherwise it may read everything
+- `write`: the only directories that it may write to
+- `system_private`, `private`: directories that must not be visible below paths of `system`, and
+  below paths of `read`, wherever they are mounted
 - `shm`: a directory that becomes /dev/shm in bubblewrap, or None
 - `limits`: see `launch.Limits`; None for no limits
 """
@@ -229,8 +231,11 @@ def _execute(command: list[str], env: dict[str, str]) -> NoReturn:
 
 def _restrict_with_landlock(rules: dict[str, Any], to_parent: int, from_parent: int) -> None:
     isolated = rules["isolated"]
-    private = visible_paths(rules["private"])
-    readable = [path for read in rules["read"] for path in without_private(read, private)]
+    readable = [
+        path
+        for key, private_key in (("system", "system_private"), ("read", "private"))
+        for path in _without_private(rules[key], rules[private_key])
+    ]
     landlock.restrict_files(
         _open_existing(readable),
         chain(map(_open_own_path, rules["write"]), _open_existing(_DEVICES)),
@@ -252,10 +257,14 @@ def _bubblewrap_arguments(rules: dict[str, Any]) -> list[str]:
         return bubblewrap.arguments_with_all_readable(binds)
     program = seccomp.filter_program(network=rules["network"], mount_namespace=True)
     descriptor = seccomp.in_memory_file(program)
-    arguments = bubblewrap.arguments(
-        rules["read"], binds, rules["private"], rules["shm"], network=rules["network"]
-    )
+    readable = [(rules["system"], rules["system_private"]), (rules["read"], rules["private"])]
+    arguments = bubblewrap.arguments(readable, binds, rules["shm"], network=rules["network"])
     return ["--seccomp", str(descriptor), *arguments]
+
+
+def _without_private(paths: list[str], private: list[str]) -> list[str]:
+    visible = visible_paths(private)
+    return [entry for path in paths for entry in without_private(path, visible)]
 
 
 def _open_existing(paths: Sequence[str]) -> Iterator[int]:
