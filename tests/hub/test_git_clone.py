@@ -5,7 +5,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +174,9 @@ async def test_real_git_clones_in_each_sandbox(
 async def test_program_of_the_session_cannot_see_the_token_of_a_clone(
     tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go = elsewhere / "go"
-    install_git(elsewhere, f"while [ ! -e {go} ]; do sleep 0.02; done", monkeypatch)
+    # In its sandbox, git sees no other directory than its own.
+    script = 'while [ -d "$last" ] && [ ! -e "$last/go" ]; do sleep 0.02; done'
+    install_git(elsewhere, script, monkeypatch)
     attack = "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline > seen 2>/dev/null; touch started"
     async with Hub(MemoryStore(), tmp_path / "data", clone=["https://"]) as hub:
         session = await hub.editor.create(LOCAL)
@@ -184,11 +185,11 @@ async def test_program_of_the_session_cannot_see_the_token_of_a_clone(
         mounting = asyncio.create_task(hub.mounts.mount(session, resource))
         staging = Path(f"{session.cwd}.staging")
         async with asyncio.timeout(60):
-            while not list(staging.glob("*/clone")):
+            while not (clones := list(staging.glob("*/clone"))):
                 await asyncio.sleep(0.01)
         async with running_bash(session, attack):
             pass
-        go.touch()
+        (clones[0] / "go").touch()
         assert await mounting is None
         seen = Path(session.cwd, "seen").read_text()
         assert "http.extraHeader" not in seen and TOKEN not in seen
@@ -232,17 +233,19 @@ async def test_file_url_cannot_leave_its_allowed_prefix(
 async def test_purge_during_a_clone_leaves_nothing(
     tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go = elsewhere / "go"
-    install_git(elsewhere, f"while [ ! -e {go} ]; do sleep 0.02; done", monkeypatch)
+    # In its sandbox, git sees no other directory than its own.
+    script = 'while [ -d "$last" ] && [ ! -e "$last/go" ]; do sleep 0.02; done'
+    install_git(elsewhere, script, monkeypatch)
     async with Hub(MemoryStore(), tmp_path / "data", clone=["https://"]) as hub:
         resources = (repository_resource("https://example.com/a"),)
         session = await hub.editor.create(LOCAL, resources=resources)
         hub.workdirs.begin_mounting(session)
         async with asyncio.timeout(60):
-            while not list(Path(f"{session.cwd}.staging").glob("*/clone")):
+            while not (clones := list(Path(f"{session.cwd}.staging").glob("*/clone"))):
                 await asyncio.sleep(0.01)
         await hub.editor.purge(LOCAL, session.id)
-        go.touch()
+        with suppress(FileNotFoundError):  # the purge may have deleted it
+            (clones[0] / "go").touch()
         await hub.workdirs.wait_mounted()
         with pytest.raises(NotFound):
             await hub.sessions.get(LOCAL, session.id)
