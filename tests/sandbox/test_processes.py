@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-import pytest
-
 from .harness import Sandbox
 
 DENIED = ("EPERM", "ESRCH", "EACCES", "ENOENT", "ENOSYS")
@@ -45,11 +43,10 @@ def test_a_program_cannot_reach_a_process_of_the_same_user(sandbox: Sandbox) -> 
     assert os.sched_getaffinity(pid) == affinity
 
 
-@pytest.mark.parametrize("pid", [1, os.getpid()])
-def test_a_program_cannot_signal_init_or_segue(sandbox: Sandbox, pid: int) -> None:
-    answer = sandbox.run("os.kill(pid, 0)", pid=pid)
+def test_a_program_cannot_signal_init_or_segue(sandbox: Sandbox) -> None:
+    assert sandbox.run("os.kill(pid, 0)", pid=os.getpid()).errno in DENIED
     # In a PID namespace, process 1 is the sandbox's own.
-    assert answer.errno in DENIED or (pid == 1 and sandbox.backend == "bubblewrap")
+    assert sandbox.run("os.kill(1, 0)").errno in DENIED or sandbox.backend == "bubblewrap"
 
 
 def test_a_signal_to_all_processes_reaches_only_the_sandbox(sandbox: Sandbox) -> None:
