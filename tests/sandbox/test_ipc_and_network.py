@@ -29,6 +29,25 @@ socket.socketpair()[0].connect(b"\\0" + name.encode())
         assert sandbox.run(code, name=name).errno == "EPERM"
 
 
+def test_a_pair_of_sockets_sends_nothing_to_other_sockets(sandbox: Sandbox) -> None:
+    name = f"\0segue-escape-{os.getpid()}-{sandbox.backend}-{sandbox.uid}-d"
+    path = str(sandbox.files.top / "datagrams")
+    for address in (name, path):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+            server.bind(address)
+            server.setblocking(False)
+            if address == path:
+                os.chmod(path, 0o777)
+            send = "import socket; socket.socketpair(1, socket.{})[0].sendto(b'x', address)"
+            kinds = ("SOCK_DGRAM", "SOCK_RAW", "SOCK_SEQPACKET", "SOCK_STREAM")
+            codes = [send.format(kind) for kind in kinds]
+            errors = ["EPERM", "EISCONN", "EOPNOTSUPP", "ENOTSUP"]
+            assert sandbox.successes(codes, errors, address=address) == []
+            with pytest.raises(BlockingIOError):
+                server.recv(1)
+    os.unlink(path)
+
+
 def test_connected_pairs_of_sockets_work(sandbox: Sandbox) -> None:
     code = "import socket; a, b = socket.socketpair(); a.send(b'x'); value = b.recv(1).decode()"
     assert sandbox.run(code).value == "x"

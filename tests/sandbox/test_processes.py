@@ -1,9 +1,10 @@
 """Escapes through other processes: signals, limits, priorities, memory and /proc."""
 
 import os
+import subprocess
 from pathlib import Path
 
-from .harness import Sandbox
+from .harness import ANSWER_SECONDS, Sandbox
 
 DENIED = ("EPERM", "ESRCH", "EACCES", "ENOENT", "ENOSYS")
 
@@ -14,6 +15,7 @@ REACHING = [
     "import signal; signal.pidfd_send_signal(os.pidfd_open(pid), 9)",
     "import resource; resource.prlimit(pid, resource.RLIMIT_CPU, (1, 1))",
     "import resource; resource.prlimit(pid, resource.RLIMIT_NOFILE)",
+    "syscall(234 if os.uname().machine == 'x86_64' else 131, pid, pid, 9)",  # tgkill
     "os.setpriority(os.PRIO_PROCESS, pid, 19)",
     "os.setpriority(os.PRIO_PGRP, os.getpgid(pid), 19)",
     "os.setpriority(os.PRIO_USER, os.getuid(), 19)",
@@ -92,6 +94,30 @@ def test_a_program_reads_nothing_of_the_kernels_memory(sandbox: Sandbox) -> None
     for path in paths:
         answer = sandbox.run("value = len(open(path, 'rb').read(64))", path=path)
         assert answer.errno in DENIED or answer.value == 0
+
+
+def test_a_program_inherits_no_descriptors(sandbox: Sandbox) -> None:
+    code = """
+value = []
+for descriptor in range(3, 1024):
+    try:
+        value.append(str(os.fstat(descriptor)))
+    except OSError:
+        pass
+"""
+    command = ["/usr/bin/python3", "-I", "-c", f"import os\n{code}\nprint(value)"]
+    command, env = sandbox.command(command)
+    result = subprocess.run(
+        command,
+        env=env,
+        cwd=sandbox.files.session,
+        capture_output=True,
+        text=True,
+        timeout=ANSWER_SECONDS,
+        check=True,
+        **sandbox.as_user,
+    )
+    assert result.stdout == "[]\n"
 
 
 def test_a_program_does_not_see_other_processes_in_proc(sandbox: Sandbox) -> None:

@@ -131,8 +131,8 @@ def sandboxed(
     kind = backend(isolated=policy.isolated)
     if kind is None:
         raise SandboxError("this machine has no sandbox for programs")
-    for directory in policy.write:
-        for private in visible_paths([*policy.private]):
+    for private in visible_paths([*policy.private]):
+        for directory in policy.write:
             if is_below(private, directory):
                 raise SandboxError(
                     f"{directory} contains {private}, which programs must not see;"

@@ -51,7 +51,8 @@ def limit_resources(limits: dict[str, int], *, in_cgroup: bool) -> None:
     A cgroup limits memory and processes itself.
     """
     values = {
-        resource.RLIMIT_CORE: 0,
+        # With 1, unlike 0, the kernel does not start a program that collects crashes either.
+        resource.RLIMIT_CORE: 1,
         resource.RLIMIT_CPU: limits["cpu_seconds"],
         resource.RLIMIT_FSIZE: limits["file_mb"] * MEGABYTE,
         resource.RLIMIT_NOFILE: limits["open_files"],

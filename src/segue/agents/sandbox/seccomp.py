@@ -41,7 +41,7 @@ _ALLOWED = """
     getpriority ioprio_get sysinfo uname getcpu getrandom sched_yield sched_getaffinity
     sched_getparam sched_getscheduler sched_get_priority_max sched_get_priority_min sched_getattr
     sched_rr_get_interval
-    socketpair getsockname getpeername getsockopt setsockopt sendto recvfrom sendmsg recvmsg
+    getsockname getpeername getsockopt setsockopt sendto recvfrom sendmsg recvmsg
     sendmmsg recvmmsg shutdown
 """
 _NETWORK = ("connect", "bind")
@@ -87,7 +87,8 @@ _ALLOWED_IOCTLS = (
     *(0x802C542A, 0x402C542B, 0x402C542C, 0x402C542D, 0x80045430, 0x40045431),
     *(0x40049409, 0x4020940D, 0x80086601, 0xC020660B, 0x801C581F),
 )
-_AF_INET, _AF_INET6, _AF_NETLINK = 2, 10, 16
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_SOCK_STREAM, _SOCK_TYPE_MASK = 1, 0xF
 
 # linux/seccomp.h
 _SET_MODE_FILTER = 1
@@ -241,6 +242,10 @@ def _checked_calls(*, network: bool) -> dict[str, list[_Instruction]]:
             *(jump for family in families for jump in _return_if(family, _RET_ALLOW)),
             (_RETURN, 0, 0, _RET_ERRNO | errno.EPERM),
         ],
+        # A datagram of a pair can be sent to any other socket, by its address.
+        "socketpair": _allow_if(
+            ((0, _ANY, _AF_UNIX), (1, _SOCK_TYPE_MASK, _SOCK_STREAM), (2, _ANY, 0))
+        ),
         # A program with the set-user-ID bit would run as segue's user outside the sandbox.
         "open": _unless_created_set_id(1, 2),
         "openat": _unless_created_set_id(2, 3),

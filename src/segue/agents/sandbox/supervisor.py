@@ -61,7 +61,6 @@ _RESOLVE_NO_SYMLINKS = 0x04
 _DEVICES = ("/dev/null", "/dev/full", "/dev/tty")
 # How often the supervisor measures the programs, if no cgroup limits them.
 _WATCH_SECONDS = 0.2
-_IDLE_WATCH_SECONDS = 2.0
 
 
 def main() -> None:
@@ -185,7 +184,7 @@ class Supervisor:
         if sum(memory for memory, _ in usage.values()) > limits["memory_mb"] * 1024:
             _report(f"more than {limits['memory_mb']} MB of memory")
             process_tree.kill(max(usage, key=lambda pid: usage[pid][0]))
-        return _WATCH_SECONDS if len(usage) > 1 else _IDLE_WATCH_SECONDS
+        return _WATCH_SECONDS
 
 
 def _run_child(
