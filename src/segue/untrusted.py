@@ -81,8 +81,10 @@ class ParserPool:
 
     def _call_child(self, request: bytes) -> Any:
         while True:
-            is_new = not self._idle
-            child = _Child() if is_new else self._idle.pop()
+            try:
+                child, is_new = self._idle.pop(), False
+            except IndexError:  # no child is idle; another thread may have taken the last one
+                child, is_new = _Child(), True
             try:
                 response = child.call(request)
             except _ChildEnded as ended:
