@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from segue.hub.workdir.locks import lock_path
+from segue.hub.workdir.staging import staging_path
 from segue.model import ids
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.directory_agent import DirectoryAgent, registry_with
@@ -16,15 +17,26 @@ from tests.interfaces.rest.mounted_memories import MountedMemories
 from tests.interfaces.rest.test_files import upload_file
 
 
-def slow_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Install a git that waits for the returned file before it clones."""
-    go, program = tmp_path / "go", tmp_path / "bin" / "git"
+def install_slow_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a git that waits for a file `go` in the clone that it makes.
+
+    In its sandbox, git sees no other directory. It ends if the directory is deleted.
+    """
+    program = tmp_path / "bin" / "git"
     program.parent.mkdir()
-    wait = f"while [ ! -e {go} ]; do sleep 0.02; done"
-    program.write_text(f'#!/bin/sh\n{wait}\nfor last; do :; done\nmkdir "$last"\n')
+    wait = 'while [ -d "$last" ] && [ ! -e "$last/go" ]; do sleep 0.02; done'
+    program.write_text(f'#!/bin/sh\nfor last; do :; done\nmkdir "$last"\n{wait}\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    return go
+
+
+async def wait_for_clone(session: dict[str, Any]) -> Path:
+    """Return the directory in which git makes a clone for a session, as soon as it exists."""
+    staging = staging_path(Path(session["cwd"]))
+    async with asyncio.timeout(60):
+        while not (clones := list(staging.glob("*/clone"))):
+            await asyncio.sleep(0.01)
+    return clones[0]
 
 
 async def session_with_repository(api: Api) -> dict[str, Any]:
@@ -39,7 +51,7 @@ async def session_with_repository(api: Api) -> dict[str, Any]:
 async def test_only_the_first_turn_waits_for_a_clone(
     tmp_path: Path, directory_agent: DirectoryAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go = slow_git(tmp_path, monkeypatch)
+    install_slow_git(tmp_path, monkeypatch)
     async with open_api(
         tmp_path, clone=["https://"], agent_registry=registry_with(directory_agent)
     ) as api:
@@ -59,7 +71,7 @@ async def test_only_the_first_turn_waits_for_a_clone(
         turn = asyncio.create_task(api.say(session["id"], "two"))
         await asyncio.sleep(0.05)
         assert not turn.done()
-        go.touch()
+        ((await wait_for_clone(session)) / "go").touch()
         await turn
         assert seen == [True]
 
@@ -107,13 +119,12 @@ async def test_file_is_mounted_once(tmp_path: Path, directory_agent: DirectoryAg
 async def test_session_can_be_deleted_while_its_repository_is_cloned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go = slow_git(tmp_path, monkeypatch)
+    install_slow_git(tmp_path, monkeypatch)
     async with open_api(tmp_path / "data", clone=["https://"]) as api:
         body = await session_with_repository(api)
         session = await api.ok("POST", "/v1/sessions", body)
-        await asyncio.sleep(0.05)
+        await wait_for_clone(session)
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
-        go.touch()
         await api.hub.workdirs.wait_mounted()
         assert not (tmp_path / "data/work" / f"{ids.parse(session['id'])}.json").exists()
 
