@@ -1,11 +1,15 @@
 """Clone repositories while a program of the session attacks, and from hostile servers."""
 
 import asyncio
+import base64
 import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +172,68 @@ async def test_real_git_clones_in_each_sandbox(
     assert (clone / "file-0").exists()
     assert TOKEN not in (clone / ".git/config").read_text()
     assert [path.name for path in staging.iterdir()] == ["clone"]
+
+
+class GitServer:
+    """An HTTP server on a loopback address for the files of a repository.
+
+    It records the credentials of each request. With `location` it redirects all requests.
+    """
+
+    def __init__(self, repository: Path, location: str | None = None) -> None:
+        git("-C", str(repository), "repack", "-a", "-d", "-q")  # one file in place of hundreds
+        git("-C", str(repository), "update-server-info")
+        self.credentials: list[str | None] = []
+        server = self
+
+        class Handler(SimpleHTTPRequestHandler):
+            def do_GET(self) -> None:
+                server.credentials.append(self.headers["authorization"])
+                if location is None:
+                    super().do_GET()
+                    return
+                self.send_response(302)
+                self.send_header("location", location + self.path)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        handler = partial(Handler, directory=str(repository / ".git"))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> "GitServer":
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+async def test_clone_over_http_sends_the_token_to_its_server_only(
+    tmp_path: Path, repository: Path, sandboxed: str
+) -> None:
+    expected = "Basic " + base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
+    with GitServer(repository) as server, GitServer(repository, server.url) as redirecting:
+        for number, token in enumerate((TOKEN, None)):
+            staging = tmp_path / f"staging-{number}"
+            staging.mkdir()
+            clone = await git_clone.clone(server.url, staging, token=token)
+            assert isinstance(clone, Path), clone
+            assert (clone / "file-299").exists()
+            assert set(server.credentials) == {expected if token else None}
+            for path in (clone / ".git").rglob("*"):
+                assert not path.is_file() or TOKEN.encode() not in path.read_bytes()
+            server.credentials.clear()
+        refused = tmp_path / "refused"
+        refused.mkdir()
+        problem = await git_clone.clone(redirecting.url, refused, token=TOKEN)
+        assert isinstance(problem, Failed)
+        assert set(redirecting.credentials) == {expected} and server.credentials == []
 
 
 @pytest.mark.skipif(launch.backend(isolated=True) is None, reason="needs a sandbox")
