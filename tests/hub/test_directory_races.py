@@ -3,10 +3,11 @@
 Nothing outside of the session's directory may change, and nothing from outside may be read.
 """
 
+import asyncio
 import hashlib
-import itertools
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -78,6 +79,7 @@ class Target:
         with suppress(FileExistsError):
             paths[0].mkdir(parents=True)
             paths[1].symlink_to(self.outside)
+        self.swapped = paths[0]
         return paths
 
     def check_outside(self) -> None:
@@ -86,9 +88,18 @@ class Target:
         assert self.successes > 0
 
     def rounds(self, attack: Attack) -> Iterator[int]:
-        """Yield the numbers of the rounds, more of them if none has succeeded."""
-        yield from range(attack.rounds)
-        yield from itertools.takewhile(lambda _: not self.successes, range(100 * attack.rounds))
+        """Yield the numbers of the rounds.
+
+        There are more of them until one has succeeded and the attacker has made an exchange.
+        """
+        states = set()
+        for number in range(101 * attack.rounds):
+            if number >= attack.rounds:
+                if self.successes and len(states) == 2:
+                    return
+                time.sleep(0.001)  # let the attacker work
+            states.add(self.swapped.is_symlink())
+            yield number
 
     async def repeat(self, attack: Attack, operation: Callable[[], Awaitable[object]]) -> None:
         """Run an operation again and again during an attack. It may fail."""
@@ -258,6 +269,10 @@ async def test_nothing_outside_is_deleted_with_the_session_directory(
                 (prepared / "d/deep/er/file").touch()
                 (prepared / "l").symlink_to(target.outside)
                 prepared.rename(target.root)
+                if attack.swapping is swapping_process:
+                    async with asyncio.timeout(60):
+                        while not (target.root / "d").is_symlink():
+                            await asyncio.sleep(0)
                 remove_directory(target.root)
                 assert not target.root.exists()
                 target.successes += 1
