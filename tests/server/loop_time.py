@@ -22,12 +22,14 @@ from hypothesis import strategies as st
 
 from segue.factory import open_hub
 from segue.hub import Hub
+from segue.hub.resources.records import built_in_environment
+from segue.model import ids
 from segue.model.content import Diff, Text
 from segue.model.event import AgentMessage, InfoChanged, ToolCall, ToolResult, UserMessage
 from segue.model.principal import LOCAL
 from segue.server.app import ServerApp
 from segue.server.settings import ServerSettings
-from tests.interfaces.rest.api import HEADERS
+from tests.interfaces.rest.api import HEADERS, message
 from tests.interfaces.rest.test_bad_input import requests as random_requests
 from tests.server import hostile_texts
 
@@ -223,6 +225,7 @@ class Measure:
             for path in ("/?q=", f"/s/{session}/turns?q="):
                 self.send("search", "GET", path + quote(query))
         self.send_requests()
+        self.send_deployments(hub)
 
     def send_requests(self) -> None:
         """Send bodies that are slow to check."""
@@ -233,6 +236,25 @@ class Measure:
         for body in (name, deep, json.dumps(deployment).encode()):
             for path in ("/v1/sessions", "/v1/agents", "/v1/deployments"):
                 self.send("bodies", "POST", path, body)
+
+    def send_deployments(self, hub: Hub) -> None:
+        """Create deployments, and list them with their next times."""
+        agent = self.run("deployments", lambda: hub.records.built_in_agent("local"))
+        body = {
+            "name": "d",
+            "agent": ids.format_id("agent", agent.id),
+            "environment_id": ids.format_id("env", built_in_environment("local")),
+            "initial_events": [message("hello")],
+            "schedule": {
+                "type": "cron",
+                "expression": "* * * * *",
+                "timezone": "Europe/Berlin",
+            },
+        }
+        for _ in range(20):
+            self.send("deployments", "POST", "/v1/deployments", json.dumps(body).encode())
+        status, response = self.send("deployments", "GET", "/v1/deployments")
+        assert status == 200 and len(json.loads(response)["data"]) == 20
 
     def send_random(self, examples: int) -> None:
         """Send the requests of the fuzz test."""

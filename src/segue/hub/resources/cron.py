@@ -7,7 +7,7 @@ once, unless the schedule runs every hour.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -26,6 +26,8 @@ _FIELDS = (
 _PART = re.compile(r"(?:\*|([0-9]{1,2})(?:-([0-9]{1,2}))?)(?:/([0-9]{1,2}))?", re.ASCII)
 # A 29th of February on a given day of the week comes back within this many days.
 _HORIZON = 366 * 41
+# More times on a day than these are computed from midnight, unless the clock changes on it.
+_FEW_TIMES = 48
 
 
 class Cron(NamedTuple):
@@ -41,27 +43,43 @@ class Cron(NamedTuple):
     def after(self, at: int) -> Iterator[int]:
         """Yield the times of the schedule after `at`, in microseconds, in order."""
         day = datetime.fromtimestamp(at // clock.SECOND, self.zone).date() - timedelta(1)
+        end = day + min(timedelta(_HORIZON), date(date.max.year, 1, 1) - day)
         last = at
-        for _ in range(_HORIZON):
-            if day.year >= date.max.year:
-                return
+        while day < end:
+            if day.month not in self.months:
+                day = (day.replace(day=1) + timedelta(31)).replace(day=1)
+                continue
             if self._on(day):
-                for time in sorted(self._times(day)):
+                for time in self._times(day, last):
                     if time > last:
                         last = time
                         yield time
             day += timedelta(1)
 
     def _on(self, day: date) -> bool:
-        if day.month not in self.months:
-            return False
         of_month = self.days is None or day.day in self.days
         of_week = self.weekdays is None or day.isoweekday() % 7 in self.weekdays
         if self.days is not None and self.weekdays is not None:
             return of_month or of_week  # as cron has it
         return of_month and of_week
 
-    def _times(self, day: date) -> Iterator[int]:
+    def _times(self, day: date, after: int) -> Iterable[int]:
+        """Return the times on a day, in order, and at least those after a time."""
+        if len(self.hours) * len(self.minutes) <= _FEW_TIMES:
+            return sorted(self._convert_each(day))
+        midnight = datetime(day.year, day.month, day.day, tzinfo=self.zone)
+        hours = [midnight + timedelta(hours=hour) for hour in range(25)]
+        if len({hour.replace(fold=fold).utcoffset() for hour in hours for fold in (0, 1)}) > 1:
+            return sorted(self._convert_each(day))
+        start = int(midnight.timestamp())
+        return (
+            (start + 3600 * hour + 60 * minute) * clock.SECOND
+            for hour in self.hours
+            if (start + 3600 * hour + 3600) * clock.SECOND > after
+            for minute in self.minutes
+        )
+
+    def _convert_each(self, day: date) -> Iterator[int]:
         folds = (0, 1) if len(self.hours) == 24 else (0,)
         for hour in self.hours:
             for minute in self.minutes:
