@@ -31,15 +31,12 @@ if TYPE_CHECKING:
 
 MAX_MARKDOWN_CHARACTERS = 60_000  # a longer text is shown as plain text
 MAX_CACHED_CHARACTERS = 16_000_000
-# Markdown that is rendered in this process. Its parser takes time that grows with the length times
-# the number of characters that have a meaning in Markdown.
-MAX_INLINE_CHARACTERS = 2_000
-MAX_INLINE_MARKS = 60
+LINE_CHARACTERS = 40
 CALL_CHARACTERS = 20  # how many characters take as long as a text that is in the cache
 # Its lexer is a loop over the characters, without regular expressions.
 INLINE_LANGUAGE = "json"
 
-_MARKS = re.compile(r"[^\w\s.,:;?!'\"()/%$=-]")
+_MARKS = re.compile(r"[^\w\s.,:;?!'\"()/%$=-]|_")
 _FENCES = ("```", "~~~")
 _SLICE_CHARACTERS = 1 << 18
 # Control characters, lone surrogates, noncharacters, and marks that change the direction of text:
@@ -63,10 +60,11 @@ def _markdown(text: str) -> Markup:
 
 
 def _render_markdown(text: str) -> str:
-    if _is_cheap(text):
-        threads.use_characters(len(text))
-        return parse_markdown_without_lexers(text)
     with_code = any(fence in text for fence in _FENCES)
+    cost = _cost(text)
+    if cost <= threads.MAX_INLINE_CHARACTERS and not with_code:
+        threads.use_characters(cost)
+        return parse_markdown_without_lexers(text)
     parsers = (parse_markdown,) if with_code else ()
     for parse in (*parsers, parse_markdown_without_lexers):
         try:
@@ -78,13 +76,16 @@ def _render_markdown(text: str) -> str:
     return str(_plain(text))
 
 
-def _is_cheap(text: str) -> bool:
-    """Return True if a text is parsed quickly, whatever it contains."""
-    return (
-        len(text) <= MAX_INLINE_CHARACTERS
-        and not any(fence in text for fence in _FENCES)
-        and len(_MARKS.findall(text)) <= MAX_INLINE_MARKS
-    )
+def _cost(text: str) -> int:
+    """Return how many characters of prose take as long as a text without code, or longer.
+
+    For each character that has a meaning in Markdown, the parser may read the whole text. A line
+    takes as long as LINE_CHARACTERS.
+    """
+    if len(text) > threads.MAX_INLINE_CHARACTERS:
+        return len(text)
+    marks = len(_MARKS.findall(text))
+    return len(text) * (4 + marks) // 4 + LINE_CHARACTERS * text.count("\n")
 
 
 def code(text: str, language: str = "") -> Markup:
