@@ -102,6 +102,18 @@ def test_a_child_that_has_ended_while_idle_is_replaced(pool: ParserPool) -> None
     assert pool.call(return_process_id) != child
 
 
+def test_an_idle_child_ends_and_leaves_no_zombie(
+    pool: ParserPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(untrusted, "IDLE_SECONDS", 0.2)
+    child = pool.call(return_process_id)
+    with pytest.raises(ProcessLookupError):
+        while True:
+            os.kill(child, 0)  # also succeeds for a zombie
+            time.sleep(0.01)
+    assert pool.call(return_process_id) != child
+
+
 def test_a_call_gives_up_if_no_child_becomes_free(
     pool: ParserPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,8 @@ class ParserPool:
     def _reset(self) -> None:
         self._idle: list[_Child] = []
         self._free = threading.Semaphore(self._max_children)
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
 
     def call(
         self, function: Callable[..., T], *arguments: Any, cpu_seconds: float = CPU_SECONDS
@@ -81,31 +83,57 @@ class ParserPool:
 
     def _call_child(self, request: bytes) -> Any:
         while True:
-            try:
-                child, is_new = self._idle.pop(), False
-            except IndexError:  # no child is idle; another thread may have taken the last one
-                child, is_new = _Child(), True
+            idle = self._take_idle()
+            child = idle or _Child()
             try:
                 response = child.call(request)
             except _ChildEnded as ended:
                 child.kill()
-                if is_new or ended.started:
+                if idle is None or ended.started:
                     raise ParsingFailed("the input was too costly to parse") from None
-                continue  # the child had ended because it was idle; take another one
+                continue  # the child had ended before; take another one
             except BaseException:
                 child.kill()
                 raise
-            self._idle.append(child)
+            self._keep_idle(child)
             break
         result, error = msgspec.msgpack.decode(response)
         if error is not None:
             raise ParsingFailed(error)
         return result
 
+    def _take_idle(self) -> _Child | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _keep_idle(self, child: _Child) -> None:
+        with self._lock:
+            child.idle_since = time.monotonic()
+            self._idle.append(child)
+            self._start_timer()
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = threading.Timer(IDLE_SECONDS, self._end_idle)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _end_idle(self) -> None:
+        """End the children that had no work for IDLE_SECONDS."""
+        with self._lock:
+            last = time.monotonic() - IDLE_SECONDS
+            ended = [child for child in self._idle if child.idle_since <= last]
+            self._idle = [child for child in self._idle if child.idle_since > last]
+            self._timer = None
+            if self._idle:
+                self._start_timer()
+        for child in ended:
+            child.kill()
+
     def close(self) -> None:
         """End all idle children."""
-        while self._idle:
-            self._idle.pop().kill()
+        while child := self._take_idle():
+            child.kill()
 
 
 class _ChildEnded(Exception):
@@ -117,6 +145,8 @@ class _ChildEnded(Exception):
 
 class _Child:
     """A child process, which answers one request at a time."""
+
+    idle_since = 0.0
 
     def __init__(self) -> None:
         # The child imports the modules that this process would, and nothing from the environment.
@@ -145,8 +175,7 @@ class _Child:
                 message = message[os.write(self._input, message[:_READ_BYTES]) :]
         except BrokenPipeError:
             raise _ChildEnded(started=False) from None
-        # A child that is busy parsing was sent the whole request; an idle child that ends at this
-        # moment has read nothing, and closes its output without an acknowledgement.
+        # A child acknowledges a request before it parses. One that had ended before does not.
         if self._read(1, deadline, started=False) != b"\x01":
             raise _ChildEnded(started=True)
         size = int.from_bytes(self._read(_LENGTH_BYTES, deadline), "big")
@@ -194,13 +223,10 @@ os.register_at_fork(after_in_child=PARSERS._reset)
 
 
 def main() -> None:
-    """Answer the requests on standard input until it ends or none has come for a minute."""
+    """Answer the requests on standard input until it ends."""
     _limit_resources()
     known: set[str] = set()
-    while select.select([0], [], [], IDLE_SECONDS)[0]:
-        size = _read_exactly(_LENGTH_BYTES)
-        if not size:
-            return
+    while size := _read_exactly(_LENGTH_BYTES):
         request = _read_exactly(int.from_bytes(size, "big"))
         os.write(1, b"\x01")
         name, arguments, cpu_seconds = msgspec.msgpack.decode(request)
