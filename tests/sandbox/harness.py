@@ -101,7 +101,8 @@ class Sandbox:
             patch.setattr(launch, "backend", lambda *, isolated: self.backend)
             if self.uid != os.getuid():  # this Python may be in a directory of root's
                 patch.setattr(sys, "executable", SYSTEM_PYTHON)
-            env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(files.session)}
+            home = str(files.session)
+            env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "TMPDIR": home}
             return launch.sandboxed(program, env, policy)
 
     def run(self, code: str, **values: Any) -> Answer:

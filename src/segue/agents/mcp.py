@@ -19,6 +19,7 @@ from segue.model.content import Audio, Block, Image, Resource, ResourceLink, Tex
 from segue.model.event import ToolResult
 
 from .base import Keyring, McpTool
+from .sandbox import launch
 from .tools.web import make_transport
 
 if TYPE_CHECKING:
@@ -232,6 +233,7 @@ class _Connection:
             command, *args = [self.server.command, *self.server.args]
             env = {variable.name: variable.value for variable in self.server.env}
             if self._sandbox is not None:
+                await launch.detect_backends()
                 (command, *args), env = _sandboxed([command, *args], env, self._sandbox)
             parameters = StdioServerParameters(command=command, args=args, env=env, cwd=self._cwd)
             return Client(stdio_client(parameters, errlog=devnull))

@@ -120,6 +120,11 @@ def bubblewrap_works() -> bool:
     return True
 
 
+async def detect_backends() -> None:
+    """Find out which sandboxes this machine supports, without blocking the event loop."""
+    await asyncio.to_thread(bubblewrap_works)
+
+
 def sandboxed(
     command: Sequence[str], env: Mapping[str, str], policy: Policy
 ) -> tuple[list[str], dict[str, str]]:
@@ -168,25 +173,30 @@ async def end(process: asyncio.subprocess.Process) -> None:
 
 def check_private_directories(directories: Sequence[str]) -> None:
     """Raise SandboxError if sandboxes on this machine cannot hide these directories."""
-    if backend(isolated=True) is None:
-        return  # no program runs for other callers
-    private = visible_paths([*directories])
+    problem = _visibility_problem(visible_paths([*directories]))
+    # Without a sandbox, no program runs for other callers.
+    if problem is not None and backend(isolated=True) is not None:
+        raise SandboxError(f"{problem}; use another data directory (--data-dir or SEGUE_DATA_DIR)")
+
+
+def _visibility_problem(private: list[str]) -> str | None:
+    """Return why private directories cannot be left out of the readable ones, if that is so."""
     for path in private:
         for required in _REQUIRED_PATHS:
             if is_below(os.path.realpath(required), path):
-                raise SandboxError(
-                    f"the directory {path} is private, but it contains the programs of the system"
-                    f" ({required}), which tools of other callers may read;"
-                    " use another data directory (--data-dir or SEGUE_DATA_DIR)"
+                return (
+                    f"{path} is private, but it contains the programs of the system ({required}),"
+                    " which tools of other callers may read"
                 )
     for path in SYSTEM_PATHS:
         try:
             without_private(path, private)
         except OSError as error:
-            raise SandboxError(
+            return (
                 f"the entries of {error.filename} cannot be listed, so tools of other callers could"
-                f" read the data directory below it; use another data directory"
-            ) from None
+                " read the data directory below it"
+            )
+    return None
 
 
 def _supervised_command(

@@ -56,6 +56,7 @@ async def _run_bash(context: ToolContext, arguments: BashInput) -> ToolResult:
         raise ToolError("a command is needed, or restart")
     if "\0" in arguments.command:
         raise ToolError("a command cannot contain a NUL character")
+    await launch.detect_backends()
     shell = shells.get(key, lambda: _make_shell(context))
     if shell.variables != context.variables:  # a credential was added, changed or removed
         await shells.drop(key)

@@ -102,6 +102,7 @@ async def _run_git(
 async def _start_git(
     arguments: list[str], url: str, staging: Path, token: str | None
 ) -> asyncio.subprocess.Process:
+    await launch.detect_backends()
     env = _environment(url, staging, token)
     command, env = _sandboxed([_git_program(), *arguments], env, url, staging)
     return await asyncio.create_subprocess_exec(
