@@ -12,9 +12,9 @@ import re
 import secrets
 import shlex
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from segue.agents.sandbox import launch
 
@@ -246,7 +246,8 @@ class ShellPool:
         if timer is not None:
             timer.cancel()
         if shell is not None:
-            await shell.close()
+            # Even if this call is cancelled, `close` waits for the end of the shell.
+            await asyncio.shield(self._track(shell.close()))
 
     async def drop_session(self, session: str) -> None:
         """Close the shells of a session."""
@@ -258,6 +259,10 @@ class ShellPool:
         await asyncio.gather(*(self.drop(key) for key in list(self._shells)), *self._closing)
 
     def _close_idle(self, key: ShellKey) -> None:
-        task = asyncio.get_running_loop().create_task(self.drop(key))
+        self._track(self.drop(key))
+
+    def _track(self, closing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(closing)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+        return task

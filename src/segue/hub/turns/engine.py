@@ -64,6 +64,7 @@ class TurnEngine:
         self._drivers: dict[Name, _SessionDriver] = {}
         self._open_sessions: dict[Name, tuple[Agent | None, Tools]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._discards: set[asyncio.Task[None]] = set()  # those that end purged sessions
         self._started = False
         self._closed = False
 
@@ -105,6 +106,7 @@ class TurnEngine:
         """Cancel this process's turns and release its leases."""
         self._closed = True
         await asyncio.gather(*(driver.stop() for driver in list(self._drivers.values())))
+        await asyncio.gather(*self._discards, return_exceptions=True)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -185,7 +187,9 @@ class TurnEngine:
         if driver is not None and signal.kind in ("inbox", "purged"):
             driver.wake.set()
         if signal.kind == "purged" and not self._closed:
-            self._spawn(self._discard(signal.session))
+            task = self._spawn(self._discard(signal.session))
+            self._discards.add(task)
+            task.add_done_callback(self._discards.discard)
 
     async def _discard(self, session: str) -> None:
         """End the programs of a purged session and delete their temporary files."""
