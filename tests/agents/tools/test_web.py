@@ -65,6 +65,7 @@ OPEN = {"web.private": True}
         *("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]", "2130706433"),
         *("10.0.0.1", "192.168.1.1", "172.16.0.1", "100.64.0.1", "169.254.169.254"),
         *("[fd00::1]", "[fe80::1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "224.0.0.1"),
+        *("[fec0::1]", "[::127.0.0.1]", "[::ffff:0:127.0.0.1]"),
     ],
 )
 async def test_private_addresses_are_refused_in_every_notation(
@@ -82,10 +83,39 @@ async def test_private_addresses_are_refused_in_every_notation(
         ("8.8.8.8", True),
         ("2606:4700::1111", True),
         ("64:ff9b::808:808", True),
+        ("::ffff:8.8.8.8", True),
+        ("2002:808:808::1", True),
         ("192.0.2.1", False),
+        ("192.0.0.8", False),
+        ("192.88.99.1", False),
+        ("0.0.0.1", False),
+        ("100.64.0.1", False),
+        ("224.0.0.1", False),
+        ("240.0.0.1", False),
         ("255.255.255.255", False),
         ("ff02::1", False),
+        ("ff0e::1", False),
         ("fe80::1%eth0", False),
+        ("2606:4700::1111%eth0", False),
+        ("fec0::1", False),  # site-local
+        ("feff::1", False),
+        ("fc00::1", False),
+        ("::", False),
+        ("::127.0.0.1", False),  # IPv4-compatible
+        ("::10.0.0.1", False),
+        ("::8.8.8.8", False),
+        ("::ffff:10.0.0.1", False),  # IPv4-mapped
+        ("::ffff:0:127.0.0.1", False),  # IPv4-translated
+        ("::ffff:0:8.8.8.8", False),
+        ("64:ff9b::10.0.0.1", False),  # NAT64
+        ("64:ff9b:1::8.8.8.8", False),  # NAT64 inside of a network
+        ("2002:a00:1::1", False),  # 6to4
+        ("2001:0:808:808::f5ff:fffe", False),  # Teredo of 10.0.0.1
+        ("2001:db8::1", False),
+        ("3fff::1", False),
+        ("100::1", False),
+        ("5f00::1", False),
+        ("4000::1", False),
     ],
 )
 def test_is_public_recognises_public_addresses(address: str, expected: bool) -> None:
