@@ -15,6 +15,19 @@ class Server(NamedTuple):
     process: subprocess.Popen[str]
     startup_output: str
     environment: dict[str, str]
+    database_options: tuple[str, ...]
+
+    def login_link(self) -> str:
+        """Return a link that signs one browser in, once."""
+        done = subprocess.run(
+            [sys.executable, "-m", "segue", "open", "--no-browser", *self.database_options],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
 
 @contextmanager
@@ -42,7 +55,11 @@ def serving(
         else:
             raise AssertionError(process.stderr.read())
         url = lines[0].split()[-1]
-        yield Server(url, (data / "key").read_text().strip(), process, "".join(lines), environment)
+        key = (data / "key").read_text().strip()
+        database_options: tuple[str, ...] = ()
+        if "--database-url" in options:
+            database_options = options[options.index("--database-url") :][:2]
+        yield Server(url, key, process, "".join(lines), environment, database_options)
     finally:
         process.terminate()
         try:

@@ -11,19 +11,21 @@ from segue.http.hosts import HostCheck
 from segue.http.limits import RateLimiter
 from segue.http.metrics import SharedMetrics
 from segue.hub import Hub
+from segue.hub.access import server_proof
 from segue.hub.location import data_dir
 from segue.interfaces.rest import RestApp
 from segue.interfaces.rest.routes import PUBLIC_ROUTES
 from segue.interfaces.web import WebApp
 
+from .proof import ServerProofApp
 from .settings import ServerSettings
 
 
 class ServerApp:
     """Serve the REST API under /v1 and the session browser everywhere else.
 
-    Health, metrics and the OpenAPI document are at the top level. Setting `closing` ends all event
-    streams.
+    Health, metrics, the OpenAPI document and the server's proof are at the top level. Setting
+    `closing` ends all event streams.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class ServerApp:
         self.web = WebApp(hub, hosts, self.closing, default_data_dir, rate_limiter=rate_limiter)
         self._prefixes: list[tuple[str, ASGIApp]] = [("/v1/", self.rest)]
         self._paths: dict[str, ASGIApp] = dict.fromkeys(PUBLIC_ROUTES, self.rest)
+        self._paths[server_proof.PATH] = ServerProofApp(hub, hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app_for(scope.get("path", ""))(scope, receive, send)

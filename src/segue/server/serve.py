@@ -19,7 +19,6 @@ from segue.http.metrics import Metrics, SharedMetrics
 from .app import ServerApp
 from .connections import ConnectionLimits, Connections, default_max_connections
 from .settings import ServerSettings
-from .sockets import LISTEN_BACKLOG
 
 T = TypeVar("T")
 
@@ -90,7 +89,6 @@ async def serve(
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve requests on a socket until a signal. `ready` is called once they are accepted."""
-    sock.listen(LISTEN_BACKLOG)  # from now on clients wait for the hub instead of being refused
     async with await open_hub(
         settings.directory,
         settings.database_url,

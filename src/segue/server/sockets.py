@@ -11,8 +11,9 @@ LISTEN_BACKLOG = 2048
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a bound socket, so that the port is known before requests are served.
+    """Return a listening socket, so that the port is known before requests are served.
 
+    It listens at once: Linux lets two sockets bind to one port as long as neither listens.
     Raises InvalidInput if the host is not an address of this machine or the port is in use.
     """
     try:
@@ -26,11 +27,20 @@ def listen(host: str, port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(address)
+        sock.listen(LISTEN_BACKLOG)
     except OSError as error:
         sock.close()
         hint = "; --port 0 takes a free one" if error.errno == errno.EADDRINUSE else ""
         raise InvalidInput(f"cannot listen on {host} port {port}: {error.strerror}{hint}") from None
     return sock
+
+
+def listen_on_default(host: str, default_port: int) -> socket.socket:
+    """Return a socket that listens on the default port, or on a free one if that is in use."""
+    try:
+        return listen(host, default_port)
+    except InvalidInput:
+        return listen(host, 0)
 
 
 def is_loopback(sock: socket.socket) -> bool:

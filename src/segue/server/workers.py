@@ -27,7 +27,6 @@ from segue.model.errors import StoreError
 
 from .serve import run, serve
 from .settings import ServerSettings
-from .sockets import LISTEN_BACKLOG
 
 log = logging.getLogger("segue.rest")
 
@@ -130,7 +129,6 @@ def supervise(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    sock.listen(LISTEN_BACKLOG)
     with tempfile.TemporaryDirectory(prefix="segue-workers-") as metrics_directory:
 
         def start(number: int) -> BaseProcess:

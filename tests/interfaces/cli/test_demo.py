@@ -43,9 +43,10 @@ def demo(environment: dict[str, str], *words: str) -> Iterator[Demo]:
             output += line
             if line.startswith("Ctrl-C"):
                 break
-        matches = [re.search(pattern, output) for pattern in (r"on (http:\S+)", r"(sk-segue-\S+)")]
-        assert all(matches), child.stderr.read()
-        yield Demo(output, *(match[1] for match in matches if match))
+        url = re.search(r"on (http:\S+)", output)
+        key_path = re.search(r"is in (\S+)", output)
+        assert url is not None and key_path is not None, child.stderr.read()
+        yield Demo(output, url[1], Path(key_path[1]).read_text().strip())
     finally:
         child.terminate()
         _, errors = child.communicate(timeout=120)

@@ -57,7 +57,7 @@ def test_a_browser_reconnects_to_a_server_that_was_killed_and_restarted(
 
 async def _start_session(browser_thread: BrowserThread, server: Server) -> Page:
     page = await browser_thread.take_page(SIZE)
-    link = next(word for word in server.startup_output.split() if "/login?token=" in word)
+    link = await asyncio.to_thread(server.login_link)
     await page.goto(link)
     await page.get_by_role("button", name="Start a session").click()
     await expect(page.locator("#text")).to_be_visible()
@@ -75,7 +75,7 @@ async def _check_page_after_restart(page: Page) -> None:
 
 async def _use_two_pages(browser_thread: BrowserThread, server: Server) -> dict[str, str]:
     problems: list[str] = []
-    link = next(word for word in server.startup_output.split() if "/login?token=" in word)
+    link = await asyncio.to_thread(server.login_link)
     first = await browser_thread.take_page(SIZE)
     context = first.context
     second = await context.new_page()

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import hmac
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
 from segue.hub import Hub
+from segue.hub.access import server_proof
 from segue.model.principal import Principal
 
 PROBE_SECONDS = 2.0
+_MAX_PROOF_BYTES = 1024
 
 
 async def login_link(hub: Hub, principal: Principal, url: str) -> str:
@@ -22,11 +28,19 @@ async def login_link(hub: Hub, principal: Principal, url: str) -> str:
 
 
 def open_link(link: str, *, browser: bool = True) -> None:
-    """Open a link in the browser, or print it if `browser` is not set or none can be opened."""
+    """Open a link in the browser, or print it if `browser` is not set or none can be opened.
+
+    A link that the user did not ask to see is printed to a terminal only, never into a log.
+    """
     import webbrowser
 
-    if not browser or not webbrowser.open(link):
+    if not browser:
         click.echo(link)
+    elif not webbrowser.open(link):
+        if sys.stdout.isatty():
+            click.echo(link)
+        else:
+            click.echo("No browser can be opened; `segue open --no-browser` prints a login link.")
 
 
 @contextmanager
@@ -41,14 +55,33 @@ def registered(directory: Path, url: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def find_server(directory: Path) -> str | None:
-    """Return the URL of a data directory's server that answers, or None."""
-    from urllib.request import ProxyHandler, build_opener
+async def find_server(hub: Hub) -> str | None:
+    """Return the URL of a server that has proved that it serves this hub's store, or None.
 
-    for path in directory.glob("server.*.json"):
+    The files in the data directory may be of servers that were killed, and another program may
+    listen on their ports now.
+    """
+    for path in sorted(hub.data_dir.glob("server.*.json")):
         # Skips servers that were killed or do not answer, and files that are being written.
-        with suppress(OSError, ValueError, KeyError):
+        with suppress(OSError, ValueError, KeyError, TypeError):
             url = str(json.loads(path.read_text())["url"])
-            with build_opener(ProxyHandler({})).open(f"{url}/healthz", timeout=PROBE_SECONDS):
+            if await _serves_store(hub, url):
                 return url
     return None
+
+
+async def _serves_store(hub: Hub, url: str) -> bool:
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.port is None:
+        return False
+    nonce = server_proof.new_nonce()
+    answer = await asyncio.to_thread(_get, f"{url}{server_proof.PATH}?nonce={nonce}")
+    expected = await server_proof.server_proof(hub.store, nonce, parts.port)
+    return hmac.compare_digest(answer, expected.encode())
+
+
+def _get(url: str) -> bytes:
+    from urllib.request import ProxyHandler, build_opener
+
+    with build_opener(ProxyHandler({})).open(url, timeout=PROBE_SECONDS) as response:
+        return bytes(response.read(_MAX_PROOF_BYTES))

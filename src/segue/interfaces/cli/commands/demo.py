@@ -15,7 +15,7 @@ from segue.model.content import Text
 from segue.model.principal import Principal
 from segue.model.query import Query
 
-from .serve import PORT_TYPE, choose_port, program_name, serve
+from .serve import PORT_TYPE, program_name, serve
 
 # Title, prompt for the demo agent, tag.
 _SESSIONS = [
@@ -65,7 +65,7 @@ def demo_command(target: Target, port: int | None) -> None:
     target.run(_create_sessions)
     serve(
         target,
-        port=choose_port(port),
+        port=port,
         always_show_key=True,
         examples=lambda url, key_path: _examples(url, key_path, target),
     )
@@ -73,11 +73,14 @@ def demo_command(target: Target, port: int | None) -> None:
 
 async def _create_sessions(hub: Hub, principal: Principal) -> None:
     """Create the example sessions if the store is empty."""
-    if (await hub.sessions.list(principal, Query(limit=1))).sessions:
-        return
-    for title, script, tag in _SESSIONS:
-        session = await hub.editor.create(principal, title=title, tag=tag, origin="demo")
-        await hub.turns.run(principal, session.id, [Text(text=script)])
+    from segue.server.start_lock import start_lock
+
+    async with start_lock(hub.data_dir):  # another demo may start at the same time
+        if (await hub.sessions.list(principal, Query(limit=1))).sessions:
+            return
+        for title, script, tag in _SESSIONS:
+            session = await hub.editor.create(principal, title=title, tag=tag, origin="demo")
+            await hub.turns.run(principal, session.id, [Text(text=script)])
 
 
 def _examples(url: str, key_path: Path, target: Target) -> str:

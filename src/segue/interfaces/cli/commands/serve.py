@@ -78,8 +78,9 @@ def serve_command(target: Target, **options: Any) -> None:
     """Serve sessions over HTTP: the session browser, and an API for the `anthropic` clients.
 
     The first start creates an API key for the workspace, stores it in the data directory, readable
-    only by you, and prints it. `segue keys create` creates more. The printed link signs a browser
-    in once; `segue open` makes another. /healthz, /readyz and /metrics need no key.
+    only by you, and prints it to a terminal. `segue keys create` creates more. The link that a
+    terminal shows signs a browser in once; `segue open` makes another. /healthz, /readyz and
+    /metrics need no key.
 
     Example: segue serve --port 8787 --workers 2
     """
@@ -102,31 +103,24 @@ def open_command(target: Target, no_browser: bool, port: int | None) -> None:
 
     Example: segue open
     """
-    url = server_lookup.find_server(target.directory)
-    if url is None:
+    link = target.run(_link_to_running_server)
+    if link is None:
         click.echo("No server is running yet: starting one. Press Ctrl-C to stop it.", err=True)
-        serve(target, port=choose_port(port), open_browser=not no_browser)
+        serve(target, port=port, open_browser=not no_browser)
     else:
-        link = target.run(lambda hub, principal: server_lookup.login_link(hub, principal, url))
         server_lookup.open_link(link, browser=not no_browser)
 
 
-def choose_port(port: int | None) -> int:
-    """Return the given port, else the default port, or 0 if the default port is in use."""
-    import socket
-
-    if port is not None:
-        return port
-    with socket.socket() as sock:
-        in_use = sock.connect_ex(("127.0.0.1", DEFAULT_PORT)) == 0
-        return 0 if in_use else DEFAULT_PORT
+async def _link_to_running_server(hub: Hub, principal: Principal) -> str | None:
+    url = await server_lookup.find_server(hub)
+    return None if url is None else await server_lookup.login_link(hub, principal, url)
 
 
 def serve(
     target: Target,
     *,
     host: str = "127.0.0.1",
-    port: int = DEFAULT_PORT,
+    port: int | None = None,
     hosts: tuple[str, ...] = (),
     rate_limit: int = 0,
     max_connections: int = 0,
@@ -137,20 +131,22 @@ def serve(
     always_show_key: bool = False,
     examples: Examples | None = None,
 ) -> None:
-    """Serve until a signal. Prints the key only when it is new, or with `always_show_key`.
+    """Serve until a signal. Without a port, uses the default port, or a free one if it is in use.
 
-    Raises InvalidInput if sandboxed programs of other callers could see the data directory.
+    Prints the key only when it is new, or with `always_show_key`, and only to a terminal, like the
+    login link: other output may be a log that more people can read than the key's file. Raises
+    InvalidInput if sandboxed programs of other callers could see the data directory.
     """
     from segue.http import logs
     from segue.hub.workdir.isolation import check_isolation
     from segue.server.key_file import ensure_key
     from segue.server.settings import ServerSettings
-    from segue.server.sockets import base_url, is_loopback, listen
+    from segue.server.sockets import base_url, is_loopback, listen, listen_on_default
     from segue.server.start import run_server
 
     check_isolation(target.directory)
     logs.configure(log_level)
-    sock = listen(host, port)
+    sock = listen_on_default(host, DEFAULT_PORT) if port is None else listen(host, port)
     if target.sources is None and not is_loopback(sock):
         target.sources = "none"  # other machines see this user's files only if --sources says so
     url = base_url(sock)
@@ -165,24 +161,32 @@ def serve(
         grace_seconds=grace_seconds,
     )
 
-    async def prepare(hub: Hub, principal: Principal) -> tuple[Path, str | None, str]:
+    show_secrets = sys.stdout.isatty()
+
+    async def prepare(hub: Hub, principal: Principal) -> tuple[Path, str | None, str | None]:
         path, key = await ensure_key(hub, principal.workspace)
-        return path, key, await server_lookup.login_link(hub, principal, url)
+        needs_link = show_secrets or open_browser
+        link = await server_lookup.login_link(hub, principal, url) if needs_link else None
+        return path, key, link
 
     key_path, new_key, link = target.run(prepare)
 
     def print_ready() -> None:
         workspace = target.principal.workspace
         click.echo(f"Serving on {url}")
-        if new_key is None and not always_show_key:
-            click.echo(f"The API key of workspace {workspace!r} is in {key_path}")
-        else:
+        if show_secrets and (always_show_key or new_key is not None):
             key = new_key or key_path.read_text().strip()
             click.echo(f"API key of workspace {workspace!r}: {key}")
             click.echo(f"It is stored in {key_path}")
-        click.echo(f"Open in a browser (works once): {link}")
+        else:
+            click.echo(f"The API key of workspace {workspace!r} is in {key_path}")
+        if show_secrets:
+            click.echo(f"Open in a browser (works once): {link}")
+        else:
+            command = _command_line("open", target)
+            click.echo(f"Open in a browser: run {command}, or add --no-browser for a login link")
         click.echo(examples(url, key_path) if examples else _examples(url, key_path, target))
-        if open_browser:
+        if open_browser and link is not None:
             server_lookup.open_link(link)
 
     with server_lookup.registered(target.directory, url):
@@ -197,8 +201,12 @@ def program_name() -> str:
     return shlex.quote(path)
 
 
+def _command_line(verb: str, target: Target) -> str:
+    return " ".join(filter(None, [program_name(), verb, target.command_options()]))
+
+
 def _examples(url: str, key_path: Path, target: Target) -> str:
-    new = " ".join(filter(None, [program_name(), "new", target.command_options()]))
+    new = _command_line("new", target)
     return f"""
 Three things to try:
 
