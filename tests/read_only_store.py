@@ -17,6 +17,7 @@ STORE_WRITES = {
     "drop_unfinished_uploads",
     "fork",
     "load",
+    "probe_write",
     "purge",
     "put_deltas",
     "put_inbox",

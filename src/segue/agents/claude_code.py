@@ -15,7 +15,7 @@ from typing import Any
 
 from segue.model import ids
 from segue.model.content import Block, Content, Image, Resource, Text, as_content
-from segue.model.errors import NoAgent
+from segue.model.errors import NoAgent, without_locations
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -118,7 +118,14 @@ async def _import_sdk() -> Any:
 
 
 async def _fail(turn: Turn, message: str) -> StopReason:
-    await turn.emit(Failed(message=message, code="claude_code", retry="exhausted"))
+    await turn.emit(
+        Failed(
+            message=message,
+            remote_message=without_locations(message),
+            code="claude_code",
+            retry="exhausted",
+        )
+    )
     return "error"
 
 

@@ -336,9 +336,13 @@ class Compacted(Body, frozen=True, tag="compacted"):
 
 
 class Failed(Body, frozen=True, tag="failed"):
-    """An error; `retry` says what happens next, `server` is the MCP server it concerns."""
+    """An error; `retry` says what happens next, `server` is the MCP server it concerns.
+
+    `remote_message` is for callers other than the local user, if `message` names paths or hosts.
+    """
 
     message: str
+    remote_message: str | None = None
     code: str = "unknown"
     retry: Literal["retrying", "exhausted", "terminal"] = "exhausted"
     server: str | None = None
@@ -417,6 +421,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def type(self) -> str:
         return body_type(self.body)
+
+    def for_caller(self, *, local: bool) -> Event:
+        """Return the event for the local user, or without locations for any other caller."""
+        body = self.body
+        if local or not isinstance(body, Failed) or body.remote_message is None:
+            return self
+        replaced = msgspec.structs.replace(body, message=body.remote_message, remote_message=None)
+        return msgspec.structs.replace(self, body=replaced)
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):

@@ -82,6 +82,9 @@ class Store(Protocol):
     async def cursor_key(self) -> bytes:
         """Return the secret that signs this store's cursors."""
 
+    async def probe_write(self) -> None:
+        """Write and commit a value that replaces the last one. Raises StoreError if that fails."""
+
     async def check(self) -> list[str]:
         """Return what is wrong with the store's own structure, one sentence each."""
 

@@ -538,6 +538,9 @@ class MemoryStore(Store):
         values = self._overlays.get((workspace, source), {})
         return {id: _decode_any(patch) for id, patch in values.items()}
 
+    async def probe_write(self) -> None:
+        pass
+
     async def set_setting(self, workspace: str, name: str, value: Any) -> None:
         self._settings.setdefault(workspace, {})[name] = codec.encode(value)
 

@@ -20,7 +20,7 @@ from segue.acp.wire import HttpMcpServer, LoginMethod, SessionInfo
 from segue.agents.base import AgentSession, Tools, Turn
 from segue.model import ids
 from segue.model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text
-from segue.model.errors import AgentFailed, NoAgent, SegueError, Unauthorized
+from segue.model.errors import AgentFailed, NoAgent, SegueError, Unauthorized, without_locations
 from segue.model.event import AnyBody, ConfigChanged
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
@@ -239,9 +239,8 @@ class AcpAgent:
             return AgentFailed(f"{self._command[0]}: {error.message}")
         names = [str(method.get("name")) for method in client.auth_methods if method.get("name")]
         methods = f" ({', '.join(names)})" if names else ""
-        return Unauthorized(
-            f"{self._command[0]} requires a login; log in with its own command{methods}"
-        )
+        message = f"{self._command[0]} requires a login; log in with its own command{methods}"
+        return Unauthorized(message, remote_message=without_locations(message))
 
     # Turns.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from segue.agents.base import NoTools, Tools, Turn
 from segue.agents.base.turn_hooks import HookRegistry, TurnHooks
 from segue.agents.tools import PathGuard, ShellPool, ToolContext
-from segue.model.errors import NoAgent
+from segue.model.errors import NoAgent, without_locations
 from segue.model.event import Failed
 from segue.model.lifecycle import StopReason
 
@@ -84,9 +84,11 @@ class ModelAgents:
         )
         for name, reason in servers.failures.items():
             kind = "authentication" if isinstance(reason, TokenRequired) else "connection"
+            message = f"the MCP server {name!r} could not be connected: {reason}"
             await turn.emit(
                 Failed(
-                    message=f"the MCP server {name!r} could not be connected: {reason}",
+                    message=message,
+                    remote_message=without_locations(message),
                     code=f"mcp_{kind}_failed_error",
                     retry="exhausted",
                     server=name,
@@ -129,7 +131,8 @@ class ModelAgent:
         try:
             await self._shared.model(self._settings)
         except ModelUnavailable as error:
-            raise NoAgent(str(error)) from None
+            message = str(error)
+            raise NoAgent(message, remote_message=without_locations(message)) from None
 
     async def run(self, turn: Turn) -> StopReason:
         from .models import ModelUnavailable
@@ -139,7 +142,12 @@ class ModelAgent:
             model = await self._shared.model(settings)
         except ModelUnavailable as error:
             await turn.emit(
-                Failed(message=str(error), code="model_request_failed_error", retry="terminal")
+                Failed(
+                    message=str(error),
+                    remote_message=without_locations(str(error)),
+                    code="model_request_failed_error",
+                    retry="terminal",
+                )
             )
             return "error"
         from .loop import ModelLoop

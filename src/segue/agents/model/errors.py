@@ -10,7 +10,10 @@ from pydantic_ai import exceptions as errors
 
 
 def connection_message(error: Exception, address: str | None) -> str | None:
-    """Return a message for the user, or None if the error is not a connection error."""
+    """Return a message for the user, or None if the error is not a connection error.
+
+    The message names the address, which only the local user may see.
+    """
     if not isinstance(error, errors.ModelConnectionError):
         return None
     reason = _reason(error)

@@ -27,6 +27,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from segue.agents.base import Turn
+from segue.model.errors import without_locations
 from segue.model.event import (
     AgentThought,
     Event,
@@ -65,7 +66,10 @@ class ModelFailed(Exception):
     def __init__(self, message: str, code: str, *, retried: bool) -> None:
         super().__init__(message)
         self.event = Failed(
-            message=message, code=code, retry="exhausted" if retried else "terminal"
+            message=message,
+            remote_message=without_locations(message),
+            code=code,
+            retry="exhausted" if retried else "terminal",
         )
 
 
@@ -214,7 +218,12 @@ class ModelRequests:
         message = f"{message} (try {attempt} of {max_attempts}; {when})"
         await turn.emit(
             self._failed_call(),
-            Failed(message=message, code=code, retry="retrying"),
+            Failed(
+                message=message,
+                remote_message=without_locations(message),
+                code=code,
+                retry="retrying",
+            ),
             StatusChanged(status="rescheduling", turn=turn.id),
         )
         await asyncio.sleep(seconds)

@@ -88,26 +88,29 @@ class HistoryReader:
             "limit": limit,
             "backward": backward,
         }
+        events: Sequence[Event]
         if source is not None:
-            return await source.events(id, **options)
-        return await self._store.events(principal.workspace, id, **options)
+            events = await source.events(id, **options)
+        else:
+            events = await self._store.events(principal.workspace, id, **options)
+        return events if principal.local else [event.for_caller(local=False) for event in events]
 
     async def read(self, principal: Principal, id: str, after: int = 0) -> AsyncIterator[Event]:
         """Yield the whole history after a seq, one batch at a time."""
         _, source = await self._lookup.find(principal, id)
         async for event in self._lookup.read(principal.workspace, id, source, after=after):
-            yield event
+            yield event.for_caller(local=principal.local)
 
     async def conversation(self, principal: Principal, id: str) -> AsyncIterator[Event]:
         """Yield the events of the active branch: those that led to the newest message."""
         _, source = await self._lookup.find(principal, id)
         if source is not None:
             async for event in source.conversation(id):
-                yield event
+                yield event.for_caller(local=principal.local)
             return
         async for event in self._lookup.read(principal.workspace, id, None):
             if not event.body.is_off_branch:
-                yield event
+                yield event.for_caller(local=principal.local)
 
     async def locate(self, principal: Principal, id: str, event_id: str) -> int:
         """Return the seq of an event; raises NotFound if the session has no such event."""
@@ -175,7 +178,7 @@ class HistoryReader:
         session, source = await self._lookup.find(principal, id)
         if source is not None:
             async for event in source.thread(id, thread_id):
-                yield event
+                yield event.for_caller(local=principal.local)
             return
         threads = await self._imported_threads(session)
         key = next((key for key, thread in threads.items() if thread.id == thread_id), None)
@@ -184,7 +187,7 @@ class HistoryReader:
             raise NotFound(f"session {id} has no thread {thread_id}", session=id)
         transcripts = definition.transcripts()
         async for event in transcripts.thread_events(session, key, self._reader(session)):
-            yield event
+            yield event.for_caller(local=principal.local)
 
     async def _imported_threads(self, session: Session) -> Mapping[str, Thread]:
         definition = registry.of_copy(session)
@@ -222,7 +225,7 @@ class HistoryReader:
         name = (principal.workspace, id)
         if source is not None:
             async for item in self._follow_in_source(name, source, after):
-                yield item
+                yield item.for_caller(local=principal.local) if isinstance(item, Event) else item
             imported = await self._store.get(*name)
             if imported is None:
                 return
@@ -236,7 +239,7 @@ class HistoryReader:
         is_imported = session.origin in {source.name for source in self._sources}
         with self._background_pulls.while_followed(name) if is_imported else nullcontext():
             async for item in self.live.follow(read, name, after, deltas=deltas):
-                yield item
+                yield item.for_caller(local=principal.local) if isinstance(item, Event) else item
 
     async def _follow_in_source(
         self, name: tuple[str, str], source: Source, after: int

@@ -293,7 +293,9 @@ class Deployments:
     async def _run_error(self, principal: Principal, session_id: str, error: Exception) -> RunError:
         message = "the server failed; see its log"
         if isinstance(error, SegueError):
-            message = error.message
+            message = error.remote_message  # all callers can read runs
+            if message != error.message:
+                log.warning("a deployment could not be run: %s", error.message)
         else:
             log.error("a deployment could not be run", exc_info=error)
         if await self._store.get(principal.workspace, session_id) is not None:

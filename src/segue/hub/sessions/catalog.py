@@ -132,10 +132,10 @@ class SessionCatalog:
             raise InvalidInput("a search needs at least one word")
         if ranked:
             hits = await self._best_hits(principal, _with_directories(query))
-            return SearchPage([search_match(hit, terms) for hit in hits])
+            return SearchPage([_match_for(principal, hit, terms) for hit in hits])
         page = await self.list(principal, query, cursor)
         hits = await self._matching_events(principal, page.sessions, terms)
-        return SearchPage([search_match(hit, terms) for hit in hits], page.next)
+        return SearchPage([_match_for(principal, hit, terms) for hit in hits], page.next)
 
     async def stats(self, principal: Principal, days: int) -> UsageStats:
         """Return messages, tokens and cost of the sessions that were active in the last days."""
@@ -199,6 +199,13 @@ class SessionCatalog:
             matches = await source.newest_matches(owned, terms)
             events.update(zip((session.id for session in owned), matches, strict=True))
         return [SearchHit(session, events.get(session.id)) for session in sessions]
+
+
+def _match_for(
+    principal: Principal, hit: SearchHit, terms: Sequence[search_text.Term]
+) -> SearchMatch:
+    event = hit.event and hit.event.for_caller(local=principal.local)
+    return search_match(hit._replace(event=event), terms)
 
 
 def search_match(hit: SearchHit, terms: Sequence[search_text.Term]) -> SearchMatch:

@@ -17,7 +17,7 @@ from segue.hub.sessions.directories import OUTPUTS
 from segue.hub.sessions.titles import title_from_prompt
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import codec, ids
-from segue.model.errors import Conflict, LeaseLost, NotFound, SegueError
+from segue.model.errors import Conflict, LeaseLost, NotFound, SegueError, without_locations
 from segue.model.event import (
     AnyBody,
     Compacted,
@@ -212,9 +212,8 @@ class TurnRunner:
             if session.resources or os.path.isdir(os.path.join(session.cwd, OUTPUTS)):
                 return await self._services.workdirs.collect(session)
         except Exception as error:
-            return [
-                Failed(message=f"the files of the turn could not be collected: {_describe(error)}")
-            ]
+            prefix = "the files of the turn could not be collected: "
+            return [_failure(error, prefix=prefix, code="unknown")]
         return []
 
     async def _run_agent(self, turn: Turn) -> StopReason:
@@ -341,8 +340,9 @@ class TurnRunner:
         stop: StopReason = "error" if isinstance(reason, Exception) else reason
         why = "the turn ended before this did"
         if isinstance(reason, Exception):
-            why = _describe(reason)
-            tail.append(Failed(message=why, code=type(reason).__name__))
+            failure = _failure(reason)
+            tail.append(failure)
+            why = failure.remote_message or failure.message  # all callers can read tool results
         elif stop == "cancelled" and self._interruption is not None:
             stop, why = "error", self._interruption
             tail.append(Interrupted(reason=why))
@@ -582,7 +582,16 @@ def _joined(deltas: Sequence[Delta]) -> list[Delta]:
     return joined
 
 
-def _describe(error: Exception) -> str:
+def _failure(error: Exception, *, prefix: str = "", code: str | None = None) -> Failed:
+    """Return the event that reports an error; its code is by default the error's type."""
+    name = type(error).__name__
+    remote: str | None
     if isinstance(error, SegueError):
-        return error.message
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        message = error.message
+        remote = None if error.remote_message == message else error.remote_message
+    else:
+        message = f"{name}: {error}" if str(error) else name
+        remote = without_locations(message)
+    return Failed(
+        message=prefix + message, remote_message=remote and prefix + remote, code=code or name
+    )

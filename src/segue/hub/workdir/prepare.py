@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from segue.agents.tools.path_guard import is_below
 from segue.hub.resources.memories import Memories
@@ -121,11 +124,21 @@ class WorkDirectories:
             try:
                 problem = await self._mounts.mount(session, resource)
             except (SegueError, OSError) as error:
-                problem = Failed(message=str(error))
+                problem = _failure(error)
             if problem is not None:
-                problems.append(problem)
+                problems.append(self._without_own_paths(problem))
             await self._record_attempt(session, id)
         return problems
+
+    def _without_own_paths(self, problem: Failed) -> Failed:
+        """Add a message without segue's paths; those that the caller knows, such as mount paths
+        and URLs, stay."""
+        own = str(self._work.parent)
+        if own not in problem.message:
+            return problem
+        message = problem.remote_message or problem.message
+        remote = re.sub(re.escape(own) + r"[^\s'\":;,]*", "(path)", message)
+        return replace(problem, remote_message=remote)
 
     async def _record_attempt(self, session: Session, resource_id: str) -> None:
         def change(state: DirectoryState) -> None:
@@ -154,7 +167,8 @@ class WorkDirectories:
                 problems = await self._mount_pending(session) if self._created_for(session) else []
                 return [*problems, *await self._sync_memories(session)]
         except (SegueError, OSError) as error:
-            return [Failed(message=f"could not prepare the session's directory: {error}")]
+            problem = _failure(error, prefix="could not prepare the session's directory: ")
+            return [self._without_own_paths(problem)]
 
     async def collect(self, session: Session) -> list[Failed]:
         """Store the outputs and the changed memories of a turn. Return the problems.
@@ -258,3 +272,9 @@ class WorkDirectories:
 
     def _state_file(self, session: Session) -> StateFile:
         return StateFile(self._mounts.state_path(session), session.cwd)
+
+
+def _failure(error: SegueError | OSError, prefix: str = "") -> Failed:
+    remote = prefix + error.remote_message if isinstance(error, SegueError) else None
+    message = f"{prefix}{error}"
+    return Failed(message=message, remote_message=None if remote == message else remote)

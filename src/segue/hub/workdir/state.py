@@ -50,7 +50,10 @@ class StateFile:
         try:
             await asyncio.to_thread(self._update, change)
         except OSError as error:
-            raise InvalidInput(f"cannot write {self._path}: {error.strerror}") from None
+            raise InvalidInput(
+                f"cannot write {self._path}: {error.strerror}",
+                remote_message=f"cannot write the session's directory: {error.strerror}",
+            ) from None
 
     def _read(self) -> DirectoryState:
         try:

@@ -74,14 +74,14 @@ class RestApp:
         except ClientDisconnect:
             return
         except SegueError as error:
-            status, result = error.http_status, errors.envelope(error, request.request_id)
+            status, result = error.http_status, _envelope(error, request)
             request.response_headers += errors.retry_headers(error)
-            if status >= 500:
+            if status >= 500 or error.remote_message != error.message:
                 log.warning(error.message, extra=_log_fields(request))
         except Exception:
             log.exception("a request failed", extra=_log_fields(request))
             failure = SegueError("the server failed; its log has the details")
-            status, result = 500, errors.envelope(failure, request.request_id)
+            status, result = 500, _envelope(failure, request)
         if isinstance(result, Response):
             status = result.status_code
             result.raw_headers += request.response_headers
@@ -143,6 +143,10 @@ class RestApp:
             return await self.hub.keys.authenticate(key)
         except Unauthorized:
             raise Unauthorized("Authentication failed") from None
+
+
+def _envelope(error: SegueError, request: RestRequest) -> dict[str, object]:
+    return errors.envelope(error, request.request_id, local=request.principal.local)
 
 
 def _api_key(headers: dict[bytes, bytes]) -> str:

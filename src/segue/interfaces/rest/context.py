@@ -9,6 +9,7 @@ from segue.hub import Hub
 
 from .agent_cache import AgentCache
 from .events.stream_ack import StreamAcks
+from .readiness import WriteProbe
 from .schemas.session import SessionEncoder
 
 
@@ -24,6 +25,7 @@ class RestContext:
         self.session_encoder = SessionEncoder()
         self.stream_acks = StreamAcks(hub)
         self.metrics = Metrics()
+        self.write_probe = WriteProbe(hub.store)
         self._shared_metrics = shared_metrics
 
     def total_metrics(self) -> Series:

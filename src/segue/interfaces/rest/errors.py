@@ -30,11 +30,11 @@ _TYPES = {
 _NOT_RETRYABLE = (Conflict, StoreFull, StoreReadOnly, StoreTooNew, StoreCorrupt)
 
 
-def envelope(error: SegueError, request_id: str) -> dict[str, object]:
-    """Return the body of an error response."""
+def envelope(error: SegueError, request_id: str, *, local: bool) -> dict[str, object]:
+    """Return the body of an error response for the local user, or for any other caller."""
     body: dict[str, object] = {
         "type": _TYPES.get(error.http_status, "api_error"),
-        "message": _message(error),
+        "message": _message(error, local=local),
     }
     if details := error.data.get("details"):
         body["details"] = details
@@ -51,10 +51,11 @@ def retry_headers(error: SegueError) -> list[tuple[bytes, bytes]]:
     return headers
 
 
-def _message(error: SegueError) -> str:
+def _message(error: SegueError, *, local: bool) -> str:
     """Return the error's message, with a session's id in this API's notation."""
+    message = error.message_for(local=local)
     session = str(error.data.get("session", ""))
     session_id = ids.parse(session)
     if session_id is None:
-        return error.message
-    return error.message.replace(session, ids.format_id("sesn", session_id))
+        return message
+    return message.replace(session, ids.format_id("sesn", session_id))

@@ -54,7 +54,7 @@ class WebApp:
         except ClientDisconnect:
             return
         except SegueError as error:
-            if error.http_status >= 500:
+            if error.http_status >= 500 or error.remote_message != error.message:
                 log.warning("%s %s: %s", http.method, http.url.path, error.message)
             response = _error_response(http, error)
         except Exception:
@@ -75,6 +75,7 @@ class WebApp:
                 self._rate_limiter.count_request(caller)
             return await endpoint.handler(WebRequest(self._context, http, path_params))
         principal, token = await authenticate(self._context.hub, http)
+        http.state.local = principal.local
         self._rate_limiter.count_request(caller_of(principal))
         request = WebRequest(
             self._context,
@@ -112,7 +113,8 @@ def _public_caller(http: Request, path_params: dict[str, str]) -> str | None:
 
 def _error_response(http: Request, error: SegueError) -> Response:
     """Return an error as a page, or as a sentence for our script."""
-    message = error.message[:1].upper() + error.message[1:]
+    message = error.message_for(local=getattr(http.state, "local", False))
+    message = message[:1].upper() + message[1:]
     headers = {name.decode(): value.decode() for name, value in error.data.get("headers", ())}
     if http.headers.get("x-segue") is not None:
         return Response(message, error.http_status, headers, media_type="text/plain")

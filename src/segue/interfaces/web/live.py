@@ -72,7 +72,7 @@ class ExpiringAccess:
             self._valid_until = await self._expires_at()
         except (Unauthorized, NotFound) as error:
             return AccessResult(
-                (encode_frame("signed_out", {"message": error.message}),), allowed=False
+                (encode_frame("signed_out", {"message": error.remote_message}),), allowed=False
             )
         self._checked_at = time.monotonic()
         remaining = self._valid_until - clock.now()

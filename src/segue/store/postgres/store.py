@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Self
 
+from segue.model import clock
+
 from .connection import Database
 from .lists import SessionLists
 from .records import Records
@@ -106,6 +108,11 @@ class PostgresStore:
             rows = await self._database.fetch("SELECT value FROM meta WHERE name = 'cursor_key'")
             self._cursor_key = bytes(rows[0][0])
         return self._cursor_key
+
+    async def probe_write(self) -> None:
+        sql = "INSERT INTO meta (name, value) VALUES ('probed_at', $1)"
+        sql += " ON CONFLICT (name) DO UPDATE SET value = $1"
+        await self._database.write(sql, str(clock.now()).encode())
 
     async def check(self) -> list[str]:
         sql = "SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class t ON t.oid = indrelid"

@@ -60,6 +60,7 @@ class SQLiteStore:
         self.settings = _reading(path, reader.settings)
 
         # Writes.
+        self.probe_write = _writing(writer, writes.probe_write)
         self.create = _writing(writer, writes.create)
         self.load = _writing(writer, writes.load)
         self.change = _writing(writer, writes.change)

@@ -387,3 +387,8 @@ def set_overlay(
 def set_setting(tx: Transaction, workspace: str, name: str, value: Any) -> None:
     sql = "INSERT OR REPLACE INTO settings VALUES (?, ?, ?)"
     tx.execute(sql, (workspace, name, codec.encode(value)))
+
+
+def probe_write(tx: Transaction) -> None:
+    # The time differs from the last one: SQLite does not write a page that stays the same.
+    tx.execute("INSERT OR REPLACE INTO meta VALUES ('probed_at', ?)", (tx.at,))

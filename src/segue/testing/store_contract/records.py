@@ -272,6 +272,14 @@ class RecordContract(Contract):
         assert await store.settings(WORKSPACE) == {"s": {"list": [1]}}
         assert await store.overlays(WORKSPACE, "claude") == {"a": {"list": [1]}}
 
+    async def test_probe_write_changes_nothing_that_callers_can_read(self, store: Store) -> None:
+        await store.set_setting(WORKSPACE, "retention", 1)
+        point = await store.change_point(WORKSPACE)
+        for _ in range(3):
+            await store.probe_write()
+        assert await store.settings(WORKSPACE) == {"retention": 1}
+        assert (await store.change_point(WORKSPACE)).low <= point.high
+
     async def test_cursor_key_is_secret_and_permanent(
         self, store: Store, open_store: OpenStore
     ) -> None:

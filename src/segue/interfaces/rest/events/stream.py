@@ -75,7 +75,9 @@ class KeyAccess:
         try:
             await self._request.hub.keys.authenticate(self._request.key)
         except Unauthorized as error:
-            envelope = errors.envelope(error, self._request.request_id)
+            envelope = errors.envelope(
+                error, self._request.request_id, local=self._request.principal.local
+            )
             return AccessResult((encode_frame("error", envelope),), allowed=False)
         return AccessResult((), allowed=True)
 
@@ -181,7 +183,9 @@ async def _frames(
                     return
         yield _frame(_deleted(session))
     except SegueError as error:
-        yield encode_frame("error", errors.envelope(error, request.request_id))
+        yield encode_frame(
+            "error", errors.envelope(error, request.request_id, local=request.principal.local)
+        )
     finally:
         request.context.metrics.open_streams -= 1
         await follower.aclose()

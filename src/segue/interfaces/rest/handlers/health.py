@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from starlette.responses import PlainTextResponse, Response
 
 from segue.http import metrics as exposition
@@ -10,19 +12,25 @@ from segue.model.errors import StoreError
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 
+log = logging.getLogger("segue.rest")
+
 
 async def healthz(context: RestContext) -> Response:
     return PlainTextResponse("ok\n")
 
 
 async def readyz(context: RestContext) -> Response:
-    """Answer 503 if the store fails or the server is shutting down."""
+    """Answer 503 if the store cannot be read or written, or the server is shutting down."""
     if context.closing.is_set():
         return PlainTextResponse("shutting down\n", 503)
     try:
         await context.hub.sessions.list(LOCAL, Query(limit=1))
     except StoreError as error:
-        return PlainTextResponse(f"{error.message}\n", 503)
+        log.warning("a test read failed: %s", error.message)
+        return PlainTextResponse(f"{error.remote_message}\n", 503)
+    problem = await context.write_probe.problem()
+    if problem is not None:
+        return PlainTextResponse(f"{problem}\n", 503)
     return PlainTextResponse("ready\n")
 
 
