@@ -4,6 +4,7 @@ import asyncio
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from segue.model.content import as_content
 from segue.model.event import Event, UserMessage
 from segue.model.principal import LOCAL
 from tests.interfaces.cli.child import Programs, Run
+from tests.interfaces.cli.screen import OpenTerminal
 
 FIELDS = [
     "id",
@@ -132,3 +134,85 @@ def test_long_history_is_written_while_it_is_read(
     assert output["yaml"] == formats.to_yaml(rows).decode()
     table = list(csv.DictReader(io.StringIO(output["csv"])))
     assert [json.loads(row["body"]) for row in table] == [row["body"] for row in rows]
+
+
+HOSTILE = "a\x1b]0;title\x07\x9b31m\u202eb\u2066\x7f\rc"
+HOSTILE_CONTROLS = ("\x1b", "\x07", "\x9b", "\u202e", "\u2066", "\x7f")
+
+
+def written(
+    capfdbinary: pytest.CaptureFixture[bytes],
+    format: str,
+    value: dict[str, Any],
+    *,
+    terminal: bool = False,
+) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.stdout, "isatty", lambda: terminal)
+        formats.write_rows(format, [(value, value)])
+    return capfdbinary.readouterr().out.decode()
+
+
+@pytest.mark.parametrize("format", ["json", "jsonl", "yaml", "raw"])
+def test_a_pipe_gets_the_text_unchanged(
+    capfdbinary: pytest.CaptureFixture[bytes], format: str
+) -> None:
+    text = written(capfdbinary, format, {"title": HOSTILE})
+    assert "\u202e" in text
+    load = yaml.safe_load if format == "yaml" else json.loads
+    assert load(text) in ({"title": HOSTILE}, [{"title": HOSTILE}])
+
+
+@pytest.mark.parametrize("format", ["json", "jsonl", "yaml", "raw"])
+def test_a_terminal_gets_escapes_instead_of_controls(
+    capfdbinary: pytest.CaptureFixture[bytes], format: str
+) -> None:
+    value = {"title": HOSTILE, "plain": "ünï 日本", "\u202ekey": ["x\u200f", 1]}
+    text = written(capfdbinary, format, value, terminal=True)
+    assert not [control for control in HOSTILE_CONTROLS if control in text]
+    assert "ünï 日本" in text
+    load = yaml.safe_load if format == "yaml" else json.loads
+    assert load(text) in (value, [value])
+
+
+def test_a_real_terminal_gets_escapes(
+    run: Run, open_terminal: OpenTerminal, environment: dict[str, str]
+) -> None:
+    run("new", "--title", "evil \u202e\x9b31m title")
+    for format in ("json", "yaml", "csv"):
+        terminal = open_terminal("list", "--format", format, env=environment)
+        text = terminal.read().decode()
+        terminal.close()
+        assert "evil" in text
+        assert "\u202e" not in text and "\x9b" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("=HYPERLINK(1)", "'=HYPERLINK(1)"),
+        ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"),
+        ("\n=1", "'\n=1"),
+        ("＝1", "'＝1"),
+        ("-5", "-5"),
+        ("+1.5e-3", "+1.5e-3"),
+        (-7, "-7"),
+        (0.25, "0.25"),
+        (None, ""),
+        (True, "true"),
+        ("a = b", "a = b"),
+        ("日本 \n line", "日本 \n line"),
+        (HOSTILE, "a\ufffd]0;title\ufffd\ufffd31m\ufffdb\ufffd\ufffd\ufffdc"),
+        ("one\r\ntwo", "one\ntwo"),
+        (["=1"], '["=1"]'),
+    ],
+)
+def test_csv_cells_carry_neither_formulas_nor_controls(
+    capfdbinary: pytest.CaptureFixture[bytes], value: Any, cell: str
+) -> None:
+    text = written(capfdbinary, "csv", {"id": "x", "title": value})
+    (row,) = csv.DictReader(io.StringIO(text, newline=""))
+    assert row == {"id": "x", "title": cell}

@@ -2,11 +2,16 @@
 
 `json` is one array, `jsonl` and `raw` one line per row, `yaml` one list, `csv` a table with a
 header. All but `raw` print the fields of `output_fields`; `raw` prints the stored record.
+
+Text of sessions is not trusted. On a terminal, control characters are escaped, as JSON and YAML
+allow. CSV has no escapes, and people open it in spreadsheets: there they are replaced, and a cell
+that a spreadsheet would run as a formula begins with an apostrophe.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,6 +28,12 @@ FORMATS = ("json", "jsonl", "yaml", "csv", "raw")
 F = TypeVar("F", bound=Callable[..., Any])
 Row = Mapping[str, Any]
 _BATCH_ROWS = 256
+
+# Characters that change the order of the text on a line.
+_DIRECTIONS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_CONTROLS = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTIONS}]")
+_FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?", re.ASCII | re.IGNORECASE)
 
 
 def format_option(command: F) -> F:
@@ -65,17 +76,34 @@ def write_value(format: str, value: Any) -> None:
 
 
 def to_yaml(value: Any) -> bytes:
-    """Return a value of plain types as a YAML document."""
+    """Return a value of plain types as a YAML document.
+
+    On a terminal, text with control characters is in double quotes, where YAML has escapes.
+    """
     import yaml
 
-    text: str = yaml.dump(
-        value, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True, width=1000
-    )
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # it has no types
+        pass
+
+    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        style = '"' if _CONTROLS.search(text) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+    if sys.stdout.isatty():
+        Dumper.add_representer(str, represent)
+    text: str = yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=1000)
     return text.encode("utf-8", "backslashreplace")
 
 
 def write(data: bytes) -> None:
-    """Write bytes to standard output, regardless of its text encoding."""
+    """Write bytes to standard output, regardless of its text encoding.
+
+    On a terminal, control characters other than tabs and newlines are escaped as in JSON.
+    """
+    if sys.stdout.isatty():
+        text = data.decode("utf-8", "surrogateescape")
+        text = _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
+        data = text.encode("utf-8", "surrogateescape")
     sys.stdout.flush()
     unwritten = memoryview(data)
     while unwritten:  # unbuffered output (PYTHONUNBUFFERED) may write only a part
@@ -149,7 +177,7 @@ def _csv_table(batches: Iterable[list[Row]]) -> Iterator[bytes]:
         rows = [_flatten(row) for row in batch]
         if not names:
             names = list(rows[0])
-            csv.writer(out, lineterminator="\n").writerow(names)
+            csv.writer(out, lineterminator="\n").writerow(map(_plain_cell, names))
         csv.DictWriter(out, names, lineterminator="\n").writerows(rows)
         yield out.getvalue().encode("utf-8", "backslashreplace")
 
@@ -169,9 +197,16 @@ def _flatten(row: Row, prefix: str = "") -> dict[str, str]:
         if name == "usage" and isinstance(value, dict):
             cells |= _flatten(value, f"{name}.")
         elif isinstance(value, dict | list | tuple | msgspec.Struct):
-            cells[prefix + name] = codec.encode(value).decode()
+            cells[prefix + name] = _plain_cell(codec.encode(value).decode())
         elif value is None:
             cells[prefix + name] = ""
         else:
-            cells[prefix + name] = str(value).lower() if isinstance(value, bool) else str(value)
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            cells[prefix + name] = _plain_cell(text)
     return cells
+
+
+def _plain_cell(text: str) -> str:
+    """Return text that neither controls a terminal nor is a formula; numbers stay as they are."""
+    text = _CONTROLS.sub("\ufffd", text.replace("\r\n", "\n"))
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
