@@ -139,6 +139,7 @@ class Hub:
             self.records,
             self.mounts,
             self.outputs,
+            self.shares,
         )
 
     @cached_property

@@ -27,6 +27,12 @@ EventDecider = Callable[[Session], Drafts]
 InboxKind = Literal["prompt", "cancel", "answer", "result"]
 
 MAX_SEQ = (1 << 24) - 1  # events in one session
+SHARE_KIND = "share"  # the kind of the record of a session's share link
+
+
+def share_record_id(session_id: str) -> str:
+    """Return the id of the record of a session's share link."""
+    return ids.derived_id("segue", SHARE_KIND, session_id)
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +162,10 @@ class Store(Protocol):
         """
 
     async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
-        """Delete a session and everything that belongs to it, unless `guard` raises."""
+        """Delete a session and everything that belongs to it, unless `guard` raises.
+
+        That includes the record of its share link: another session may get the same id.
+        """
 
     async def events(
         self,

@@ -26,6 +26,7 @@ from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState, decode_session
 
 from .base import (
+    SHARE_KIND,
     EventDecider,
     InboxItem,
     InboxKind,
@@ -38,6 +39,7 @@ from .base import (
     fork_event,
     lease_lost,
     not_found,
+    share_record_id,
     start_session,
 )
 
@@ -203,6 +205,7 @@ class MemoryStore(Store):
     async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
         guard(self._find(workspace, id).session)
         del self._entries[workspace, id]
+        self._records.pop((workspace, SHARE_KIND, share_record_id(id)), None)
         self._change += 1
         self._notify(Signal("purged", workspace, id))
 

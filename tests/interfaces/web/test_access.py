@@ -264,3 +264,14 @@ async def test_malformed_paths_and_forms_are_client_errors(tmp_path: Path) -> No
         for cwd in ("relative", str(tmp_path / "nowhere"), "/\0"):
             await site.post("/new", 400, cwd=cwd)
         await site.post(f"/s/{session.id}/prompt", 400, picture="data:image/png;base64,")
+
+
+async def test_share_pages_are_not_indexed(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.editor.create(LOCAL, title="Shared")
+        secret = await site.hub.shares.share(LOCAL, session.id)
+        site.client.cookies.clear()
+        for path in (f"/shared/local/{session.id}/{secret}", "/shared/local/x/y", "/login"):
+            answer = await site.client.get(path)
+            assert "noindex" in answer.headers["x-robots-tag"]
+            assert '<meta name="robots" content="noindex, nofollow">' in answer.text

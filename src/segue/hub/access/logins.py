@@ -22,6 +22,7 @@ from .keys import Keys
 
 LINK_LIFETIME = 3600 * clock.SECOND
 LOGIN_LIFETIME = 30 * clock.DAY
+CLEANUP_INTERVAL = 3600 * clock.SECOND
 
 _KIND = "login"
 _SECRET_BYTES = 32
@@ -48,9 +49,14 @@ class Logins:
     def __init__(self, records: Records, keys: Keys) -> None:
         self._records = records
         self._keys = keys
+        self._cleaned_at: dict[str, int] = {}  # by workspace
 
     async def create_link(self, principal: Principal) -> str:
-        """Return a link's token. It signs one browser in as this principal, once."""
+        """Return a link's token. It signs one browser in as this principal, once.
+
+        Also deletes the expired logins of the workspace, at most once an hour.
+        """
+        await self._delete_expired(principal.workspace)
         secret = _new_secret()
         body = LoginBody(
             state=_LINK,
@@ -61,6 +67,16 @@ class Logins:
         )
         record = await self._records.create(principal.workspace, _KIND, body.encode())
         return _token(record, secret)
+
+    async def _delete_expired(self, workspace: str) -> None:
+        now = clock.now()
+        if now - self._cleaned_at.get(workspace, 0) < CLEANUP_INTERVAL:
+            return
+        self._cleaned_at[workspace] = now
+        logins = [record async for record in self._records.all(workspace, _KIND)]
+        for record in logins:
+            if LoginBody.of(record).expires_at < now:
+                await self._records.delete(record)
 
     async def use_link(self, token: str) -> str:
         """Use a link's token. Return the token of the browser.

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hmac
 
 from segue.hub.resources.records import Records
-from segue.model import ids
 from segue.model.errors import Conflict, NotFound
 from segue.model.principal import Principal
 from segue.model.record import Record, RecordBody
+from segue.store.base import SHARE_KIND, share_record_id
 
-_KIND = "share"
 _SECRET_BYTES = 24
 
 
@@ -45,7 +44,9 @@ class Shares:
         body = ShareBody(session=id, secret=secret).encode()
         try:
             if record is None:
-                await self._records.create(principal.workspace, _KIND, body, _record_id(id))
+                await self._records.create(
+                    principal.workspace, SHARE_KIND, body, share_record_id(id)
+                )
             else:
                 await self._records.update(record, body)
         except Conflict:  # another request shared it at the same time
@@ -57,6 +58,12 @@ class Shares:
         record = await self._record(principal.workspace, id)
         if record is not None:
             await self._records.update(record, ShareBody(session=id).encode())
+
+    async def delete(self, principal: Principal, id: str) -> None:
+        """Delete the link of a session that a source has deleted; the store deletes its own."""
+        record = await self._record(principal.workspace, id)
+        if record is not None:
+            await self._records.delete(record)
 
     async def authenticate(self, workspace: str, id: str, secret: str) -> Principal:
         """Return a principal that can read the workspace of a shared session.
@@ -70,14 +77,10 @@ class Shares:
 
     async def _record(self, workspace: str, id: str) -> Record | None:
         try:
-            return await self._records.get(workspace, _KIND, _record_id(id))
+            return await self._records.get(workspace, SHARE_KIND, share_record_id(id))
         except NotFound:
             return None
 
 
 def _secret(record: Record | None) -> str | None:
     return None if record is None else ShareBody.of(record).secret
-
-
-def _record_id(session_id: str) -> str:
-    return ids.derived_id("segue", "share", session_id)

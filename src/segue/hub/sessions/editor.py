@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from segue.hub.access.shares import Shares
 from segue.hub.resources.records import Records, built_in_environment
 from segue.hub.workdir.isolation import remove_temporary_files
 from segue.hub.workdir.mounts import WORK, Mounts
@@ -47,6 +48,7 @@ class SessionEditor:
         records: Records,
         mounts: Mounts,
         outputs: Outputs,
+        shares: Shares,
     ) -> None:
         self._store = store
         self._data_dir = data_dir
@@ -55,6 +57,7 @@ class SessionEditor:
         self._records = records
         self._mounts = mounts
         self._outputs = outputs
+        self._shares = shares
         self._forker = SessionForker(store, data_dir, lookup, records)
 
     async def create(
@@ -192,6 +195,7 @@ class SessionEditor:
             if "delete" not in source.edits:
                 raise ReadOnly(f"{source.name} sessions cannot be deleted from here", session=id)
             await source.delete(id)
+            await self._shares.delete(principal, id)
             return
         require_idle(session)
         await self.trash_originals(principal, id)

@@ -32,6 +32,7 @@ SECURITY_HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
+    "x-robots-tag": "noindex, nofollow",
 }
 
 

@@ -15,6 +15,7 @@ from segue.model.event import Draft, Drafts, Event
 from segue.model.session import Checkpoint, Session, decode_session
 from segue.store.base import (
     MAX_SEQ,
+    SHARE_KIND,
     TYPES_THAT_KEEP_IDS,
     EventDecider,
     Lease,
@@ -23,6 +24,7 @@ from segue.store.base import (
     check_fork_point,
     lease_lost,
     not_found,
+    share_record_id,
     start_session,
 )
 from segue.store.query_sql import STATE_CODES, columns
@@ -202,6 +204,8 @@ class SessionHistory:
             pk, session = _decode_row(await connection.fetchrow(sql, workspace, id), id)
             guard(session)
             await connection.execute(_PURGE, pk, workspace, id)
+            sql = "DELETE FROM records WHERE workspace = $1 AND kind = $2 AND id = $3"
+            await connection.execute(sql, workspace, SHARE_KIND, share_record_id(id))
 
         await self._database.transact(purge)
         self._watcher.publish(Signal("purged", workspace, id))

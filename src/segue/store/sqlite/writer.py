@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from segue.model import clock, errors
 from segue.store.base import Signal
 
-from .connection import check_compat, connect, translated
+from .connection import BUSY_SECONDS, check_compat, connect, translated
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,6 +27,7 @@ T = TypeVar("T")
 MAX_GROUP = 512
 IDLE_SECONDS = 0.1  # without a write, before and between merge steps
 MERGE_PAGES = 64  # of the full-text index, in one step
+CLOSING_MERGE_STEPS = 256  # after a purge, when the process ends
 CHECKPOINT_PAGES = 4000  # in the log before a checkpoint; many are versions of the same page
 
 
@@ -142,6 +143,7 @@ class Writer:
                     self._merge_index(connection)
         finally:
             if connection is not None:
+                self._erase_purged_words(connection, closing=True)
                 connection.close()
 
     def _next_group(self) -> list[_Job]:
@@ -156,6 +158,7 @@ class Writer:
         Every commit adds a segment, and every search reads all of them. Without this, FTS5 merges
         many at once, within the write that exceeds its limit.
         """
+        self._erase_purged_words(connection)
         while self._is_idle():
             before = connection.total_changes
             try:
@@ -168,6 +171,36 @@ class Writer:
                 return  # the next write reports the error to its caller
             if connection.total_changes - before < 2:  # FTS5 reports that nothing is left to merge
                 return
+
+    def _erase_purged_words(self, connection: sqlite3.Connection, *, closing: bool = False) -> None:
+        """Rewrite the full-text index after a purge: FTS5 keeps deleted words until then.
+
+        Stops when a write arrives, or after a number of steps if the process is `closing`. The
+        next idle writer, of any process, continues.
+        """
+        steps = range(CLOSING_MERGE_STEPS) if closing else iter(self._is_idle, False)
+        pages = -MERGE_PAGES  # a negative number begins a merge of all segments
+        try:
+            with translated(self._path):
+                sql = "SELECT value FROM meta WHERE name = 'unmerged_purge'"
+                purge = connection.execute(sql).fetchone()
+                if purge is None:
+                    return
+                connection.execute("PRAGMA secure_delete = ON")
+                for _ in steps:
+                    check_compat(connection, self._path)
+                    before = connection.total_changes
+                    sql = "INSERT INTO search (search, rank) VALUES ('merge', ?)"
+                    connection.execute(sql, (pages,))
+                    pages = MERGE_PAGES
+                    if connection.total_changes - before < 2:
+                        sql = "DELETE FROM meta WHERE name = 'unmerged_purge' AND value = ?"
+                        connection.execute(sql, purge)
+                        connection.execute("PRAGMA secure_delete = OFF")
+                        _empty_log(connection)
+                        return
+        except errors.StoreError:
+            return  # the next write reports the error to its caller
 
     def _is_idle(self) -> bool:
         with self._wake:
@@ -203,6 +236,15 @@ class Writer:
                     connection.execute("ROLLBACK")
                 raise
         return transaction.signals
+
+
+def _empty_log(connection: sqlite3.Connection) -> None:
+    """Empty the write-ahead log, which has old pages, unless another connection is reading it."""
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {round(BUSY_SECONDS * 1000)}")
 
 
 class _PartlyWritten(Exception):

@@ -12,6 +12,7 @@ from segue.model.record import Record
 from segue.model.session import Checkpoint, Session, decode_session
 from segue.store.base import (
     MAX_SEQ,
+    SHARE_KIND,
     EventDecider,
     InboxItem,
     InboxKind,
@@ -23,6 +24,7 @@ from segue.store.base import (
     fork_event,
     lease_lost,
     not_found,
+    share_record_id,
     start_session,
 )
 from segue.store.query_sql import columns
@@ -175,6 +177,7 @@ def fork(
 def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
     pk, session = find(tx, workspace, id)
     guard(session)
+    tx.execute("PRAGMA secure_delete = ON")  # the writer turns it off when the index is rewritten
     low, high = pk << 24, pk << 24 | MAX_SEQ
     sql = "SELECT key, version, body FROM events WHERE key BETWEEN ? AND ?"
     for key, version, body in tx.execute(sql, (low, high)).fetchall():
@@ -183,7 +186,10 @@ def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], N
     for table in ("links", "leases", "inbox", "deltas", "imports"):
         tx.execute(f"DELETE FROM {table} WHERE session = ?", (pk,))
     tx.execute("DELETE FROM sessions WHERE pk = ?", (pk,))
+    sql = "DELETE FROM records WHERE workspace = ? AND kind = ? AND id = ?"
+    tx.execute(sql, (workspace, SHARE_KIND, share_record_id(id)))
     number = tx.touch()
+    tx.execute("INSERT OR REPLACE INTO meta VALUES ('unmerged_purge', ?)", (number,))
     tx.execute("INSERT INTO purged VALUES (?, ?, ?)", (number, workspace, id))
     tx.execute("DELETE FROM purged WHERE change < ?", (number - _MAX_TOMBSTONES,))
     tx.signals.append(Signal("purged", workspace, id))

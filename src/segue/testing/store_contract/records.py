@@ -12,9 +12,18 @@ from segue.model.errors import Conflict
 from segue.model.principal import ApiKey
 from segue.model.query import Position
 from segue.model.record import Record
-from segue.store.base import Store
+from segue.store.base import SHARE_KIND, Store, share_record_id
 
-from .harness import FAR_FUTURE, OTHER_WORKSPACE, WORKSPACE, Contract, OpenStore, at
+from .harness import (
+    FAR_FUTURE,
+    OTHER_WORKSPACE,
+    WORKSPACE,
+    Contract,
+    OpenStore,
+    allow_purge,
+    at,
+    create_session,
+)
 
 
 def new_key(name: str, workspace: str = WORKSPACE) -> ApiKey:
@@ -272,13 +281,21 @@ class RecordContract(Contract):
         assert await store.settings(WORKSPACE) == {"s": {"list": [1]}}
         assert await store.overlays(WORKSPACE, "claude") == {"a": {"list": [1]}}
 
+    async def test_purge_deletes_the_record_of_the_share_link(self, store: Store) -> None:
+        purged, kept = [await create_session(store) for _ in range(2)]
+        for session in (purged, kept):
+            await store.put_record(new_record(kind=SHARE_KIND, id=share_record_id(session.id)))
+        await store.purge(WORKSPACE, purged.id, allow_purge)
+        assert await store.get_record(WORKSPACE, SHARE_KIND, share_record_id(purged.id)) is None
+        assert await store.get_record(WORKSPACE, SHARE_KIND, share_record_id(kept.id)) is not None
+
     async def test_probe_write_changes_nothing_that_callers_can_read(self, store: Store) -> None:
+        session = await create_session(store)
         await store.set_setting(WORKSPACE, "retention", 1)
-        point = await store.change_point(WORKSPACE)
         for _ in range(3):
             await store.probe_write()
         assert await store.settings(WORKSPACE) == {"retention": 1}
-        assert (await store.change_point(WORKSPACE)).low <= point.high
+        assert await store.get(WORKSPACE, session.id) == session
 
     async def test_cursor_key_is_secret_and_permanent(
         self, store: Store, open_store: OpenStore

@@ -1,0 +1,137 @@
+"""What a purge leaves behind: no share link, and no words in the search index."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from segue.factory import open_hub
+from segue.hub.access.logins import CLEANUP_INTERVAL, LINK_LIFETIME, LOGIN_LIFETIME
+from segue.model import clock
+from segue.model.errors import NotFound
+from segue.model.principal import LOCAL
+from segue.model.query import Query
+from tests.claude.entries import Home, user
+
+WORD = "xyzzyplugh"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest) -> str | None:
+    """The URL of a new database, or None for the embedded store."""
+    if request.param == "sqlite":
+        return None
+    return str(request.getfixturevalue("migrated_database_url"))
+
+
+async def test_a_share_link_dies_with_its_session(tmp_path: Path, database_url: str | None) -> None:
+    async with await open_hub(tmp_path, database_url, sources="none") as hub:
+        session = await hub.editor.create(LOCAL, title="Shared")
+        await hub.turns.run(LOCAL, session.id, "/say hello")
+        secret = await hub.shares.share(LOCAL, session.id)
+        await hub.shares.authenticate("local", session.id, secret)
+        data = b"".join([chunk async for chunk in hub.exchange.export(LOCAL, session.id)])
+        await hub.editor.purge(LOCAL, session.id)
+        with pytest.raises(NotFound):
+            await hub.shares.authenticate("local", session.id, secret)
+        imported = await hub.exchange.import_session(LOCAL, data.splitlines())
+        assert imported.id == session.id
+        assert await hub.shares.get_secret(LOCAL, session.id) is None
+        with pytest.raises(NotFound):
+            await hub.shares.authenticate("local", session.id, secret)
+        assert await hub.shares.share(LOCAL, session.id) != secret
+
+
+async def test_a_share_link_dies_with_the_session_of_a_tool(tmp_path: Path) -> None:
+    home = Home(tmp_path / "claude")
+    id = home.write([user("u1", None, "Hello", cwd="/p")]).stem
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLAUDE_CONFIG_DIR", str(home.root))
+        async with await open_hub(tmp_path / "data", sources="claude") as hub:
+            secret = await hub.shares.share(LOCAL, id)
+            await hub.editor.purge(LOCAL, id)
+            with pytest.raises(NotFound):
+                await hub.shares.authenticate("local", id, secret)
+
+
+def words_in_index(path: Path) -> list[str]:
+    """Return the indexed words, with those of rows that were deleted but not removed."""
+    with closing(sqlite3.connect(path)) as database:
+        blobs = [bytes(row[0]) for row in database.execute("SELECT block FROM search_data")]
+    return [WORD for blob in blobs if WORD.encode() in blob]
+
+
+async def test_purged_text_leaves_the_sqlite_files(tmp_path: Path) -> None:
+    async with await open_hub(tmp_path, sources="none") as hub:
+        kept = await hub.editor.create(LOCAL, title="Kept")
+        await hub.turns.run(LOCAL, kept.id, "/say the other text")
+        session = await hub.editor.create(LOCAL, title="Purged")
+        for _ in range(3):
+            await hub.turns.run(LOCAL, session.id, f"/say the {WORD} is here")
+        assert words_in_index(tmp_path / "segue.db")
+        await hub.editor.purge(LOCAL, session.id)
+    assert words_in_index(tmp_path / "segue.db") == []
+    for path in tmp_path.glob("segue.db*"):
+        assert WORD.encode() not in path.read_bytes()
+    async with await open_hub(tmp_path, sources="none") as hub:
+        assert not (await hub.sessions.search(LOCAL, Query(text=WORD))).matches
+        matches = (await hub.sessions.search(LOCAL, Query(text="other text"))).matches
+        assert [match.session.id for match in matches] == [kept.id]
+        assert await hub.store.check() == []
+
+
+async def test_an_interrupted_rewrite_of_the_index_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await open_hub(tmp_path, sources="none") as hub:
+        session = await hub.editor.create(LOCAL, title="Purged")
+        await hub.turns.run(LOCAL, session.id, f"/say the {WORD} is here")
+        with monkeypatch.context() as patch:
+            patch.setattr("segue.store.sqlite.writer.IDLE_SECONDS", 3600.0)
+            patch.setattr("segue.store.sqlite.writer.CLOSING_MERGE_STEPS", 0)
+            await hub.editor.purge(LOCAL, session.id)
+            await hub.close()
+    assert words_in_index(tmp_path / "segue.db")
+    async with await open_hub(tmp_path, sources="none") as hub:
+        await hub.editor.create(LOCAL, title="Another")
+    assert words_in_index(tmp_path / "segue.db") == []
+
+
+async def test_purged_text_leaves_the_postgres_index(
+    tmp_path: Path, migrated_database_url: str
+) -> None:
+    import asyncpg  # type: ignore[import-untyped]  # it ships no types
+
+    async with await open_hub(tmp_path, migrated_database_url, sources="none") as hub:
+        session = await hub.editor.create(LOCAL, title="Purged")
+        await hub.turns.run(LOCAL, session.id, f"/say the {WORD} is here")
+        connection = await asyncpg.connect(migrated_database_url)
+        try:
+            sql = f"SELECT count(*) FROM segue.search WHERE words::text LIKE '%{WORD}%'"
+            assert await connection.fetchval(sql) > 0
+            await hub.editor.purge(LOCAL, session.id)
+            assert await connection.fetchval(sql) == 0
+        finally:
+            await connection.close()
+
+
+async def test_expired_logins_are_deleted(
+    tmp_path: Path, database_url: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await open_hub(tmp_path, database_url, sources="none") as hub:
+
+        async def count() -> int:
+            return len([record async for record in hub.records.all("local", "login")])
+
+        now = clock.now()
+        await hub.logins.create_link(LOCAL)
+        browser = await hub.logins.use_link(await hub.logins.create_link(LOCAL))
+        assert await count() == 2
+        monkeypatch.setattr(clock, "now", lambda: now + LINK_LIFETIME + CLEANUP_INTERVAL)
+        await hub.logins.create_link(LOCAL)
+        assert await count() == 2  # the browser's login and the new link
+        await hub.logins.authenticate(browser)
+        monkeypatch.setattr(clock, "now", lambda: now + LOGIN_LIFETIME + CLEANUP_INTERVAL)
+        await hub.logins.create_link(LOCAL)
+        assert await count() == 1
