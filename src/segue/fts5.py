@@ -7,9 +7,13 @@ where `session` is the primary key of the session or file, and `number` that of 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from segue.model import search_text
 from segue.model.search_text import Term
+
+if TYPE_CHECKING:
+    import sqlite3
 
 INSERT = "INSERT INTO search (rowid, tokens) VALUES (?, ?)"
 DELETE = "INSERT INTO search (search, rowid, tokens) VALUES ('delete', ?, ?)"  # the same tokens
@@ -37,6 +41,28 @@ def expression(term: Term) -> str:
 def any_term(terms: Iterable[Term]) -> str:
     """Return an FTS5 query for rows in which one of the terms occurs."""
     return " OR ".join(map(expression, terms))
+
+
+def erase_deleted(connection: sqlite3.Connection, steps: Iterable[object], pages: int) -> bool:
+    """Merge all segments, some pages in each step: FTS5 keeps deleted words until then.
+
+    Freed pages are zeroed, and the log, which has old pages, is emptied unless another connection
+    reads it. Returns False if the steps were too few.
+    """
+    connection.execute("PRAGMA secure_delete = ON")
+    pages = -pages  # a negative number begins a merge of all segments
+    for _ in steps:
+        before = connection.total_changes
+        connection.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (pages,))
+        pages = abs(pages)
+        if connection.total_changes - before < 2:  # FTS5 reports that nothing is left to merge
+            connection.execute("PRAGMA secure_delete = OFF")
+            (timeout,) = connection.execute("PRAGMA busy_timeout").fetchone()
+            connection.execute("PRAGMA busy_timeout = 0")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.execute(f"PRAGMA busy_timeout = {timeout}")
+            return True
+    return False
 
 
 def newest_by_session(rows: Iterable[tuple[int]]) -> dict[int, int]:

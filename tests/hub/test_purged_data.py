@@ -8,7 +8,7 @@ import pytest
 
 from segue.factory import open_hub
 from segue.hub.access.logins import CLEANUP_INTERVAL, LINK_LIFETIME, LOGIN_LIFETIME
-from segue.model import clock
+from segue.model import clock, ids
 from segue.model.errors import NotFound
 from segue.model.principal import LOCAL
 from segue.model.query import Query
@@ -79,6 +79,24 @@ async def test_purged_text_leaves_the_sqlite_files(tmp_path: Path) -> None:
         matches = (await hub.sessions.search(LOCAL, Query(text="other text"))).matches
         assert [match.session.id for match in matches] == [kept.id]
         assert await hub.store.check() == []
+
+
+async def test_purged_text_leaves_the_index_of_a_tool(tmp_path: Path) -> None:
+    home = Home(tmp_path / "claude")
+    id = home.write([user("u1", None, f"the {WORD} is here", cwd="/p")]).stem
+    home.write([user("u2", None, "the other text", cwd="/p")], ids.new_id())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLAUDE_CONFIG_DIR", str(home.root))
+        async with await open_hub(tmp_path / "data", sources="claude") as hub:
+            assert len((await hub.sessions.search(LOCAL, Query(text=WORD))).matches) == 1
+            (path,) = (tmp_path / "data").glob("claude-*.index")
+            assert words_in_index(path)
+            await hub.editor.purge(LOCAL, id)
+            assert not (await hub.sessions.search(LOCAL, Query(text=WORD))).matches
+            assert len((await hub.sessions.search(LOCAL, Query(text="other"))).matches) == 1
+    assert words_in_index(path) == []
+    for file in path.parent.glob(f"{path.name}*"):
+        assert WORD.encode() not in file.read_bytes()
 
 
 async def test_an_interrupted_rewrite_of_the_index_is_continued(

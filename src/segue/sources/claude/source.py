@@ -353,12 +353,15 @@ class ClaudeSource:
         await self.update_index([transcript.path, *self._current_paths(id)])
 
     async def delete(self, id: str) -> None:
+        import asyncio
+
         from .edit import edit
 
         await self.get(id)
         transcript = self._find_transcript(id)
         edit.delete_session(self.home, transcript)
-        await self.update_index([transcript.path])
+        index = await self.update_index([transcript.path])
+        await asyncio.to_thread(index.erase_removed_texts)
 
     async def fork(
         self, id: str, new_id: str, *, at: int | None, cwd: str | None, title: str | None

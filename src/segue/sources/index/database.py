@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from segue import fts5
 from segue.model import clock, errors
 from segue.model.cursor import ChangePoint
 from segue.model.session import Session, SessionState, decode_session
@@ -25,6 +26,8 @@ from segue.sqlite_wal import enable_wal
 FORMAT = 11  # of the file; a file of another format is replaced
 MAX_TEXTS = 1 << 24  # of one file
 BUSY_SECONDS = 60.0
+ERASE_PAGES = 64  # of the full-text index that are merged in one step
+MAX_ERASE_STEPS = 256
 STATES: dict[SessionState, int] = {"active": 0, "archived": 1, "trashed": 2}
 
 _SCHEMA = """
@@ -288,6 +291,11 @@ class Index:
                 else:
                     sql = "INSERT OR REPLACE INTO directories VALUES (?, ?)"
                     writer.execute(sql, (directory, digest))
+
+    def erase_removed_texts(self) -> None:
+        """Remove what is left of deleted texts in the file, unless the index is very large."""
+        with self._lock, self.translate_errors():
+            fts5.erase_deleted(self._open_writer(), range(MAX_ERASE_STEPS), ERASE_PAGES)
 
     @contextmanager
     def _try_writing(self) -> Iterator[sqlite3.Connection]:

@@ -148,6 +148,7 @@ class IndexWriter:
     def remove(self, path: str) -> None:
         """Remove a file and its texts."""
         if row := self._row(path):
+            self._execute("PRAGMA secure_delete = ON")
             pk, count, id = row
             self._remove_texts(pk, count)
             self._execute("DELETE FROM files WHERE pk = ?", (pk,))

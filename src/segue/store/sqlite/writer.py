@@ -15,10 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from segue import fts5
 from segue.model import clock, errors
 from segue.store.base import Signal
 
-from .connection import BUSY_SECONDS, check_compat, connect, translated
+from .connection import check_compat, connect, translated
 
 if TYPE_CHECKING:
     import asyncio
@@ -179,26 +180,16 @@ class Writer:
         next idle writer, of any process, continues.
         """
         steps = range(CLOSING_MERGE_STEPS) if closing else iter(self._is_idle, False)
-        pages = -MERGE_PAGES  # a negative number begins a merge of all segments
         try:
             with translated(self._path):
                 sql = "SELECT value FROM meta WHERE name = 'unmerged_purge'"
                 purge = connection.execute(sql).fetchone()
                 if purge is None:
                     return
-                connection.execute("PRAGMA secure_delete = ON")
-                for _ in steps:
-                    check_compat(connection, self._path)
-                    before = connection.total_changes
-                    sql = "INSERT INTO search (search, rank) VALUES ('merge', ?)"
-                    connection.execute(sql, (pages,))
-                    pages = MERGE_PAGES
-                    if connection.total_changes - before < 2:
-                        sql = "DELETE FROM meta WHERE name = 'unmerged_purge' AND value = ?"
-                        connection.execute(sql, purge)
-                        connection.execute("PRAGMA secure_delete = OFF")
-                        _empty_log(connection)
-                        return
+                check_compat(connection, self._path)
+                if fts5.erase_deleted(connection, steps, MERGE_PAGES):
+                    sql = "DELETE FROM meta WHERE name = 'unmerged_purge' AND value = ?"
+                    connection.execute(sql, purge)
         except errors.StoreError:
             return  # the next write reports the error to its caller
 
@@ -236,15 +227,6 @@ class Writer:
                     connection.execute("ROLLBACK")
                 raise
         return transaction.signals
-
-
-def _empty_log(connection: sqlite3.Connection) -> None:
-    """Empty the write-ahead log, which has old pages, unless another connection is reading it."""
-    connection.execute("PRAGMA busy_timeout = 0")
-    try:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {round(BUSY_SECONDS * 1000)}")
 
 
 class _PartlyWritten(Exception):
