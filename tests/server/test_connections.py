@@ -19,6 +19,7 @@ from segue.server.connections import (
 )
 
 GET = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+CHUNKED_POST = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 NEVER = 3600.0
 SOON = 0.05
 
@@ -28,6 +29,7 @@ class App:
 
     def __init__(self) -> None:
         self.calls = 0
+        self.header_names: list[bytes] = []
         self.release = asyncio.Event()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -39,6 +41,7 @@ class App:
                 return
             size += len(message.get("body", b""))
             more = message.get("more_body", False)
+        self.header_names += [name for name, _ in scope["headers"]]
         if scope["path"] == "/hold":
             await self.release.wait()
         body = b"x" * 40_000_000 if scope["path"] == "/large" else b"%d" % size
@@ -245,6 +248,61 @@ async def test_connection_is_refused_if_all_others_have_a_request() -> None:
         server.app.release.set()
         for client in busy:
             assert await client.response() == (200, b"0")
+
+
+async def test_new_connection_replaces_one_that_has_sent_a_part_of_a_request() -> None:
+    async with serving(max_connections=2) as server:
+        slow = [await server.connect() for _ in range(2)]
+        for client in slow:
+            client.send(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 6\r\n\r\nabc")
+        while server.app.calls < 2:
+            await asyncio.sleep(0.01)
+        client = await server.connect()
+        client.send(GET)
+        assert await client.response() == (200, b"0")
+        assert await slow[0].closed() == b""
+        slow[1].send(b"def")
+        assert await slow[1].response() == (200, b"6")
+
+
+async def test_trailers_of_a_chunked_body_are_not_added_to_the_head() -> None:
+    async with serving() as server:
+        client = await server.connect()
+        client.send(CHUNKED_POST + b"3\r\nabc\r\n0\r\n")
+        while not server.app.calls:
+            await asyncio.sleep(0.01)
+        client.send(b"x-api-key: trailer\r\n\r\n" + GET)
+        assert await client.response() == (200, b"3")
+        assert await client.response() == (200, b"0")
+        assert server.app.header_names == [b"host", b"transfer-encoding", b"host"]
+
+
+@pytest.mark.parametrize(
+    "endless", [b"x-name: value\r\n" * 100, b"y" * 1500], ids=["lines", "one line"]
+)
+async def test_endless_trailers_are_cut_off(endless: bytes) -> None:
+    async with serving() as server:
+        client = await server.connect()
+        client.send(CHUNKED_POST + b"0\r\nx-long: ")
+        sent = 0
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            while sent < 10_000_000:
+                client.send(endless)
+                sent += 1500
+                await client.writer.drain()
+            await client.closed()
+        assert sent < 10_000_000
+
+
+async def test_chunked_body_of_many_small_chunks_is_accepted() -> None:
+    async with serving(head_bytes=200) as server:
+        client = await server.connect()
+        client.send(CHUNKED_POST)
+        for _ in range(100):
+            client.send(b"3\r\nabc\r\n")
+            await client.writer.drain()
+        client.send(b"0\r\n\r\n")
+        assert await client.response() == (200, b"300")
 
 
 async def test_endless_pipeline_is_cut_off() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -57,14 +58,15 @@ def default_max_connections() -> int:
 class Connections:
     """All connections of a process. Creates uvicorn's protocol objects.
 
-    At the limit, a new connection replaces the one that has waited longest for a request. If all
-    connections have a request, the new one is refused.
+    At the limit, a new connection replaces the one that has waited longest for a request, or else
+    for the rest of one. If all connections have a complete request, the new one is refused.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self._open: set[HttpConnection] = set()
         self._without_request: dict[HttpConnection, None] = {}  # the longest wait first
+        self._with_part_of_request: dict[HttpConnection, None] = {}  # the longest wait first
 
     def create_protocol(self, **arguments: Any) -> HttpConnection:
         return HttpConnection(self, **arguments)
@@ -72,7 +74,8 @@ class Connections:
     def add(self, connection: HttpConnection) -> bool:
         """Return True if the connection may be used."""
         if len(self._open) >= self.limits.max_connections:
-            replaced = next(iter(self._without_request), None)
+            replaceable = chain(self._without_request, self._with_part_of_request)
+            replaced = next(replaceable, None)
             if replaced is None:
                 return False
             self.remove(replaced)
@@ -84,11 +87,18 @@ class Connections:
     def remove(self, connection: HttpConnection) -> None:
         self._open.discard(connection)
         self._without_request.pop(connection, None)
+        self._with_part_of_request.pop(connection, None)
 
     def request_began(self, connection: HttpConnection) -> None:
         self._without_request.pop(connection, None)
+        if connection in self._open:
+            self._with_part_of_request[connection] = None
+
+    def request_ended(self, connection: HttpConnection) -> None:
+        self._with_part_of_request.pop(connection, None)
 
     def response_ended(self, connection: HttpConnection) -> None:
+        self._with_part_of_request.pop(connection, None)
         if connection in self._open:
             self._without_request[connection] = None
 
@@ -101,6 +111,7 @@ class HttpConnection(HttpToolsProtocol):
         self._all = connections
         self._limits = connections.limits
         self._head_bytes = 0  # of a head that is not complete yet
+        self._bytes_after_body = 0  # chunk sizes, extensions of chunks and trailers
         self._reads_head = True
         self._received_at = 0.0
         self._read_timer: asyncio.TimerHandle | None = None
@@ -123,11 +134,16 @@ class HttpConnection(HttpToolsProtocol):
         self._received_at = self.loop.time()
         if self._reads_head:
             self._head_bytes += len(data)
+        else:
+            self._bytes_after_body += len(data)
         super().data_received(data)
         if self.transport.is_closing():
             return
         if self._reads_head and self._head_bytes > self._limits.head_bytes:
             self._refuse_head()
+        elif self._bytes_after_body > self._limits.head_bytes:
+            message = f"a request may have {self._limits.head_bytes} bytes of trailers at most"
+            self._refuse(431, "invalid_request_error", message)
         elif self._read_timer is None and self._head_bytes:
             self._read_timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
         elif self._read_timer is None and not self._reads_head:
@@ -136,6 +152,10 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._reads_head = True
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._reads_head:  # uvicorn would add trailers to the head, without a limit
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._reads_head, self._head_bytes = False, 0
@@ -148,9 +168,14 @@ class HttpConnection(HttpToolsProtocol):
         self._all.request_began(self)
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._bytes_after_body = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
-        self._reads_head, self._head_bytes = True, 0
+        self._reads_head, self._head_bytes, self._bytes_after_body = True, 0, 0
         self._cancel_read_timer()
+        self._all.request_ended(self)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
