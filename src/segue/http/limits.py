@@ -7,6 +7,7 @@ that was signed in with an API key counts as that key.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 from time import monotonic
 
@@ -31,7 +32,8 @@ class RateLimiter:
     def __init__(self, per_minute: int, now: Callable[[], float] = monotonic) -> None:
         self._limit = per_minute
         self._now = now
-        self._buckets: dict[str, tuple[float, float]] = {}  # tokens left, at which time
+        # Tokens left, at which time. The caller that has sent nothing for longest is the first.
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def count_request(self, caller: str) -> Headers:
         """Take one token, and return the headers that report the limit to the client.
@@ -41,13 +43,13 @@ class RateLimiter:
         if not self._limit:
             return []
         now = self._now()
-        if len(self._buckets) >= MAX_BUCKETS and caller not in self._buckets:
-            self._remove_full_buckets(now)
-        tokens, counted_at = self._buckets.get(caller, (float(self._limit), now))
+        tokens, counted_at = self._buckets.pop(caller, (float(self._limit), now))
         tokens = min(self._limit, tokens + (now - counted_at) * self._limit / 60)
         allowed = tokens >= 1
         tokens -= allowed
         self._buckets[caller] = (tokens, now)
+        if len(self._buckets) > MAX_BUCKETS:
+            self._buckets.popitem(last=False)
         full_at = clock.now() + int((self._limit - tokens) * 60 / self._limit * clock.SECOND)
         headers = [
             (b"anthropic-ratelimit-requests-limit", b"%d" % self._limit),
@@ -61,11 +63,3 @@ class RateLimiter:
             f"you may send {self._limit} requests a minute; try again in {wait_seconds} s",
             headers=[*headers, (b"retry-after", b"%d" % wait_seconds)],
         )
-
-    def _remove_full_buckets(self, now: float) -> None:
-        """Forget the callers that have sent nothing for a minute: a new bucket is full as well."""
-        self._buckets = {
-            caller: (tokens, counted_at)
-            for caller, (tokens, counted_at) in self._buckets.items()
-            if now - counted_at < 60
-        }

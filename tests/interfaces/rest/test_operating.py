@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from segue.http import limits as limits_module
 from segue.http import logs
 from segue.http.errors import RateLimited
 from segue.http.limits import RateLimiter
@@ -125,6 +126,22 @@ def test_token_bucket_refills_evenly_up_to_the_limit() -> None:
     assert spend() == 5
     now += 1e6
     assert spend() == 60
+
+
+def test_rate_limiter_forgets_the_caller_that_has_sent_nothing_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits_module, "MAX_BUCKETS", 3)
+    limiter = RateLimiter(1, lambda: 0.0)
+    for caller in ("first", "second", "third"):
+        limiter.count_request(caller)
+    with pytest.raises(RateLimited):
+        limiter.count_request("first")  # now the second caller has sent nothing for longest
+    limiter.count_request("fourth")
+    for caller in ("first", "third", "fourth"):
+        with pytest.raises(RateLimited):
+            limiter.count_request(caller)
+    limiter.count_request("second")
 
 
 async def test_without_a_rate_limit_there_are_no_rate_limit_headers(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from segue.http.hosts import HostCheck
 from segue.http.limits import RateLimiter, caller_of
 from segue.http.routing import RouteTree, path_names
 from segue.hub import Hub
+from segue.model import ids
 from segue.model.errors import NotFound, SegueError, Unauthorized
 
 from . import templates
@@ -103,9 +104,10 @@ def _public_caller(http: Request, path_params: dict[str, str]) -> str | None:
     """Return the caller of a request without a sign-in, or None for files, which are not counted.
 
     All readers of a share link are one caller, because a proxy may hide their addresses.
+    So are the readers of all links to no session: their ids may have any length.
     """
     if "secret" in path_params:
-        return f"share {path_params['id']}"
+        return f"share {ids.parse(path_params['id'])}"
     if http.url.path == "/login":
         return f"address {http.client.host if http.client else ''}"
     return None
