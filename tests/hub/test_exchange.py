@@ -67,6 +67,19 @@ async def test_import_drops_permissions_that_were_granted_elsewhere(
         assert await hub.sessions.get(LOCAL, copy.id) == copy
 
 
+async def test_import_drops_permissions_behind_a_change_by_a_key(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        session = await hub.editor.create(LOCAL, cwd="/w")
+        allowed = ConfigChanged(mode="bypassPermissions", options={"always_allow": ["bash"]})
+        await hub.editor.configure(LOCAL, session.id, allowed)
+        harmless = ConfigChanged(mode="default", options={"always_allow": []})
+        await hub.editor.configure(Principal(workspace="local"), session.id, harmless)
+        lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
+        copy = await hub.exchange.import_session(LOCAL, lines, new_id=True)
+        local = copy.for_local_turn()
+        assert (local.mode, local.options["always_allow"]) == ("default", [])
+
+
 async def test_session_exported_during_a_turn_is_imported_as_idle(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         id = (await hub.editor.create(LOCAL, cwd="/")).id

@@ -168,3 +168,12 @@ def test_agent_that_a_key_chose_cannot_allow_tools_in_the_local_users_turns(
     assert extra["permission"]["verdict"] == verdict
     reads = permission_extra(turn, "read", "read", "always_allow")
     assert reads["permission"]["verdict"] == "allow"
+
+
+async def test_fork_remembers_that_a_key_chose_the_agent(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        for creator, chosen_by_key in ((KEY, True), (LOCAL, False)):
+            id = (await hub.editor.create(creator)).id
+            await hub.turns.run(creator, id, "hello")
+            for forker in (KEY, LOCAL):
+                assert (await hub.editor.fork(forker, id)).agent_by_key is chosen_by_key

@@ -124,6 +124,7 @@ class SessionForker:
             git_branch=parent.git_branch,
             fork=ForkPoint(session=parent.id, seq=last),
             budget=parent.budget,
+            by_key=parent.agent_by_key,
         )
 
 

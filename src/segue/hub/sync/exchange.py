@@ -117,9 +117,14 @@ def _reset_events(session: Session) -> list[AnyBody]:
     if session.turn is not None:
         why = "the session was copied while this turn ran"
         bodies += [Interrupted(reason=why), *end_turn_events(session, why, "error")]
-    if session.options.get(ALWAYS_ALLOWED) or session.mode in ("acceptEdits", "bypassPermissions"):
+    if _grants_permissions(session) or _grants_permissions(session.for_local_turn()):
         bodies.append(ConfigChanged(mode="default", options={ALWAYS_ALLOWED: []}))
     return bodies
+
+
+def _grants_permissions(session: Session) -> bool:
+    granting_modes = ("acceptEdits", "bypassPermissions")
+    return bool(session.options.get(ALWAYS_ALLOWED)) or session.mode in granting_modes
 
 
 def _new_event(seq: int, body: AnyBody) -> Event:
