@@ -23,3 +23,14 @@ def test_labels_are_escaped() -> None:
     metrics = Metrics()
     metrics.count_request("GET", 'a"b\\c\nd', 200, 0.1)
     assert 'route="a\\"b\\\\c\\nd"' in to_text(metrics.series(0, {}))
+
+
+def test_the_lag_of_the_event_loop_is_a_histogram() -> None:
+    metrics = Metrics()
+    for seconds in (0.0, 0.02, 0.3):
+        metrics.count_lag(seconds)
+    lines = to_text(metrics.series(0, {})).splitlines()
+    assert "# TYPE segue_event_loop_lag_seconds histogram" in lines
+    assert 'segue_event_loop_lag_seconds_bucket{le="0.025"} 2' in lines
+    assert "segue_event_loop_lag_seconds_count 3" in lines
+    assert "segue_event_loop_lag_seconds_sum 0.32" in lines
