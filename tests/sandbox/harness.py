@@ -103,7 +103,7 @@ class Sandbox:
                 patch.setattr(sys, "executable", SYSTEM_PYTHON)
             home = str(files.session)
             env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "TMPDIR": home}
-            return launch.sandboxed(program, env, policy)
+            return launch.sandboxed_command(program, env, policy)
 
     def run(self, code: str, **values: Any) -> Answer:
         """Execute code in the sandbox; `values` become its variables."""

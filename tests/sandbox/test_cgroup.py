@@ -18,7 +18,7 @@ parent, directory = sys.argv[1:]
 with open(f"{parent}/server/cgroup.procs", "w") as file:
     file.write("0")
 assert cgroup.delegated_parent() == parent, cgroup.delegated_parent()
-command, env = launch.supervised(
+command, env = launch.supervised_command(
     ["bash", "-c", "setsid sleep 600 & cat /proc/self/cgroup"], {"PATH": os.defpath}
 )
 output = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout

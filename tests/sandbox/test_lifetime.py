@@ -99,7 +99,7 @@ async def test_killing_segue_ends_its_daemons(backend: str, local: bool, tmp_pat
 async def test_a_program_cannot_stop_its_supervisor(backend: str, tmp_path: Path) -> None:
     skip_unless_available(backend, "own")
     policy = launch.Policy(write=[str(tmp_path)], isolated=True)
-    command, env = launch._supervised_command(
+    command, env = launch._supervisor_command(
         ["bash", "-c", "kill -9 $PPID; kill -9 -- -1; kill -STOP $PPID; echo still here"],
         {"PATH": os.defpath},
         policy,

@@ -28,7 +28,7 @@ policy = launch.Policy(
     private=[f"{top}/data"],
 )
 script = "cat public.txt; cat alias/secret.key part/other/secret.txt; ls alias part"
-command, env = launch.sandboxed(
+command, env = launch.sandboxed_command(
     ["bash", "-c", f"cd {top}/readable && {script}"], {"PATH": os.defpath}, policy
 )
 subprocess.run(command, env=env, cwd="/")
@@ -103,10 +103,10 @@ def test_programs_do_not_run_in_a_directory_that_contains_a_private_one(
     (tmp_path / "data").mkdir()
     policy = launch.Policy(write=[str(tmp_path)], isolated=True, private=[str(tmp_path / "data")])
     with pytest.raises(launch.SandboxError, match="use the session in another directory"):
-        launch.sandboxed(["true"], {}, policy)
+        launch.sandboxed_command(["true"], {}, policy)
 
 
 def test_variables_of_a_program_do_not_reach_the_supervisor(tmp_path: Path) -> None:
     policy = launch.Policy(write=[str(tmp_path)], isolated=False)
-    _, env = launch.sandboxed(["true"], {"LD_PRELOAD": "/evil.so", "PATH": "/evil"}, policy)
+    _, env = launch.sandboxed_command(["true"], {"LD_PRELOAD": "/evil.so", "PATH": "/evil"}, policy)
     assert set(env) == {"PATH", "SEGUE_SANDBOX_RULES"} and "evil" not in env["PATH"]

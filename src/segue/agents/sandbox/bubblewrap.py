@@ -8,20 +8,21 @@ from .private_paths import is_below, visible_paths
 
 # A user id inside the sandbox for root, so that programs do not try what only root may do.
 _UID_IN_SANDBOX = "1000"
-# Files of /proc that describe the whole machine and that its owner, root, could read.
+# Files of /proc that describe the whole machine and that root, their owner, could read.
 _MASKED_FILES = (
     *("kallsyms", "kcore", "keys", "kmsg", "kpagecount", "kpageflags", "kpagecgroup"),
     *("latency_stats", "sched_debug", "slabinfo", "timer_list", "vmallocinfo"),
 )
 _MASKED_DIRECTORIES = ("acpi", "asound", "fs", "scsi")
-# What root could change even without capabilities, because the files belong to it.
-_READ_ONLY = ("bus", "irq", "sys", "sysrq-trigger")
+# Paths of /proc that root owns and could therefore change even without capabilities.
+_READ_ONLY_PATHS = ("bus", "irq", "sys", "sysrq-trigger")
 
 
 def bind_arguments(write: dict[str, int], *, by_descriptor: bool) -> list[str]:
-    """Return the arguments that make directories writable, of which descriptors are open.
+    """Return the arguments that make directories writable.
 
-    A bubblewrap that cannot use descriptors looks the paths up again.
+    `write` has an open descriptor for each path. Without `by_descriptor`, for a bubblewrap that
+    cannot use descriptors, bubblewrap resolves the paths again.
     """
     result = []
     for path, descriptor in sorted(write.items()):
@@ -39,8 +40,9 @@ def arguments(
 ) -> list[str]:
     """Return the arguments for an isolated program.
 
-    `readable` has lists of paths, each with the private directories to hide below them. `binds`
-    are the arguments for its writable directories. The directory `shm` becomes /dev/shm.
+    Each entry of `readable` has a list of paths, and a list of the private directories to hide
+    below them. `binds` are the arguments for the writable directories. The directory `shm` becomes
+    /dev/shm.
     Raises OSError if the mounts of this process cannot be read.
     """
     result = ["--die-with-parent", "--unshare-all", "--cap-drop", "ALL", "--hostname", "sandbox"]
@@ -55,7 +57,7 @@ def arguments(
     for name in _MASKED_DIRECTORIES:
         if os.path.isdir(f"/proc/{name}"):
             result += ["--tmpfs", f"/proc/{name}", "--remount-ro", f"/proc/{name}"]
-    for name in _READ_ONLY:
+    for name in _READ_ONLY_PATHS:
         result += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
     result += ["--dev", "/dev"]
     masked: list[str] = []
@@ -82,7 +84,7 @@ def arguments_with_all_readable(binds: list[str]) -> list[str]:
 
 
 def _directories_below(paths: list[str], private: list[str]) -> list[str]:
-    """Return where private directories are visible below some paths, parents first."""
+    """Return the paths below `paths` at which private directories are visible, parents first."""
     real_paths = [os.path.realpath(path) for path in paths]
     return [
         directory

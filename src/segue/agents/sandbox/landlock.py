@@ -86,9 +86,10 @@ def abi_version() -> int:
 
 
 def restrict_files(read: Iterable[int], write: Iterable[int], *, isolated: bool) -> None:
-    """Allow this process and its children only what is below these open paths, which it closes.
+    """Restrict this process and its children to files below the paths of these descriptors.
 
-    With `isolated`, they can also signal only each other. Raises OSError if the kernel refuses.
+    Closes the descriptors. With `isolated`, the processes can also signal only each other. Raises
+    OSError if the kernel refuses.
     """
     abi = abi_version()
     handled = _FIRST_ABI_ACCESS

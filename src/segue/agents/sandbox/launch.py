@@ -66,9 +66,9 @@ class Policy(NamedTuple):
 
     An `isolated` program reads only the system's programs, `read` and `write`, and signals only
     processes of its sandbox. Others read everything. All write to `write` only. `private`
-    directories are invisible for isolated programs, apart from `write` directories inside of
+    directories are invisible to isolated programs, apart from `write` directories inside of
     them. So is the home directory of segue's user, apart from `read` and `write` paths.
-    `network` allows Internet connections, no other sockets.
+    `network` allows connections to Internet addresses, but no other sockets.
     `shm` is a directory that becomes /dev/shm where programs have a mount namespace.
     """
 
@@ -90,7 +90,8 @@ def landlock_abi() -> int:
 def backend(*, isolated: bool) -> Backend | None:
     """Return the sandbox that this machine supports, or None if it supports none.
 
-    Namespaces isolate programs better than Landlock, which is the simpler restriction otherwise.
+    Isolated programs get bubblewrap if it works, because its namespaces hide more than Landlock
+    denies. Other programs get Landlock if the kernel has it, because it is simpler.
     """
     if not isolated:
         if landlock_abi() >= landlock.MIN_ABI:
@@ -110,7 +111,7 @@ def bubblewrap_works() -> bool:
         return False
     for isolated in (True, False):
         policy = Policy(write=(), isolated=isolated)
-        command, env = _supervised_command(["true"], {"PATH": os.defpath}, policy, "bubblewrap")
+        command, env = _supervisor_command(["true"], {"PATH": os.defpath}, policy, "bubblewrap")
         try:
             trial = subprocess.run(command, env=env, capture_output=True, timeout=10, check=False)
         except (OSError, subprocess.TimeoutExpired):
@@ -125,7 +126,7 @@ async def detect_backends() -> None:
     await asyncio.to_thread(bubblewrap_works)
 
 
-def sandboxed(
+def sandboxed_command(
     command: Sequence[str], env: Mapping[str, str], policy: Policy
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment that run a program in a sandbox.
@@ -135,7 +136,7 @@ def sandboxed(
     """
     kind = backend(isolated=policy.isolated)
     if kind is None:
-        raise SandboxError("this machine has no sandbox for programs")
+        raise SandboxError("this machine has no sandbox for programs; install bubblewrap")
     for private in visible_paths([*policy.private]):
         for directory in policy.write:
             if is_below(private, directory):
@@ -143,17 +144,19 @@ def sandboxed(
                     f"{directory} contains {private}, which programs must not see;"
                     " use the session in another directory"
                 )
-    return _supervised_command(command, env, policy, kind)
+    return _supervisor_command(command, env, policy, kind)
 
 
-def supervised(command: Sequence[str], env: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+def supervised_command(
+    command: Sequence[str], env: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment that run a program without a sandbox.
 
-    Everything that the program starts ends with it.
+    On Linux, everything that the program starts ends with it.
     """
     if sys.platform != "linux":
         return [*command], {**env}
-    return _supervised_command(command, env, Policy(write=(), isolated=False), None)
+    return _supervisor_command(command, env, Policy(write=(), isolated=False), None)
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
@@ -199,7 +202,7 @@ def _visibility_problem(private: list[str]) -> str | None:
     return None
 
 
-def _supervised_command(
+def _supervisor_command(
     command: Sequence[str], env: Mapping[str, str], policy: Policy, kind: Backend | None
 ) -> tuple[list[str], dict[str, str]]:
     bwrap = shutil.which("bwrap") if kind == "bubblewrap" else None
@@ -240,7 +243,10 @@ def _can_bind_descriptors(bwrap: str) -> bool:
 
 
 def _home_directory() -> list[str]:
-    """Return the home directory of segue's user, if it is a directory of the user's own."""
+    """Return the home directory of segue's user in a list.
+
+    The list is empty if another user owns the directory, or if it contains the system's programs.
+    """
     home = os.path.expanduser("~")
     try:
         own = os.stat(home).st_uid == os.getuid() and os.path.realpath(home) != "/"

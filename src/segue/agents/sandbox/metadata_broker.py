@@ -1,4 +1,4 @@
-"""Change permissions, owners and times of files for programs that cannot be trusted with it.
+"""Change permissions, owners and times of files for programs in a Landlock sandbox.
 
 Landlock restricts which files a program can open, but not chmod, chown and utime: they would work
 on every file of segue's user. So the filter of system calls passes these calls here. The broker
@@ -39,10 +39,10 @@ _DESCRIPTOR_LINKS = ("/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/")
 
 
 class MetadataBroker:
-    """Answers the calls that arrive at a listener of the filter."""
+    """Carries out or refuses the calls that the filter passes to a listener."""
 
     def __init__(self, listener: int, directories: list[str]) -> None:
-        """`directories` are the real paths below which programs may write."""
+        """Create a broker; `directories` are the real paths below which programs may write."""
         self._listener = listener
         self._id = 0  # of the current call
         self._directories = directories
@@ -75,7 +75,7 @@ class MetadataBroker:
             case "chmod":
                 self._chmod(caller.open(_AT_FDCWD, a, 0), b)
             case "fchmod":
-                self._chmod(caller.descriptor(a), b)
+                self._chmod(caller.copy_descriptor(a), b)
             case "fchmodat":
                 self._chmod(caller.open(_signed(a), b, 0), c)
             case "fchmodat2":
@@ -85,7 +85,7 @@ class MetadataBroker:
             case "lchown":
                 self._chown(caller.open(_AT_FDCWD, a, _AT_SYMLINK_NOFOLLOW), b, c)
             case "fchown":
-                self._chown(caller.descriptor(a), b, c)
+                self._chown(caller.copy_descriptor(a), b, c)
             case "fchownat":
                 self._chown(caller.open(_signed(a), b, e), c, d)
             case "utime":
@@ -123,8 +123,8 @@ class MetadataBroker:
         """Raise PermissionError unless the file is in one of the directories.
 
         The path is where the open file is now. A program cannot move a file into one of the
-        directories from outside, so the answer stays true. Raises OSError if the program has
-        ended: then another process may have its id, and may have been asked for the path.
+        directories from outside, so the result stays true. Raises OSError if the program has
+        ended: then its process id, and so the file, may be those of another process.
         """
         fcntl.ioctl(self._listener, _NOTIF_ID_VALID, struct.pack("=Q", self._id))
         path = os.readlink(f"/proc/self/fd/{descriptor}")
@@ -133,7 +133,7 @@ class MetadataBroker:
 
 
 class _Caller:
-    """The process that made a call; `with` closes what was opened for it."""
+    """The process that made a call. The end of a `with` block closes its descriptors here."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -146,23 +146,26 @@ class _Caller:
         for descriptor in self._opened:
             os.close(descriptor)
 
-    def descriptor(self, fd: int) -> int:
+    def copy_descriptor(self, fd: int) -> int:
         """Return a copy of a descriptor of the process."""
-        pidfd = self._keep(self._open_process())
-        return self._keep(call("pidfd_getfd", pidfd, _signed(fd), 0))
+        pidfd = self._close_at_exit(self._open_process())
+        return self._close_at_exit(call("pidfd_getfd", pidfd, _signed(fd), 0))
 
     def open(self, directory: int, path_address: int, flags: int) -> int:
-        """Open the file that the process means, without access to its content."""
+        """Open the file that the process names, without access to its content.
+
+        `path_address` is where the path is in the memory of the process.
+        """
         if path_address == 0:
-            return self.descriptor(directory)
+            return self.copy_descriptor(directory)
         path = self._read_path(path_address)
         if not path and flags & _AT_EMPTY_PATH:
-            return self._directory(directory)
+            return self._open_directory(directory)
         for prefix in _DESCRIPTOR_LINKS:
             number_text = path.removeprefix(prefix)
             if number_text != path and number_text.isdigit():
-                return self.descriptor(int(number_text))
-        base = self._directory(directory) if not path.startswith("/") else _AT_FDCWD
+                return self.copy_descriptor(int(number_text))
+        base = self._open_directory(directory) if not path.startswith("/") else _AT_FDCWD
         open_flags = _O_PATH | os.O_CLOEXEC
         if flags & _AT_SYMLINK_NOFOLLOW:
             open_flags |= os.O_NOFOLLOW
@@ -171,7 +174,7 @@ class _Caller:
         opened = libc.syscall(_SYS_OPENAT2, base, name, ctypes.byref(how), ctypes.sizeof(how))
         if opened < 0:
             raise OSError(ctypes.get_errno(), "cannot open the file")
-        return self._keep(opened)
+        return self._close_at_exit(opened)
 
     def read_times(self, address: int, layout: str, unit: int) -> bytes | None:
         """Return two times as an array of struct timespec; None means now.
@@ -187,10 +190,10 @@ class _Caller:
             values = (values[0], values[1] * unit, values[2], values[3] * unit)
         return struct.pack("=qqqq", *values)
 
-    def _directory(self, directory: int) -> int:
+    def _open_directory(self, directory: int) -> int:
         if directory != _AT_FDCWD:
-            return self.descriptor(directory)
-        return self._keep(os.open(f"/proc/{self._pid}/cwd", _O_PATH | os.O_CLOEXEC))
+            return self.copy_descriptor(directory)
+        return self._close_at_exit(os.open(f"/proc/{self._pid}/cwd", _O_PATH | os.O_CLOEXEC))
 
     def _open_process(self) -> int:
         # The call may come from a thread; descriptors belong to its whole process.
@@ -224,12 +227,12 @@ class _Caller:
             raise OSError(errno.EFAULT, "invalid address")
         return data
 
-    def _keep(self, descriptor: int) -> int:
+    def _close_at_exit(self, descriptor: int) -> int:
         self._opened.append(descriptor)
         return descriptor
 
 
 def _signed(value: int) -> int:
-    """Return an argument as the signed 32-bit number that the kernel takes it for."""
+    """Return an argument as a signed 32-bit number, as the kernel reads it."""
     value &= 0xFFFFFFFF
     return value - (1 << 32) if value & 0x80000000 else value

@@ -1,8 +1,8 @@
 """Find every path at which a private directory is visible, and leave it out of readable paths.
 
 A private directory may be below a directory that programs may read, or be mounted a second time
-there. Landlock can only allow whole directories. So a readable directory with a private one in it
-is replaced by its other entries.
+there. Landlock can only allow whole directories. So a readable directory that contains a private
+one is replaced by its other entries.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def visible_paths(directories: list[str]) -> list[str]:
 
 
 def without_private(path: str, private: list[str]) -> list[str]:
-    """Return the paths that together make everything below `path` accessible but `private`."""
+    """Return paths that together contain everything below `path` except `private` directories."""
     path = os.path.realpath(path)
     if not any(is_below(directory, path) for directory in private):
         return [] if any(is_below(path, directory) for directory in private) else [path]

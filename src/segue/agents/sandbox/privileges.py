@@ -38,11 +38,11 @@ def drop_capabilities() -> None:
         for capability in range(last + 1):
             prctl(PR_CAPBSET_DROP, capability)
     except PermissionError:
-        pass  # without CAP_SETPCAP; PR_SET_NO_NEW_PRIVS prevents that a program gains any
+        pass  # without CAP_SETPCAP; then PR_SET_NO_NEW_PRIVS keeps programs from gaining any
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(_LINUX_CAPABILITY_VERSION_3, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    call("capset", header, nothing)
+    no_capabilities = (ctypes.c_uint32 * 6)()
+    call("capset", header, no_capabilities)
 
 
 def limit_resources(limits: dict[str, int], *, in_cgroup: bool) -> None:

@@ -11,28 +11,28 @@ _WAIT_SECONDS = 0.01
 
 def descendants(root: int | None = None) -> list[int]:
     """Return the ids of all processes below a process, or below this one."""
-    found: list[int] = []
+    processes: list[int] = []
     parents = [os.getpid() if root is None else root]
     while parents:
         children = _children(parents.pop())
-        found += children
+        processes += children
         parents += children
-    return found
+    return processes
 
 
-def memory_kilobytes(pid: int) -> tuple[int, int]:
-    """Return the memory that a process has for itself or shares, and the number of its threads."""
-    memory = threads = 0
+def memory_and_threads(pid: int) -> tuple[int, int]:
+    """Return the kilobytes of a process's memory, without mapped files, and its thread count."""
+    kilobytes = threads = 0
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             for line in file:
                 if line.startswith((b"RssAnon:", b"RssShmem:", b"VmSwap:")):
-                    memory += int(line.split()[1])
+                    kilobytes += int(line.split()[1])
                 elif line.startswith(b"Threads:"):
                     threads = int(line.split()[1])
     except OSError:
         pass  # the process has ended
-    return memory, threads
+    return kilobytes, threads
 
 
 def reap() -> dict[int, int]:
@@ -69,7 +69,7 @@ def end_all(*, signals_are_restricted: bool) -> None:
 
 
 def _wait_for_any() -> bool:
-    """Wait a moment for children to end; return False if there are none."""
+    """Return False if there are no children, else wait a moment for them to end."""
     reap()
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

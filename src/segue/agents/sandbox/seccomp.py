@@ -1,4 +1,4 @@
-"""The filter of system calls: what programs in the strict sandbox may ask the kernel to do.
+"""The filter of system calls for programs in the strict sandbox.
 
 Every call that is not listed fails. The lists follow the default profile of container runtimes,
 without the calls that reach beyond the sandbox: namespaces, mounts, keyrings, System V and POSIX
@@ -45,9 +45,10 @@ _ALLOWED = """
     sendmmsg recvmmsg shutdown
 """
 _NETWORK = ("connect", "bind")
-# Programs have a fallback for these if they seem to be missing. The filter cannot see the
-# arguments of clone3 and openat2. Memory of memfd_create belongs to no process.
-_MISSING = """
+# These calls fail as if the kernel did not have them, and programs then use another call. The
+# filter cannot see the arguments of clone3 and openat2. Memory of memfd_create belongs to no
+# process, so the supervisor could not measure it.
+_REPORTED_AS_MISSING = """
     clone3 openat2 memfd_create memfd_secret io_uring_setup inotify_init inotify_init1 userfaultfd
 """
 METADATA_CALLS = """
@@ -97,6 +98,7 @@ _RET_KILL_PROCESS = 0x80000000
 _RET_ERRNO = 0x00050000
 _RET_USER_NOTIF = 0x7FC00000
 _RET_ALLOW = 0x7FFF0000
+_RET_ENOTTY = _RET_ERRNO | errno.ENOTTY
 _DATA_NR_OFFSET, _DATA_ARCH_OFFSET, _DATA_ARGS_OFFSET = 0, 4, 16
 
 # linux/bpf_common.h
@@ -155,19 +157,19 @@ def filter_program(*, network: bool, mount_namespace: bool) -> bytes:
         allowed += ["chown", "lchown", "fchown", "fchownat", "utime", "utimes", "futimesat"]
         allowed += ["utimensat", *_XATTR_CALLS.split()]
     program += _allow_numbers([nr for name in allowed if (nr := number(name)) is not None])
-    for name in _MISSING.split():
+    for name in _REPORTED_AS_MISSING.split():
         program += _answer(name, [(_RETURN, 0, 0, _RET_ERRNO | errno.ENOSYS)])
     for name, block in _checked_calls(network=network).items():
         program += _answer(name, block)
     if mount_namespace:
         for name, index in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
-            program += _answer(name, _unless_set_id(index))
+            program += _answer(name, _allow_unless_set_id(index))
     else:
         for name in METADATA_CALLS.split():
             program += _answer(name, [(_RETURN, 0, 0, _RET_USER_NOTIF)])
         for name in _XATTR_CALLS.split():
             program += _answer(name, [(_RETURN, 0, 0, _RET_ERRNO | errno.EOPNOTSUPP)])
-    # Programs have a fallback for calls that are newer than these lists.
+    # Calls that are newer than these lists fail as if the kernel did not have them.
     newest = max(nr for numbers in NUMBERS.values() for nr in numbers if nr is not None)
     program += [
         (_IF_GREATER, 0, 1, newest),
@@ -178,7 +180,7 @@ def filter_program(*, network: bool, mount_namespace: bool) -> bytes:
 
 
 def install(program: bytes, *, listen: bool) -> int | None:
-    """Apply a filter to this process for good, which must have PR_SET_NO_NEW_PRIVS.
+    """Apply a filter to this process for good. The process must have PR_SET_NO_NEW_PRIVS.
 
     With `listen`, return the descriptor that receives the calls for the supervisor.
     """
@@ -215,21 +217,22 @@ def _allow_numbers(numbers: list[int]) -> list[_Instruction]:
 
 
 def _answer(name: str, block: list[_Instruction]) -> list[_Instruction]:
-    """Return instructions that run `block`, which must return, for one call."""
+    """Return instructions that run `block` for one call. `block` must end with a return."""
     nr = number(name)
     return [] if nr is None else [(_IF_EQUAL, 0, len(block), nr), *block]
 
 
 def _checked_calls(*, network: bool) -> dict[str, list[_Instruction]]:
+    """Return, by name, the instructions for calls that are allowed for some arguments only."""
     families = (_AF_INET, _AF_INET6, _AF_NETLINK) if network else ()
     terminal_requests = [
         (_LOAD_WORD, 0, 0, _argument_offset(1)),
-        *(jump for request in _DENIED_TTY_IOCTLS for jump in _return_if(request, _ENOTTY)),
+        *(jump for request in _DENIED_TTY_IOCTLS for jump in _return_if(request, _RET_ENOTTY)),
         *(jump for request in _ALLOWED_IOCTLS for jump in _return_if(request, _RET_ALLOW)),
         (_IF_AT_LEAST, 0, 2, _FIRST_TTY_IOCTL),
         (_IF_GREATER, 1, 0, _LAST_TTY_IOCTL),
         (_RETURN, 0, 0, _RET_ALLOW),
-        (_RETURN, 0, 0, _ENOTTY),
+        (_RETURN, 0, 0, _RET_ENOTTY),
     ]
     return {
         **{name: _allow_if(conditions) for name, conditions in _OWN_PROCESS.items()},
@@ -247,19 +250,16 @@ def _checked_calls(*, network: bool) -> dict[str, list[_Instruction]]:
             ((0, _ANY, _AF_UNIX), (1, _SOCK_TYPE_MASK, _SOCK_STREAM), (2, _ANY, 0))
         ),
         # A program with the set-user-ID bit would run as segue's user outside the sandbox.
-        "open": _unless_created_set_id(1, 2),
-        "openat": _unless_created_set_id(2, 3),
-        "creat": _unless_set_id(1),
-        "mknod": _unless_set_id(1),
-        "mknodat": _unless_set_id(2),
+        "open": _allow_unless_creates_set_id(1, 2),
+        "openat": _allow_unless_creates_set_id(2, 3),
+        "creat": _allow_unless_set_id(1),
+        "mknod": _allow_unless_set_id(1),
+        "mknodat": _allow_unless_set_id(2),
     }
 
 
-_ENOTTY = _RET_ERRNO | errno.ENOTTY
-
-
 def _argument_offset(index: int) -> int:
-    """Return where the lower half of an argument is; the kernel ignores the upper half here."""
+    """Return the offset of an argument's lower half; the kernel ignores the upper half here."""
     return _DATA_ARGS_OFFSET + 8 * index
 
 
@@ -287,12 +287,14 @@ def _allow_unless(index: int, values: tuple[int, ...]) -> list[_Instruction]:
     ]
 
 
-def _unless_set_id(mode_index: int) -> list[_Instruction]:
+def _allow_unless_set_id(mode_index: int) -> list[_Instruction]:
+    """Return instructions that deny a mode with a set-user-ID or set-group-ID bit."""
     return _allow_if(tuple((mode_index, bit, 0) for bit in _S_ISUID_OR_ISGID))
 
 
-def _unless_created_set_id(flags_index: int, mode_index: int) -> list[_Instruction]:
-    check = _unless_set_id(mode_index)
+def _allow_unless_creates_set_id(flags_index: int, mode_index: int) -> list[_Instruction]:
+    """Return instructions that check the mode of a call if its flags create a file."""
+    check = _allow_unless_set_id(mode_index)
     return [
         (_LOAD_WORD, 0, 0, _argument_offset(flags_index)),
         (_AND, 0, 0, _O_CREAT | _O_TMPFILE),

@@ -76,7 +76,7 @@ def main() -> None:
 
 
 class Supervisor:
-    """The program of some rules, and the processes that it starts."""
+    """Starts the program of the rules, and ends it with everything that it started."""
 
     def __init__(self, rules: dict[str, Any]) -> None:
         self._rules = rules
@@ -157,7 +157,7 @@ class Supervisor:
             cgroup.remove(self._cgroup)
 
     def _connect_broker(self, number: bytes) -> None:
-        """Take over the listener that the child opened, whose number it has sent."""
+        """Copy the listener from the child, which has sent its number, and create the broker."""
         if not number:
             return  # the child has failed and has reported that itself
         from .metadata_broker import MetadataBroker
@@ -173,11 +173,12 @@ class Supervisor:
         return int.from_bytes(info[:4], sys.byteorder) != _SIGCHLD
 
     def _enforce(self, limits: dict[str, int]) -> float:
-        """Enforce the limits of all programs together.
+        """Kill the largest program if all programs together use too much memory.
 
-        Return the seconds until next time, or 0 if everything must end now.
+        Return the seconds until the next check, or 0 if there are too many processes and all
+        must end now.
         """
-        usage = {pid: process_tree.memory_kilobytes(pid) for pid in process_tree.descendants()}
+        usage = {pid: process_tree.memory_and_threads(pid) for pid in process_tree.descendants()}
         if sum(threads for _, threads in usage.values()) > limits["processes"]:
             _report(f"more than {limits['processes']} processes")
             return 0

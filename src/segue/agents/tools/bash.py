@@ -104,7 +104,7 @@ def sandboxed_program(
     level = context.config.get("bash.confine", "write") if context.local else "strict"
     isolated = level == "strict"
     if level == "off" or (level == "write" and launch.backend(isolated=False) is None):
-        return launch.supervised(command, env)
+        return launch.supervised_command(command, env)
     if launch.backend(isolated=isolated) is None:
         raise ToolError(_NO_SANDBOX)
     write = [*context.paths.real_directories, str(scratch / "home")]
@@ -118,7 +118,7 @@ def sandboxed_program(
         limits=_limits(context.config) if isolated else None,
     )
     try:
-        return launch.sandboxed(command, env, policy)
+        return launch.sandboxed_command(command, env, policy)
     except launch.SandboxError as error:
         raise ToolError(str(error)) from None
 

@@ -137,12 +137,12 @@ def _sandboxed(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command and its environment in the strictest sandbox that this machine has.
 
-    Without a sandbox, only the local user's programs run, and the clone is still made where a
-    session's programs do not work.
+    On a machine without a sandbox, git runs without one. There, only the local user's programs run,
+    and the staging directory is outside of the session's directory.
     """
     isolated = launch.backend(isolated=True) is not None
     if not isolated and launch.backend(isolated=False) is None:
-        return launch.supervised(command, env)
+        return launch.supervised_command(command, env)
     read = [os.path.realpath(command[0])]
     read += [os.environ[name] for name in _CERTIFICATE_VARIABLES if name in os.environ]
     if path := file_url_path(url):
@@ -154,7 +154,7 @@ def _sandboxed(
         network=True,
         limits=launch.Limits() if isolated else None,
     )
-    return launch.sandboxed(command, env, policy)
+    return launch.sandboxed_command(command, env, policy)
 
 
 def file_url_path(url: str) -> str | None:
