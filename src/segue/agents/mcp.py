@@ -59,7 +59,8 @@ class McpServers:
         """Connect to servers.
 
         `sandbox` is None for the local user. For other callers it is the session's context, which
-        determines the sandbox of server programs; `private` permits private addresses to them.
+        determines the sandbox of server programs. `private` lets other callers use servers at
+        private addresses.
         `keyring` has the tokens for servers.
         """
         self = cls()

@@ -229,7 +229,7 @@ class ToolResult(Body, frozen=True, tag="tool_result"):
 
 
 class PermissionAsked(Body, frozen=True, tag="permission_asked"):
-    """`local` says that only the local user may answer, whose turn it is."""
+    """A permission request. `local` says that only the local user may answer it."""
 
     ask_id: str
     title: str

@@ -45,7 +45,8 @@ MAX_PATTERN_TOKENS = 8
 _CJK = "\u1100-\u11ff\u2e80-\u2fdf\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
 _CJK += "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 _ASCII_TOKEN = re.compile(r"[a-z0-9]+")
-# Accents are neither letters nor ASCII, as are a few symbols that no word contains.
+# Accents are neither letters nor white space nor ASCII. Neither are a few symbols, which no word
+# contains.
 _ACCENTS = re.compile(rf"[^\w\s\x00-\x7f]{{{MAX_ACCENTS + 1},}}+")
 _ODD_SPACE = re.compile(r"[^\S ]")
 _PART = re.compile(r'"([^"]*)"?|(\S+)')
@@ -78,7 +79,7 @@ def _fold(text: str) -> str:
     """Return the text in one case and one form of each character.
 
     Normalizing sorts the accents of a letter, in a time that grows with the square of their number.
-    Of a run of them, only the beginning is kept; no word has that many.
+    Only the first MAX_ACCENTS of a run of accents are kept; no word has more.
     """
     text = _ACCENTS.sub(lambda run: run[0][:MAX_ACCENTS], text)
     return unicodedata.normalize("NFKC", text).casefold()

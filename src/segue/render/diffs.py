@@ -11,10 +11,11 @@ from . import threads
 
 Change = tuple[str, int, int, int, int]  # tag, and the ranges of lines before and after
 
-MAX_COMPARED_LINES = 3000  # of both versions together; of more, equal beginnings are left out
+# Of both versions together. In longer texts, equal beginnings and ends are not compared.
+MAX_COMPARED_LINES = 3000
 MAX_CHANGED_LINES = 10_000  # of both versions together, without equal beginnings and ends
 MAX_STEPS = 100_000  # of a comparison, which takes about 10 ms; most need a few thousand
-STEPS_PER_LINE = 5  # added to these for each line
+STEPS_PER_LINE = 5  # that each line adds to MAX_STEPS
 MAX_SHOWN_LINES = 300  # of a new version that cannot be compared
 CONTEXT_LINES = 3
 
@@ -74,10 +75,11 @@ def find_changes(before: Sequence[str], after: Sequence[str]) -> list[list[Chang
         groups = list(_LimitedMatcher(before, after).get_grouped_opcodes(CONTEXT_LINES))
     except _TooManySteps:
         return None
-    return [[_moved(change, start) for change in group] for group in groups]
+    return [[_shift(change, start) for change in group] for group in groups]
 
 
-def _moved(change: Change, lines: int) -> Change:
+def _shift(change: Change, lines: int) -> Change:
+    """Return a change with line numbers that are higher by `lines`."""
     tag, *ranges = change
     old_start, old_end, new_start, new_end = (line + lines for line in ranges)
     return tag, old_start, old_end, new_start, new_end
@@ -100,8 +102,8 @@ class _TooManySteps(Exception):
 class _LimitedMatcher(difflib.SequenceMatcher[str]):
     """Compares lines in a limited number of steps.
 
-    The time to find the longest match grows with the pairs of equal lines in a range, and it is
-    searched again on either side of each match.
+    The time to find the longest match grows with the number of pairs of equal lines in a range.
+    After each match, the lines before and after it are searched again.
     """
 
     b2j: dict[str, list[int]]  # where each line occurs in the new version

@@ -1,7 +1,7 @@
 """Render untrusted Markdown and code as safe HTML, within limits of time and memory.
 
 Texts that are cheap by construction are rendered in this process, others in a child process. A text
-that is too costly is shown without highlighted code, or as it is.
+that is too costly is shown without highlighted code, or as plain text.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 MAX_MARKDOWN_CHARACTERS = 60_000  # a longer text is shown as plain text
 MAX_CACHED_CHARACTERS = 16_000_000
 LINE_CHARACTERS = 40
-CALL_CHARACTERS = 20  # how many characters take as long as a text that is in the cache
-# Its lexer is a loop over the characters, without regular expressions.
+CALL_CHARACTERS = 20  # that take as long to render as a text from the cache takes to find
+# Highlighted in this process, because its lexer loops over the characters and uses no regular
+# expressions.
 INLINE_LANGUAGE = "json"
 
 _MARKS = re.compile(r"[^\w\s.,:;?!'\"()/%$=-]|_")
@@ -126,7 +127,7 @@ def _plain(text: str) -> Markup:
 def _cached(kind: str, text: str, render: Callable[[], str]) -> Markup:
     """Return rendered HTML from the cache, or render it. If no parser is free, return plain text.
 
-    A text that was too costly is cached as well, so that it costs that once.
+    The result of a text that was too costly is cached as well, so that it costs time only once.
     """
     from markupsafe import Markup
 

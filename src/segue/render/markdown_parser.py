@@ -55,12 +55,15 @@ _URL = re.compile(r"https?://[^\s<>\"'`\\]+[^\s<>\"'`\\.,;:!?)\]}*_]")
 
 
 def parse_markdown(text: str) -> str:
-    """Return Markdown as safe HTML. Raises ValueError if that is very long."""
+    """Return Markdown as safe HTML. Raises ValueError if the HTML is very long."""
     return _parse(text, highlight)
 
 
 def parse_markdown_without_lexers(text: str) -> str:
-    """Return Markdown as safe HTML, without highlighted code. Raises ValueError as above."""
+    """Return Markdown as safe HTML, without highlighted code.
+
+    Raises ValueError if the HTML is very long.
+    """
     return _parse(text, lambda code, _: html.escape(code))
 
 
@@ -69,7 +72,9 @@ def _parse(text: str, format_code: CodeFormatter) -> str:
 
     rendered: str = _parser().render(text, {"format_code": format_code})
     if len(rendered) > MAX_HTML_CHARACTERS:
-        raise ValueError(f"{len(rendered)} characters of HTML")
+        raise ValueError(
+            f"the HTML has {len(rendered)} characters, more than {MAX_HTML_CHARACTERS}"
+        )
     clean: str = nh3.clean(
         rendered,
         tags=_TAGS,

@@ -1,8 +1,8 @@
 """Render cheap pages on the event loop, and others in a thread.
 
-Rendering is limited twice. On the event loop it may use few characters and no child process; a
-rendering that needs more begins again in a thread. In a thread it may use child processes until a
-deadline; what it has not rendered by then is shown as plain text.
+On the event loop, rendering may use few characters and no child process. If it needs more, it
+begins again in a thread. There it may use child processes until a deadline; texts that are not
+rendered by then are shown as plain text.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def render_in_thread(function: Callable[..., T], *arguments: Any) -> T:
 
 
 def use_characters(count: int) -> None:
-    """Count characters that are about to be rendered in this process."""
+    """Count characters that are about to be rendered. Raises _NeedsThread if they are too many."""
     limits = _limits.get()
     if limits is not None and limits.inline:
         limits.characters -= count
@@ -72,7 +72,10 @@ def use_characters(count: int) -> None:
 
 
 def may_use_child() -> bool:
-    """Return True if the current rendering may wait for a child process."""
+    """Return True if the current rendering may wait for a child process.
+
+    Raises _NeedsThread on the event loop.
+    """
     limits = _limits.get()
     if limits is None:
         return True

@@ -22,7 +22,7 @@ MAX_CONNECTIONS = 4000
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a client may use before it has proved who it is.
+    """The limits of connections, which apply before a client is authenticated.
 
     `head_seconds` is the time for a request's head, from its first byte or from the start of the
     connection. `body_seconds` is the longest pause in a body that the server waits for, and
@@ -39,7 +39,8 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
 def default_max_connections() -> int:
     """Return how many connections fit into this process's limit of open files.
 
-    Raises the soft limit to the hard one first: many systems start a process with 256 or 1,024.
+    The soft limit is first raised as far as needed and the hard limit allows: many systems start a
+    process with 256 or 1,024.
     """
     try:
         import resource
@@ -72,7 +73,7 @@ class Connections:
         return HttpConnection(self, **arguments)
 
     def add(self, connection: HttpConnection) -> bool:
-        """Return True if the connection may be used."""
+        """Count a new connection, and return False if it must be refused."""
         if len(self._open) >= self.limits.max_connections:
             replaceable = chain(self._without_request, self._with_part_of_request)
             replaced = next(replaceable, None)
@@ -104,11 +105,11 @@ class Connections:
 
 
 class HttpConnection(HttpToolsProtocol):
-    """Uvicorn's connection, which has no limits of its own before the application is called."""
+    """A connection of uvicorn with limits. Uvicorn has none before it calls the application."""
 
     def __init__(self, connections: Connections, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._all = connections
+        self._all_connections = connections
         self._limits = connections.limits
         self._head_bytes = 0  # of a head that is not complete yet
         self._bytes_after_body = 0  # chunk sizes, extensions of chunks and trailers
@@ -119,13 +120,13 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if self._all.add(self):
+        if self._all_connections.add(self):
             self._read_timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
         else:
             self._refuse(503, "overloaded_error", "the server has no free connection; try again")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._all.remove(self)
+        self._all_connections.remove(self)
         self._cancel_read_timer()
         self._cancel_write_timer()
         super().connection_lost(exc)
@@ -165,7 +166,7 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse_head()
         if self.transport.is_closing() or len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
             raise ValueError("the connection sends too much")  # ends the parser
-        self._all.request_began(self)
+        self._all_connections.request_began(self)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -175,13 +176,13 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._reads_head, self._head_bytes, self._bytes_after_body = True, 0, 0
         self._cancel_read_timer()
-        self._all.request_ended(self)
+        self._all_connections.request_ended(self)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self.pipeline and self.cycle.response_complete:
-            self._all.response_ended(self)
+            self._all_connections.response_ended(self)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -198,7 +199,10 @@ class HttpConnection(HttpToolsProtocol):
     def _head_is_late(self) -> None:
         self._read_timer = None
         if self._head_bytes:
-            message = f"the head of a request must arrive in {self._limits.head_seconds:g} s"
+            message = (
+                "the first line and the headers of a request must arrive within"
+                f" {self._limits.head_seconds:g} s; try again"
+            )
             self._refuse(408, "timeout_error", message)
         else:
             self.transport.close()
@@ -216,7 +220,10 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse_head(self) -> None:
-        message = f"the head of a request may have {self._limits.head_bytes} bytes at most"
+        message = (
+            f"the first line and the headers of a request may have {self._limits.head_bytes} bytes;"
+            " send fewer or shorter headers"
+        )
         self._refuse(431, "invalid_request_error", message)
 
     def _refuse(self, status: int, kind: str, message: str) -> None:

@@ -25,7 +25,7 @@ MAX_WALK_ENTRIES = 10_000
 _MAX_REMOVAL_PASSES = 10
 
 DIRECTORY_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_PATH does not allow to list a directory.
+# A descriptor with O_PATH cannot list its directory.
 _LIST_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Opening a FIFO without O_NONBLOCK would wait for a writer.
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -33,7 +33,7 @@ _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOE
 
 
 class UnusableFile(Exception):
-    """A file is special or may be reachable from outside. The message follows the file's name."""
+    """A file is special or may be reachable from outside. Messages begin with a verb."""
 
 
 class TreeFile(NamedTuple):

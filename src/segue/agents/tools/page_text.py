@@ -43,7 +43,7 @@ class Tag(NamedTuple):
 def read_page(
     data: bytes, encoding: str, charset: str, kind: str, max_bytes: int, max_characters: int
 ) -> tuple[str, bool]:
-    """Return the text of a response's body, and whether the body had to be truncated.
+    """Return the text of a response's body, and True if the body was truncated.
 
     `kind` is "html", or anything else for plain text.
     """

@@ -1,4 +1,4 @@
-"""The directories outside of a session's own: those to hide from programs, and temporary ones."""
+"""The directories to hide from a session's programs, and the directory of their temporary files."""
 
 from __future__ import annotations
 

@@ -108,8 +108,8 @@ async def _start_after(request: RestRequest, session: Session, last_event_id: st
     start = None if event_id is None else await _start_after_event(request, session, event_id)
     if start is None:
         raise InvalidInput(
-            f"Last-Event-ID: {last_event_id} is not an event of this session, or an old one; leave"
-            " the header out to start with new events"
+            f"Last-Event-ID: {last_event_id} is not an event of this session, or it is too old;"
+            " leave the header out to start with new events"
         )
     return start
 
