@@ -183,6 +183,13 @@ def test_directories_are_read_without_reading_all_sessions(few: Meter, many: Met
         check_plan(few.plan(statement))
 
 
+def test_usage_is_read_without_reading_the_sessions(few: Meter, many: Meter) -> None:
+    assert few.reader.usage(WORKSPACE).sessions == few.sessions
+    assert many.reader.usage(WORKSPACE).sessions == many.sessions
+    few_steps = few.steps(lambda: few.reader.usage(WORKSPACE))
+    assert many.steps(lambda: many.reader.usage(WORKSPACE)) == few_steps
+
+
 # A window of the time that is not the order's costs the rows that it leaves out.
 @pytest.mark.parametrize(
     ("name", "order"),

@@ -28,6 +28,10 @@ InboxKind = Literal["prompt", "cancel", "answer", "result"]
 
 MAX_SEQ = (1 << 24) - 1  # events in one session
 SHARE_KIND = "share"  # the kind of the record of a session's share link
+# Kinds of records that `usage` counts. The stores' triggers name them too.
+FILE_KINDS = ("file", "archive")
+MEMORY_KIND_PREFIX = "memory:"
+SCHEDULE_KIND = "schedule"
 
 
 def share_record_id(session_id: str) -> str:
@@ -57,6 +61,21 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     at: int
     body: dict[str, Any] = {}
+
+
+class Usage(NamedTuple):
+    """What a workspace uses of what quotas limit.
+
+    `sessions` has those in the trash too. `files` are the records that `is_counted_file` names.
+    `bytes` are those of the bodies of events, of all versions of records, and of files. `schedules`
+    are the records of the kind SCHEDULE_KIND. `turns` run, wait for an answer or are in an inbox.
+    """
+
+    sessions: int = 0
+    files: int = 0
+    bytes: int = 0
+    schedules: int = 0
+    turns: int = 0
 
 
 class Signal(NamedTuple):
@@ -316,6 +335,9 @@ class Store(Protocol):
     async def drop_unfinished_uploads(self, before: int) -> None:
         """Delete parts of uploads from before a time that no `file` or `archive` record names."""
 
+    async def usage(self, workspace: str) -> Usage:
+        """Return what a workspace uses, without reading the rows that are counted."""
+
     async def set_overlay(
         self, workspace: str, source: str, id: str, patch: dict[str, Any]
     ) -> None: ...
@@ -362,6 +384,11 @@ def check_record_version(record: Record, newest: int, expected: int) -> None:
 def not_found(id: str) -> errors.NotFound:
     """Return the error for a session that does not exist."""
     return errors.NotFound(f"no session {id}", session=id)
+
+
+def is_counted_file(kind: str) -> bool:
+    """Return whether `usage` counts the records of a kind as files."""
+    return kind in FILE_KINDS or kind.startswith(MEMORY_KIND_PREFIX)
 
 
 def lease_lost(lease: Lease) -> errors.LeaseLost:

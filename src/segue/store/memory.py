@@ -9,6 +9,7 @@ nothing here.
 from __future__ import annotations
 
 import asyncio
+import operator
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState, decode_session
 
 from .base import (
+    FILE_KINDS,
+    SCHEDULE_KIND,
     SHARE_KIND,
     EventDecider,
     InboxItem,
@@ -33,10 +36,12 @@ from .base import (
     Lease,
     Signal,
     Store,
+    Usage,
     append_drafts,
     check_fork_point,
     check_record_version,
     fork_event,
+    is_counted_file,
     lease_lost,
     not_found,
     share_record_id,
@@ -117,9 +122,8 @@ class MemoryStore(Store):
             raise errors.Conflict(f"session {session.id} exists already", session=session.id)
         change = self._change + 1
         born = change if new else 0
-        entry = _Entry(
-            _stored_row(session), [_stored_event(added) for added in events], change, born=born
-        )
+        stored_events = [_stored_event(added) for added in events]
+        entry = _Entry(_stored_row(session), stored_events, change, born=born)
         if checkpoint is not None:
             entry.checkpoint = codec.encode(checkpoint)
         self._change = change
@@ -255,11 +259,8 @@ class MemoryStore(Store):
         sessions = [entry.session for entry in self._matching(workspace, query)]
         sessions.sort(key=position_of, reverse=descending)
         if after is not None:
-            sessions = [
-                row
-                for row in sessions
-                if (position_of(row) < after if descending else position_of(row) > after)
-            ]
+            is_after = operator.lt if descending else operator.gt
+            sessions = [row for row in sessions if is_after(position_of(row), after)]
         sessions = sessions[: query.limit]
         return sessions[::-1] if backward else sessions
 
@@ -498,9 +499,7 @@ class MemoryStore(Store):
 
     async def drop_unfinished_uploads(self, before: int) -> None:
         for (workspace, file), at in list(self._upload_started_at.items()):
-            has_record = any(
-                (workspace, kind, file) in self._records for kind in ("file", "archive")
-            )
+            has_record = any((workspace, kind, file) in self._records for kind in FILE_KINDS)
             if at < before and not has_record:
                 await self.drop_parts(workspace, file)
 
@@ -531,6 +530,20 @@ class MemoryStore(Store):
             and (after is None or position_of(versions[-1]) < after)
         ]
         return sorted(records, key=position_of, reverse=True)[:limit]
+
+    async def usage(self, workspace: str) -> Usage:
+        entries = list(self._of(workspace))
+        kinds = [kind for owner, kind, _ in self._records if owner == workspace]
+        values: list[Any] = [event.body for entry in entries for event in entry.events]
+        for (owner, _, _), versions in self._records.items():
+            values += versions if owner == workspace else ()
+        size = sum(len(codec.encode(value)) for value in values)
+        for (owner, _), parts in self._parts.items():
+            size += sum(map(len, parts.values())) if owner == workspace else 0
+        turns = sum(entry.session.turn is not None for entry in entries)
+        turns += sum(item.kind == "prompt" for entry in entries for item in entry.inbox)
+        files = sum(map(is_counted_file, kinds))
+        return Usage(len(entries), files, size, kinds.count(SCHEDULE_KIND), turns)
 
     async def set_overlay(
         self, workspace: str, source: str, id: str, patch: dict[str, Any]
@@ -570,11 +583,8 @@ def _mentions(terms: Sequence[Term], entry: _Entry) -> bool:
 def _score(terms: Sequence[Term], event: Event) -> float:
     """Return the share of an event's words that are terms; 0 if none of them occurs in it."""
     words = _words(event)
-    return (
-        sum(search_text.words_have_term(term, words) for term in terms) / len(words)
-        if words
-        else 0.0
-    )
+    matches = sum(search_text.words_have_term(term, words) for term in terms)
+    return matches / max(1, len(words))
 
 
 def _words(event: Event) -> list[str]:

@@ -93,6 +93,7 @@ def columns(session: Session) -> dict[str, Any]:
         "created_at": session.created_at,
         "active_at": session.active_at,
         "inactive_since": session.deleted_at if state == "trashed" else session.archived_at,
+        "in_turn": int(session.turn is not None),
     }
 
 

@@ -20,6 +20,10 @@ LEASES = (
     " FROM leases l JOIN sessions s ON s.pk = l.session WHERE l.holder <> ''"
 )
 CHECKPOINTS = 'SELECT source, path, inode, "offset", tail_hash, extra FROM imports'
+# How many turns of a workspace run or wait to run.
+TURNS = """
+SELECT (SELECT count(*) FROM sessions WHERE workspace = {0} AND in_turn = 1)
+  + (SELECT count(*) FROM inbox WHERE workspace = {0} AND kind = 'prompt')"""
 INBOX_ITEMS = "SELECT number, kind, id, at, body FROM inbox"
 DELTAS = 'SELECT number, message, kind, "offset", text FROM deltas'
 

@@ -11,8 +11,8 @@ from segue.model import clock, codec, errors
 from segue.model.principal import ApiKey
 from segue.model.query import Position
 from segue.model.record import Record
-from segue.store.base import check_record_version
-from segue.store.rows import decode_any, decode_key, decode_record
+from segue.store.base import Usage, check_record_version
+from segue.store.rows import TURNS, decode_any, decode_key, decode_record
 
 from .connection import Connection, Database
 
@@ -129,6 +129,12 @@ class Records:
             arms.append(f"{sql} AND (created_at, id) < ($4, $5)" if after else sql)
         sql = " UNION ALL ".join(arms) + " ORDER BY 1 DESC, 2 DESC LIMIT $3"
         return [decode_record(row) for _, _, row in await self._database.fetch(sql, *args)]
+
+    async def usage(self, workspace: str) -> Usage:
+        sums = (f"coalesce(sum({name}), 0)::bigint" for name in Usage._fields[:-1])
+        sql = f"SELECT {', '.join(sums)}, ({TURNS.format('$1')}) FROM usage WHERE workspace = $1"
+        (row,) = await self._database.fetch(sql, workspace)
+        return Usage(*row)
 
     async def set_overlay(
         self, workspace: str, source: str, id: str, patch: dict[str, Any]

@@ -38,10 +38,14 @@ from .watch import Watcher
 _FETCHED_EVENTS = 2_000  # of a fork, at a time
 # Like `fork_event`.
 _COPY_EVENTS = """
-INSERT INTO events (session, id, seq, at, type, version, body)
-SELECT $1, CASE WHEN type = ANY($5) THEN id ELSE md5($4 || id)::uuid::text END,
-  seq, at, type, version, body
-FROM events WHERE session = $2 AND seq > 1 AND seq <= $3"""
+WITH copied AS (
+  INSERT INTO events (session, id, seq, at, type, version, body)
+  SELECT $1, CASE WHEN type = ANY($5) THEN id ELSE md5($4 || id)::uuid::text END,
+    seq, at, type, version, body
+  FROM events WHERE session = $2 AND seq > 1 AND seq <= $3
+  RETURNING octet_length(body) AS bytes
+)
+UPDATE sessions SET bytes = bytes + (SELECT coalesce(sum(bytes), 0) FROM copied) WHERE pk = $1"""
 _COPY_SEARCH = """
 INSERT INTO search (session, seq, part, words) SELECT $1, seq, part, words
 FROM search WHERE session = $2 AND seq > 1 AND seq <= $3"""
@@ -360,6 +364,7 @@ def _insertion(session: Session, events: Batch, born: str) -> tuple[Any, ...]:
         "id": session.id,
         **columns(session),
         "row": codec.encode(session),
+        "bytes": _event_bytes(events),
     }
     *placeholders, last = [f"${number}" for number in range(10, 11 + len(values))]
     stores = list(dict.fromkeys(session.memory_store_ids))
@@ -390,10 +395,10 @@ def _inserted(rows: list[Row], session: Session) -> int:
 def _update(pk: int, session: Session, events: Batch, spent: list[str]) -> tuple[Any, ...]:
     """Return a statement that adds events to a session and updates its row."""
     values = {**columns(session), "row": codec.encode(session)}
-    sets = ", ".join(f"{name} = ${number}" for number, name in enumerate(values, 12))
+    sets = ", ".join(f"{name} = ${number}" for number, name in enumerate(values, 13))
     sql = f"""
         WITH s AS (
-          UPDATE sessions SET change = {_CHANGE}, {sets} WHERE pk = $10
+          UPDATE sessions SET change = {_CHANGE}, bytes = bytes + $12, {sets} WHERE pk = $10
           RETURNING pk, state, active_at
         ),
         {_ADD},
@@ -404,14 +409,15 @@ def _update(pk: int, session: Session, events: Batch, spent: list[str]) -> tuple
         finished AS (DELETE FROM deltas WHERE session = $10 AND message = ANY($11))
         SELECT
     """
-    return sql, *events, pk, spent, *values.values()
+    return sql, *events, pk, spent, _event_bytes(events), *values.values()
 
 
 async def _add(connection: Connection, pk: int, batches: Iterable[Batch]) -> None:
     """Add the events that did not fit into the first statement."""
-    sql = f"WITH s AS (SELECT $10::bigint AS pk), {_ADD} SELECT"
+    update = "UPDATE sessions SET bytes = bytes + $11 WHERE pk = $10 RETURNING pk"
+    sql = f"WITH s AS ({update}), {_ADD} SELECT"
     for batch in batches:
-        await connection.fetch(sql, *batch, pk)
+        await connection.fetch(sql, *batch, pk, _event_bytes(batch))
 
 
 def _batches(events: Iterable[Event]) -> Iterator[Batch]:
@@ -428,6 +434,12 @@ def _batches(events: Iterable[Event]) -> Iterator[Batch]:
         free_bytes -= len(body) + _OVERHEAD_BYTES
     if batch:
         yield _columns(batch)
+
+
+def _event_bytes(batch: Batch) -> int:
+    """Return the number of bytes of a batch's events."""
+    bodies: list[bytes] = batch[4]
+    return sum(map(len, bodies))
 
 
 def _columns(batch: Sequence[tuple[Event, bytes]]) -> Batch:

@@ -79,6 +79,7 @@ class PostgresStore:
         self.part = records.part
         self.drop_parts = records.drop_parts
         self.drop_unfinished_uploads = records.drop_unfinished_uploads
+        self.usage = records.usage
         self.set_overlay = records.set_overlay
         self.overlays = records.overlays
         self.set_setting = records.set_setting

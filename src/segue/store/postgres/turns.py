@@ -108,8 +108,8 @@ class TurnState:
         sql = f"""
             WITH s AS ({PK} FOR KEY SHARE),
             put AS (
-              INSERT INTO inbox (session, kind, id, at, body)
-              SELECT pk, $3, $4, $5, $6 FROM s RETURNING number
+              INSERT INTO inbox (session, workspace, kind, id, at, body)
+              SELECT pk, $1, $3, $4, $5, $6 FROM s RETURNING number
             )
             SELECT number FROM put
         """

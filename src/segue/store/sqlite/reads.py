@@ -23,6 +23,7 @@ from segue.store.base import (
     MAX_SEQ,
     InboxItem,
     Lease,
+    Usage,
     not_found,
 )
 from segue.store.query_sql import Condition, PageSpec
@@ -305,6 +306,12 @@ class Reader:
         sql = "SELECT data FROM parts WHERE workspace = ? AND file = ? AND number = ?"
         row = self.execute(sql, (workspace, file, number)).fetchone()
         return row[0] if row else None
+
+    def usage(self, workspace: str) -> Usage:
+        sql = "SELECT sessions, files, bytes, schedules FROM usage WHERE workspace = ?"
+        sessions, files, size, schedules = self.execute(sql, (workspace,)).fetchone() or (0,) * 4
+        (turns,) = self.execute(rows.TURNS.format("?"), (workspace, workspace)).fetchone()
+        return Usage(sessions, files, size, schedules, turns)
 
     def overlays(self, workspace: str, source: str) -> dict[str, dict[str, Any]]:
         sql = "SELECT id, patch FROM overlays WHERE workspace = ? AND source = ?"

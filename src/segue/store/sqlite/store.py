@@ -56,6 +56,7 @@ class SQLiteStore:
         self.get_record = _reading(path, reader.get_record)
         self.part = _reading(path, reader.part)
         self.records = _reading(path, reader.records)
+        self.usage = _reading(path, reader.usage)
         self.overlays = _reading(path, reader.overlays)
         self.settings = _reading(path, reader.settings)
 

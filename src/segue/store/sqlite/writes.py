@@ -71,18 +71,21 @@ def insert(tx: Transaction, session: Session, events: Iterable[Event], *, new: b
     if tx.execute(sql, (session.workspace, session.id)).fetchone():
         raise errors.Conflict(f"session {session.id} exists already", session=session.id)
     change = tx.touch()
+    # The key that SQLite would choose. The events come first, because the row has their size.
+    (pk,) = tx.execute("SELECT coalesce(max(pk), 0) + 1 FROM sessions").fetchone()
     values = {
+        "pk": pk,
         "workspace": session.workspace,
         "id": session.id,
         **columns(session),
         "change": change,
         "born": change if new else 0,
         "row": codec.encode(session),
+        "bytes": _add_events(tx, pk, events),
     }
     marks = ", ".join("?" * len(values))
     sql = f"INSERT INTO sessions ({', '.join(values)}) VALUES ({marks})"
-    pk = tx.execute(sql, tuple(values.values())).lastrowid
-    assert pk is not None
+    tx.execute(sql, tuple(values.values()))
     for store in session.memory_store_ids:
         tx.execute(
             "INSERT OR IGNORE INTO links VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -96,9 +99,8 @@ def insert(tx: Transaction, session: Session, events: Iterable[Event], *, new: b
                 session.id,
             ),
         )
-    _add_events(tx, pk, events)
     tx.signals.append(Signal("events", session.workspace, session.id))
-    return pk
+    return int(pk)
 
 
 def change(
@@ -123,8 +125,8 @@ def change(
         _put_checkpoint(tx, pk, session, checkpoint)
         return session, []
     after, events = append_drafts(session, drafts, tx.at)
-    _add_events(tx, pk, events)
-    _update(tx, pk, session, after)
+    event_bytes = _add_events(tx, pk, events)
+    _update(tx, pk, session, after, event_bytes)
     _put_checkpoint(tx, pk, after, checkpoint)
     if lease is not None:
         for added in events:
@@ -195,7 +197,8 @@ def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], N
     tx.signals.append(Signal("purged", workspace, id))
 
 
-def _update(tx: Transaction, pk: int, before: Session, after: Session) -> None:
+def _update(tx: Transaction, pk: int, before: Session, after: Session, event_bytes: int) -> None:
+    """Write a session's row, to which events of so many bytes were added."""
     old, new = columns(before), columns(after)
     # Only the changed columns, so that SQLite leaves the indexes of all others alone.
     values = {name: value for name, value in new.items() if value != old[name]}
@@ -205,17 +208,23 @@ def _update(tx: Transaction, pk: int, before: Session, after: Session) -> None:
     values["change"] = tx.touch()
     values["row"] = codec.encode(after)
     sets = ", ".join(f"{name} = ?" for name in values)
-    tx.execute(f"UPDATE sessions SET {sets} WHERE pk = ?", (*values.values(), pk))
+    sql = f"UPDATE sessions SET {sets}, bytes = bytes + ? WHERE pk = ?"
+    tx.execute(sql, (*values.values(), event_bytes, pk))
 
 
-def _add_events(tx: Transaction, pk: int, events: Iterable[Event]) -> None:
+def _add_events(tx: Transaction, pk: int, events: Iterable[Event]) -> int:
+    """Write events and return the number of their bytes."""
+    event_bytes = 0
     for added in events:
         key = pk << 24 | added.seq
+        body = codec.encode(added.body)
         tx.execute(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
-            (key, added.id, added.at, added.type, event.BODY_VERSION, codec.encode(added.body)),
+            (key, added.id, added.at, added.type, event.BODY_VERSION, body),
         )
         fts_index.add(tx.execute, key, added.body)
+        event_bytes += len(body)
+    return event_bytes
 
 
 def _is_stored(tx: Transaction, pk: int, draft: event.AnyBody | Draft) -> bool:
@@ -281,8 +290,9 @@ def put_inbox(
     tx: Transaction, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
 ) -> InboxItem:
     pk, _ = find(tx, workspace, id)
-    sql = "INSERT INTO inbox (session, kind, id, at, body) VALUES (?, ?, ?, ?, ?)"
-    number = tx.execute(sql, (pk, kind, item_id, tx.at, codec.encode(body))).lastrowid
+    sql = "INSERT INTO inbox (session, workspace, kind, id, at, body) VALUES (?, ?, ?, ?, ?, ?)"
+    values = (pk, workspace, kind, item_id, tx.at, codec.encode(body))
+    number = tx.execute(sql, values).lastrowid
     assert number is not None
     tx.signals.append(Signal("inbox", workspace, id))
     return InboxItem(number=number, session=id, kind=kind, id=item_id, at=tx.at, body=body)
@@ -331,8 +341,13 @@ def put_record(
         if (tx.execute(sql, (*name, newest)).fetchone() or (0,))[0]:
             raise errors.Conflict(f"the {record.kind} is archived now; read it again")
     tx.execute(f"UPDATE records SET newest = 0 WHERE {_NAMED} AND version = ?", (*name, newest))
+    # Not INSERT OR REPLACE: the deleted row would still be counted, because no trigger runs for it.
     tx.execute(
-        "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, 1, ?, ?, ?)",
+        """
+        INSERT INTO records VALUES (?, ?, ?, ?, 1, ?, ?, ?)
+        ON CONFLICT (workspace, kind, id, version) DO UPDATE SET newest = 1,
+          archived = excluded.archived, created_at = excluded.created_at, row = excluded.row
+        """,
         (
             *name,
             record.version,
@@ -365,7 +380,9 @@ def _newest(tx: Transaction, record: Record, expected: int) -> int:
 
 
 def put_part(tx: Transaction, workspace: str, file: str, number: int, data: bytes) -> None:
-    sql = "INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?)"
+    # Not INSERT OR REPLACE: the deleted row would still be counted, because no trigger runs for it.
+    sql = "INSERT INTO parts VALUES (?, ?, ?, ?, ?)"
+    sql += " ON CONFLICT (workspace, file, number) DO UPDATE SET data = excluded.data"
     tx.execute(sql, (workspace, file, number, tx.at, data))
 
 

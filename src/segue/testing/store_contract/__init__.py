@@ -11,6 +11,7 @@ from .records import RecordContract
 from .search import TextContract
 from .sessions import SessionContract
 from .turns import TurnContract
+from .usage import UsageContract
 from .watching import WatchContract
 
 __all__ = ["OpenStore", "StoreContract"]
@@ -26,6 +27,7 @@ class StoreContract(
     TurnContract,
     WatchContract,
     RecordContract,
+    UsageContract,
 ):
     """Subclass it with a fixture `open_store`: a callable whose result, awaited, is the store.
 
