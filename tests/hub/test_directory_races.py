@@ -133,7 +133,7 @@ async def file_resource(hub: Hub, mount_path: str) -> dict[str, Any]:
     async def content() -> AsyncIterator[bytes]:
         yield b"mounted"
 
-    record = await hub.files.store("local", content(), {"filename": "f"})
+    record = await hub.files.store(LOCAL, content(), {"filename": "f"})
     return {
         "type": "file",
         "id": ids.format_id("sesrsc", ids.new_id()),
@@ -229,7 +229,7 @@ async def test_no_file_outside_is_stored_as_an_output(tmp_path: Path, attack: At
         with attack.swapping(*paths):
             for number in target.rounds(attack):
                 os.utime("a", (number, number), dir_fd=inside)  # so that it is stored again
-                await hub.outputs.collect(session, target.root)
+                await hub.outputs.collect(LOCAL, session, target.root)
                 for record in await hub.outputs.for_session(session):
                     file = await hub.records.get("local", "file", OutputBody.of(record).file)
                     data = b"".join([part async for part in hub.files.read(file)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, NamedTuple, Protocol
 
 from starlette.responses import StreamingResponse
@@ -46,7 +46,7 @@ class EventStreamResponse(StreamingResponse):
 
     `greeting` is sent at once, so that the client knows that the request was accepted. `heartbeat`
     is sent after HEARTBEAT_SECONDS without a frame, or when `access` is due for a check. `closing`
-    is set when the server shuts down.
+    is set when the server shuts down. `on_end` is called when the stream has ended.
     """
 
     def __init__(
@@ -57,7 +57,9 @@ class EventStreamResponse(StreamingResponse):
         greeting: bytes,
         heartbeat: bytes,
         access: AccessCheck | None = None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_end = on_end
         self._frames = _write_frames(frames, closing, greeting, heartbeat, access)
         super().__init__(self._frames, media_type="text/event-stream", headers=_HEADERS)
 
@@ -65,6 +67,7 @@ class EventStreamResponse(StreamingResponse):
         try:
             await super().stream_response(send)
         finally:
+            self._on_end()
             await self._frames.aclose()
 
 

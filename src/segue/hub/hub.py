@@ -7,7 +7,7 @@ them without an event loop.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .access.diagnostics import Diagnostics
     from .access.keys import Keys
     from .access.logins import Logins
+    from .access.quotas import Quotas
     from .access.shares import Shares
     from .history.reader import HistoryReader
     from .resources.agents import AgentResolver
@@ -67,13 +68,15 @@ class Hub:
         agent_registry: AgentRegistry | None = None,
         lease: int | None = None,
         clone: Sequence[str] = (),
+        quotas: Mapping[str, int] | None = None,
         database_url: str | None = None,
     ) -> None:
         """Create a hub.
 
         `lease` is the number of microseconds after which another process may take over the
         sessions of a process that died. Repositories can be cloned if their URL begins with one
-        of `clone`. `database_url` is the URL of a store that is not in `data_dir`.
+        of `clone`. `quotas` are limits by name for workspaces that have none of their own.
+        `database_url` is the URL of a store that is not in `data_dir`.
         """
         self.store = store
         self.data_dir = data_dir
@@ -82,6 +85,7 @@ class Hub:
         self._agent_registry = agent_registry
         self._lease = lease
         self._clone = clone
+        self._quotas = quotas or {}
         self._lookup = SessionLookup(store, self.sources)
 
     async def __aenter__(self) -> Hub:
@@ -140,6 +144,7 @@ class Hub:
             self.mounts,
             self.outputs,
             self.shares,
+            self.quotas,
         )
 
     @cached_property
@@ -154,14 +159,16 @@ class Hub:
         """Export sessions to files and import them."""
         from .sync.exchange import SessionExchange
 
-        return SessionExchange(self.store, self.data_dir, self._lookup, self.records)
+        return SessionExchange(self.store, self.data_dir, self._lookup, self.records, self.quotas)
 
     @cached_property
     def sync(self) -> SourceSync:
         """Import sessions of other tools and keep the copies current."""
         from .sync.importer import SourceSync
 
-        return SourceSync(self.store, self.data_dir, self.sources, self._lookup, self.records)
+        return SourceSync(
+            self.store, self.data_dir, self.sources, self._lookup, self.records, self.quotas
+        )
 
     # Turns and agents.
 
@@ -183,6 +190,7 @@ class Hub:
             self.editor,
             self.records,
             self.work_queue,
+            self.quotas,
         )
 
     @cached_property
@@ -235,21 +243,21 @@ class Hub:
         """Uploaded files."""
         from .resources.files import Files
 
-        return Files(self.store, self.records)
+        return Files(self.store, self.records, self.quotas)
 
     @cached_property
     def skills(self) -> Skills:
         """Skills and their versions."""
         from .resources.skills import Skills
 
-        return Skills(self.store, self.records)
+        return Skills(self.store, self.records, self.quotas)
 
     @cached_property
     def memories(self) -> Memories:
         """Memory stores and their texts."""
         from .resources.memories import Memories
 
-        return Memories(self.records)
+        return Memories(self.records, self.quotas)
 
     @cached_property
     def credentials(self) -> Credentials:
@@ -284,6 +292,7 @@ class Hub:
             self.first_events,
             self.editor,
             self.turns,
+            self.quotas,
         )
 
     @cached_property
@@ -292,7 +301,12 @@ class Hub:
         from .resources.deployments import Deployments
 
         return Deployments(
-            self.store, self.records, self.secrets, self.first_events, self.session_factory
+            self.store,
+            self.records,
+            self.secrets,
+            self.first_events,
+            self.session_factory,
+            self.quotas,
         )
 
     @cached_property
@@ -353,6 +367,13 @@ class Hub:
         from .access.keys import Keys
 
         return Keys(self.store)
+
+    @cached_property
+    def quotas(self) -> Quotas:
+        """Limits of what each workspace stores and runs."""
+        from .access.quotas import Quotas
+
+        return Quotas(self.store, self._quotas)
 
     @cached_property
     def logins(self) -> Logins:

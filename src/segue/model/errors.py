@@ -66,6 +66,19 @@ class NotPermitted(SegueError):
     http_status = 403
 
 
+class QuotaExceeded(SegueError):
+    """The workspace may not store more of this; delete something or ask for a higher limit."""
+
+    rpc_code = -32602
+    http_status = 403
+
+
+class QuotaInUse(QuotaExceeded):
+    """The workspace may not run more of this at the same time; try again later."""
+
+    http_status = 429
+
+
 class Conflict(SegueError):
     """The object has changed or exists already; read it again and decide."""
 

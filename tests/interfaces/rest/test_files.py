@@ -10,6 +10,7 @@ import pytest
 from segue.hub.resources.files import PART_BYTES
 from segue.interfaces.rest.handlers import files
 from segue.model import clock
+from segue.model.principal import LOCAL
 from tests.interfaces.rest.api import Api, open_api
 
 
@@ -141,5 +142,5 @@ async def test_interrupted_upload_stores_nothing(tmp_path: Path) -> None:
             raise ConnectionError("the client is gone")
 
         with pytest.raises(ConnectionError):
-            await api.hub.files.store("local", broken(), {"filename": "f"})
+            await api.hub.files.store(LOCAL, broken(), {"filename": "f"})
         assert _parts(tmp_path) == 0

@@ -275,3 +275,15 @@ async def test_share_pages_are_not_indexed(tmp_path: Path) -> None:
             answer = await site.client.get(path)
             assert "noindex" in answer.headers["x-robots-tag"]
             assert '<meta name="robots" content="noindex, nofollow">' in answer.text
+
+
+async def test_live_streams_count_for_the_quota_of_their_workspace(tmp_path: Path) -> None:
+    async with open_site(tmp_path, signed_in=False, quotas={"streams": 0}) as site:
+        session = await site.hub.editor.create(LOCAL, title="Shared")
+        secret = await site.hub.shares.share(LOCAL, session.id)
+        shared = await site.client.get(f"/shared/local/{session.id}/{secret}/live")
+        assert (shared.status_code, shared.headers["retry-after"]) == (429, "5")
+        _, key = await site.hub.keys.create("local")
+        await site.client.post("/login", data={"key": key})
+        live = await site.client.get("/live")
+        assert live.status_code == 429 and "of this workspace is used up" in live.text

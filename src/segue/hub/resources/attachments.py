@@ -13,6 +13,7 @@ from segue.hub.workdir.mounts import Mounts
 from segue.hub.workdir.prepare import WorkDirectories
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput
+from segue.model.principal import Principal
 from segue.model.record import Record
 from segue.model.session import Session
 
@@ -128,7 +129,7 @@ class Attachments:
         return ResolvedAttachments(tuple(resources), tuple(memory_store_ids), files, tokens)
 
     async def copy_files(
-        self, session_id: str, attached: ResolvedAttachments
+        self, principal: Principal, session_id: str, attached: ResolvedAttachments
     ) -> tuple[dict[str, Any], ...]:
         """Copy the attached files for a session, and return its resources with the copies' ids.
 
@@ -141,7 +142,7 @@ class Attachments:
                 if file := attached.files.get(resource.get("id", "")):
                     if file.id not in copies:
                         fields = {"scope": session_id, "expires_at": None}
-                        copies[file.id] = await self._files.copy(file, fields)
+                        copies[file.id] = await self._files.copy(principal, file, fields)
                     resource = {**resource, "file_id": format_record_id(copies[file.id])}
                 resources.append(resource)
         except BaseException:

@@ -11,11 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from segue.encryption import SecretBox
+from segue.hub.access.quotas import Quotas
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound, SegueError
 from segue.model.principal import Principal
 from segue.model.record import Record, RecordBody
-from segue.store.base import Store
+from segue.store.base import SCHEDULE_KIND, Store
 
 from . import cron
 from .agents import AgentChoice
@@ -123,24 +124,33 @@ class Deployments:
         secrets: SecretBox,
         first_events: FirstEvents,
         sessions: SessionFactory,
+        quotas: Quotas,
     ) -> None:
         self._store = store
         self._records = records
         self._secrets = secrets
         self._first_events = first_events
         self._sessions = sessions
+        self._quotas = quotas
 
     async def create(
         self, principal: Principal, settings: DeploymentSettings, schedule: Schedule | None
     ) -> Record:
-        """Create a deployment. Raises NotFound or InvalidInput if it could create no session."""
+        """Create a deployment.
+
+        Raises NotFound or InvalidInput if it could create no session, and QuotaExceeded if the
+        workspace has too many schedules or bytes.
+        """
         id = ids.new_id()
         body = await self._check(principal, settings, id)
         if schedule is not None:
             body = replace(body, **_scheduled(schedule))
         record = new(principal.workspace, KIND, body.encode(), id)
-        entries = [] if schedule is None else [_schedule_entry(record)]
-        await self._records.put(record, *entries)
+        if schedule is None:
+            await self._records.put(record)
+            return record
+        async with self._quotas.reserve(principal, schedules=1, bytes=1):
+            await self._records.put(record, _schedule_entry(record), _counted_schedule(record))
         return record
 
     async def update(
@@ -154,7 +164,8 @@ class Deployments:
     ) -> Record:
         """Change the settings in `changes`, the schedule and the metadata of a deployment.
 
-        Raises NotFound or InvalidInput if the changed deployment could create no session.
+        Raises NotFound or InvalidInput if the changed deployment could create no session, and
+        QuotaExceeded if the workspace has too many schedules.
         """
         plan = {} if isinstance(schedule, msgspec.UnsetType) else _scheduled(schedule)
         settings = replace(self._settings(record), **changes)
@@ -167,10 +178,24 @@ class Deployments:
             patched = patch_metadata(body.metadata, metadata)
             return replace(body, **fields, **plan, metadata=patched).encode()
 
-        changed = await self._records.change(record, edit)
-        if not isinstance(schedule, msgspec.UnsetType | None):
+        adds_schedule = not isinstance(schedule, msgspec.UnsetType | None)
+        if not adds_schedule or DeploymentBody.of(record).schedule is not None:
+            changed = await self._records.change(record, edit)
+        else:
+            async with self._quotas.reserve(principal, schedules=1):
+                changed = await self._records.change(record, edit)
+                await self._count_schedule(changed)
+        if adds_schedule:
             await self.watch_schedule(changed)
+        elif schedule is None:
+            await self.forget_schedule(changed)
         return changed
+
+    async def archive(self, record: Record) -> Record:
+        """Archive a deployment. It does not run any more."""
+        retired = await self._records.retire(record)
+        await self.forget_schedule(retired)
+        return retired
 
     async def _check(
         self, principal: Principal, settings: DeploymentSettings, id: str
@@ -250,10 +275,12 @@ class Deployments:
     async def run(self, principal: Principal, record: Record) -> Record:
         """Create a session and return the record of the run, which has the error if it failed.
 
-        Raises InvalidInput if the deployment is archived.
+        Raises InvalidInput if the deployment is archived, and QuotaExceeded if not even the run can
+        be stored.
         """
         if record.archived_at is not None:
             raise InvalidInput(f"deployment {format_record_id(record)} is archived")
+        await self._quotas.check(principal, bytes=1)  # also a failed run is recorded
         return await self._run(principal, record, None)
 
     async def run_scheduled(self, record: Record, due: int) -> None:
@@ -308,9 +335,18 @@ class Deployments:
         return RunError(type=UNKNOWN_ERROR, message=message)
 
     async def watch_schedule(self, record: Record) -> None:
-        """Register a deployment with the scheduler."""
+        """Register a deployment with the scheduler, and count its schedule."""
         with suppress(Conflict):  # it is registered already
             await self._store.put_record(_schedule_entry(record))
+        await self._count_schedule(record)
+
+    async def _count_schedule(self, record: Record) -> None:
+        with suppress(Conflict):  # it is counted already
+            await self._store.put_record(_counted_schedule(record))
+
+    async def forget_schedule(self, record: Record) -> None:
+        """Stop counting the schedule of a deployment that has none any more."""
+        await self._records.delete(_counted_schedule(record))
 
 
 class ScheduleEntry(RecordBody, frozen=True):
@@ -322,6 +358,11 @@ class ScheduleEntry(RecordBody, frozen=True):
 def _schedule_entry(record: Record) -> Record:
     body = ScheduleEntry(workspace=record.workspace)
     return new(ALL_WORKSPACES, SCHEDULED, body.encode(), record.id)
+
+
+def _counted_schedule(record: Record) -> Record:
+    """Return the record by which the store counts the schedules of a workspace."""
+    return new(record.workspace, SCHEDULE_KIND, {}, record.id)
 
 
 def _scheduled(schedule: Schedule | None) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from segue.hub.access.quotas import Quotas
 from segue.model import clock, ids
 from segue.model.errors import NotFound
+from segue.model.principal import Principal
 from segue.model.record import Record, RecordBody
 from segue.store.base import Store
 
@@ -42,16 +44,22 @@ class FileBody(RecordBody, frozen=True):
 class Files:
     """Store, read and delete files, scoped by workspace. `kind` is the kind of their records."""
 
-    def __init__(self, store: Store, records: Records, kind: str = KIND) -> None:
+    def __init__(self, store: Store, records: Records, quotas: Quotas, kind: str = KIND) -> None:
         self._store = store
         self._records = records
+        self._quotas = quotas
         self._kind = kind
         self._swept = False
 
     async def store(
-        self, workspace: str, data: AsyncIterable[bytes], fields: Mapping[str, Any]
+        self, principal: Principal, data: AsyncIterable[bytes], fields: Mapping[str, Any]
     ) -> Record:
-        """Store a file. Its record has some fields of FileBody, and its size and digest."""
+        """Store a file. Its record has some fields of FileBody, and its size and digest.
+
+        Raises QuotaExceeded, and stores nothing, if the workspace has too many files or bytes.
+        """
+        workspace = principal.workspace
+        await self._quotas.check(principal, files=1, bytes=1)
         if not self._swept:
             self._swept = True
             await self._store.drop_unfinished_uploads(clock.now() - clock.DAY)
@@ -60,12 +68,14 @@ class Files:
         try:
             number = 0
             async for part in _parts(data):
-                await self._store.put_part(workspace, id, number, part)
+                async with self._quotas.reserve(principal, bytes=len(part)):
+                    await self._store.put_part(workspace, id, number, part)
                 digest.update(part)
                 size += len(part)
                 number += 1
             body = FileBody(**{**fields, "size": size, "sha256": digest.hexdigest()})
-            return await self._records.create(workspace, self._kind, body.encode(), id)
+            async with self._quotas.reserve(principal, files=1):
+                return await self._records.create(workspace, self._kind, body.encode(), id)
         except BaseException:
             await self._store.drop_parts(workspace, id)
             raise
@@ -78,9 +88,9 @@ class Files:
                 raise NotFound(f"file {file.id} was deleted")
             yield part
 
-    async def copy(self, file: Record, changes: Mapping[str, Any]) -> Record:
-        """Store a copy of a file, with some fields changed."""
-        return await self.store(file.workspace, self.read(file), {**file.body, **changes})
+    async def copy(self, principal: Principal, file: Record, changes: Mapping[str, Any]) -> Record:
+        """Store a copy of a file in its workspace, with some fields changed."""
+        return await self.store(principal, self.read(file), {**file.body, **changes})
 
     async def delete_content(self, file: Record) -> Record:
         """Delete the bytes of a file but not its record."""

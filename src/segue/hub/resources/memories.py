@@ -13,8 +13,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from segue.hub.access.quotas import Quotas
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
+from segue.model.principal import Principal
 from segue.model.record import Record, RecordBody
 
 from .record_ids import parent_id
@@ -82,8 +84,9 @@ def _path_kind(store: str) -> str:
 class Memories:
     """Create, read, change and delete the memories of memory stores."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: Records, quotas: Quotas) -> None:
         self._records = records
+        self._quotas = quotas
 
     def all(self, store: Record) -> AsyncIterator[Record]:
         """Yield the memories of a store, newest first."""
@@ -98,11 +101,18 @@ class Memories:
         return MemoryVersionBody.of(version).content or ""
 
     async def create(
-        self, store: Record, path: str, content: str, by: Actor, *, count: int | None = None
+        self,
+        principal: Principal,
+        store: Record,
+        path: str,
+        content: str,
+        by: Actor,
+        *,
+        count: int | None = None,
     ) -> Record:
         """Create a memory. `count` is the number of memories in the store, if it is known."""
         check_path(path)
-        _measure(content)
+        _, size = _measure(content)
         if count is None:
             count = len(
                 await self._records.list(store.workspace, kind(store.id), limit=MAX_MEMORIES)
@@ -113,11 +123,13 @@ class Memories:
         claim = await self._claim(store, path, id)
         version, body = _write(store, id, "created", by, path, content)
         memory = new(store.workspace, kind(store.id), body.encode(), id)
-        await self._records.put(claim, memory, version)
+        async with self._quotas.reserve(principal, files=1, bytes=size):
+            await self._records.put(claim, memory, version)
         return memory
 
     async def update(
         self,
+        principal: Principal,
         store: Record,
         memory: Record,
         by: Actor,
@@ -138,12 +150,12 @@ class Memories:
             version=memory.version + 1,
             updated_at=version.created_at,
         )
-        if path == before.path:
-            await self._records.put(after, version)
-        else:
-            old_claim = await self._find_claim(store, before.path)
-            claim = await self._claim(store, path, memory.id)
-            await self._records.put(after, version, claim, drop=[old_claim])
+        records, dropped = [after, version], []
+        if path != before.path:
+            dropped.append(await self._find_claim(store, before.path))
+            records.append(await self._claim(store, path, memory.id))
+        async with self._quotas.reserve(principal, bytes=body.size):
+            await self._records.put(*records, drop=dropped)
         return after
 
     async def delete(self, store: Record, memory: Record, by: Actor) -> None:

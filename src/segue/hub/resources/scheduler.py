@@ -89,6 +89,9 @@ class Scheduler:
 
     async def _remove(self, entry: Record) -> None:
         await self._records.delete(entry)
+        await self._deployments.forget_schedule(
+            replace(entry, workspace=ScheduleEntry.of(entry).workspace)
+        )
         # It may have got a schedule just before the entry was deleted.
         deployment = await self._find_scheduled(entry)
         if deployment is not None:

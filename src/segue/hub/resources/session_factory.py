@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from segue.agents.registry import CLAUDE_CODE
+from segue.hub.access.quotas import Quotas
 from segue.hub.sessions.editor import SessionEditor
 from segue.hub.turns.service import TurnService
 from segue.model import ids
@@ -59,6 +60,7 @@ class SessionFactory:
         first_events: FirstEvents,
         editor: SessionEditor,
         turns: TurnService,
+        quotas: Quotas,
     ) -> None:
         self._records = records
         self._agents = agents
@@ -66,6 +68,7 @@ class SessionFactory:
         self._first_events = first_events
         self._editor = editor
         self._turns = turns
+        self._quotas = quotas
 
     async def prepare(self, workspace: str, setup: SessionSetup) -> PreparedSession:
         """Check a setup; nothing is stored.
@@ -118,8 +121,14 @@ class SessionFactory:
         title: str | None = None,
         id: str | None = None,
     ) -> Session:
-        """Create a session, mount its resources and send its first events."""
+        """Create a session, mount its resources and send its first events.
+
+        Raises QuotaExceeded, before anything is stored, if the workspace has no room for the
+        session or for its turns.
+        """
         steps = await self._first_events.prepare(principal, events)
+        turns = {"turns": len(steps)} if steps else {}
+        await self._quotas.check(principal, sessions=1, bytes=1, **turns)
         session_id = id or ids.new_id()
         session = await self._editor.create(
             principal,
@@ -132,7 +141,7 @@ class SessionFactory:
             metadata=prepared.metadata,
             budget=prepared.budget,
             deployment_id=prepared.deployment_id,
-            resources=await self._attachments.copy_files(session_id, prepared.attached),
+            resources=await self._attachments.copy_files(principal, session_id, prepared.attached),
             memory_store_ids=prepared.attached.memory_store_ids,
         )
         await self._attachments.mount(session, prepared.attached.tokens)

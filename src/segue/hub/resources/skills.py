@@ -13,9 +13,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from segue.hub.access.quotas import Quotas
 from segue.hub.skill_archive import SkillInfo, check_upload, unpack_archive
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
+from segue.model.principal import Principal
 from segue.model.record import Record, RecordBody
 from segue.store.base import Store
 from segue.untrusted import PARSERS, ParsingFailed
@@ -61,26 +63,31 @@ def versions_kind(skill: str) -> str:
 class Skills:
     """Create, read and delete skills and their versions."""
 
-    def __init__(self, store: Store, records: Records) -> None:
+    def __init__(self, store: Store, records: Records, quotas: Quotas) -> None:
         self._records = records
-        self._archives = Files(store, records, ARCHIVE)
+        self._archives = Files(store, records, quotas, ARCHIVE)
 
-    async def create(self, workspace: str, files: Mapping[str, bytes], label: str | None) -> Record:
+    async def create(
+        self, principal: Principal, files: Mapping[str, bytes], label: str | None
+    ) -> Record:
         """Create a skill with its first version. `label` is its name for people."""
+        workspace = principal.workspace
         id = ids.new_id()
-        version = await self._version(workspace, id, 1, files)
+        version = await self._version(principal, id, 1, files)
         name = SkillVersionBody.of(version).name
         body = SkillBody(name=name, label=label or name, latest=1, count=1)
         skill = new(workspace, KIND, body.encode(), id)
         await self._put(version, skill, version)
         return skill
 
-    async def add_version(self, skill: Record, files: Mapping[str, bytes]) -> Record:
+    async def add_version(
+        self, principal: Principal, skill: Record, files: Mapping[str, bytes]
+    ) -> Record:
         """Add a version to a skill. Raises InvalidInput if it has another name."""
         for _ in range(MAX_ATTEMPTS):
             body = SkillBody.of(skill)
             number = body.count + 1
-            version = await self._version(skill.workspace, skill.id, number, files)
+            version = await self._version(principal, skill.id, number, files)
             if SkillVersionBody.of(version).name != body.name:
                 await self._drop(version)
                 raise InvalidInput(
@@ -102,11 +109,11 @@ class Skills:
             raise
 
     async def _version(
-        self, workspace: str, skill: str, number: int, files: Mapping[str, bytes]
+        self, principal: Principal, skill: str, number: int, files: Mapping[str, bytes]
     ) -> Record:
         """Store the archive of a version and return the version, which is not stored yet."""
         info, packed = await asyncio.to_thread(_check_and_pack, files)
-        archive = await self._archives.store(workspace, _one_part(packed), {})
+        archive = await self._archives.store(principal, _one_part(packed), {})
         body = SkillVersionBody(
             name=info.name,
             description=info.description,
@@ -115,7 +122,8 @@ class Skills:
             archive=archive.id,
             size=len(packed),
         )
-        return new(workspace, versions_kind(skill), body.encode(), version_id(skill, number))
+        kind = versions_kind(skill)
+        return new(principal.workspace, kind, body.encode(), version_id(skill, number))
 
     async def _drop(self, version: Record) -> None:
         """Delete the archive of a version."""

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from segue.hub.access.quotas import Quotas
 from segue.hub.access.shares import Shares
 from segue.hub.resources.records import Records, built_in_environment
 from segue.hub.workdir.isolation import remove_temporary_files
@@ -49,6 +50,7 @@ class SessionEditor:
         mounts: Mounts,
         outputs: Outputs,
         shares: Shares,
+        quotas: Quotas,
     ) -> None:
         self._store = store
         self._data_dir = data_dir
@@ -58,7 +60,8 @@ class SessionEditor:
         self._mounts = mounts
         self._outputs = outputs
         self._shares = shares
-        self._forker = SessionForker(store, data_dir, lookup, records)
+        self._quotas = quotas
+        self._forker = SessionForker(store, data_dir, lookup, records, quotas)
 
     async def create(
         self,
@@ -74,12 +77,13 @@ class SessionEditor:
     ) -> Session:
         """Create a session. Without `cwd` it gets a new directory under the data directory.
 
-        `created_fields` are further fields of the Created event: roots, metadata, origin …
+        `created_fields` are further fields of the Created event: roots, metadata, origin … Raises
+        QuotaExceeded if the workspace has too many sessions or bytes.
         """
         session_id = id or ids.new_id()
+        needs_directory = cwd is None
         if cwd is None:
             cwd = str(self._data_dir / WORK / session_id)
-            os.makedirs(cwd, mode=0o700, exist_ok=True)
         else:
             created_fields.setdefault("git_branch", directories.branch(cwd))
         workspace = principal.workspace
@@ -103,7 +107,10 @@ class SessionEditor:
                     tag=UNSET if tag is None else not_empty(tag, "tag"),
                 )
             )
-        return await self._store.create(workspace, session_id, drafts)
+        async with self._quotas.reserve(principal, sessions=1, bytes=1):
+            if needs_directory:
+                os.makedirs(cwd, mode=0o700, exist_ok=True)
+            return await self._store.create(workspace, session_id, drafts)
 
     async def append(
         self, principal: Principal, id: str, *bodies: AnyBody | Draft

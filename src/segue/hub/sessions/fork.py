@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from segue.hub.access.quotas import Quotas
 from segue.hub.resources.records import Records, built_in_environment
 from segue.hub.sync.event_buffer import event_buffer
 from segue.hub.turns.end_turn import fork_tail_events
@@ -25,12 +26,18 @@ class SessionForker:
     """Create forks."""
 
     def __init__(
-        self, store: Store, data_dir: Path, lookup: SessionLookup, records: Records
+        self,
+        store: Store,
+        data_dir: Path,
+        lookup: SessionLookup,
+        records: Records,
+        quotas: Quotas,
     ) -> None:
         self._store = store
         self._data_dir = data_dir
         self._lookup = lookup
         self._records = records
+        self._quotas = quotas
 
     async def fork(
         self,
@@ -56,18 +63,19 @@ class SessionForker:
             new_cwd = None if cwd is None or directories.real(cwd) == parent.directory else cwd
             return await source.fork(id, new_id, at=at, cwd=new_cwd, title=title)
         created = await self._created(principal, parent, source, cwd, origin, last)
-        if source is None:
-            return await self._store.fork(
-                principal.workspace,
-                id,
-                new_id,
-                last,
-                Draft(body=created),
-                lambda session: _closing_events(session, title, session.title),
+        async with self._quotas.reserve(principal, sessions=1, bytes=1):
+            if source is None:
+                return await self._store.fork(
+                    principal.workspace,
+                    id,
+                    new_id,
+                    last,
+                    Draft(body=created),
+                    lambda session: _closing_events(session, title, session.title),
+                )
+            return await self._copy_from_source(
+                principal, source, parent, new_id, created, last=last, title=title
             )
-        return await self._copy_from_source(
-            principal, source, parent, new_id, created, last=last, title=title
-        )
 
     async def _copy_from_source(
         self,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from segue.hub.access.quotas import Quotas
 from segue.hub.resources.records import Records
 from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.turns.end_turn import end_turn_events
@@ -28,12 +29,18 @@ class SessionExchange:
     """Export sessions of the store and the sources, and import exported ones."""
 
     def __init__(
-        self, store: Store, data_dir: Path, lookup: SessionLookup, records: Records
+        self,
+        store: Store,
+        data_dir: Path,
+        lookup: SessionLookup,
+        records: Records,
+        quotas: Quotas,
     ) -> None:
         self._store = store
         self._data_dir = data_dir
         self._lookup = lookup
         self._records = records
+        self._quotas = quotas
 
     async def export(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
         """Yield the lines of a session's export file."""
@@ -71,11 +78,13 @@ class SessionExchange:
                     buffer.add(_new_event(buffer.count + 1, body))
             if await self._store.get(principal.workspace, id) is not None:
                 raise Conflict(f"session {id} exists already", session=id)
+            await self._quotas.check(principal, sessions=1, bytes=1)
             # Store the agents first, so that a crash leaves no session without its agent. Each
             # version needs the one before it.
             for record in agents.new:
                 await self._store.put_record(record)
-            session = await self._store.load(principal.workspace, id, buffer)
+            async with self._quotas.reserve(principal, sessions=1, bytes=1):
+                session = await self._store.load(principal.workspace, id, buffer)
         if session.title is None and (title := header.session.title):
             # A source can know a title that is in no event.
             named = InfoChanged(title=title, by="auto")

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from segue.event_loop import is_loop_running, run_in_thread
+from segue.hub.access.quotas import Quotas
 from segue.hub.resources.records import Records
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.model import ids
@@ -61,12 +62,14 @@ class SourceSync:
         sources: SourceSet,
         lookup: SessionLookup,
         records: Records,
+        quotas: Quotas,
     ) -> None:
         self._store = store
         self._data_dir = data_dir
         self._sources = sources
         self._lookup = lookup
         self._records = records
+        self._quotas = quotas
         self._pull_locks: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
 
     async def ensure_current(self, principal: Principal, id: str) -> None:
@@ -214,7 +217,8 @@ class SourceSync:
             current = await self._stored_copy(principal.workspace, copy)
             try:
                 if current is None:
-                    result = await self._load(principal.workspace, copy, agent)
+                    async with self._quotas.reserve(principal, sessions=1, bytes=1):
+                        result = await self._load(principal.workspace, copy, agent)
                 elif stored is None:  # the id was not known, or the copy is new
                     continue
                 else:

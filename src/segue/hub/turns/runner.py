@@ -210,7 +210,7 @@ class TurnRunner:
         session = self.session
         try:
             if session.resources or os.path.isdir(os.path.join(session.cwd, OUTPUTS)):
-                return await self._services.workdirs.collect(session)
+                return await self._services.workdirs.collect(session, local=self._local)
         except Exception as error:
             prefix = "the files of the turn could not be collected: "
             return [_failure(error, prefix=prefix, code="unknown")]
@@ -221,7 +221,7 @@ class TurnRunner:
         if self.session.at_budget:
             return "budget_reached"
         if self.session.resources:
-            failures = await self._services.workdirs.prepare(self.session)
+            failures = await self._services.workdirs.prepare(self.session, local=self._local)
             if failures:
                 await turn.emit(*failures)
         return await self._agent.run(turn)

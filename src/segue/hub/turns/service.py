@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from segue.agents.base import Agent, SupportsCheck, Tools
+from segue.hub.access.quotas import Quotas
 from segue.hub.history.reader import HistoryReader
 from segue.hub.resources.records import Records
 from segue.hub.resources.work_queue import WorkQueue
@@ -17,7 +18,7 @@ from segue.hub.sessions.editor import SessionEditor, require_idle
 from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.sync.importer import SourceSync
 from segue.hub.turns.end_turn import end_turn_events
-from segue.model import clock, ids
+from segue.model import clock, codec, ids
 from segue.model.content import Block, Text, as_content
 from segue.model.errors import InvalidInput, NoAgent, NotFound, NotPermitted, StoreReadOnly
 from segue.model.event import (
@@ -62,6 +63,7 @@ class TurnService:
         editor: SessionEditor,
         records: Records,
         work_queue: WorkQueue,
+        quotas: Quotas,
     ) -> None:
         self.engine = engine
         self._store = store
@@ -72,6 +74,7 @@ class TurnService:
         self._editor = editor
         self._records = records
         self._work_queue = work_queue
+        self._quotas = quotas
 
     async def submit(
         self,
@@ -91,7 +94,7 @@ class TurnService:
         and the permission `mode` apply to this turn only. With `replay_to_late_stream`, a stream
         that opens shortly after the turn replays it. The prompt is durable when this returns. It
         runs in the process that has the session open, else here; raises NoAgent if no process can
-        run it.
+        run it, and QuotaExceeded if the workspace has too many turns or bytes.
         """
         prompt = Prompt(
             content=as_content(content),
@@ -369,7 +372,9 @@ class TurnService:
                 self._agents.registry.build(spec)  # raises NoAgent
         turn_id = turn_id or ids.new_id()
         body: dict[str, Any] = to_builtins(prompt)
-        await self._store.put_inbox(*name, "prompt", turn_id, body)
+        prompt_bytes = 0 if principal.local else len(codec.encode(body))
+        async with self._quotas.reserve(principal, turns=1, bytes=prompt_bytes):
+            await self._store.put_inbox(*name, "prompt", turn_id, body)
         await self.engine.kick(name)
         await self._work_queue.enqueue(session)
         return turn_id

@@ -18,7 +18,8 @@ import msgspec
 
 from segue.agents.tools.path_guard import ToolError
 from segue.hub.resources.memories import MAX_BYTES, Actor, Memories, MemoryBody
-from segue.model.errors import Conflict, InvalidInput, NotFound
+from segue.model.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from segue.model.principal import Principal
 from segue.model.record import Record
 
 from .mounted_directory import DirectoryScan, MountedDirectory
@@ -85,9 +86,15 @@ class MemorySync:
     """Sync one memory store with one directory. Without an actor, only the files change."""
 
     def __init__(
-        self, memories: Memories, store: Record, directory: MountedDirectory, actor: Actor
+        self,
+        memories: Memories,
+        principal: Principal,
+        store: Record,
+        directory: MountedDirectory,
+        actor: Actor,
     ) -> None:
         self._memories = memories
+        self._principal = principal
         self._store = store
         self._directory = directory
         self._actor = actor
@@ -117,7 +124,7 @@ class MemorySync:
                 base = await self._sync_path(sides, base)
             except (Conflict, NotFound):
                 pass  # The store changed during this sync; the next one sees both changes.
-            except (InvalidInput, ToolError) as error:
+            except (InvalidInput, QuotaExceeded, ToolError) as error:
                 cause = unreadable or sides.file_digest or sides.memory_digest or ""
                 state.rejected[path] = cause
                 if last.rejected.get(path) != cause:
@@ -162,11 +169,13 @@ class MemorySync:
         text = _decode(await asyncio.to_thread(self._directory.read, path, _MAX_READ_BYTES))
         if memory is None:
             memory = await self._memories.create(
-                self._store, path, text, self._actor, count=self._memory_count
+                self._principal, self._store, path, text, self._actor, count=self._memory_count
             )
             self._memory_count += 1
         else:
-            memory = await self._memories.update(self._store, memory, self._actor, content=text)
+            memory = await self._memories.update(
+                self._principal, self._store, memory, self._actor, content=text
+            )
         return MemoryBody.of(memory).sha256
 
 

@@ -21,6 +21,8 @@ from segue.hub.resources.files import PART_BYTES, Files
 from segue.hub.resources.records import Records
 from segue.hub.sessions.directories import OUTPUTS as OUTPUTS_PATH
 from segue.model import ids
+from segue.model.errors import QuotaExceeded
+from segue.model.principal import Principal
 from segue.model.record import Record, RecordBody
 from segue.model.session import Session
 
@@ -33,6 +35,14 @@ _MAX_SKIPPED_PROBLEMS = 10  # that one turn reports
 class _FileStatus(NamedTuple):
     size: int
     mtime: int
+
+
+class _Output(NamedTuple):
+    """A new or changed output, with the record of its earlier content."""
+
+    path: str
+    status: _FileStatus
+    record: Record | None
 
 
 class _Scan(NamedTuple):
@@ -63,8 +73,11 @@ class Outputs:
         records = self._records.all(session.workspace, _record_kind(session))
         return [record async for record in records][::-1]
 
-    async def collect(self, session: Session, root: Path) -> list[str]:
-        """Store the outputs that are new or changed. Return why others were not stored."""
+    async def collect(self, principal: Principal, session: Session, root: Path) -> list[str]:
+        """Store the outputs that are new or changed. Return why others were not stored.
+
+        `principal` started the turn that made them.
+        """
         scan = await asyncio.to_thread(_scan, root)
         records = {OutputBody.of(record).path: record for record in await self.for_session(session)}
         problems = [
@@ -84,8 +97,13 @@ class Outputs:
                     f"/{OUTPUTS_PATH}{path}: not stored, longer than {MAX_OUTPUT_BYTES} bytes"
                 )
                 continue
-            with suppress(ToolError, OSError):  # deleted since the scan
-                records[path] = await self._store_file(session, root, path, status, record)
+            output = _Output(path, status, record)
+            try:
+                with suppress(ToolError, OSError):  # deleted since the scan
+                    records[path] = await self._store_file(principal, session, root, output)
+            except QuotaExceeded as error:
+                problems.append(f"/{OUTPUTS_PATH}{path}: not stored, {error.message}")
+                break
         return problems
 
     async def discard(self, session: Session) -> None:
@@ -95,9 +113,10 @@ class Outputs:
             await self._records.delete(output)
 
     async def _store_file(
-        self, session: Session, root: Path, path: str, status: _FileStatus, record: Record | None
+        self, principal: Principal, session: Session, root: Path, found: _Output
     ) -> Record:
         """Store a file's content, in place of the one that its record refers to."""
+        path, status, record = found
         name = path.lstrip("/")
         mime_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
         fields = {
@@ -107,7 +126,7 @@ class Outputs:
             "expires_at": None,
         }
         with await asyncio.to_thread(_open, root, path) as content:
-            file = await self._files.store(session.workspace, _chunks(content), fields)
+            file = await self._files.store(principal, _chunks(content), fields)
         output = OutputBody(path=path, file=file.id, size=status.size, mtime=status.mtime)
         body = output.encode()
         if record is None:

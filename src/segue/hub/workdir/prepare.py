@@ -24,6 +24,7 @@ from segue.hub.resources.skills import Skills
 from segue.model import ids
 from segue.model.errors import NotFound, SegueError
 from segue.model.event import Failed
+from segue.model.principal import Principal
 from segue.model.session import Session
 from segue.store.base import Store
 
@@ -157,22 +158,27 @@ class WorkDirectories:
 
     # Before and after a turn.
 
-    async def prepare(self, session: Session) -> list[Failed]:
-        """Mount resources and sync memories before a turn. Return the problems."""
+    async def prepare(self, session: Session, *, local: bool) -> list[Failed]:
+        """Mount resources and sync memories before a turn. Return the problems.
+
+        `local` says whether the turn is the local user's, to whom no quotas apply.
+        """
         if not session.resources or not self._mounts.owns_directory(session):
             return []
+        principal = Principal(workspace=session.workspace, local=local)
         try:
             os.makedirs(session.cwd, mode=0o700, exist_ok=True)
             async with self._locks.lock(session.cwd):
                 problems = await self._mount_pending(session) if self._created_for(session) else []
-                return [*problems, *await self._sync_memories(session)]
+                return [*problems, *await self._sync_memories(principal, session)]
         except (SegueError, OSError) as error:
             problem = _failure(error, prefix="could not prepare the session's directory: ")
             return [self._without_own_paths(problem)]
 
-    async def collect(self, session: Session) -> list[Failed]:
+    async def collect(self, session: Session, *, local: bool) -> list[Failed]:
         """Store the outputs and the changed memories of a turn. Return the problems.
 
+        `local` says whether the turn is the local user's, to whom no quotas apply.
         Does nothing while a repository is cloned; the next turn collects then.
         """
         if not self._mounts.owns_directory(session):
@@ -180,12 +186,15 @@ class WorkDirectories:
         async with self._locks.lock(session.cwd, wait=False) as locked:
             if not locked:
                 return []
-            problems = await self._collect_outputs(session) if self._created_for(session) else []
-            return [*problems, *await self._sync_memories(session)]
+            principal = Principal(workspace=session.workspace, local=local)
+            problems = []
+            if self._created_for(session):
+                problems = await self._collect_outputs(principal, session)
+            return [*problems, *await self._sync_memories(principal, session)]
 
-    async def _collect_outputs(self, session: Session) -> list[Failed]:
+    async def _collect_outputs(self, principal: Principal, session: Session) -> list[Failed]:
         """Store new and changed outputs. Return the problems that were not reported before."""
-        problems = await self._outputs.collect(session, self._work / session.id)
+        problems = await self._outputs.collect(principal, session, self._work / session.id)
         if await self._store.get(session.workspace, session.id) is None:  # purged in the meantime
             await self._outputs.discard(session)
         state_file = self._state_file(session)
@@ -198,17 +207,21 @@ class WorkDirectories:
             await state_file.update(change)
         return [Failed(message=problem) for problem in problems if problem not in reported]
 
-    async def _sync_memories(self, session: Session) -> list[Failed]:
+    async def _sync_memories(self, principal: Principal, session: Session) -> list[Failed]:
         """Sync the session's memory stores with their files. Return the new problems."""
         problems: list[Failed] = []
         states = (await self._state_file(session).read()).memories
         for resource in session.resources:
             if resource["type"] == "memory_store":
-                problems += await self._sync_memory_store(session, resource, states)
+                problems += await self._sync_memory_store(principal, session, resource, states)
         return problems
 
     async def _sync_memory_store(
-        self, session: Session, resource: dict[str, Any], states: dict[str, SyncState]
+        self,
+        principal: Principal,
+        session: Session,
+        resource: dict[str, Any],
+        states: dict[str, SyncState],
     ) -> list[Failed]:
         store_id = ids.parse(resource["memory_store_id"], "memstore") or ""
         try:
@@ -219,7 +232,8 @@ class WorkDirectories:
         directory = MountedDirectory(Path(session.cwd), mount_path)
         writable = resource["access"] == "read_write" and store.archived_at is None
         actor = {"type": "session_actor", "session_id": ids.format_id("sesn", session.id)}
-        sync = MemorySync(self._memories, store, directory, actor if writable else None)
+        writer = actor if writable else None
+        sync = MemorySync(self._memories, principal, store, directory, writer)
         last = states.get(store_id, SyncState())
         result, rejections = await sync.run(last)
 

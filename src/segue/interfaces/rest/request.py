@@ -106,6 +106,16 @@ class RestRequest:
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             raise InvalidInput("the request body is not valid JSON") from None
 
+    async def stored_body(self, type: type[T]) -> T:
+        """Return the request's JSON body, which becomes a record.
+
+        Raises QuotaExceeded if the workspace has no bytes left for it, else what `body` raises.
+        """
+        body = await self.body(type)
+        length = int(self.http.headers.get("content-length", 0))
+        await self.hub.quotas.check(self.principal, bytes=max(1, length))
+        return body
+
     async def wait_for_disconnect(self) -> None:
         """Wait until the client disconnects. The request's body is read and dropped."""
         with suppress(ClientDisconnect):

@@ -20,6 +20,7 @@ from segue.http.sse import AccessResult, EventStreamResponse, encode_frame, merg
 from segue.model import clock, ids
 from segue.model.errors import NotFound, Unauthorized
 from segue.model.event import Delta, Event
+from segue.model.principal import Principal
 from segue.model.session import Session
 from segue.render import format, threads
 from segue.render.chunks import SessionView
@@ -92,10 +93,11 @@ async def stream(request: WebRequest) -> Response:
         view_of = partial(transcript.view_of, request)
         parts.append(_session(request, session, _last_seq(request), view_of))
     expires_at = partial(request.hub.logins.expires_at, request.token)
-    return _respond(request, parts, ExpiringAccess(expires_at, LOGIN_CHECK_SECONDS))
+    access = ExpiringAccess(expires_at, LOGIN_CHECK_SECONDS)
+    return await _respond(request, request.principal, parts, access)
 
 
-def shared(request: WebRequest, view: SessionView, expires_at: ExpiresAt) -> Response:
+async def shared(request: WebRequest, view: SessionView, expires_at: ExpiresAt) -> Response:
     """Stream one session to the readers of its share link."""
 
     async def view_of(session: Session) -> SessionView:
@@ -104,7 +106,8 @@ def shared(request: WebRequest, view: SessionView, expires_at: ExpiresAt) -> Res
         return view._replace(session=session)
 
     part = _session(request, view.session, _last_seq(request), view_of)
-    return _respond(request, [part], ExpiringAccess(expires_at, SHARE_CHECK_SECONDS))
+    readers = Principal(workspace=view.session.workspace)
+    return await _respond(request, readers, [part], ExpiringAccess(expires_at, SHARE_CHECK_SECONDS))
 
 
 def _last_seq(request: WebRequest) -> int:
@@ -115,15 +118,21 @@ def _last_seq(request: WebRequest) -> int:
     return request.number_param("after") or 0
 
 
-def _respond(
-    request: WebRequest, parts: list[AsyncIterator[bytes]], access: ExpiringAccess
+async def _respond(
+    request: WebRequest,
+    principal: Principal,
+    parts: list[AsyncIterator[bytes]],
+    access: ExpiringAccess,
 ) -> Response:
+    """Return a stream, which counts as one of the principal's workspace."""
+    on_end = await request.hub.quotas.open_stream(principal)
     return EventStreamResponse(
         merge_frames(*parts),
         closing=request.context.closing,
         greeting=_GREETING,
         heartbeat=_HEARTBEAT,
         access=access,
+        on_end=on_end,
     )
 
 

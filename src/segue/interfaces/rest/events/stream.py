@@ -53,6 +53,7 @@ async def stream_session(request: RestRequest, session: Session) -> StreamingRes
     frames = _frames(request, session, encoder, start, frozenset(delta_types))
     return EventStreamResponse(
         frames,
+        on_end=await request.hub.quotas.open_stream(request.principal),
         closing=request.context.closing,
         greeting=_PING,
         heartbeat=_PING,

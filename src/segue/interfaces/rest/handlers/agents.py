@@ -56,7 +56,7 @@ async def _settings(request: RestRequest, settings: requests.Settings) -> dict[s
 
 
 async def create(request: RestRequest) -> AgentOut:
-    sent = await request.body(requests.AgentCreate)
+    sent = await request.stored_body(requests.AgentCreate)
     id = ids.new_id()
     body: dict[str, Any] = {"name": sent.name, **await _settings(request, sent)}
     body |= await _description_and_roster(request, sent, AgentRef(id=id))
@@ -67,7 +67,7 @@ async def create(request: RestRequest) -> AgentOut:
 
 
 async def update(request: RestRequest) -> AgentOut:
-    sent = await request.body(requests.AgentUpdate)
+    sent = await request.stored_body(requests.AgentUpdate)
     record = await records.find(request, "agent", request.path_params["agent_id"])
     changes = await _settings(request, sent)
     next_version = AgentRef(id=record.id, version=record.version + 1)

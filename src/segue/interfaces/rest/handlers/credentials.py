@@ -192,7 +192,7 @@ def show(record: Record) -> Credential:
 
 
 async def create(request: RestRequest) -> Credential:
-    sent = await request.body(Create)
+    sent = await request.stored_body(Create)
     vault = await _vault(request)
     auth = msgspec.to_builtins(sent.auth)
     record = await request.hub.credentials.create(
@@ -202,7 +202,7 @@ async def create(request: RestRequest) -> Credential:
 
 
 async def update(request: RestRequest) -> Credential:
-    sent = await request.body(Update)
+    sent = await request.stored_body(Update)
     record = await request.hub.credentials.change(
         await _find(request),
         None if isinstance(sent.auth, UnsetType) else msgspec.to_builtins(sent.auth),

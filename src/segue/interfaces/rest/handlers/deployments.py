@@ -198,7 +198,7 @@ def show_run(record: Record) -> Run:
 
 
 async def create(request: RestRequest) -> Deployment:
-    sent = await request.body(Create)
+    sent = await request.stored_body(Create)
     settings = DeploymentSettings(
         name=sent.name,
         description=sent.description,
@@ -221,7 +221,7 @@ def _schedule(schedule: Schedule | None) -> deployments.Schedule | None:
 
 
 async def update(request: RestRequest) -> Deployment:
-    sent = await request.body(Update)
+    sent = await request.stored_body(Update)
     record = await _find(request)
     changes: dict[str, Any] = {
         name: value
@@ -266,7 +266,7 @@ async def list_(request: RestRequest) -> Page[Deployment]:
 
 
 async def archive(request: RestRequest) -> Deployment:
-    return show(await request.hub.records.retire(await _find(request)))
+    return show(await request.hub.deployments.archive(await _find(request)))
 
 
 async def pause(request: RestRequest) -> Deployment:

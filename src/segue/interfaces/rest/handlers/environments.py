@@ -81,7 +81,7 @@ def show(record: Record) -> Environment:
 
 
 async def create(request: RestRequest) -> Environment:
-    sent = await request.body(requests.EnvironmentCreate)
+    sent = await request.stored_body(requests.EnvironmentCreate)
     config = DEFAULT_CONFIG
     if isinstance(sent.config, requests.SelfHosted):
         config = to_builtins(sent.config)
@@ -98,7 +98,7 @@ async def create(request: RestRequest) -> Environment:
 
 
 async def update(request: RestRequest) -> Environment:
-    sent = await request.body(requests.EnvironmentUpdate)
+    sent = await request.stored_body(requests.EnvironmentUpdate)
     record = await _find(request)
 
     def edit(current: Record) -> dict[str, Any]:

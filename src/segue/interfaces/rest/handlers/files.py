@@ -88,7 +88,7 @@ async def upload(request: RestRequest) -> File:
         about = _name_and_type(upload)
         if seconds := form.get("expires_in_seconds"):
             about["expires_at"] = clock.now() + _parse_seconds(seconds) * clock.SECOND
-        return show(await request.hub.files.store(request.workspace, _read_chunks(upload), about))
+        return show(await request.hub.files.store(request.principal, _read_chunks(upload), about))
 
 
 async def _read_chunks(upload: UploadFile) -> AsyncIterator[bytes]:

@@ -101,7 +101,7 @@ async def add(request: RestRequest) -> dict[str, Any]:
     _check_not_terminated(session)
     attached = await request.hub.attachments.resolve(request.workspace, [file])
     check_mount_paths([*session.resources, *attached.resources])
-    (resource,) = await request.hub.attachments.copy_files(session.id, attached)
+    (resource,) = await request.hub.attachments.copy_files(request.principal, session.id, attached)
 
     def edit(before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
         check_mount_paths([*before, resource])

@@ -184,7 +184,7 @@ async def retrieve(request: RestRequest) -> SessionOut:
 
 
 async def update(request: RestRequest) -> SessionOut:
-    sent = await request.body(Update)
+    sent = await request.stored_body(Update)
     session = await request.session()
     if not isinstance(sent.vault_ids, UnsetType):
         raise InvalidInput("vault_ids: cannot be changed after a session was created")

@@ -103,14 +103,14 @@ def show_version(record: Record) -> SkillVersion:
 
 async def create(request: RestRequest) -> Skill:
     files, label = await _read_upload(request, ("display_name", "display_title"))
-    skill = await request.hub.skills.create(request.workspace, files, label)
+    skill = await request.hub.skills.create(request.principal, files, label)
     return show(skill, older_client=_is_older_client(request))
 
 
 async def create_version(request: RestRequest) -> SkillVersion:
     skill = await _find(request)
     files, _ = await _read_upload(request, ())
-    return show_version(await request.hub.skills.add_version(skill, files))
+    return show_version(await request.hub.skills.add_version(request.principal, skill, files))
 
 
 async def _read_upload(

@@ -53,13 +53,13 @@ def show(record: Record) -> Vault:
 
 
 async def create(request: RestRequest) -> Vault:
-    sent = await request.body(Create)
+    sent = await request.stored_body(Create)
     body = VaultBody(display_name=sent.display_name, metadata=sent.metadata)
     return show(await request.hub.records.create(request.workspace, "vault", body.encode()))
 
 
 async def update(request: RestRequest) -> Vault:
-    sent = await request.body(Update)
+    sent = await request.stored_body(Update)
     record = await _find(request)
 
     def edit(current: Record) -> dict[str, Any]:

@@ -57,7 +57,7 @@ async def stream(request: WebRequest, view: SessionView) -> Response:
         await _authenticate(request)  # raises NotFound once the link is revoked
         return clock.now() + clock.DAY
 
-    return live.shared(request, view, expires_at)
+    return await live.shared(request, view, expires_at)
 
 
 async def _open(request: WebRequest) -> tuple[WebRequest, SessionView]:

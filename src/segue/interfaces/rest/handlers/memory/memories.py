@@ -105,7 +105,9 @@ async def create(request: RestRequest) -> Memory:
     view = requested_view(request, "basic")
     store = check_active(await find_store(request), "memory_store_id")
     memories = request.hub.memories
-    memory = await memories.create(store, sent.path, sent.content or "", actor(request))
+    memory = await memories.create(
+        request.principal, store, sent.path, sent.content or "", actor(request)
+    )
     return await show(request, memory, view)
 
 
@@ -117,7 +119,7 @@ async def update(request: RestRequest) -> Memory:
     if sent.precondition is not None:
         _check_digest(memory, sent.precondition.content_sha256)
     changed = await request.hub.memories.update(
-        store, memory, actor(request), path=sent.path, content=sent.content
+        request.principal, store, memory, actor(request), path=sent.path, content=sent.content
     )
     return await show(request, changed, view)
 

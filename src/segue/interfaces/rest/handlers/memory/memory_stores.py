@@ -62,7 +62,7 @@ def show(record: Record) -> MemoryStore:
 
 
 async def create(request: RestRequest) -> MemoryStore:
-    sent = await request.body(Create)
+    sent = await request.stored_body(Create)
     body = MemoryStoreBody(
         name=sent.name, description=sent.description, metadata=sent.metadata
     ).encode()
@@ -70,7 +70,7 @@ async def create(request: RestRequest) -> MemoryStore:
 
 
 async def update(request: RestRequest) -> MemoryStore:
-    sent = await request.body(Update)
+    sent = await request.stored_body(Update)
     record = await memories.find_store(request)
 
     def edit(current: Record) -> dict[str, Any]:
