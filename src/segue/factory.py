@@ -38,7 +38,8 @@ async def open_hub(
     to read while a source is indexed.
 
     `options` are those of `Hub`. The default of `clone` is the variable SEGUE_CLONE: URL prefixes
-    separated by spaces.
+    separated by spaces. The default of `quotas` is the variable SEGUE_QUOTAS: limits such as
+    `sessions=1000`, separated by spaces.
     """
     from segue.hub import Hub
     from segue.hub.location import data_dir
@@ -47,12 +48,21 @@ async def open_hub(
     path = data_dir() if directory is None else Path(directory).expanduser().absolute()
     url = None if in_memory else database_url or os.environ.get("SEGUE_DATABASE_URL") or None
     options.setdefault("clone", os.environ.get("SEGUE_CLONE", _DEFAULT_CLONE_PREFIXES).split())
+    options.setdefault("quotas", _default_quotas(os.environ.get("SEGUE_QUOTAS", "")))
     if sources is None:
         sources = os.environ.get("SEGUE_SOURCES") or _default_sources(url)
     if isinstance(sources, str):
         sources = _open_sources(sources, path, progress, unused=lasting)
     store = _memory_store() if in_memory else await open_store(path, url)
     return Hub(store, path, sources=sources, database_url=url, **options)
+
+
+def _default_quotas(text: str) -> dict[str, int]:
+    if not text.strip():
+        return {}
+    from segue.hub.access.quotas import parse_limits
+
+    return parse_limits(text.split())
 
 
 def _memory_store() -> Store:

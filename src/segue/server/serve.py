@@ -95,6 +95,7 @@ async def serve(
         sources=settings.sources,
         lasting=True,
         lease=settings.lease,
+        quotas=settings.quotas,
     ) as hub:
         hub.turns.engine.start()  # also runs the prompts that a dead process left in the inbox
         app = ServerApp(hub, settings, shared_metrics)

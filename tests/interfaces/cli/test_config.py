@@ -1,5 +1,6 @@
 """`segue config`: settings of a workspace."""
 
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -71,3 +72,41 @@ def test_model_without_its_key_gets_a_warning_and_a_clear_error(
     assert prompted.returncode == 1
     assert "ANTHROPIC_API_KEY" in prompted.stdout + prompted.stderr
     assert "Traceback" not in prompted.stderr
+
+
+def test_quotas_are_set_listed_and_removed_by_workspace(tmp_path: Path, segue: Segue) -> None:
+    in_team = ("--workspace", "team")
+    assert segue(tmp_path, "quotas", "set", "bytes", "10GB", *in_team).returncode == 0
+    assert segue(tmp_path, "quotas", "set", "files", "unlimited", *in_team).returncode == 0
+    assert segue(tmp_path, "quotas", "set", "turns", "4", *in_team).returncode == 0
+    assert segue(tmp_path, "quotas", "unset", "turns", *in_team).returncode == 0
+    assert segue(tmp_path, "new", "--title", "one", *in_team).returncode == 0
+    server_limits = "files=9 sessions=5 streams=3"
+    listed = segue(tmp_path, "quotas", "list", *in_team, SEGUE_QUOTAS=server_limits).stdout
+    lines = dict(line.split(maxsplit=1) for line in listed.splitlines())
+    assert lines["sessions"] == "1 of 5 (the server's limit)"
+    assert lines["files"] == "0, no limit (the workspace's limit)"
+    assert lines["bytes"].endswith(" of 10,000,000,000 bytes (10 GB) (the workspace's limit)")
+    assert lines["schedules"] == lines["turns"] == "0, no limit"
+    assert lines["streams"] == "at most 3 in each server process (the server's limit)"
+    other = segue(tmp_path, "quotas", "list", "--format", "jsonl").stdout
+    rows = {row["name"]: row for row in map(json.loads, other.splitlines())}
+    assert rows["sessions"]["used"] == 0 and rows["bytes"]["limit"] is None
+    assert rows["sessions"].keys() == {"name", "limit", "used", "source", "about"}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("quotas", "set", "byte", "1"), "there is no quota 'byte'; the quotas are sessions,"),
+        (("quotas", "set", "bytes", "much"), "bytes: 'much' is not a limit; use a size such as"),
+        (("quotas", "unset", "byte"), "there is no quota 'byte'"),
+        (("serve", "--quota", "bytes"), "'bytes' is not a quota; use NAME=LIMIT"),
+        (("serve", "--quota", "turns=1kB"), "turns: '1kB' is not a limit; use a whole number"),
+    ],
+)
+def test_invalid_quotas_are_rejected(
+    tmp_path: Path, segue: Segue, args: tuple[str, ...], message: str
+) -> None:
+    done = segue(tmp_path, *args)
+    assert done.returncode == 2 and message in done.stderr

@@ -18,6 +18,7 @@ COMMANDS = {
     "config": ("list",),
     "environments": ("list",),
     "keys": ("list",),
+    "quotas": ("list",),
     "sessions": ("list",),
     "skills": ("list",),
     "trash": ("list",),

@@ -42,6 +42,7 @@ _SECTIONS = {
     "Configure": {
         "config": "commands.config",
         "keys": "commands.keys",
+        "quotas": "commands.config",
         "doctor": "commands.doctor",
         "completion": "commands.completion",
     },

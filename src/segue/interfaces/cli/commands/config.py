@@ -1,4 +1,4 @@
-"""Change the settings of a workspace: `segue config`."""
+"""Change the settings and quotas of a workspace: `segue config` and `segue quotas`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 
 from segue.hub import Hub
 from segue.hub.access.config import SETTINGS, check_model
+from segue.hub.access.quotas import QUOTAS, QuotaState, format_amount
 from segue.interfaces.cli.group import Group
 from segue.interfaces.cli.output.formats import format_option, write_rows
 from segue.interfaces.cli.output.pager import pager_option, show_text
@@ -125,6 +126,83 @@ def list_(target: Target, every: bool, format: str | None) -> None:
         if every:
             lines += wrap(f"    {setting.description}", terminal_columns())
     show_text("".join(f"{line}\n" for line in lines))
+
+
+@click.group("quotas", cls=Group)
+def quotas_command() -> None:
+    """Limit what a workspace's API keys may store and run. The local user has no limits.
+
+    `segue serve --quota` sets limits for every workspace; a workspace's own limits replace them.
+
+    Example: segue quotas set bytes 10GB --workspace team-a
+    """
+
+
+def _complete_quota(
+    context: click.Context, parameter: click.Parameter, prefix: str
+) -> list[CompletionItem]:
+    return [
+        CompletionItem(name, help=quota.description)
+        for name, quota in QUOTAS.items()
+        if name.startswith(prefix)
+    ]
+
+
+quota_argument = click.argument("name", shell_complete=_complete_quota)
+
+
+@quotas_command.command("set")
+@quota_argument
+@click.argument("limit")
+@target_options
+def set_quota(target: Target, name: str, limit: str) -> None:
+    """Set a limit of a workspace: a number, a size such as 10GB, or `unlimited`.
+
+    Servers that are running apply it from the next request on.
+
+    Example: segue quotas set sessions 5000 --workspace team-a
+    """
+    target.run(lambda hub, principal: hub.quotas.set_limit(principal.workspace, name, limit))
+
+
+@quotas_command.command("unset")
+@quota_argument
+@target_options
+def unset_quota(target: Target, name: str) -> None:
+    """Remove a limit of a workspace, so that the server's limit applies.
+
+    Example: segue quotas unset sessions --workspace team-a
+    """
+    target.run(lambda hub, principal: hub.quotas.unset_limit(principal.workspace, name))
+
+
+@quotas_command.command("list")
+@format_option
+@target_options
+def list_quotas(target: Target, format: str | None) -> None:
+    """List what a workspace uses, and its limits.
+
+    The limits of a server are known here only if SEGUE_QUOTAS has them.
+
+    Example: segue quotas list --workspace team-a
+    """
+    states = target.run(lambda hub, principal: hub.quotas.states(principal.workspace))
+    if format is not None:
+        rows = [{**state._asdict(), "about": QUOTAS[state.name].description} for state in states]
+        write_rows(format, ((row, row) for row in rows))
+        return
+    for state in states:
+        click.echo(f"{state.name:<10} {_describe_quota(state)}")
+
+
+def _describe_quota(state: QuotaState) -> str:
+    """Return what is used of a quota, its limit and the origin of the limit."""
+    origin = f" (the {state.source}'s limit)" if state.source else ""
+    limit = None if state.limit is None else format_amount(state.name, state.limit)
+    if state.used is None:  # only the servers know it
+        return f"at most {limit} in each server process{origin}" if limit else f"no limit{origin}"
+    used = format_amount(state.name, state.used)
+    return f"{used} of {limit}{origin}" if limit else f"{used}, no limit{origin}"
 
 
 def _format_value(value: Any) -> str:

@@ -52,6 +52,15 @@ Examples = Callable[[str, Path], str]
     help="Connections that each process accepts.  [default: as many as its open files allow]",
 )
 @click.option(
+    "--quota",
+    "quotas",
+    multiple=True,
+    envvar="SEGUE_QUOTAS",
+    metavar="NAME=LIMIT",
+    help="A limit for every workspace, such as sessions=10000 or bytes=10GB. Repeat for more;"
+    " `segue quotas list` names them.  [default: no limits]",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="warning",
@@ -124,6 +133,7 @@ def serve(
     hosts: tuple[str, ...] = (),
     rate_limit: int = 0,
     max_connections: int = 0,
+    quotas: tuple[str, ...] = (),
     log_level: str = "warning",
     workers: int = 1,
     grace_seconds: float = 10.0,
@@ -138,6 +148,7 @@ def serve(
     InvalidInput if sandboxed programs of other callers could see the data directory.
     """
     from segue.http import logs
+    from segue.hub.access.quotas import parse_limits
     from segue.hub.workdir.isolation import check_isolation
     from segue.server.key_file import ensure_key
     from segue.server.settings import ServerSettings
@@ -157,6 +168,7 @@ def serve(
         hosts=(host, *hosts),
         rate_limit=rate_limit,
         max_connections=max_connections,
+        quotas=parse_limits(quotas),
         log_level=log_level,
         grace_seconds=grace_seconds,
     )
