@@ -5,10 +5,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from segue.interfaces.python import create_session
+from segue.interfaces.rest import RestApp
 from segue.model import ids
+from segue.model.event import Event, PermissionAsked, StatusChanged
+from segue.model.principal import LOCAL, Principal
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.test_turns import rests, result, types, until
 
@@ -186,3 +190,35 @@ async def test_an_agent_with_the_model_demo_uses_the_demo_agent(tmp_path: Path) 
         events = await api.say(id, "/say it is me")
         assert (await api.ok("GET", f"/v1/sessions/{id}"))["agent"]["model"]["id"] == "demo"
         assert "it is me" in str(events) and provider.requests == []
+
+
+async def test_tools_that_a_key_sets_for_the_built_in_agent_ask_in_the_local_users_turns(
+    tmp_path: Path,
+) -> None:
+    toolset = {"type": "agent_toolset_20260401"}  # its policy is always_allow
+    write = Use("write", {"file_path": "a", "content": "x"})
+    async with served(tmp_path) as (api, provider):
+
+        async def asks(principal: Principal) -> bool:
+            provider.scripts = [[write], [Say("Done.")]]
+            id = (await api.hub.editor.create(LOCAL)).id
+            turn = await api.hub.turns.submit(principal, id, "Go")
+            async for item in api.hub.history.follow(LOCAL, id):
+                if not isinstance(item, Event):
+                    continue
+                if isinstance(item.body, PermissionAsked):
+                    await api.hub.turns.answer(principal, id, item.body.ask_id, "reject")
+                    await api.hub.turns.wait(principal, id, turn)
+                    return True
+                if isinstance(item.body, StatusChanged) and item.body.stop_reason == "end_turn":
+                    return False
+            raise AssertionError("the session was deleted")
+
+        agent = f"/v1/agents/{await api.built_in('agents')}"
+        await api.ok("POST", agent, {"tools": [toolset]})
+        assert [await asks(LOCAL), await asks(api.principal)] == [True, False]
+        local_app = RestApp(api.hub, principal=LOCAL)
+        transport = httpx2.ASGITransport(app=local_app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            await Api(local_app, client, "local", "").ok("POST", agent, {"tools": [toolset]})
+        assert not await asks(LOCAL)

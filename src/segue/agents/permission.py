@@ -106,8 +106,12 @@ def _applicable_policy(turn: Turn, policy: Policy) -> Policy:
     In the local user's turns tools run with the user's own rights. An agent that an API key chose
     cannot allow them there.
     """
-    by_key = turn.local and turn.session.agent_by_key
-    return "auto" if by_key and policy == "always_allow" else policy
+    return policy_by_key(policy) if turn.local and turn.session.agent_by_key else policy
+
+
+def policy_by_key(policy: Policy) -> Policy:
+    """Return the policy that an API key has chosen, as it applies to the local user's turns."""
+    return "auto" if policy == "always_allow" else policy
 
 
 def refusal(answer: Answer) -> str:

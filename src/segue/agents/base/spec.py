@@ -15,6 +15,8 @@ DEMO = "demo"
 
 # The permission modes that a user can set for a session.
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
+# In an agent's specification: whether an API key set `tools`, with their permission policies.
+TOOLS_BY_KEY = "tools_by_key"
 # What a hook decides instead of the agent's policy.
 PermissionOverride = Literal["allow", "ask"] | None
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from segue.acp.wire import HttpMcpServer
-from segue.agents.base.spec import DEMO, FUNCTIONS
+from segue.agents.base.spec import DEMO, FUNCTIONS, TOOLS_BY_KEY
 from segue.agents.permission import Policy
 
 
@@ -60,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     built_in: Toolset | None = Toolset()
     custom: tuple[CustomTool, ...] = ()
     mcp: dict[str, Toolset] = {}
+    tools_by_key: bool = False  # whether an API key chose the policies of the tools
     servers: tuple[HttpMcpServer, ...] = ()
     skills: tuple[Skill, ...] = ()
     config: dict[str, Any] = {}
@@ -105,6 +106,7 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
         "append_system": spec.get("append_system"),
         "describe_directories": False if remote else spec.get("describe_directories"),
         "remote": remote,
+        "tools_by_key": spec.get(TOOLS_BY_KEY),
         "retries": spec.get("retries"),
         "backoff": spec.get("backoff"),
     }

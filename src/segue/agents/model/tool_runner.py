@@ -19,6 +19,7 @@ from segue.agents.permission import (
     Policy,
     check_permission,
     permission_extra,
+    policy_by_key,
     refusal,
 )
 from segue.agents.tools import BUILT_IN, Tool, ToolContext, ToolError, failed_result
@@ -106,7 +107,7 @@ class ToolRunner:
         for servers in (self._turn.tools, self._agent_servers):
             for mcp_tool in await servers.offered():
                 toolset = settings.mcp.get(mcp_tool.server, _CLIENT_TOOLSET)
-                enabled, policy = toolset.tool_config(mcp_tool.name)
+                enabled, policy = self._tool_config(toolset, mcp_tool.name)
                 if enabled:
                     tools.append(_mcp_tool(mcp_tool, policy))
         for tool in tools:
@@ -116,7 +117,7 @@ class ToolRunner:
     def _built_in_tools(self, toolset: Toolset) -> list[OfferedTool]:
         tools = []
         for tool in BUILT_IN.values():
-            enabled, policy = toolset.tool_config(tool.name)
+            enabled, policy = self._tool_config(toolset, tool.name)
             if tool.name == "web_search" and not self._context.config.get("web.search"):
                 continue
             if enabled:
@@ -127,6 +128,11 @@ class ToolRunner:
                 )
                 tools.append(OfferedTool(tool.name, tool.kind, policy, definition, built_in=tool))
         return tools
+
+    def _tool_config(self, toolset: Toolset, name: str) -> tuple[bool, Policy]:
+        enabled, policy = toolset.tool_config(name)
+        by_key = self._settings.tools_by_key and self._turn.local
+        return enabled, policy_by_key(policy) if by_key else policy
 
     # Preparing calls.
 

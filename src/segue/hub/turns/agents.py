@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from segue.agents.base import Agent, ConnectedTools, HasOptions, OwnsSessions, Tools
+from segue.agents.base.spec import TOOLS_BY_KEY
 from segue.agents.registry import AgentRegistry
 from segue.hub.access.config import Config
 from segue.hub.resources.records import Records
@@ -97,7 +98,7 @@ class SessionAgents:
         if session.agent is None:
             config = await self._config.all(session.workspace)
             return {"kind": "default", "config": config, **overrides}
-        return {**await self.spec_of(session.workspace, session.agent), **overrides}
+        return _with_overrides(await self.spec_of(session.workspace, session.agent), overrides)
 
     async def spec_of(self, workspace: str, agent: AgentRef) -> AgentSpec:
         """Return the specification of an agent: its record, the session's overrides, settings."""
@@ -112,7 +113,7 @@ class SessionAgents:
         if record is None:
             raise NoAgent(f"agent {agent.id} does not exist in this workspace")
         spec = record.body.get("spec", {"kind": "default"})
-        return {**record.body, "config": config, **spec, **agent.overrides}
+        return _with_overrides({**record.body, "config": config, **spec}, agent.overrides)
 
     async def answers_in_source(self, principal: Principal, source: str) -> bool:
         """Return whether the user wants a tool's own agent to answer in the tool's files."""
@@ -183,6 +184,12 @@ class SessionAgents:
             ref = await self._records.program(principal.workspace, name, spec)
             self._sources.add(AcpSource(self._store, agent, ref, name, principal.workspace))
         return agent
+
+
+def _with_overrides(spec: AgentSpec, overrides: Mapping[str, Any]) -> AgentSpec:
+    """Return a specification with overrides; who chose other tools is known from the session."""
+    by_key = {TOOLS_BY_KEY: False} if "tools" in overrides else {}
+    return {**spec, **by_key, **overrides}
 
 
 def _is_enabled(source: SourceDefinition, config: Mapping[str, Any]) -> bool:

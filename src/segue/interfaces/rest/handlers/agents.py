@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
+from segue.agents.base.spec import TOOLS_BY_KEY
 from segue.hub.resources.agent_settings import check_settings, complete_settings
 from segue.hub.resources.agents import AgentChoice
 from segue.hub.resources.record_ids import format_record_id
@@ -55,10 +56,19 @@ async def _settings(request: RestRequest, settings: requests.Settings) -> dict[s
     return resolved if isinstance(pinned, UnsetType) else {**resolved, "skills": pinned}
 
 
+def _tools_author(request: RestRequest, settings: dict[str, Any]) -> dict[str, bool]:
+    """Return who set the tools and their permission policies, if settings have some.
+
+    What an API key allows does not apply to the local user's turns.
+    """
+    return {TOOLS_BY_KEY: not request.principal.local} if "tools" in settings else {}
+
+
 async def create(request: RestRequest) -> AgentOut:
     sent = await request.stored_body(requests.AgentCreate)
     id = ids.new_id()
     body: dict[str, Any] = {"name": sent.name, **await _settings(request, sent)}
+    body |= _tools_author(request, body)
     body |= await _description_and_roster(request, sent, AgentRef(id=id))
     if not isinstance(sent.metadata, UnsetType):
         body["metadata"] = sent.metadata
@@ -70,6 +80,7 @@ async def update(request: RestRequest) -> AgentOut:
     sent = await request.stored_body(requests.AgentUpdate)
     record = await records.find(request, "agent", request.path_params["agent_id"])
     changes = await _settings(request, sent)
+    changes |= _tools_author(request, changes)
     next_version = AgentRef(id=record.id, version=record.version + 1)
     changes |= await _description_and_roster(request, sent, next_version)
     if not isinstance(sent.name, UnsetType):
