@@ -126,3 +126,24 @@ value = [oct(os.stat('own').st_mode), os.stat('own').st_mtime, os.lstat('own.l')
     oct(os.stat('own.d').st_mode)]
 """
     assert sandbox.run(code).value == ["0o100644", 6.0, 10.0, "0o40755"]
+
+
+def test_odd_arguments_of_a_call_do_not_end_the_supervisor(sandbox: Sandbox) -> None:
+    code = """
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+calls = [lambda: libc.chmod(ctypes.c_void_p(-1), 0o600)]
+calls.append(lambda: libc.chmod("/proc/self/fd/\u00b2".encode(), 0o600))
+if os.uname().machine == "x86_64":  # utimes
+    times = (ctypes.c_int64 * 4)(0, 1 << 62, 0, 1 << 62)
+    calls.append(lambda: libc.syscall(235, b".", times))
+value = [errno.errorcode[ctypes.get_errno()] for call in calls if call() < 0]
+open("odd", "w").close()
+os.chmod("odd", 0o640)
+value.append(os.stat("odd").st_mode & 0o777)
+os.unlink("odd")
+"""
+    *errors, mode = sandbox.run(code).value
+    assert errors[:2] == ["EFAULT", "ENOENT"]
+    assert errors[2:] in ([], ["EINVAL"])
+    assert mode == 0o640

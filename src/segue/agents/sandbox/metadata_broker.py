@@ -64,6 +64,8 @@ class MetadataBroker:
             code = 0
         except OSError as error:
             code = error.errno or errno.EPERM
+        except (ValueError, OverflowError, struct.error):  # no argument may end the supervisor
+            code = errno.EINVAL
         try:
             fcntl.ioctl(self._listener, _NOTIF_SEND, _RESPONSE.pack(self._id, 0, -code, 0))
         except OSError:
@@ -163,7 +165,7 @@ class _Caller:
             return self._open_directory(directory)
         for prefix in _DESCRIPTOR_LINKS:
             number_text = path.removeprefix(prefix)
-            if number_text != path and number_text.isdigit():
+            if number_text != path and number_text.isascii() and number_text.isdigit():
                 return self.copy_descriptor(int(number_text))
         base = self._open_directory(directory) if not path.startswith("/") else _AT_FDCWD
         open_flags = _O_PATH | os.O_CLOEXEC
@@ -219,7 +221,7 @@ class _Caller:
         memory = os.open(f"/proc/{self._pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
             data = os.pread(memory, size, address)
-        except OSError:
+        except (OSError, OverflowError):  # the address is too large for an offset
             raise OSError(errno.EFAULT, "invalid address") from None
         finally:
             os.close(memory)

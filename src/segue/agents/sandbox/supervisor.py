@@ -124,6 +124,14 @@ class Supervisor:
 
     def wait(self) -> int:
         """Wait for the end of the program, end all others, and return its exit code."""
+        try:
+            code = self._wait_for_program()
+        finally:
+            self._end_all()
+        return code if code >= 0 else 128 - code
+
+    def _wait_for_program(self) -> int:
+        """Return the program's exit code, or a negative signal number."""
         poll = select.poll()
         poll.register(self._signals, select.POLLIN)
         if self._broker is not None:
@@ -146,8 +154,7 @@ class Supervisor:
                 pause = self._enforce(self._limits)
                 watch_at = time.monotonic() + pause
                 code = -_SIGKILL if pause == 0 else None
-        self._end_all()
-        return code if code >= 0 else 128 - code
+        return code
 
     def _end_all(self) -> None:
         if self._cgroup is not None:
