@@ -25,6 +25,7 @@ from tests.interfaces.rest.test_files import upload_file
 from tests.interfaces.rest.test_scheduled import HOURLY, create_deployment, scheduler
 from tests.interfaces.rest.test_skills import FILES, form
 from tests.interfaces.rest.test_stream import Client
+from tests.interfaces.rest.test_turns import rests, result, until
 
 Database = str | None
 
@@ -210,6 +211,20 @@ async def test_a_long_prompt_is_refused_if_it_does_not_fit(
         path = f"/v1/sessions/{session['id']}/events"
         await refused(api, "bytes", "POST", path, {"events": [message("x" * 200_000)]})
         await api.say(session["id"], "short")
+
+
+async def test_a_long_tool_result_is_refused_and_a_shorter_one_accepted(
+    tmp_path: Path, database: Database
+) -> None:
+    async with open_api(tmp_path, database=database, quotas={"bytes": 200_000}) as api:
+        session = (await api.session())["id"]
+        await api.send(session, message('/custom weather {"city": "Oslo"}'))
+        events = await until(api, session, rests(1))
+        use = next(event["id"] for event in events if event["type"] == "agent.custom_tool_use")
+        path = f"/v1/sessions/{session}/events"
+        await refused(api, "bytes", "POST", path, {"events": [result(use, "x" * 200_000)]})
+        await api.send(session, result(use, "rain"))
+        await until(api, session, rests(2))
 
 
 async def test_outputs_beyond_a_quota_are_reported_and_not_stored(

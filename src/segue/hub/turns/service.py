@@ -260,13 +260,16 @@ class TurnService:
     ) -> str:
         """Submit the result of a tool call that the client runs for a turn.
 
-        Returns the id that the ToolResult event will have.
+        Returns the id that the ToolResult event will have. Raises QuotaExceeded if the workspace
+        has too many bytes.
         """
         session = await self._lookup.find_stored(principal, id)
         if result.call_id not in session.open_calls:
             raise NotFound(f"session {id} has no open tool call {result.call_id}", session=id)
         result_id = ids.new_id()
         body: dict[str, Any] = to_builtins(Result(result=result, system=system))
+        if not principal.local:
+            await self._quotas.check(principal, bytes=len(codec.encode(body)))
         await self._store.put_inbox(principal.workspace, id, "result", result_id, body)
         return result_id
 
