@@ -78,6 +78,7 @@ assert patch.count("\\n-a") == 50_000 and patch.count("\\n+b") == 99
 from segue.model import search_text
 assert len(search_text.tokens("word " + hostile_texts.ACCENTS)) < 200
 assert search_text.text_has_term(search_text.terms("word")[0], hostile_texts.ACCENTS + " word")
+assert len(search_text.tokens(hostile_texts.EXPANDING * 3)) < 200_000
 assert search_text.tokens("cafe\\u0301") == search_text.tokens("caf\\u00e9")
 """,
     "a long phrase": """

@@ -522,3 +522,21 @@ async def test_value_that_postgres_cannot_store_is_refused(url: str) -> None:
             await create_session(store, agent=AgentRef(id="a\ud800b"))
         await create_session(store, InfoChanged(tag="\0\ud800"), user_message("\0 \ud800"))
         assert len(await store.page(WORKSPACE, Query(tag="\0\ud800"))) == 1
+
+
+async def test_the_words_of_a_long_message_are_collected_in_a_thread(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    vectors = sessions.vectors
+
+    def record_thread(tokens: Sequence[str]) -> Any:
+        threads.append(threading.current_thread())
+        return vectors(tokens)
+
+    async with open_store(url) as store:
+        session = await create_session(store)
+        monkeypatch.setattr(sessions, "vectors", record_thread)
+        await append_message(store, session, "short")
+        await append_message(store, session, "long " * sessions.LONG_TEXT_CHARACTERS)
+    assert [thread is threading.current_thread() for thread in threads] == [True, False]

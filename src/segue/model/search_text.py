@@ -37,6 +37,8 @@ _MAX_CHARS: dict[type, int | None] = {ToolResult: MAX_TOOL_RESULT_CHARS, InfoCha
 MAX_TOKEN_CHARS = 64
 MIN_PREFIX_CHARS = 2
 MAX_ACCENTS = 64  # in a row
+MAX_FOLDED_CHARS = 2 * MAX_EVENT_CHARS
+SLICE_CHARS = 8_192
 MAX_QUERY_CHARS = 2_000
 # Tokens of a term that is searched with a regular expression, whose time grows with their number.
 MAX_PATTERN_TOKENS = 8
@@ -82,7 +84,25 @@ def _fold(text: str) -> str:
     Only the first MAX_ACCENTS of a run of accents are kept; no word has more.
     """
     text = _ACCENTS.sub(lambda run: run[0][:MAX_ACCENTS], text)
-    return unicodedata.normalize("NFKC", text).casefold()
+    parts: list[str] = []
+    size = 0
+    for part in _slices(text):
+        parts.append(unicodedata.normalize("NFKC", part).casefold())
+        size += len(parts[-1])
+        if size > MAX_FOLDED_CHARS:  # a character may become eighteen
+            break
+    return "".join(parts)
+
+
+def _slices(text: str) -> Iterator[str]:
+    """Yield a text in slices, between words if possible. Other threads run between two slices."""
+    start = 0
+    while len(text) - start > SLICE_CHARS:
+        end = text.rfind(" ", start + 1, start + SLICE_CHARS)
+        end = end if end >= 0 else start + SLICE_CHARS
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def terms(query: str) -> list[Term]:

@@ -7,6 +7,7 @@ BEGIN and COMMIT, an append is four round trips.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ from .tsquery import vectors
 from .watch import Watcher
 
 _FETCHED_EVENTS = 2_000  # of a fork, at a time
+LONG_TEXT_CHARACTERS = 20_000  # of an event, which takes milliseconds to split into words
 # Like `fork_event`.
 _COPY_EVENTS = """
 WITH copied AS (
@@ -158,7 +160,10 @@ class SessionHistory:
             after, events = append_drafts(session, drafts, clock.now())
             # A finished message replaces its deltas.
             spent = [added.id for added in events] if lease is not None else []
-            first, *further_batches = _batches(events)
+            if any(_is_long(added) for added in events):
+                first, *further_batches = await asyncio.to_thread(list, _batches(events))
+            else:
+                first, *further_batches = _batches(events)
             await connection.fetch(*_update(pk, after, first, spent))
             await _add(connection, pk, further_batches)
             await _put_checkpoint(connection, pk, after, checkpoint)
@@ -440,6 +445,12 @@ def _event_bytes(batch: Batch) -> int:
     """Return the number of bytes of a batch's events."""
     bodies: list[bytes] = batch[4]
     return sum(map(len, bodies))
+
+
+def _is_long(added: Event) -> bool:
+    """Return True if it takes long to split an event's text into words."""
+    content = getattr(added.body, "content", ())
+    return sum(len(getattr(block, "text", None) or "") for block in content) > LONG_TEXT_CHARACTERS
 
 
 def _columns(batch: Sequence[tuple[Event, bytes]]) -> Batch:
