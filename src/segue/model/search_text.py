@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -39,7 +40,8 @@ MIN_PREFIX_CHARS = 2
 MAX_ACCENTS = 64  # in a row
 MAX_FOLDED_CHARS = 2 * MAX_EVENT_CHARS
 SLICE_CHARS = 8_192
-MAX_QUERY_CHARS = 2_000
+MAX_QUERY_CHARS = 8_000
+MAX_MARKED_WORDS = 64  # of a query, in a snippet
 # Tokens of a term that is searched with a regular expression, whose time grows with their number.
 MAX_PATTERN_TOKENS = 8
 
@@ -248,12 +250,13 @@ def snippet(text: str, search_terms: Sequence[Term], width: int = 160) -> tuple[
 
 @lru_cache(64)
 def _words(search_terms: tuple[Term, ...]) -> frozenset[tuple[str, bool]]:
-    """Return the words of terms, each with whether it is a prefix."""
-    return frozenset(
+    """Return the first words of terms, each with whether it is a prefix."""
+    words = (
         (token, (term.prefix and index == len(term.tokens) - 1) or len(token) == MAX_TOKEN_CHARS)
         for term in search_terms
         for index, token in enumerate(term.tokens)
     )
+    return frozenset(islice(words, MAX_MARKED_WORDS))
 
 
 def _hits(text: str, words: Collection[tuple[str, bool]], width: int) -> list[range]:
