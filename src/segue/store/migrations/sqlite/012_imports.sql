@@ -1,0 +1,19 @@
+-- Create the checkpoints of imports again. Stores made before their seq was deleted still have its
+-- column, which no program writes any more. Without a checkpoint, the next pull of a session compares
+-- its whole transcript.
+-- compat: 12
+
+DROP TABLE imports;
+
+-- How far a source's transcript has been imported into a session. The inode is text, because it may
+-- exceed a signed 64-bit integer.
+CREATE TABLE imports (
+  session INTEGER PRIMARY KEY,
+  workspace TEXT NOT NULL,
+  source TEXT NOT NULL,
+  path BLOB NOT NULL,
+  inode TEXT NOT NULL,
+  "offset" INTEGER NOT NULL,
+  tail_hash TEXT NOT NULL,
+  extra BLOB NOT NULL
+);
