@@ -135,7 +135,7 @@ class StoreError(SegueError):
 class StoreFull(StoreError):
     """The disk or quota is full; free some space and try again. Nothing was lost."""
 
-    default_remote_message = "the server's disk or quota is full; nothing of this request was kept"
+    default_remote_message = "the disk is full, or a quota; nothing of this request was kept"
 
 
 class StoreReadOnly(StoreError):

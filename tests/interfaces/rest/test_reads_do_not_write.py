@@ -60,7 +60,7 @@ async def test_get_requests_write_nothing(tmp_path: Path) -> None:
                 values = {**names, **ended} if path.endswith("/stream") else names
                 response = await reader.raw("GET", path.format(**values))
                 assert response.status_code == 200, (path, response.text)
-            for path in PUBLIC_ROUTES:
+            for path in PUBLIC_ROUTES.keys() - {"/readyz"}:  # which tests a write
                 assert (await reader.raw("GET", path)).status_code == 200
 
 
