@@ -35,7 +35,7 @@ REMOVE_FUNCTIONS = """
     DROP FUNCTION count_part() CASCADE;
     DROP FUNCTION add_usage;
     DROP FUNCTION is_counted_file;
-    DELETE FROM migrations WHERE number = 11;
+    DELETE FROM migrations WHERE number >= 11;
 """
 
 
