@@ -27,11 +27,12 @@ from pathlib import Path
 from segue.hub import Hub
 from segue.hub.resources import skills
 from segue.model.errors import InvalidInput
+from segue.model.principal import LOCAL
 from segue.store.memory import MemoryStore
 
 async def upload(files):
     async with Hub(MemoryStore(), Path(sys.argv[1])) as hub:
-        await hub.skills.create("local", files, None)
+        await hub.skills.create(LOCAL, files, None)
 
 def refuse(files, reason):
     try:
