@@ -12,7 +12,7 @@ from tests.server import hostile_texts
 
 
 class RecordedParsers:
-    """Stands in for the child processes: records each call, and fails if told to."""
+    """Stands in for the child processes: records each call, and fails as often as asked."""
 
     def __init__(self, *failures: Exception) -> None:
         self.names: list[str] = []
