@@ -245,7 +245,7 @@ def names_claude(path: Path) -> bool:
     )
 
 
-def test_the_public_names_are_these() -> None:
+def test_package_exports_exactly_these_names() -> None:
     assert sorted(segue.__all__) == [
         "Agent",
         "AgentRegistry",

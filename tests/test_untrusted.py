@@ -78,7 +78,9 @@ def test_a_child_that_waits_is_killed_at_the_deadline(
         pool.call(sleep, 3600)
 
 
-def test_input_and_output_are_limited(pool: ParserPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_with_too_much_input_or_output_fails(
+    pool: ParserPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(untrusted, "MAX_INPUT_BYTES", 10_000)
     with pytest.raises(ParsingFailed, match="too many"):
         pool.call(return_value, "x" * 10_000)

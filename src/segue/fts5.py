@@ -44,10 +44,11 @@ def any_term(terms: Iterable[Term]) -> str:
 
 
 def erase_deleted(connection: sqlite3.Connection, steps: Iterable[object], pages: int) -> bool:
-    """Merge all segments, some pages in each step: FTS5 keeps deleted words until then.
+    """Erase deleted words from the full-text index; return False if the steps were too few.
 
-    Freed pages are zeroed, and the log, which has old pages, is emptied unless another connection
-    reads it. Returns False if the steps were too few.
+    FTS5 keeps deleted words until all segments are merged. Each step merges some pages. Freed pages
+    are zeroed, and the write-ahead log, which has old pages, is emptied unless another connection
+    reads it.
     """
     connection.execute("PRAGMA secure_delete = ON")
     pages = -pages  # a negative number begins a merge of all segments

@@ -152,7 +152,7 @@ def test_defect_07_page_opens_only_its_own_transcripts(home: Home) -> None:
 
 
 @contextmanager
-def open_files_limited(limit: int) -> Iterator[None]:
+def limit_open_files(limit: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:
@@ -166,7 +166,7 @@ def test_defect_08_list_is_complete_with_few_file_descriptors(home: Home) -> Non
         home.write_conversation(f"{number:08d}-0000-4000-8000-000000000000", f"-p{number % 7}")
     free = os.dup(0)
     os.close(free)
-    with open_files_limited(free + 3):
+    with limit_open_files(free + 3):
         assert len(claude.list_sessions()) == 300
         assert len(claude.list_sessions(limit=200)) == 200
 
@@ -175,7 +175,7 @@ def test_defect_08_list_fails_without_a_free_file_descriptor(home: Home) -> None
     home.write_conversation()
     free = os.dup(0)
     os.close(free)
-    with open_files_limited(free), pytest.raises(OSError):
+    with limit_open_files(free), pytest.raises(OSError):
         claude.list_sessions()
 
 

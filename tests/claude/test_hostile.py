@@ -86,12 +86,12 @@ def nested(path: Path) -> None:
     path.write_bytes(as_line(user("u1", None, "hi")) + as_line(user("u2", "u1", deep)))
 
 
-def many_glued(path: Path) -> None:
+def many_entries_on_one_line(path: Path) -> None:
     path.write_bytes(b'{"type":"user","uuid":"u","parentUuid":null,"sessionId":"s"}' * 5000)
 
 
 ODD = [pipe, loop, dangling, device, directory, empty, forbidden]
-ODD += [newlines, nuls, noise, braces, nested, many_glued]
+ODD += [newlines, nuls, noise, braces, nested, many_entries_on_one_line]
 ODD += [pytest.param(many_newlines, marks=pytest.mark.full)]
 
 
@@ -119,7 +119,7 @@ def test_odd_file_in_a_sidecar_directory_hides_no_session(home: Home, make, name
     check(home, GOOD)
 
 
-@pytest.mark.parametrize("make", [nested, many_glued, noise, braces, nuls])
+@pytest.mark.parametrize("make", [nested, many_entries_on_one_line, noise, braces, nuls])
 def test_edits_and_exports_handle_odd_transcripts(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of the above
     home.write_conversation(GOOD)
     make(home.projects / "-w" / f"{S}.jsonl")
@@ -193,7 +193,7 @@ many_entries = pytest.mark.parametrize(
 
 
 @many_entries
-def test_reader_handles_a_circle_of_many_entries(home: Home, count: int) -> None:
+def test_reader_handles_a_cycle_of_many_entries(home: Home, count: int) -> None:
     home.write(user(f"u{n}", f"u{(n + 1) % count}") for n in range(count))
     assert len(claude.get_session_messages(S)) == count
 

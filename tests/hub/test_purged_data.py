@@ -25,7 +25,7 @@ def database_url(request: pytest.FixtureRequest) -> str | None:
     return str(request.getfixturevalue("migrated_database_url"))
 
 
-async def test_a_share_link_dies_with_its_session(tmp_path: Path, database_url: str | None) -> None:
+async def test_a_share_link_ends_with_its_session(tmp_path: Path, database_url: str | None) -> None:
     async with await open_hub(tmp_path, database_url, sources="none") as hub:
         session = await hub.editor.create(LOCAL, title="Shared")
         await hub.turns.run(LOCAL, session.id, "/say hello")
@@ -43,7 +43,7 @@ async def test_a_share_link_dies_with_its_session(tmp_path: Path, database_url: 
         assert await hub.shares.share(LOCAL, session.id) != secret
 
 
-async def test_a_share_link_dies_with_the_session_of_a_tool(tmp_path: Path) -> None:
+async def test_a_share_link_ends_with_the_session_of_a_tool(tmp_path: Path) -> None:
     home = Home(tmp_path / "claude")
     id = home.write([user("u1", None, "Hello", cwd="/p")]).stem
     with pytest.MonkeyPatch.context() as patch:

@@ -24,7 +24,7 @@ from segue.model.errors import AgentFailed, InvalidInput, StoreError, StoreFull,
         ("postgresql://me:secret@db/segue failed", "(address) failed"),
     ],
 )
-def test_paths_and_addresses_are_removed(message: str, expected: str) -> None:
+def test_paths_and_addresses_are_removed_from_a_message(message: str, expected: str) -> None:
     assert without_locations(message) == expected
 
 
@@ -39,7 +39,7 @@ def test_paths_and_addresses_are_removed(message: str, expected: str) -> None:
         "KeyError: 'name'",
     ],
 )
-def test_other_messages_stay(message: str) -> None:
+def test_a_message_without_locations_is_not_changed(message: str) -> None:
     assert without_locations(message) is None
 
 

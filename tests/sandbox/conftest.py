@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .harness import Sandbox, opened
+from .harness import Sandbox, open_sandbox
 
 
 @pytest.fixture(scope="session", params=["landlock", "bubblewrap"])
@@ -13,13 +13,13 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session", params=["own", "nobody"])
 def user(request: pytest.FixtureRequest) -> str:
-    """The user whose programs are sandboxed: the one of the tests (often root), or nobody."""
+    """Return whose programs are sandboxed: "own" is the user of the tests (often root)."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="session")
 def sandbox(backend: str, user: str) -> Iterator[Sandbox]:
-    """A sandbox that many tests share: no test may end its process."""
-    with opened(backend, user) as sandbox:
+    """Yield a sandbox that many tests share: no test may end its process."""
+    with open_sandbox(backend, user) as sandbox:
         yield sandbox

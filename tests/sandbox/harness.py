@@ -55,7 +55,7 @@ class Files:
 
     @property
     def private(self) -> tuple[str, ...]:
-        """The directories that a sandbox must hide."""
+        """Return the directories that a sandbox must hide."""
         return (str(self.data), str(self.data / "work"))
 
 
@@ -154,7 +154,7 @@ class SandboxEnded(Exception):
 
 
 @contextmanager
-def opened(backend: str, user: str, limits: launch.Limits | None = None) -> Iterator[Sandbox]:
+def open_sandbox(backend: str, user: str, limits: launch.Limits | None = None) -> Iterator[Sandbox]:
     """Yield a new sandbox; skip the test if this machine cannot have one of this kind."""
     skip_unless_available(backend, user)
     # Not pytest's directory, which other users cannot enter.

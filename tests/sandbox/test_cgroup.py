@@ -59,12 +59,14 @@ def test_a_sandbox_in_a_delegated_hierarchy_has_its_own_group(tmp_path: Path) ->
         parent.rmdir()
 
 
-def test_without_delegation_there_is_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_without_a_delegated_hierarchy_has_no_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cgroup, "_is_delegated", lambda directory: False)
     assert cgroup.create(LIMITS) is None
 
 
-def test_limits_are_written_to_the_groups_files(
+def test_a_cgroup_gets_the_limits_of_its_sandbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cgroup, "delegated_parent", lambda: str(tmp_path))

@@ -1,4 +1,4 @@
-"""Escapes from the end: no process outlives its shell, its session or segue."""
+"""No process outlives its shell, its session or segue."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ def processes_with(token: str) -> list[int]:
 
 
 def daemons(token: str) -> str:
-    """Return a shell command that starts processes which try to stay."""
+    """Return a shell command that starts processes that try to outlive it."""
     sleep = f"bash -c 'sleep 600; true' {token}"
     return (
         f"setsid {sleep} & (setsid {sleep} &) ; nohup {sleep} >/dev/null 2>&1 & disown;"

@@ -1,4 +1,4 @@
-"""Escapes from resource limits: a program cannot use more than its sandbox may."""
+"""A program cannot use more resources than its sandbox may."""
 
 import subprocess
 from collections.abc import Iterator
@@ -7,19 +7,19 @@ import pytest
 
 from segue.agents.sandbox.launch import Limits
 
-from .harness import ANSWER_SECONDS, Sandbox, SandboxEnded, opened
+from .harness import ANSWER_SECONDS, Sandbox, SandboxEnded, open_sandbox
 
 SMALL = Limits(cpu_seconds=1, memory_mb=150, file_mb=2, open_files=40, processes=20)
 
 
 @pytest.fixture
-def small(backend: str, user: str) -> Iterator[Sandbox]:
-    """A sandbox of one test with small limits."""
-    with opened(backend, user, SMALL) as sandbox:
+def limited_sandbox(backend: str, user: str) -> Iterator[Sandbox]:
+    """Yield a sandbox of one test, with small limits."""
+    with open_sandbox(backend, user, SMALL) as sandbox:
         yield sandbox
 
 
-def test_memory_files_and_file_sizes_are_limited(small: Sandbox) -> None:
+def test_memory_file_size_and_open_files_of_a_process_are_limited(limited_sandbox: Sandbox) -> None:
     code = """
 import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -43,11 +43,11 @@ for kind in (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE
     except (OSError, ValueError):
         value.append("unchanged")
 """
-    assert small.run(code).value == ["memory", "file", "open files", *["unchanged"] * 3]
-    assert (small.files.session / "large").stat().st_size <= 2 << 20
+    assert limited_sandbox.run(code).value == ["memory", "file", "open files", *["unchanged"] * 3]
+    assert (limited_sandbox.files.session / "large").stat().st_size <= 2 << 20
 
 
-def test_memory_of_all_processes_together_is_limited(small: Sandbox) -> None:
+def test_memory_of_all_processes_together_is_limited(limited_sandbox: Sandbox) -> None:
     code = """
 import subprocess, sys
 hold = "import mmap, time; m = mmap.mmap(-1, 60 << 20); m.write(bytes(60 << 20)); time.sleep(600)"
@@ -55,10 +55,10 @@ children = [subprocess.Popen([sys.executable, "-c", hold]) for _ in range(4)]
 os.wait()
 value = True
 """
-    assert small.run(code).value
+    assert limited_sandbox.run(code).value
 
 
-def test_too_many_processes_end_the_sandbox(small: Sandbox) -> None:
+def test_a_sandbox_with_too_many_processes_ends(limited_sandbox: Sandbox) -> None:
     code = """
 import time
 for _ in range(40):
@@ -69,21 +69,21 @@ for _ in range(40):
 time.sleep(600)
 """
     with pytest.raises(SandboxEnded, match="more than 20 processes"):
-        small.run(code)
+        limited_sandbox.run(code)
 
 
 @pytest.mark.full
-def test_processor_time_of_a_process_is_limited(small: Sandbox) -> None:
+def test_processor_time_of_a_process_is_limited(limited_sandbox: Sandbox) -> None:
     code = """
 import subprocess, sys
 value = subprocess.run([sys.executable, "-c", "while True: pass"]).returncode
 """
-    assert small.run(code).value in (-9, -24)  # SIGKILL or SIGXCPU
+    assert limited_sandbox.run(code).value in (-9, -24)  # SIGKILL or SIGXCPU
 
 
 @pytest.mark.full
 def test_a_fork_bomb_ends_and_leaves_no_process(backend: str, user: str) -> None:
-    with opened(backend, user, SMALL._replace(processes=200)) as sandbox:
+    with open_sandbox(backend, user, SMALL._replace(processes=200)) as sandbox:
         command, env = sandbox.command(["bash", "-c", "bomb() { bomb | bomb & }; bomb; sleep 600"])
         result = subprocess.run(
             command,

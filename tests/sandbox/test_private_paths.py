@@ -53,7 +53,7 @@ def test_a_second_mount_of_the_data_directory_is_hidden(backend: str, tmp_path: 
     assert "other" not in result.stdout
 
 
-def test_aliases_are_found_in_the_mount_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_mount_of_a_private_directory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = [
         ("8:1", "/", "/"),
         ("8:2", "/", "/srv"),

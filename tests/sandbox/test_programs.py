@@ -48,7 +48,9 @@ make -s && ./a
         pytest.param(COMPILE, ["make", "cc"], marks=pytest.mark.full),
     ],
 )
-def test_ordinary_programs_work(sandbox: Sandbox, script: str, programs: list[str]) -> None:
+def test_ordinary_programs_run_in_the_sandbox(
+    sandbox: Sandbox, script: str, programs: list[str]
+) -> None:
     for program in programs:
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")

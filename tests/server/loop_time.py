@@ -150,7 +150,7 @@ async def sign_in(app: ServerApp, token: str) -> str:
 
 
 class Measure:
-    """Send requests and print those that matter."""
+    """Send requests, and print the CPU time of each after the warm-up."""
 
     def __init__(self, server: LoopThread, client: Client) -> None:
         self._server = server

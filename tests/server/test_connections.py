@@ -92,7 +92,7 @@ class Server:
 
 @asynccontextmanager
 async def serving(**limits: Any) -> AsyncIterator[Server]:
-    """Serve with limits that only the tested one can reach."""
+    """Serve with these limits. No test reaches any other limit."""
     never = {"head_seconds": NEVER, "body_seconds": NEVER, "write_seconds": NEVER}
     all_limits = ConnectionLimits(**{"max_connections": 100, **never, **limits})
     app = App()

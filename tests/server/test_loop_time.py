@@ -1,6 +1,6 @@
 """No request keeps the server's event loop busy, whatever texts it shows or sends.
 
-Counted is the CPU time of the loop's thread, which does not grow on a busy machine as time does.
+The tests measure the CPU time of the loop's thread, because elapsed time grows on a busy machine.
 """
 
 import json

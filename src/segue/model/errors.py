@@ -22,8 +22,11 @@ class SegueError(Exception):
     default_remote_message: ClassVar[str | None] = None
 
     def __init__(self, message: str, *, remote_message: str | None = None, **data: Any) -> None:
-        """Create an error. `remote_message` is for callers other than the local user, if `message`
-        names paths, hosts or databases of the server."""
+        """Create an error.
+
+        `remote_message` is for callers other than the local user. It is needed if `message` names
+        paths, hosts or databases of the server.
+        """
         super().__init__(message)
         self.message = message
         self.remote_message = remote_message or self.default_remote_message or message

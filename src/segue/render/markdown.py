@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MAX_MARKDOWN_CHARACTERS = 60_000  # a longer text is shown as plain text
 MAX_CACHED_CHARACTERS = 16_000_000
-LINE_CHARACTERS = 40
+LINE_CHARACTERS = 40  # of prose, which take as long to parse as the beginning of a line
 CALL_CHARACTERS = 20  # that take as long to render as a text from the cache takes to find
 # Highlighted in this process, because its lexer loops over the characters and uses no regular
 # expressions.
@@ -78,10 +78,9 @@ def _render_markdown(text: str) -> str:
 
 
 def _cost(text: str) -> int:
-    """Return how many characters of prose take as long as a text without code, or longer.
+    """Return an upper limit of the time to parse a text without code, in characters of prose.
 
-    For each character that has a meaning in Markdown, the parser may read the whole text. A line
-    takes as long as LINE_CHARACTERS.
+    For each character that has a meaning in Markdown, the parser may read the whole text.
     """
     if len(text) > threads.MAX_INLINE_CHARACTERS:
         return len(text)

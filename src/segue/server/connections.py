@@ -143,7 +143,8 @@ class HttpConnection(HttpToolsProtocol):
         if self._reads_head and self._head_bytes > self._limits.head_bytes:
             self._refuse_head()
         elif self._bytes_after_body > self._limits.head_bytes:
-            message = f"a request may have {self._limits.head_bytes} bytes of trailers at most"
+            limit = self._limits.head_bytes
+            message = f"a request may have at most {limit} bytes of trailers; send fewer"
             self._refuse(431, "invalid_request_error", message)
         elif self._read_timer is None and self._head_bytes:
             self._read_timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
@@ -221,8 +222,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         message = (
-            f"the first line and the headers of a request may have {self._limits.head_bytes} bytes;"
-            " send fewer or shorter headers"
+            "the first line and the headers of a request may have at most"
+            f" {self._limits.head_bytes} bytes; send fewer or shorter headers"
         )
         self._refuse(431, "invalid_request_error", message)
 

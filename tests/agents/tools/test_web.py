@@ -238,7 +238,9 @@ async def test_a_page_that_is_compressed_twice_is_refused(directory: SessionDire
 
 
 @pytest.mark.parametrize("charset", ["punycode", "zlib_codec", "undefined", "unicode_escape"])
-async def test_an_odd_charset_does_not_fail(directory: SessionDirectory, charset: str) -> None:
+async def test_a_page_with_an_odd_charset_is_read(
+    directory: SessionDirectory, charset: str
+) -> None:
     headers = {"content-type": f"text/plain; charset={charset}"}
     answer = await fetch(directory, lambda _: (200, headers, b"begins-" + b"b" * 5_000))
     assert answer.startswith("completed")

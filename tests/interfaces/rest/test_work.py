@@ -174,7 +174,7 @@ async def test_item_that_is_not_acknowledged_or_held_is_handed_out_again(
 
 
 @pytest.mark.parametrize("how", ["leaves", "is lost", "is stopped"])
-async def test_item_is_queued_again_during_a_turn_unless_it_was_to_stop(
+async def test_item_of_a_running_turn_is_queued_again_unless_it_was_stopped(
     tmp_path: Path, database: str | None, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     class Endless(DirectoryAgent):

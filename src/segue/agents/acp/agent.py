@@ -43,7 +43,7 @@ class AcpAgents:
     """Builds agents from commands. Agents with the same command share a process."""
 
     def __init__(self, client_proxy: ClientProxy | None = None) -> None:
-        """`client_proxy` answers requests that processes send to their client."""
+        """Create the builder; `client_proxy` answers requests of processes to their client."""
         self._pool = AgentPool(client_proxy)
 
     def build(self, spec: Mapping[str, Any]) -> AcpAgent:

@@ -183,7 +183,7 @@ def check_private_directories(directories: Sequence[str]) -> None:
 
 
 def _visibility_problem(private: list[str]) -> str | None:
-    """Return why private directories cannot be left out of the readable ones, if that is so."""
+    """Return why readable paths cannot leave out private directories; None if they can."""
     for path in private:
         for required in _REQUIRED_PATHS:
             if is_below(os.path.realpath(required), path):

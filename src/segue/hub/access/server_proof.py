@@ -18,14 +18,14 @@ _PURPOSE = b"segue server proof"  # no other use of the store's secret signs thi
 
 
 def new_nonce() -> str:
-    """Return a random number that is used once."""
+    """Return a random number in hexadecimal, to be used once."""
     import secrets
 
     return secrets.token_hex(16)
 
 
 def is_nonce(text: str) -> bool:
-    """Return True if a text is a number of `new_nonce`."""
+    """Return True if a text has the form of a nonce from `new_nonce`."""
     return _NONCE.fullmatch(text) is not None
 
 

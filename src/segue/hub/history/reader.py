@@ -34,7 +34,7 @@ class HistoryReader:
         lookup: SessionLookup,
         ensure_current: EnsureCurrent,
     ) -> None:
-        """`ensure_current` pulls what a tool has added to an imported session."""
+        """Create the reader; `ensure_current` pulls what a tool added to an imported session."""
         self._store = store
         self._sources = sources
         self._lookup = lookup

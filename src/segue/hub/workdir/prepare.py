@@ -132,8 +132,10 @@ class WorkDirectories:
         return problems
 
     def _without_own_paths(self, problem: Failed) -> Failed:
-        """Add a message without segue's paths; those that the caller knows, such as mount paths
-        and URLs, stay."""
+        """Add a message for other callers, without paths in the data directory.
+
+        It keeps mount paths and URLs, which the callers know.
+        """
         own = str(self._work.parent)
         if own not in problem.message:
             return problem

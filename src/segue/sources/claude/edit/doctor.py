@@ -74,7 +74,7 @@ class _RepairedLine(NamedTuple):
 
 
 def diagnose_transcript(transcript: TranscriptFile) -> Diagnosis:
-    """Check every line. Raise UnreadableFile."""
+    """Return the problems of a transcript's lines. Raises UnreadableFile if it cannot be read."""
     diagnosis = Diagnosis(transcript.id, transcript.path)
     with safe_io.open_for_reading(transcript.path) as (descriptor, status):
         for number, offset, size, line in _check_lines(descriptor, status.st_size):
