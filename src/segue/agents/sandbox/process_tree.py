@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 _SIGKILL = 9
 _WAIT_SECONDS = 0.01
 
 
-def descendants(root: int | None = None) -> list[int]:
-    """Return the ids of all processes below a process, or below this one."""
+def descendants(at_least: int = sys.maxsize) -> list[int]:
+    """Return the ids of all processes below this one; the search ends when it has `at_least`."""
     processes: list[int] = []
-    parents = [os.getpid() if root is None else root]
-    while parents:
+    parents = [os.getpid()]
+    while parents and len(processes) < at_least:
         children = _children(parents.pop())
         processes += children
         parents += children

@@ -185,8 +185,11 @@ class Supervisor:
         Return the seconds until the next check, or 0 if there are too many processes and all
         must end now.
         """
-        usage = {pid: process_tree.memory_and_threads(pid) for pid in process_tree.descendants()}
-        if sum(threads for _, threads in usage.values()) > limits["processes"]:
+        # A fork bomb must not make the search long.
+        pids = process_tree.descendants(limits["processes"] + 1)
+        usage = {pid: process_tree.memory_and_threads(pid) for pid in pids[: limits["processes"]]}
+        threads = sum(threads for _, threads in usage.values())
+        if max(threads, len(pids)) > limits["processes"]:
             _report(f"more than {limits['processes']} processes")
             return 0
         if sum(memory for memory, _ in usage.values()) > limits["memory_mb"] * 1024:
