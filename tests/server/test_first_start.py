@@ -16,7 +16,7 @@ from segue.factory import open_hub
 from segue.server.key_file import ensure_key
 from tests.interfaces.rest.api import HEADERS
 
-SECONDS = 120.0  # a loaded machine starts many interpreters slowly
+SECONDS = 300.0  # a loaded machine starts many interpreters slowly
 SERVER_COMMANDS = [
     ("serve", "--port", "0"),
     ("serve", "--port", "0", "--workers", "2"),
