@@ -80,7 +80,7 @@ async def test_sessions_beyond_the_quota_are_refused_until_one_is_deleted(
         await refused(api, "sessions", "POST", "/v1/sessions", body)
 
 
-async def test_other_workspaces_and_the_local_user_have_room_left(
+async def test_quota_does_not_limit_other_workspaces_and_the_local_user(
     tmp_path: Path, database: Database
 ) -> None:
     quotas = dict.fromkeys(("sessions", "files", "schedules", "turns", "streams"), 0)

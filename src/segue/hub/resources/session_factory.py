@@ -123,8 +123,8 @@ class SessionFactory:
     ) -> Session:
         """Create a session, mount its resources and send its first events.
 
-        Raises QuotaExceeded, before anything is stored, if the workspace has no room for the
-        session or for its turns.
+        Raises QuotaExceeded, before anything is stored, if the session or its turns
+        exceed a quota of the workspace.
         """
         steps = await self._first_events.prepare(principal, events)
         turns = {"turns": len(steps)} if steps else {}
