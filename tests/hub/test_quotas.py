@@ -1,13 +1,23 @@
 """Limits of what a workspace stores and runs."""
 
 import asyncio
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from segue.hub import Hub
-from segue.hub.access.quotas import QUOTAS, QuotaState, format_amount, parse_limit, parse_limits
+from segue.hub.access import quotas
+from segue.hub.access.quotas import (
+    LIMITS_VALID_SECONDS,
+    QUOTAS,
+    QuotaState,
+    format_amount,
+    parse_limit,
+    parse_limits,
+)
 from segue.model.errors import InvalidInput, QuotaExceeded, QuotaInUse
 from segue.model.principal import LOCAL, Principal
 from tests.hub.conftest import MakeHub
@@ -82,6 +92,21 @@ async def test_a_limit_of_a_workspace_replaces_that_of_the_server(make_hub: Make
         for change in (hub.quotas.set_limit("team", "x", "1"), hub.quotas.unset_limit("team", "x")):
             with pytest.raises(InvalidInput, match="there is no quota 'x'"):
                 await change
+
+
+async def test_a_limit_that_another_process_sets_applies_soon(
+    make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with make_hub(quotas={"sessions": 1}) as hub:
+        await hub.editor.create(KEY, cwd="/work")
+        await hub.store.set_setting("team", "quota.sessions", 2)
+        with pytest.raises(QuotaExceeded):
+            await hub.editor.create(KEY, cwd="/work")
+        later = time.monotonic() + LIMITS_VALID_SECONDS
+        monkeypatch.setattr(quotas, "time", SimpleNamespace(monotonic=lambda: later))
+        await hub.editor.create(KEY, cwd="/work")
+        with pytest.raises(QuotaExceeded):
+            await hub.editor.create(KEY, cwd="/work")
 
 
 async def test_states_have_limits_and_what_is_used(make_hub: MakeHub) -> None:

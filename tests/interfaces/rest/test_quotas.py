@@ -314,9 +314,8 @@ async def test_turns_beyond_the_quota_are_refused_until_one_ends(
 
 @pytest.mark.parametrize("ending", ["closed", "deleted"])
 def test_streams_beyond_the_quota_are_refused_until_one_ends(tmp_path: Path, ending: str) -> None:
-    with serving(tmp_path) as server, (client := Client(server)).http:
+    with serving(tmp_path, "--quota", "streams=2") as server, (client := Client(server)).http:
         first, second = client.session(), client.session()
-        asyncio.run(set_limit(tmp_path, "streams", "2"))
         path = f"/v1/sessions/{second}/events/stream"
         with client.stream(second):
             with client.stream(first) as frames:
@@ -333,8 +332,3 @@ def test_streams_beyond_the_quota_are_refused_until_one_ends(tmp_path: Path, end
                         return
                 time.sleep(0.05)
         raise AssertionError("the ended stream is still counted")
-
-
-async def set_limit(directory: Path, name: str, limit: str) -> None:
-    async with Hub(SQLiteStore.open(directory / "segue.db"), directory) as hub:
-        await hub.quotas.set_limit("local", name, limit)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -24,6 +25,8 @@ UNLIMITED = "unlimited"
 STREAMS = "streams"
 RETRY_AFTER_SECONDS = 5
 MAX_CONCURRENT_CREATIONS = 8
+LIMITS_VALID_SECONDS = 5.0  # before a process reads the limits of a workspace again
+MAX_CACHED_WORKSPACES = 10_000
 _SETTING_PREFIX = "quota."
 _LIMIT = re.compile(r"(\d{1,18}) *([KMGT]i?)?(B)?", re.ASCII | re.IGNORECASE)
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
@@ -94,6 +97,7 @@ class Quotas:
         self._defaults = dict(defaults)
         self._creations: WeakValueDictionary[str, _Creations] = WeakValueDictionary()
         self._open_streams: dict[str, int] = {}
+        self._cached_limits: dict[str, tuple[float, dict[str, int]]] = {}  # with their expiry
 
     async def check(self, principal: Principal, **amounts: int) -> None:
         """Raise QuotaExceeded if a caller may not create so much more of each quota."""
@@ -170,10 +174,19 @@ class Quotas:
         return close
 
     async def _limits_for(self, principal: Principal, names: Iterable[str]) -> dict[str, int]:
-        """Return the limits that apply to a caller, of those quotas."""
+        """Return the limits that apply to a caller, of those quotas.
+
+        They may be LIMITS_VALID_SECONDS old, because most creations would read the same again.
+        """
         if principal.local:
             return {}
-        limits = await self._limits(principal.workspace)
+        expires_at, limits = self._cached_limits.get(principal.workspace, (0.0, {}))
+        if expires_at <= time.monotonic():
+            limits = await self._limits(principal.workspace)
+            if len(self._cached_limits) >= MAX_CACHED_WORKSPACES:
+                self._cached_limits.clear()
+            expires_at = time.monotonic() + LIMITS_VALID_SECONDS
+            self._cached_limits[principal.workspace] = (expires_at, limits)
         return {name: limits[name] for name in names if name in limits}
 
     async def _limits(self, workspace: str) -> dict[str, int]:
@@ -204,11 +217,13 @@ class Quotas:
         value = UNLIMITED if text.strip().lower() == UNLIMITED else parse_limit(name, text)
         _get_quota(name)
         await self._store.set_setting(workspace, _SETTING_PREFIX + name, value)
+        self._cached_limits.pop(workspace, None)
 
     async def unset_limit(self, workspace: str, name: str) -> None:
         """Remove a limit of a workspace, so that the server's limit applies again."""
         _get_quota(name)
         await self._store.set_setting(workspace, _SETTING_PREFIX + name, None)
+        self._cached_limits.pop(workspace, None)
 
 
 class _Creations:

@@ -158,7 +158,7 @@ quota_argument = click.argument("name", shell_complete=_complete_quota)
 def set_quota(target: Target, name: str, limit: str) -> None:
     """Set a limit of a workspace: a number, a size such as 10GB, or `unlimited`.
 
-    Servers that are running apply it from the next request on.
+    Servers that are running apply it within five seconds.
 
     Example: segue quotas set sessions 5000 --workspace team-a
     """
