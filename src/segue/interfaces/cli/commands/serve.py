@@ -156,6 +156,7 @@ def serve(
     from segue.server.start import run_server
 
     check_isolation(target.directory)
+    limits = parse_limits(quotas)
     logs.configure(log_level)
     sock = listen_on_default(host, DEFAULT_PORT) if port is None else listen(host, port)
     if target.sources is None and not is_loopback(sock):
@@ -168,7 +169,7 @@ def serve(
         hosts=(host, *hosts),
         rate_limit=rate_limit,
         max_connections=max_connections,
-        quotas=parse_limits(quotas),
+        quotas=limits,
         log_level=log_level,
         grace_seconds=grace_seconds,
     )
