@@ -13,10 +13,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every process of a server needs to know.
 
     `hosts` are the host names to serve besides the loopback names. `rate_limit` is how many
-    requests a minute each caller may send; 0 is no limit. `max_connections` is how many connections a
-    process accepts; 0 is as many as its limit of open files allows. `quotas` are limits by name for
-    workspaces that have none of their own. `grace_seconds` is how long running requests and turns
-    may take after the server is asked to stop.
+    requests a minute each caller may send; 0 is no limit. `max_connections` is how many
+    connections a process accepts; 0 is as many as its limit of open files allows. `quotas` are
+    limits by name for workspaces that have none of their own. `grace_seconds` is how long running
+    requests and turns may take after the server is asked to stop.
     """
 
     directory: Path
