@@ -112,7 +112,7 @@ class HttpConnection(HttpToolsProtocol):
         self._all_connections = connections
         self._limits = connections.limits
         self._head_bytes = 0  # of a head that is not complete yet
-        self._bytes_after_body = 0  # chunk sizes, extensions of chunks and trailers
+        self._bytes_since_body = 0  # chunk sizes, extensions of chunks and trailers
         self._reads_head = True
         self._received_at = 0.0
         self._read_timer: asyncio.TimerHandle | None = None
@@ -136,13 +136,13 @@ class HttpConnection(HttpToolsProtocol):
         if self._reads_head:
             self._head_bytes += len(data)
         else:
-            self._bytes_after_body += len(data)
+            self._bytes_since_body += len(data)
         super().data_received(data)
         if self.transport.is_closing():
             return
         if self._reads_head and self._head_bytes > self._limits.head_bytes:
             self._refuse_head()
-        elif self._bytes_after_body > self._limits.head_bytes:
+        elif self._bytes_since_body > self._limits.head_bytes:
             limit = self._limits.head_bytes
             message = f"a request may have at most {limit} bytes of trailers; send fewer"
             self._refuse(431, "invalid_request_error", message)
@@ -171,11 +171,11 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._bytes_after_body = 0
+        self._bytes_since_body = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._reads_head, self._head_bytes, self._bytes_after_body = True, 0, 0
+        self._reads_head, self._head_bytes, self._bytes_since_body = True, 0, 0
         self._cancel_read_timer()
         self._all_connections.request_ended(self)
         super().on_message_complete()
