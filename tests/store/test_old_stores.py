@@ -23,7 +23,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 def make_old_store(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.executescript((OLD_STORES / "sqlite.sql").read_text())
+    connection.executescript((OLD_STORES / "sqlite_4.sql").read_text())
     return connection
 
 
@@ -97,7 +97,7 @@ async def test_postgres_refuses_an_old_store_and_leaves_its_rows_unchanged(
     """
     rows = "SELECT xmin, s.* FROM segue.sessions s"
     try:
-        await connection.execute((OLD_STORES / "postgres.sql").read_text())
+        await connection.execute((OLD_STORES / "postgres_5.sql").read_text())
         before = await connection.fetch(tables), await connection.fetch(rows)
         message = rf"is a PostgreSQL store of an unreleased segue \(format 5\).*{STEPS}"
         with pytest.raises(errors.StoreTooOld, match=message):
