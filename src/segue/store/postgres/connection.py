@@ -216,7 +216,7 @@ def translated(url: str) -> Iterator[None]:
         yield
     except asyncpg.PostgresError as error:
         state, message = error.sqlstate or "", error.args[0]
-        if state[:2] in ("22", "54"):
+        if state[:2] in ("22", "23", "54"):  # a value that is too large, or an id twice
             raise errors.InvalidInput(f"PostgreSQL cannot keep that value: {message}") from error
         kind, prefix = _ERRORS.get(state, (errors.StoreError, f"the store failed ({message}):"))
         raise kind(f"{prefix} {describe(url)}") from error
