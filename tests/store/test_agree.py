@@ -342,6 +342,7 @@ class Agreement(RuleBasedStateMachine):
             "inboxes": {n: [plain(item) for item in await store.inbox(*n)] for n in rows},
             "waiting": {n for n in await store.waiting_prompts(clock.LATEST) if self.is_ours(n[0])},
             "deltas": {name: await store.deltas(*name) for name in rows},
+            "usage": [await store.usage(self.scoped_names[name]) for name in WORKSPACES],
         }
 
     def is_ours(self, workspace: str) -> bool:

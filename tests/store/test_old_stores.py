@@ -8,11 +8,16 @@ import asyncpg
 import pytest
 
 from segue.model import errors
+from segue.store import migrations
 from segue.store.postgres import PostgresStore
 from segue.store.sqlite import SQLiteStore
 
 OLD_STORES = Path(__file__).with_name("old_stores")
-STEPS = r"check out commit 778b382, run `segue export .*` there, then `segue import"
+STEPS = r"check out commit {}, run `segue export .*` there, then `segue import"
+
+# A store of each older format that differs, and the last commit that opens it.
+sqlite_formats = pytest.mark.parametrize(("version", "commit"), [(4, "778b382"), (12, "b72ed9a")])
+postgres_formats = pytest.mark.parametrize(("version", "commit"), [(5, "778b382"), (12, "b72ed9a")])
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
@@ -20,22 +25,30 @@ def files_of(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def make_old_store(path: Path) -> sqlite3.Connection:
+def make_old_store(path: Path, version: int = 12) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.executescript((OLD_STORES / "sqlite_4.sql").read_text())
+    connection.executescript((OLD_STORES / f"sqlite_{version}.sql").read_text())
     return connection
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_every_older_format_has_a_commit_that_opens_it(database: str) -> None:
+    for version in range(1, migrations.load(database)[0].number):
+        assert "check out commit" in str(migrations.older_format_error(database, "x", version))
+
+
 @pytest.mark.parametrize("writable", [True, False], ids=["writable", "read-only"])
+@sqlite_formats
 def test_sqlite_refuses_an_old_store_and_leaves_its_bytes_unchanged(
-    tmp_path: Path, writable: bool
+    tmp_path: Path, version: int, commit: str, writable: bool
 ) -> None:
     path = tmp_path / "segue.db"
-    make_old_store(path).close()
+    make_old_store(path, version).close()
     path.chmod(0o600 if writable else 0o400)
     before = files_of(tmp_path)
-    message = rf"segue.db is a SQLite store of an unreleased segue \(format 4\).*{STEPS}"
+    message = rf"is a SQLite store of an unreleased segue \(format {version}\)"
+    message = f"segue.db {message}.*{STEPS.format(commit)}"
     with pytest.raises(errors.StoreTooOld, match=message):
         SQLiteStore.open(path)
     assert files_of(tmp_path) == before
@@ -87,8 +100,9 @@ async def test_postgres_migrates_a_database_with_an_empty_migrations_table(
     await store.close()
 
 
+@postgres_formats
 async def test_postgres_refuses_an_old_store_and_leaves_its_rows_unchanged(
-    fresh_database_url: str,
+    fresh_database_url: str, version: int, commit: str
 ) -> None:
     connection = await asyncpg.connect(fresh_database_url)
     tables = """
@@ -97,10 +111,10 @@ async def test_postgres_refuses_an_old_store_and_leaves_its_rows_unchanged(
     """
     rows = "SELECT xmin, s.* FROM segue.sessions s"
     try:
-        await connection.execute((OLD_STORES / "postgres_5.sql").read_text())
+        await connection.execute((OLD_STORES / f"postgres_{version}.sql").read_text())
         before = await connection.fetch(tables), await connection.fetch(rows)
-        message = rf"is a PostgreSQL store of an unreleased segue \(format 5\).*{STEPS}"
-        with pytest.raises(errors.StoreTooOld, match=message):
+        message = rf"is a PostgreSQL store of an unreleased segue \(format {version}\)"
+        with pytest.raises(errors.StoreTooOld, match=f"{message}.*{STEPS.format(commit)}"):
             await PostgresStore.open(fresh_database_url)
         assert (await connection.fetch(tables), await connection.fetch(rows)) == before
     finally:

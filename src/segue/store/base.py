@@ -28,7 +28,7 @@ InboxKind = Literal["prompt", "cancel", "answer", "result"]
 
 MAX_SEQ = (1 << 24) - 1  # events in one session
 SHARE_KIND = "share"  # the kind of the record of a session's share link
-# Kinds of records that `usage` counts. The stores' triggers name them too.
+# Kinds of records that `usage` counts. PostgreSQL's triggers name them too.
 FILE_KINDS = ("file", "archive")
 MEMORY_KIND_PREFIX = "memory:"
 SCHEDULE_KIND = "schedule"

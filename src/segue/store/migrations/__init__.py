@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from segue.model.errors import StoreTooOld
 
-LAST_COMMIT_OF_OLDER_FORMATS = "778b382"
+# Formats of unreleased versions that are refused: the newest of each group, and the last commit
+# that opens a store of that group.
+_OLDER_FORMATS = ((9, "778b382"), (12, "b72ed9a"))
 
 
 class Migration(NamedTuple):
@@ -40,9 +42,10 @@ def load(database: str) -> list[Migration]:
 
 def older_format_error(kind: str, location: str, version: int) -> StoreTooOld:
     """Return the error for a store of an unreleased segue, with the steps to move it."""
+    commit = next(commit for newest, commit in _OLDER_FORMATS if version <= newest)
     return StoreTooOld(
         f"{location} is a {kind} store of an unreleased segue (format {version}), which this segue"
-        " neither reads nor changes; to move a session, check out commit"
-        f" {LAST_COMMIT_OF_OLDER_FORMATS}, run `segue export SESSION -o FILE` there, then"
-        " `segue import FILE` here with another data directory or database"
+        f" neither reads nor changes; to move a session, check out commit {commit}, run `segue"
+        " export SESSION -o FILE` there, then `segue import FILE` here with another data directory"
+        " or database"
     )

@@ -2,8 +2,9 @@
 
 While one group is synced to disk the next one gathers, so many writers share each sync. An
 operation that fails changes nothing, and the rest of its group is committed. Operations that need
-not survive a crash (deltas) are committed without a sync. While the thread is idle, it merges
-segments of the full-text index, a few pages at a time.
+not survive a crash (deltas) are committed without a sync. What a group changes of a workspace's
+usage is written once, before its commit. While the thread is idle, it merges segments of the
+full-text index, a few pages at a time.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
+from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from segue import fts5
 from segue.model import clock, errors
@@ -32,8 +34,21 @@ CLOSING_MERGE_STEPS = 256  # after a purge, when the process ends
 CHECKPOINT_PAGES = 4000  # in the log before a checkpoint; many are versions of the same page
 
 
+class UsageChange(NamedTuple):
+    """How much more a workspace uses after an operation; negative for less."""
+
+    workspace: str
+    sessions: int = 0
+    files: int = 0
+    bytes: int = 0
+    schedules: int = 0
+
+
 class Transaction:
-    """The connection, time, change counter and signals that an operation uses."""
+    """The connection, time, change counter and signals that an operation uses.
+
+    An operation adds what it changes of a workspace's usage to `usage_changes`.
+    """
 
     def __init__(self, connection: sqlite3.Connection, change: int) -> None:
         self.connection = connection
@@ -41,6 +56,7 @@ class Transaction:
         self.at = clock.now()
         self.change = change
         self.signals: list[Signal] = []
+        self.usage_changes: list[UsageChange] = []
 
     def touch(self) -> int:
         """Return the next value of the store's change counter."""
@@ -220,6 +236,7 @@ class Writer:
                 if transaction.change != change:
                     sql = "UPDATE meta SET value = ? WHERE name = 'change'"
                     connection.execute(sql, (transaction.change,))
+                _write_usage(transaction)
                 connection.execute("COMMIT")
                 self.commits += 1
             except BaseException:
@@ -239,6 +256,7 @@ class _PartlyWritten(Exception):
 
 def _attempt(transaction: Transaction, job: _Job) -> None:
     signals, change = len(transaction.signals), transaction.change
+    usage_changes = len(transaction.usage_changes)
     written = transaction.connection.total_changes
     try:
         job.result = job.operation(transaction)
@@ -252,7 +270,26 @@ def _attempt(transaction: Transaction, job: _Job) -> None:
         if transaction.connection.total_changes != written:
             raise _PartlyWritten from None
         del transaction.signals[signals:]
+        del transaction.usage_changes[usage_changes:]
         transaction.change = change
+
+
+_ADD_USAGE = """
+INSERT INTO usage (workspace, sessions, files, bytes, schedules) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (workspace) DO UPDATE SET
+  sessions = sessions + excluded.sessions,
+  files = files + excluded.files,
+  bytes = bytes + excluded.bytes,
+  schedules = schedules + excluded.schedules"""
+
+
+def _write_usage(transaction: Transaction) -> None:
+    """Add the changes of a group's operations to the usage of their workspaces."""
+    sums: dict[str, list[int]] = {}
+    for workspace, *amounts in transaction.usage_changes:
+        sums[workspace] = list(map(add, sums.get(workspace, (0, 0, 0, 0)), amounts))
+    for workspace, amounts in sums.items():
+        transaction.execute(_ADD_USAGE, (workspace, *amounts))
 
 
 def _deliver(group: list[_Job]) -> None:

@@ -12,6 +12,7 @@ from segue.model.record import Record
 from segue.model.session import Checkpoint, Session, decode_session
 from segue.store.base import (
     MAX_SEQ,
+    SCHEDULE_KIND,
     SHARE_KIND,
     EventDecider,
     InboxItem,
@@ -22,6 +23,7 @@ from segue.store.base import (
     check_fork_point,
     check_record_version,
     fork_event,
+    is_counted_file,
     lease_lost,
     not_found,
     share_record_id,
@@ -32,7 +34,7 @@ from segue.store.rows import encode_checkpoint
 
 from . import fts_index
 from .text_search import as_event
-from .writer import Transaction
+from .writer import Transaction, UsageChange
 
 _MAX_TOMBSTONES = 100_000
 
@@ -71,21 +73,20 @@ def insert(tx: Transaction, session: Session, events: Iterable[Event], *, new: b
     if tx.execute(sql, (session.workspace, session.id)).fetchone():
         raise errors.Conflict(f"session {session.id} exists already", session=session.id)
     change = tx.touch()
-    # The key that SQLite would choose. The events come first, because the row has their size.
-    (pk,) = tx.execute("SELECT coalesce(max(pk), 0) + 1 FROM sessions").fetchone()
     values = {
-        "pk": pk,
         "workspace": session.workspace,
         "id": session.id,
         **columns(session),
         "change": change,
         "born": change if new else 0,
         "row": codec.encode(session),
-        "bytes": _add_events(tx, pk, events),
     }
     marks = ", ".join("?" * len(values))
     sql = f"INSERT INTO sessions ({', '.join(values)}) VALUES ({marks})"
-    tx.execute(sql, tuple(values.values()))
+    pk = tx.execute(sql, tuple(values.values())).lastrowid
+    assert pk is not None
+    event_bytes = _add_events(tx, pk, events)
+    tx.usage_changes.append(UsageChange(session.workspace, sessions=1, bytes=event_bytes))
     for store in session.memory_store_ids:
         tx.execute(
             "INSERT OR IGNORE INTO links VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -100,7 +101,7 @@ def insert(tx: Transaction, session: Session, events: Iterable[Event], *, new: b
             ),
         )
     tx.signals.append(Signal("events", session.workspace, session.id))
-    return int(pk)
+    return pk
 
 
 def change(
@@ -125,8 +126,8 @@ def change(
         _put_checkpoint(tx, pk, session, checkpoint)
         return session, []
     after, events = append_drafts(session, drafts, tx.at)
-    event_bytes = _add_events(tx, pk, events)
-    _update(tx, pk, session, after, event_bytes)
+    tx.usage_changes.append(UsageChange(workspace, bytes=_add_events(tx, pk, events)))
+    _update(tx, pk, session, after)
     _put_checkpoint(tx, pk, after, checkpoint)
     if lease is not None:
         for added in events:
@@ -182,14 +183,16 @@ def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], N
     tx.execute("PRAGMA secure_delete = ON")  # the writer turns it off when the index is rewritten
     low, high = pk << 24, pk << 24 | MAX_SEQ
     sql = "SELECT key, version, body FROM events WHERE key BETWEEN ? AND ?"
+    event_bytes = 0
     for key, version, body in tx.execute(sql, (low, high)).fetchall():
         fts_index.remove(tx.execute, key, event.decode_body(body, version))
+        event_bytes += len(body)
     tx.execute("DELETE FROM events WHERE key BETWEEN ? AND ?", (low, high))
     for table in ("links", "leases", "inbox", "deltas", "imports"):
         tx.execute(f"DELETE FROM {table} WHERE session = ?", (pk,))
     tx.execute("DELETE FROM sessions WHERE pk = ?", (pk,))
-    sql = "DELETE FROM records WHERE workspace = ? AND kind = ? AND id = ?"
-    tx.execute(sql, (workspace, SHARE_KIND, share_record_id(id)))
+    tx.usage_changes.append(UsageChange(workspace, sessions=-1, bytes=-event_bytes))
+    _delete_records(tx, (workspace, SHARE_KIND, share_record_id(id)))
     number = tx.touch()
     tx.execute("INSERT OR REPLACE INTO meta VALUES ('unmerged_purge', ?)", (number,))
     tx.execute("INSERT INTO purged VALUES (?, ?, ?)", (number, workspace, id))
@@ -197,8 +200,7 @@ def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], N
     tx.signals.append(Signal("purged", workspace, id))
 
 
-def _update(tx: Transaction, pk: int, before: Session, after: Session, event_bytes: int) -> None:
-    """Write a session's row, to which events of so many bytes were added."""
+def _update(tx: Transaction, pk: int, before: Session, after: Session) -> None:
     old, new = columns(before), columns(after)
     # Only the changed columns, so that SQLite leaves the indexes of all others alone.
     values = {name: value for name, value in new.items() if value != old[name]}
@@ -208,8 +210,7 @@ def _update(tx: Transaction, pk: int, before: Session, after: Session, event_byt
     values["change"] = tx.touch()
     values["row"] = codec.encode(after)
     sets = ", ".join(f"{name} = ?" for name in values)
-    sql = f"UPDATE sessions SET {sets}, bytes = bytes + ? WHERE pk = ?"
-    tx.execute(sql, (*values.values(), event_bytes, pk))
+    tx.execute(f"UPDATE sessions SET {sets} WHERE pk = ?", (*values.values(), pk))
 
 
 def _add_events(tx: Transaction, pk: int, events: Iterable[Event]) -> int:
@@ -340,25 +341,18 @@ def put_record(
         sql = f"SELECT archived FROM records WHERE {_NAMED} AND version = ?"
         if (tx.execute(sql, (*name, newest)).fetchone() or (0,))[0]:
             raise errors.Conflict(f"the {record.kind} is archived now; read it again")
-    tx.execute(f"UPDATE records SET newest = 0 WHERE {_NAMED} AND version = ?", (*name, newest))
-    # Not INSERT OR REPLACE: the deleted row would still be counted, because no trigger runs for it.
-    tx.execute(
-        """
-        INSERT INTO records VALUES (?, ?, ?, ?, 1, ?, ?, ?)
-        ON CONFLICT (workspace, kind, id, version) DO UPDATE SET newest = 1,
-          archived = excluded.archived, created_at = excluded.created_at, row = excluded.row
-        """,
-        (
-            *name,
-            record.version,
-            record.archived_at is not None,
-            record.created_at,
-            codec.encode(record),
-        ),
-    )
+    replaced = 0
+    if amend:
+        _delete_records(tx, name, "version = ?", newest)
+    else:
+        sql = f"UPDATE records SET newest = 0 WHERE {_NAMED} AND version = ?"
+        replaced = tx.execute(sql, (*name, newest)).rowcount
+    row = codec.encode(record)
+    values = (record.version, 1, record.archived_at is not None, record.created_at, row)
+    tx.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*name, *values))
+    _count_records(tx, name, 1 - replaced, len(row))
     if drop_earlier:
-        earlier = f"DELETE FROM records WHERE {_NAMED} AND version < ?"
-        tx.execute(earlier, (*name, record.version))
+        _delete_records(tx, name, "version < ?", record.version)
     return record
 
 
@@ -367,8 +361,26 @@ def put_records(tx: Transaction, records: Sequence[Record], drop: Sequence[Recor
         put_record(tx, record)
     for record in drop:
         _newest(tx, record, record.version)
-        name = (record.workspace, record.kind, record.id)
-        tx.execute(f"DELETE FROM records WHERE {_NAMED}", name)
+        _delete_records(tx, (record.workspace, record.kind, record.id))
+
+
+def _delete_records(
+    tx: Transaction, name: tuple[str, str, str], condition: str = "true", *args: int
+) -> None:
+    """Delete the versions of a record that meet a condition."""
+    sql = f"DELETE FROM records WHERE {_NAMED} AND {condition} RETURNING newest, length(row)"
+    for newest, row_bytes in tx.execute(sql, (*name, *args)).fetchall():
+        _count_records(tx, name, -newest, -row_bytes)
+
+
+def _count_records(
+    tx: Transaction, name: tuple[str, str, str], records: int, row_bytes: int
+) -> None:
+    """Count records that were added, or deleted if negative, and the bytes of their versions."""
+    workspace, kind, _ = name
+    files = records * is_counted_file(kind)
+    schedules = records * (kind == SCHEDULE_KIND)
+    tx.usage_changes.append(UsageChange(workspace, 0, files, row_bytes, schedules))
 
 
 def _newest(tx: Transaction, record: Record, expected: int) -> int:
@@ -380,14 +392,18 @@ def _newest(tx: Transaction, record: Record, expected: int) -> int:
 
 
 def put_part(tx: Transaction, workspace: str, file: str, number: int, data: bytes) -> None:
-    # Not INSERT OR REPLACE: the deleted row would still be counted, because no trigger runs for it.
+    sql = "SELECT length(data) FROM parts WHERE workspace = ? AND file = ? AND number = ?"
+    (replaced_bytes,) = tx.execute(sql, (workspace, file, number)).fetchone() or (0,)
     sql = "INSERT INTO parts VALUES (?, ?, ?, ?, ?)"
     sql += " ON CONFLICT (workspace, file, number) DO UPDATE SET data = excluded.data"
     tx.execute(sql, (workspace, file, number, tx.at, data))
+    tx.usage_changes.append(UsageChange(workspace, bytes=len(data) - replaced_bytes))
 
 
 def drop_parts(tx: Transaction, workspace: str, file: str) -> None:
-    tx.execute("DELETE FROM parts WHERE workspace = ? AND file = ?", (workspace, file))
+    sql = "DELETE FROM parts WHERE workspace = ? AND file = ? RETURNING length(data)"
+    for (part_bytes,) in tx.execute(sql, (workspace, file)).fetchall():
+        tx.usage_changes.append(UsageChange(workspace, bytes=-part_bytes))
 
 
 def drop_unfinished_uploads(tx: Transaction, before: int) -> None:

@@ -1,5 +1,5 @@
--- All tables of a PostgreSQL store. Numbers below 10 were formats of unreleased versions.
--- compat: 10
+-- All tables of a PostgreSQL store. Numbers below 13 were formats of unreleased versions.
+-- compat: 13
 
 -- Ids and names compare byte by byte (COLLATE "C"), as in every other store. Columns that may hold
 -- any string (a directory, a tag, a body) are bytea, because text in PostgreSQL has no NULs.
@@ -8,7 +8,8 @@
 -- 1 archived, 2 trashed, and leads every index, so that the usual list skips no hidden rows.
 -- `inactive_since` is when a session was archived or trashed. `change` and `born` are the ids of
 -- the transactions that last wrote the row and that created it. `acked_seq` is the last event that a
--- client has received: no worker streams the end of a turn twice.
+-- client has received: no worker streams the end of a turn twice. `bytes` are the bytes of the
+-- session's events. `in_turn` is 1 while the session has a turn, also one that waits for an answer.
 CREATE TABLE sessions (
   pk bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   workspace text COLLATE "C" NOT NULL,
@@ -27,10 +28,13 @@ CREATE TABLE sessions (
   change bigint NOT NULL,
   born bigint NOT NULL,
   row bytea NOT NULL,
-  acked_seq bigint NOT NULL DEFAULT 0
+  acked_seq bigint NOT NULL DEFAULT 0,
+  bytes bigint NOT NULL DEFAULT 0,
+  in_turn smallint NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX sessions_id ON sessions (workspace, id);
 CREATE INDEX sessions_change ON sessions (change);
+CREATE INDEX sessions_in_turn ON sessions (workspace) WHERE in_turn = 1;
 CREATE INDEX sessions_inactive ON sessions (workspace, state, inactive_since, id) WHERE inactive_since IS NOT NULL;
 
 -- The planner uses a partial index only if the statement repeats the index's condition. So each of
@@ -136,12 +140,14 @@ CREATE INDEX leases_expires ON leases (expires_at) WHERE holder <> '';
 CREATE TABLE inbox (
   number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   session bigint NOT NULL,
+  workspace text COLLATE "C" NOT NULL,
   kind text COLLATE "C" NOT NULL,
   id text COLLATE "C" NOT NULL,
   at bigint NOT NULL,
   body bytea NOT NULL
 );
 CREATE INDEX inbox_session ON inbox (session, number);
+CREATE INDEX inbox_prompts ON inbox (workspace) WHERE kind = 'prompt';
 
 -- Pieces of messages that are still being written; deleted when the message is stored.
 CREATE UNLOGGED TABLE deltas (
@@ -190,6 +196,88 @@ CREATE TABLE parts (
 ALTER TABLE parts ALTER COLUMN data SET STORAGE EXTERNAL;
 -- To find the parts of uploads that never finished.
 CREATE INDEX parts_begun ON parts (at, workspace, file) WHERE number = 0;
+
+-- What each workspace stores. A quota is checked at every creation, and counting the rows would read
+-- all of them. `files` are the records of files, archives of skills and memories. `bytes` are those of
+-- events, records and parts of files. `schedules` are the records of this kind. Triggers keep the
+-- counts in the transaction that changes a row. A workspace has a row for each of 64 shards, and a
+-- connection always changes the same one, so that transactions seldom wait for each other.
+CREATE TABLE usage (
+  workspace text COLLATE "C" NOT NULL,
+  shard integer NOT NULL,
+  sessions bigint NOT NULL,
+  files bigint NOT NULL,
+  bytes bigint NOT NULL,
+  schedules bigint NOT NULL,
+  PRIMARY KEY (workspace, shard)
+) WITH (fillfactor = 50);
+
+CREATE FUNCTION is_counted_file(kind text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+  SELECT kind IN ('file', 'archive') OR kind LIKE 'memory:%'
+$$;
+
+CREATE FUNCTION add_usage(
+  owner text, more_sessions bigint, more_files bigint, more_bytes bigint, more_schedules bigint
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO segue.usage AS u (workspace, shard, sessions, files, bytes, schedules)
+  VALUES (owner, pg_backend_pid() % 64, more_sessions, more_files, more_bytes, more_schedules)
+  ON CONFLICT (workspace, shard) DO UPDATE SET
+    sessions = u.sessions + more_sessions,
+    files = u.files + more_files,
+    bytes = u.bytes + more_bytes,
+    schedules = u.schedules + more_schedules;
+END
+$$;
+
+CREATE FUNCTION count_session() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    PERFORM segue.add_usage(NEW.workspace, 1, 0, NEW.bytes, 0);
+  ELSIF TG_OP = 'DELETE' THEN
+    PERFORM segue.add_usage(OLD.workspace, -1, 0, -OLD.bytes, 0);
+  ELSIF NEW.bytes <> OLD.bytes THEN
+    PERFORM segue.add_usage(NEW.workspace, 0, 0, NEW.bytes - OLD.bytes, 0);
+  END IF;
+  RETURN NULL;
+END
+$$;
+CREATE TRIGGER count_session AFTER INSERT OR DELETE OR UPDATE OF bytes ON sessions
+  FOR EACH ROW EXECUTE FUNCTION count_session();
+
+CREATE FUNCTION count_record() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  changed text := coalesce(NEW.kind, OLD.kind);
+  more_records integer := coalesce(NEW.newest, false)::int - coalesce(OLD.newest, false)::int;
+  more_bytes integer := coalesce(octet_length(NEW.row), 0) - coalesce(octet_length(OLD.row), 0);
+  more_files integer := more_records * segue.is_counted_file(changed)::int;
+  more_schedules integer := more_records * (changed = 'schedule')::int;
+BEGIN
+  IF more_files <> 0 OR more_bytes <> 0 OR more_schedules <> 0 THEN
+    PERFORM segue.add_usage(
+      coalesce(NEW.workspace, OLD.workspace), 0, more_files, more_bytes, more_schedules
+    );
+  END IF;
+  RETURN NULL;
+END
+$$;
+CREATE TRIGGER count_record AFTER INSERT OR DELETE OR UPDATE OF newest, row ON records
+  FOR EACH ROW EXECUTE FUNCTION count_record();
+
+CREATE FUNCTION count_part() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM segue.add_usage(
+    coalesce(NEW.workspace, OLD.workspace),
+    0,
+    0,
+    coalesce(octet_length(NEW.data), 0) - coalesce(octet_length(OLD.data), 0),
+    0
+  );
+  RETURN NULL;
+END
+$$;
+CREATE TRIGGER count_part AFTER INSERT OR DELETE OR UPDATE OF data ON parts
+  FOR EACH ROW EXECUTE FUNCTION count_part();
 
 -- How far a source's transcript has been imported into a session. The inode is text, because it may
 -- exceed a signed 64-bit integer.

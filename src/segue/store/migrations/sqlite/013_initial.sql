@@ -1,11 +1,12 @@
--- All tables of a SQLite store. Numbers below 10 were formats of unreleased versions.
--- compat: 10
+-- All tables of a SQLite store. Numbers below 13 were formats of unreleased versions.
+-- compat: 13
 
 -- `row` is the whole session as JSON; the other columns exist to be indexed. `state` is 0 active,
 -- 1 archived, 2 trashed, and leads every index, so that the usual list skips no hidden rows.
 -- `inactive_since` is when a session was archived or trashed. `change` and `born` are values of the
 -- change counter: of the last write, and of the write that created the row. `acked_seq` is the last
--- event that a client has received: no worker streams the end of a turn twice.
+-- event that a client has received: no worker streams the end of a turn twice. `in_turn` is 1 while
+-- the session has a turn, also one that waits for an answer.
 CREATE TABLE sessions (
   pk INTEGER PRIMARY KEY,
   workspace TEXT NOT NULL,
@@ -24,10 +25,12 @@ CREATE TABLE sessions (
   change INTEGER NOT NULL,
   born INTEGER NOT NULL,
   row BLOB NOT NULL,
-  acked_seq INTEGER NOT NULL DEFAULT 0
+  acked_seq INTEGER NOT NULL DEFAULT 0,
+  in_turn INTEGER NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX sessions_id ON sessions (workspace, id);
 CREATE INDEX sessions_change ON sessions (change);
+CREATE INDEX sessions_in_turn ON sessions (workspace) WHERE in_turn = 1;
 CREATE INDEX sessions_inactive ON sessions (workspace, state, inactive_since) WHERE inactive_since IS NOT NULL;
 
 CREATE INDEX sessions_active ON sessions (workspace, state, active_at, id);
@@ -94,12 +97,14 @@ CREATE INDEX leases_expires ON leases (expires_at) WHERE holder <> '';
 CREATE TABLE inbox (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
   session INTEGER NOT NULL,
+  workspace TEXT NOT NULL,
   kind TEXT NOT NULL,
   id TEXT NOT NULL,
   at INTEGER NOT NULL,
   body BLOB NOT NULL
 );
 CREATE INDEX inbox_session ON inbox (session, number);
+CREATE INDEX inbox_prompts ON inbox (workspace) WHERE kind = 'prompt';
 
 -- Pieces of messages that are still being written; deleted when the message is stored.
 CREATE TABLE deltas (
@@ -146,6 +151,18 @@ CREATE TABLE parts (
 -- To find the parts of uploads that never finished.
 CREATE INDEX parts_begun ON parts (at, workspace, file) WHERE number = 0;
 
+-- What each workspace stores. A quota is checked at every creation, and counting the rows would read
+-- all of them. `files` are the records of files, archives of skills and memories. `bytes` are those of
+-- events, records and parts of files. `schedules` are the records of this kind. The writer adds to the
+-- counts in the transaction that changes the rows.
+CREATE TABLE usage (
+  workspace TEXT PRIMARY KEY,
+  sessions INTEGER NOT NULL,
+  files INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  schedules INTEGER NOT NULL
+) WITHOUT ROWID;
+
 -- How far a source's transcript has been imported into a session. The inode is text, because it may
 -- exceed a signed 64-bit integer.
 CREATE TABLE imports (
@@ -188,4 +205,4 @@ CREATE TABLE meta (
   name TEXT PRIMARY KEY,
   value NOT NULL
 ) WITHOUT ROWID;
-INSERT INTO meta VALUES ('change', 0), ('compat', 10), ('cursor_key', randomblob(32));
+INSERT INTO meta VALUES ('change', 0), ('compat', 13), ('cursor_key', randomblob(32));
