@@ -109,3 +109,26 @@ async def test_a_program_cannot_stop_its_supervisor(backend: str, tmp_path: Path
         command, env=env, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
     )
     assert result.returncode in (0, 137) and "segue" not in result.stdout
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root's programs have a PID namespace")
+async def test_killing_the_supervisor_ends_its_daemons(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_unless_available(backend, "own")
+    monkeypatch.setattr(launch, "backend", lambda *, isolated: backend)
+    token = secrets.token_hex(8)
+    policy = launch.Policy(write=[str(tmp_path)], isolated=True, limits=launch.Limits())
+    command, env = launch.sandboxed_command(
+        ["bash", "-c", f"{daemons(token)}; echo ready; sleep 600"], {"PATH": os.defpath}, policy
+    )
+    supervisor = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE)
+    assert supervisor.stdout is not None
+    with supervisor.stdout:
+        assert supervisor.stdout.readline() == b"ready\n"
+    assert len(processes_with(token)) >= 3
+    supervisor.kill()
+    supervisor.wait()
+    async with asyncio.timeout(WAIT_SECONDS):
+        while processes_with(token):
+            await asyncio.sleep(0.05)

@@ -1,15 +1,37 @@
 """A program cannot use more resources than its sandbox may."""
 
+import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from segue.agents.sandbox.launch import Limits
+from segue.agents.sandbox.pid_namespace import RESERVED_IDS
 
-from .harness import ANSWER_SECONDS, Sandbox, SandboxEnded, open_sandbox
+from .harness import ANSWER_SECONDS, SYSTEM_PYTHON, Sandbox, SandboxEnded, open_sandbox
 
+KERNEL = tuple(int(number) for number in os.uname().release.split(".")[:2])
 SMALL = Limits(cpu_seconds=1, memory_mb=150, file_mb=2, open_files=40, processes=20)
+# Starts up to 511 processes, so that it does no harm if nothing stops it. `started` gets a byte for
+# each of them, and `finished` one for each process that has stopped to fork.
+FORK_BOMB = """
+import os, time
+flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+started, finished = os.open("started", flags), os.open("finished", flags)
+print("ready", flush=True)
+input()
+for _ in range(9):
+    try:
+        if os.fork() != 0:
+            os.write(started, b".")
+    except BlockingIOError:
+        pass
+os.write(finished, b".")
+time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -70,6 +92,39 @@ time.sleep(600)
 """
     with pytest.raises(SandboxEnded, match="more than 20 processes"):
         limited_sandbox.run(code)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the kernel limits other users with RLIMIT_NPROC")
+@pytest.mark.skipif(KERNEL < (6, 14), reason="PID namespaces have no limit before Linux 6.14")
+def test_the_kernel_stops_a_fork_bomb_of_root_while_the_supervisor_does_not_run(
+    backend: str,
+) -> None:
+    with open_sandbox(backend, "own") as sandbox:
+        command, env = sandbox.command([SYSTEM_PYTHON, "-I", "-c", FORK_BOMB], SMALL)
+        supervisor = subprocess.Popen(
+            command,
+            env=env,
+            cwd=sandbox.files.session,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert supervisor.stdin is not None and supervisor.stdout is not None
+        try:
+            assert supervisor.stdout.readline() == b"ready\n"
+            supervisor.send_signal(signal.SIGSTOP)
+            supervisor.stdin.write(b"start\n")
+            supervisor.stdin.flush()
+            started, finished = (sandbox.files.session / name for name in ("started", "finished"))
+            deadline = time.monotonic() + ANSWER_SECONDS
+            while finished.stat().st_size <= started.stat().st_size:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        finally:
+            supervisor.send_signal(signal.SIGCONT)
+            _, errors = supervisor.communicate(timeout=ANSWER_SECONDS)
+        assert SMALL.processes < started.stat().st_size <= SMALL.processes + RESERVED_IDS
+        assert supervisor.returncode == 137 and b"more than 20 processes" in errors
 
 
 @pytest.mark.full

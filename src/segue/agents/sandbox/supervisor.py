@@ -32,6 +32,7 @@ import time
 from itertools import chain
 
 from . import RULES_VARIABLE, bubblewrap, cgroup, landlock, privileges, process_tree, seccomp
+from .pid_namespace import PidNamespace, continue_below_init
 from .private_paths import visible_paths, without_private
 from .system_calls import (
     PR_SET_CHILD_SUBREAPER,
@@ -99,6 +100,9 @@ class Supervisor:
         self._cgroup = cgroup.create(self._limits)
         if self._cgroup is not None and cgroup.enforces_limits(self._cgroup):
             self._limits = None
+        namespace = None
+        if rules["isolated"] and self._limits is not None and os.getuid() == 0:
+            namespace = _new_pid_namespace()
         uses_broker = rules["isolated"] and rules["backend"] == "landlock"
         if uses_broker:
             privileges.drop_capabilities()
@@ -110,7 +114,7 @@ class Supervisor:
         self._program = os.fork()
         if self._program == 0:
             os.close(to_child)
-            _run_child(rules, self._cgroup, to_parent, from_parent)
+            _run_child(rules, self._cgroup, namespace, to_parent, from_parent)
         os.close(to_parent)
         os.close(from_parent)
         if uses_broker:
@@ -169,7 +173,9 @@ class Supervisor:
             return  # the child has failed and has reported that itself
         from .metadata_broker import MetadataBroker
 
-        process = check(libc.syscall(_SYS_PIDFD_OPEN, self._program, 0))
+        # The child is the last descendant: above it there is at most the init of its namespace.
+        child = process_tree.descendants()[-1]
+        process = check(libc.syscall(_SYS_PIDFD_OPEN, child, 0))
         self._listener = call("pidfd_getfd", process, int(number), 0)
         os.close(process)
         directories = [os.path.realpath(path) for path in self._rules["write"]]
@@ -198,14 +204,29 @@ class Supervisor:
         return _WATCH_SECONDS
 
 
+def _new_pid_namespace() -> PidNamespace | None:
+    try:
+        return PidNamespace()
+    except OSError:  # root of a container may lack the right
+        return None
+
+
 def _run_child(
-    rules: dict[str, Any], group: str | None, to_parent: int, from_parent: int
+    rules: dict[str, Any],
+    group: str | None,
+    namespace: PidNamespace | None,
+    to_parent: int,
+    from_parent: int,
 ) -> NoReturn:
     """Restrict this process and execute the program."""
     command = rules["command"]
     try:
-        os.setsid()
         prctl(PR_SET_PDEATHSIG, _SIGKILL)
+        if namespace is not None:
+            namespace.limit_processes(rules["limits"]["processes"])
+            if rules["backend"] == "landlock":  # bubblewrap has an init of its own
+                continue_below_init(to_parent, from_parent)
+        os.setsid()
         check(libc.sigprocmask(_SIG_SETMASK, bytes(_SIGSET_BYTES), None))
         if group is not None:
             cgroup.enter(group)
