@@ -8,6 +8,7 @@ from starlette.types import Message
 
 from segue.http import sse
 from segue.http.sse import AccessResult, EventStreamResponse, encode_frame, merge_frames
+from segue.model.errors import StoreLocked
 
 GREETING, HEARTBEAT = b": hello\n\n", b": heartbeat\n\n"
 
@@ -169,3 +170,41 @@ async def test_a_stream_ends_when_its_access_is_refused() -> None:
     await client.wait_for_end()
     assert client.received == [GREETING, b"checked", HEARTBEAT, b"checked", HEARTBEAT, b"checked"]
     assert source.closed
+
+
+class UncertainAccess(Access):
+    """Fails at its first two checks, as if the store was not available."""
+
+    def __init__(self, allowed: int) -> None:
+        super().__init__(allowed)
+        self.failures = 0
+
+    async def check(self) -> AccessResult:
+        if self.failures < 2:
+            self.failures += 1
+            raise StoreLocked("another process holds the store's lock")
+        return await super().check()
+
+
+async def test_a_stream_continues_while_its_access_cannot_be_checked(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sse, "ACCESS_RETRY_SECONDS", 0.01)
+    source, access = Source(1, then_wait=True), UncertainAccess(1)
+    client = Client(source.frames(), access)
+    await client.wait_for_end()
+    assert access.failures == 2
+    assert client.received[:2] == [GREETING, b"1"]
+    assert client.received.count(b"checked") == 2  # the second one refuses
+    assert "the store's lock" in caplog.text
+
+
+async def test_a_check_that_fails_is_not_repeated_at_once() -> None:
+    access = UncertainAccess(1)
+    access.seconds_until_due = lambda: -1.0  # type: ignore[method-assign]
+    client = Client(Source(1, then_wait=True).frames(), access)
+    await client.wait_for(2)
+    await asyncio.sleep(0.05)
+    assert (access.failures, client.received) == (1, [GREETING, b"1"])
+    client.closing.set()
+    await client.wait_for_end()

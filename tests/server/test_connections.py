@@ -3,12 +3,13 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import uvicorn
+import uvloop
 
 from segue.server.connections import (
     MAX_CONNECTIONS,
@@ -22,6 +23,7 @@ GET = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 CHUNKED_POST = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 NEVER = 3600.0
 SOON = 0.05
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 
 
 class App:
@@ -44,7 +46,8 @@ class App:
         self.header_names += [name for name, _ in scope["headers"]]
         if scope["path"] == "/hold":
             await self.release.wait()
-        body = b"x" * 40_000_000 if scope["path"] == "/large" else b"%d" % size
+        sizes = {"/medium": 60_000, "/large": 40_000_000}
+        body = b"x" * sizes.get(scope["path"], 0) or b"%d" % size
         headers = [(b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -75,13 +78,14 @@ class Client:
 
 
 class Server:
-    def __init__(self, app: App, port: int) -> None:
+    def __init__(self, app: App, connections: Connections, port: int) -> None:
         self.app = app
-        self._port = port
+        self.connections = connections
+        self.port = port
         self._clients: list[Client] = []
 
     async def connect(self) -> Client:
-        client = Client(*await asyncio.open_connection("127.0.0.1", self._port))
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
         self._clients.append(client)
         return client
 
@@ -91,23 +95,25 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(**limits: Any) -> AsyncIterator[Server]:
+async def serving(keep_alive_seconds: float = NEVER, **limits: Any) -> AsyncIterator[Server]:
     """Serve with these limits. No test reaches any other limit."""
     never = {"head_seconds": NEVER, "body_seconds": NEVER, "write_seconds": NEVER}
     all_limits = ConnectionLimits(**{"max_connections": 100, **never, **limits})
     app = App()
+    connections = Connections(all_limits)
     config = uvicorn.Config(
         app,
-        http=Connections(all_limits).create_protocol,  # type: ignore[arg-type]
+        http=connections.create_protocol,  # type: ignore[arg-type]
         lifespan="off",
         log_config=None,
-        timeout_keep_alive=int(NEVER),
+        timeout_keep_alive=int(keep_alive_seconds),
         timeout_graceful_shutdown=1,
     )
     uvicorn_server = uvicorn.Server(config)
     sock = socket.create_server(("127.0.0.1", 0))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the system's minimum
     task = asyncio.create_task(uvicorn_server._serve([sock]))
-    server = Server(app, sock.getsockname()[1])
+    server = Server(app, connections, sock.getsockname()[1])
     try:
         while not uvicorn_server.started:
             await asyncio.sleep(0.01)
@@ -305,12 +311,73 @@ async def test_chunked_body_of_many_small_chunks_is_accepted() -> None:
         assert await client.response() == (200, b"300")
 
 
-async def test_endless_pipeline_is_cut_off() -> None:
+async def test_pipeline_over_the_limit_gets_its_responses_and_then_an_error() -> None:
     async with serving() as server:
         client = await server.connect()
         client.send(GET.replace(b" / ", b" /hold ") + GET * 5000)
-        await client.closed()
-        assert server.app.calls <= MAX_PIPELINED_REQUESTS + 1
+        while not server.app.calls:
+            await asyncio.sleep(0.01)
+        server.app.release.set()
+        for _ in range(1 + MAX_PIPELINED_REQUESTS):
+            assert await client.response() == (200, b"0")
+        status, body = await client.response()
+        error = json.loads(body)["error"]
+        assert (status, error["type"]) == (400, "invalid_request_error")
+        assert "more than 16 requests" in error["message"]
+        assert await client.closed() == b""
+        assert server.app.calls == 1 + MAX_PIPELINED_REQUESTS
+
+
+async def test_endless_pipeline_is_cut_off() -> None:
+    async with serving() as server:
+        client = await server.connect()
+        client.send(GET.replace(b" / ", b" /hold ") + GET * 100)
+        while not server.app.calls:
+            await asyncio.sleep(0.01)
+        server.app.release.set()
+        sent = 0
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            while sent < 20_000_000:
+                client.send(GET * 100)
+                sent += len(GET) * 100
+                await client.writer.drain()
+            await client.closed()
+        assert sent < 20_000_000
+        assert server.app.calls == 1 + MAX_PIPELINED_REQUESTS
+
+
+@pytest.mark.parametrize("earlier", [b"", GET], ids=["first", "after another request"])
+async def test_text_that_is_no_request_gets_an_error_of_the_api(earlier: bytes) -> None:
+    async with serving() as server:
+        client = await server.connect()
+        client.send(earlier + b"no request\r\n\r\n")
+        if earlier:
+            assert await client.response() == (200, b"0")
+        status, body = await client.response()
+        assert (status, json.loads(body)["error"]["type"]) == (400, "invalid_request_error")
+        assert await client.closed() == b""
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS)
+@pytest.mark.parametrize("closed_by", ["request", "keep-alive limit"])
+def test_small_response_that_is_not_read_does_not_keep_a_closed_connection(
+    closed_by: str, loop_factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def run() -> None:
+        keep_alive_seconds = NEVER if closed_by == "request" else 0
+        async with serving(keep_alive_seconds, write_seconds=SOON) as server:
+            with socket.socket() as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the system's minimum
+                client.connect(("127.0.0.1", server.port))
+                header = b"connection: close\r\n\r\n" if closed_by == "request" else b"\r\n"
+                request = GET.replace(b" / ", b" /medium ").removesuffix(b"\r\n") + header
+                await asyncio.to_thread(client.sendall, request)
+                async with asyncio.timeout(60):
+                    while not server.app.calls or server.connections._open:
+                        await asyncio.sleep(0.01)
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(run())
 
 
 def test_default_number_of_connections_fits_into_the_open_files() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +20,7 @@ from segue.model import codec
 log = logging.getLogger("segue.http")
 
 HEARTBEAT_SECONDS = 15.0
+ACCESS_RETRY_SECONDS = 5.0
 MAX_QUEUED_FRAMES = 16
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 _STREAM_FAILED = object()
@@ -32,7 +34,11 @@ class AccessResult(NamedTuple):
 
 
 class AccessCheck(Protocol):
-    """Decides while a stream is open whether its client may still read it."""
+    """Decides while a stream is open whether its client may still read it.
+
+    A check that raises an error has decided nothing: the stream continues, and `check` is called
+    again after ACCESS_RETRY_SECONDS.
+    """
 
     def seconds_until_due(self) -> float:
         """Return how long the last result is valid; 0 or less if `check` must be called now."""
@@ -81,17 +87,17 @@ async def _write_frames(
     yield greeting
     closed = asyncio.ensure_future(closing.wait())
     next_frame = asyncio.ensure_future(anext(frames, None))
+    schedule = None if access is None else _AccessSchedule(access)
     try:
         while True:
             timeout = HEARTBEAT_SECONDS
-            if access is not None:
-                if access.seconds_until_due() <= 0:
-                    result = await access.check()
-                    for frame in result.frames:
-                        yield frame
-                    if not result.allowed:
-                        return
-                timeout = min(timeout, max(0.0, access.seconds_until_due()))
+            if schedule is not None:
+                result = await schedule.check_if_due()
+                for frame in result.frames:
+                    yield frame
+                if not result.allowed:
+                    return
+                timeout = min(timeout, schedule.seconds_until_due())
             await asyncio.wait(
                 [next_frame, closed], timeout=timeout, return_when=asyncio.FIRST_COMPLETED
             )
@@ -108,6 +114,27 @@ async def _write_frames(
     finally:
         # Starlette cancels every await here once the client has disconnected: clean up in a task.
         await asyncio.shield(asyncio.ensure_future(_close(frames, next_frame, closed)))
+
+
+class _AccessSchedule:
+    """Calls an access check when it is due, and again later if it fails."""
+
+    def __init__(self, access: AccessCheck) -> None:
+        self._access = access
+        self._retry_at = float("-inf")
+
+    def seconds_until_due(self) -> float:
+        return max(0.0, self._access.seconds_until_due(), self._retry_at - time.monotonic())
+
+    async def check_if_due(self) -> AccessResult:
+        if self.seconds_until_due() > 0:
+            return AccessResult((), allowed=True)
+        try:
+            return await self._access.check()
+        except Exception:  # the store is not available, for example
+            log.warning("the access of an event stream was not checked; retrying", exc_info=True)
+            self._retry_at = time.monotonic() + ACCESS_RETRY_SECONDS
+            return AccessResult((), allowed=True)
 
 
 async def _close(frames: AsyncGenerator[bytes], *tasks: asyncio.Future[Any]) -> None:

@@ -16,6 +16,8 @@ MAX_PIPELINED_REQUESTS = 16
 HEAD_SECONDS = 15.0
 BODY_SECONDS = 30.0
 WRITE_SECONDS = 60.0
+DISCARD_SECONDS = 2.0
+MAX_DISCARDED_BYTES = 1 << 20
 FILES_PER_CONNECTION = 2
 RESERVED_FILES = 256
 MAX_CONNECTIONS = 4000
@@ -26,7 +28,8 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     `head_seconds` is the time for a request's head, from its first byte or from the start of the
     connection. `body_seconds` is the longest pause in a body that the server waits for, and
-    `write_seconds` the longest time that a client may leave a response unread.
+    `write_seconds` the longest time that a client may leave a response unread, also after the
+    server has closed the connection.
     """
 
     max_connections: int
@@ -117,6 +120,8 @@ class HttpConnection(HttpToolsProtocol):
         self._received_at = 0.0
         self._read_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._refusal: bytes | None = None  # the last response, after which nothing is read
+        self._discarded_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -132,13 +137,16 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._refusal is not None:
+            self._discard(data)
+            return
         self._received_at = self.loop.time()
         if self._reads_head:
             self._head_bytes += len(data)
         else:
             self._bytes_since_body += len(data)
         super().data_received(data)
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._refusal is not None:
             return
         if self._reads_head and self._head_bytes > self._limits.head_bytes:
             self._refuse_head()
@@ -165,7 +173,13 @@ class HttpConnection(HttpToolsProtocol):
         head_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if head_bytes > self._limits.head_bytes:
             self._refuse_head()
-        if self.transport.is_closing() or len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
+        elif len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
+            message = (
+                f"more than {MAX_PIPELINED_REQUESTS} requests wait for their responses on this"
+                " connection; wait for responses before you send more"
+            )
+            self._refuse(400, "invalid_request_error", message)
+        if self.transport.is_closing() or self._refusal is not None:
             raise ValueError("the connection sends too much")  # ends the parser
         self._all_connections.request_began(self)
         super().on_headers_complete()
@@ -184,18 +198,39 @@ class HttpConnection(HttpToolsProtocol):
         super().on_response_complete()
         if not self.pipeline and self.cycle.response_complete:
             self._all_connections.response_ended(self)
+            if self._refusal is not None and not self.transport.is_closing():
+                self._send_refusal(self._refusal)
+        elif self._refusal is not None:
+            self.flow.pause_reading()  # uvicorn has resumed it
+        self._limit_closing()
+
+    def eof_received(self) -> None:
+        super().eof_received()
+        if self.transport.get_write_buffer_size():  # the event loop closes the connection now
+            self._start_write_timer()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._limit_closing()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._limit_closing()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._write_timer = self.loop.call_later(self._limits.write_seconds, self.transport.abort)
+        self._start_write_timer()
 
     def resume_writing(self) -> None:
         self._cancel_write_timer()
         super().resume_writing()
+        self._limit_closing()
 
     def send_400_response(self, msg: str) -> None:
-        if not self.transport.is_closing():
-            super().send_400_response(msg)
+        """Refuse what the parser cannot read, unless it ended because of another refusal."""
+        if not self.transport.is_closing() and self._refusal is None:
+            message = "this is not a valid HTTP request; check its first line, headers and body"
+            self._refuse(400, "invalid_request_error", message)
 
     def _head_is_late(self) -> None:
         self._read_timer = None
@@ -206,7 +241,7 @@ class HttpConnection(HttpToolsProtocol):
             )
             self._refuse(408, "timeout_error", message)
         else:
-            self.transport.close()
+            self._close()
 
     def _body_is_late(self) -> None:
         """Close the connection if the client has paused; a pause of the server does not count."""
@@ -218,7 +253,7 @@ class HttpConnection(HttpToolsProtocol):
             self._read_timer = self.loop.call_later(remaining, self._body_is_late)
         else:
             self._read_timer = None
-            self.transport.close()
+            self._close()
 
     def _refuse_head(self) -> None:
         message = (
@@ -228,16 +263,56 @@ class HttpConnection(HttpToolsProtocol):
         self._refuse(431, "invalid_request_error", message)
 
     def _refuse(self, status: int, kind: str, message: str) -> None:
-        """Close the connection, after an error response if no other response is being sent."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.close()
-            return
+        """Send an error response after the responses to earlier requests, then close.
+
+        If a request is not complete, its response may not end: then close at once.
+        """
         body = codec.encode({"type": "error", "error": {"type": kind, "message": message}})
-        self.transport.write(
+        self._refusal = (
             b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
             b"connection: close\r\n\r\n%b" % (status, len(body), body)
         )
+        self._cancel_read_timer()
+        if self.cycle is None or self.cycle.response_complete:
+            self._send_refusal(self._refusal)
+        elif self.cycle.more_body:
+            self._close()
+        else:
+            self.flow.pause_reading()
+
+    def _send_refusal(self, response: bytes) -> None:
+        """Send the last response, and close when the client closes, or soon.
+
+        If data of the client were unread at the close, the client's system would discard the
+        response.
+        """
+        self._unset_keepalive_if_required()
+        self.transport.write(response)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.flow.resume_reading()
+            self._read_timer = self.loop.call_later(DISCARD_SECONDS, self._close)
+        else:
+            self._close()
+
+    def _discard(self, data: bytes) -> None:
+        self._discarded_bytes += len(data)
+        if self._discarded_bytes > MAX_DISCARDED_BYTES:
+            self._close()
+
+    def _close(self) -> None:
         self.transport.close()
+        self._limit_closing()
+
+    def _limit_closing(self) -> None:
+        """Limit the time in which the client must read the rest, if the connection is closing."""
+        if self.transport.is_closing() and self.transport.get_write_buffer_size():
+            self._start_write_timer()
+
+    def _start_write_timer(self) -> None:
+        if self._write_timer is None:
+            seconds = self._limits.write_seconds
+            self._write_timer = self.loop.call_later(seconds, self.transport.abort)
 
     def _cancel_read_timer(self) -> None:
         if self._read_timer is not None:
