@@ -1,5 +1,6 @@
 """Tests of prompts to Claude Code's sessions without an installed Claude Code."""
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 import segue
+from segue.agents.base import Turn
+from segue.agents.claude_code import ClaudeCodeAgent
 from segue.model.content import plain_text
 from segue.model.event import AgentMessage, ConfigChanged, Failed, UserMessage
 from tests.claude.entries import Home
@@ -144,6 +147,44 @@ async def test_claude_code_resumes_imported_sessions_and_starts_new_ones(
     resumed, started = calls
     assert resumed["resume"] == ID and "session_id" not in resumed
     assert started["session_id"] == new.id and "resume" not in started
+
+
+async def test_turn_that_is_cancelled_while_it_stores_a_message_closes_the_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed = []
+
+    async def inner() -> AsyncIterator[Any]:
+        try:
+            yield SimpleNamespace()
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.1)  # as if it waited for the end of Claude Code
+            closed.append(True)
+
+    async def query(**_: Any) -> AsyncIterator[Any]:
+        async for message in inner():
+            yield message
+
+    async def store_slowly(_: Any, turn: Turn, messages: AsyncIterator[Any]) -> None:
+        await anext(messages)
+        stores.set()
+        await asyncio.sleep(60)
+
+    stores = asyncio.Event()
+    sdk = SimpleNamespace(ClaudeAgentOptions=lambda **_: None, ClaudeSDKError=OSError, query=query)
+    monkeypatch.setitem(sys.modules, "claude_agent_sdk", sdk)
+    monkeypatch.setattr(ClaudeCodeAgent, "_store_messages", store_slowly)
+    async with await segue.open_hub() as hub:
+        await hub.config.set("local", "claude.continue", "true")
+        agent = hub.records.agent_of("local", "claude")
+        session = await hub.editor.create(segue.LOCAL, agent=agent)
+        turn = await hub.turns.submit(segue.LOCAL, session.id, "begin")
+        async with asyncio.timeout(60):
+            await stores.wait()
+        await hub.turns.cancel(segue.LOCAL, session.id)
+        assert await hub.turns.wait(segue.LOCAL, session.id, turn) == "cancelled"
+        assert closed == [True]
 
 
 async def test_a_model_named_by_a_program_overrides_claude_continue(transcript: Path) -> None:

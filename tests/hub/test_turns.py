@@ -10,7 +10,7 @@ from segue.agents.base import Turn
 from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.agents.registry import AgentRegistry
 from segue.hub import Hub
-from segue.hub.turns import engine
+from segue.hub.turns import engine, runner
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.errors import InvalidInput, LeaseLost, NoAgent, NotFound
@@ -421,6 +421,29 @@ async def test_closing_the_engine_cancels_its_turns(make_hub: MakeHub) -> None:
     session = await hub.sessions.get(LOCAL, id)
     assert (session.status, session.turn, session.stop_reason) == ("idle", None, "cancelled")
     await hub.close()
+
+
+async def test_closing_the_hub_waits_for_a_cancelled_agent_that_ends_slowly(
+    make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "GRACE_SECONDS", 0.01)
+    ended = []
+
+    async def play(turn: Turn) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.3)  # as if it waited for the end of its program
+            ended.append(turn.id)
+
+    async with make_hub(agent_registry=registry_with(play)) as hub:
+        id = (await hub.editor.create(LOCAL)).id
+        turn = await hub.turns.submit(LOCAL, id, "x")
+        await wait_for(hub, id, lambda body: isinstance(body, UserMessage))
+        await hub.turns.cancel(LOCAL, id)
+        assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
+        assert ended == []
+    assert ended == [turn]
 
 
 async def test_purge_ends_the_turn_and_the_subscriptions(make_hub: MakeHub) -> None:

@@ -8,8 +8,8 @@ transcript adds no message twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Any
 
@@ -33,6 +33,7 @@ from .base import Turn
 from .base.spec import MODES
 
 DIALECT = "claude"
+_END = object()
 _SDK_MISSING = (
     "the claude_code agent needs claude-agent-sdk, which is not installed;"
     " run: pip install claude-agent-sdk"
@@ -79,7 +80,7 @@ class ClaudeCodeAgent:
             **({"resume": native_id} if resumes else {"session_id": native_id}),
         )
         try:
-            async with aclosing(sdk.query(prompt=_prompt(turn), options=options)) as messages:
+            async with _reading(sdk.query(prompt=_prompt(turn), options=options)) as messages:
                 return await self._store_messages(turn, messages)
         except sdk.ClaudeSDKError as error:
             return await _fail(turn, f"Claude Code failed: {error}")
@@ -107,6 +108,39 @@ class ClaudeCodeAgent:
         if result.is_error and result.subtype != "error_max_turns":
             return await _fail(turn, "; ".join(result.errors or [result.result or result.subtype]))
         return "max_turn_requests" if result.is_error else "end_turn"
+
+
+@asynccontextmanager
+async def _reading(query: AsyncIterator[Any]) -> AsyncGenerator[AsyncIterator[Any]]:
+    """Yield the messages of a query; at the end, wait until its program has ended.
+
+    A query consists of nested generators, and closing it closes only the outer one at once. A
+    cancellation reaches the inner ones if the task waits for a message, so a task of its own does
+    nothing else.
+    """
+    queue: asyncio.Queue[Any] = asyncio.Queue()
+    reader = asyncio.create_task(_enqueue(query, queue))
+
+    async def messages() -> AsyncIterator[Any]:
+        while (message := await queue.get()) is not _END:
+            yield message
+        await reader  # raises the error of the query
+
+    try:
+        yield messages()
+    finally:
+        reader.cancel()
+        await asyncio.wait([reader])
+        if not reader.cancelled():
+            reader.exception()  # `messages` has raised it, or the turn was cancelled
+
+
+async def _enqueue(query: AsyncIterator[Any], queue: asyncio.Queue[Any]) -> None:
+    try:
+        async for message in query:
+            queue.put_nowait(message)
+    finally:
+        queue.put_nowait(_END)
 
 
 async def _import_sdk() -> Any:

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from segue.agents.base import Agent, NoTools, SupportsRelease, Tools, Turn
@@ -39,6 +39,8 @@ RECOVER_SECONDS = 5.0
 ABANDONED_MICROSECONDS = 3 * clock.SECOND
 # A prompt that needs hooks of a program and waits for so long has outlived that program.
 ORPHANED_MICROSECONDS = 30 * clock.SECOND
+# A cancelled agent has so long to end its programs before this process ends.
+AGENT_END_SECONDS = 25.0
 
 
 class SessionLease:
@@ -65,6 +67,7 @@ class TurnEngine:
         self._open_sessions: dict[Name, tuple[Agent | None, Tools]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._discards: set[asyncio.Task[None]] = set()  # those that end purged sessions
+        self._ending_agents: set[asyncio.Task[Any]] = set()  # whose turns have ended
         self._started = False
         self._closed = False
 
@@ -103,10 +106,12 @@ class TurnEngine:
         await asyncio.gather(*(driver.stop(why) for driver in drivers))
 
     async def close(self) -> None:
-        """Cancel this process's turns and release its leases."""
+        """Cancel this process's turns, release its leases and wait for the end of the agents."""
         self._closed = True
         await asyncio.gather(*(driver.stop() for driver in list(self._drivers.values())))
         await asyncio.gather(*self._discards, return_exceptions=True)
+        if self._ending_agents:
+            await asyncio.wait(self._ending_agents, timeout=AGENT_END_SECONDS)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -162,7 +167,9 @@ class TurnEngine:
 
     def _drive(self, name: Name, lease: Lease) -> None:
         if name not in self._drivers:
-            driver = self._drivers[name] = _SessionDriver(self._deps, lease, self._open_sessions)
+            driver = self._drivers[name] = _SessionDriver(
+                self._deps, lease, self._open_sessions, self._await_agent
+            )
             driver.task = self._spawn(self._driven(name, driver))
 
     async def _driven(self, name: Name, driver: _SessionDriver) -> None:
@@ -181,6 +188,16 @@ class TurnEngine:
                 return
             if any(item.kind == "prompt" for item in items):
                 await self.kick(name)
+
+    def _await_agent(self, task: asyncio.Task[Any]) -> None:
+        """Remember an agent that still runs after its turn, until it ends."""
+        self._ending_agents.add(task)
+        task.add_done_callback(self._on_agent_end)
+
+    def _on_agent_end(self, task: asyncio.Task[Any]) -> None:
+        self._ending_agents.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.warning("an agent failed after its turn was cancelled", exc_info=error)
 
     def _signal(self, signal: Signal) -> None:
         driver = self._drivers.get((signal.workspace, signal.session))
@@ -249,7 +266,11 @@ class _SessionDriver:
     """Run the turns of one session while this process has its lease."""
 
     def __init__(
-        self, deps: TurnDeps, lease: Lease, open_sessions: Mapping[Name, tuple[Agent | None, Tools]]
+        self,
+        deps: TurnDeps,
+        lease: Lease,
+        open_sessions: Mapping[Name, tuple[Agent | None, Tools]],
+        await_agent: Callable[[asyncio.Task[Any]], None],
     ) -> None:
         self._deps = deps
         self._store = deps.store
@@ -259,6 +280,7 @@ class _SessionDriver:
         self._stopping = False
         self._lost = False
         self._open_sessions = open_sessions
+        self._await_agent = await_agent
         self.wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -375,7 +397,9 @@ class _SessionDriver:
             log.info("session %s: %s", session.id, error)
             await self._store.drop_inbox(*self._name, [prompt.number])
         finally:
-            self._runner = None
+            task, self._runner = self._runner.agent_task, None
+            if task is not None and not task.done():
+                self._await_agent(task)
         return True
 
     async def _drop_cancelled(self) -> bool:

@@ -124,7 +124,7 @@ class TurnRunner:
         self._unflushed: list[Delta] = []
         self._flushing = asyncio.Lock()
         self._flusher: asyncio.Task[None] | None = None
-        self._task: asyncio.Task[StopReason] | None = None
+        self.agent_task: asyncio.Task[StopReason] | None = None
         self._cancelled = False
         self._cancel_id: str | None = None
         self._interruption: str | None = None
@@ -163,7 +163,7 @@ class TurnRunner:
         system = () if prompt.system is None else prompt.system.content
         outcome = await self._open_outcome() if prompt.resumes else prompt.outcome
         turn = Turn(self, prompt.content, turn_id, self._tools, outcome, system)
-        self._task = asyncio.get_running_loop().create_task(self._run_agent(turn))
+        self.agent_task = asyncio.get_running_loop().create_task(self._run_agent(turn))
         try:
             reason = await self._supervise(turn)
         finally:
@@ -228,8 +228,8 @@ class TurnRunner:
 
     async def _supervise(self, turn: Turn) -> StopReason | Exception:
         """Wait for the agent, and act on the inbox meanwhile."""
-        assert self._task is not None
-        task: asyncio.Task[Any] = self._task
+        assert self.agent_task is not None
+        task: asyncio.Task[Any] = self.agent_task
         while True:
             self._wake.clear()
             if not self._abandoned:
