@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from segue.interfaces.cli.main import segue
 from tests.clients.rest_server import serving
 from tests.interfaces.cli.child import COMMAND, Run
 
+STREAM_SECONDS = 120
 HELLO = "{type: user.message, content: [{type: text, text: /say hello}]}"
 # The flags in the vendor's documentation of `beta:sessions list`.
 LIST_FLAGS = """
@@ -190,14 +192,21 @@ def test_stream_shows_events_from_another_process(run: Run, environment: dict[st
         stderr=subprocess.PIPE,
     )
     assert child.stdout is not None
-    # A stream starts with new events, or with a turn that has just started: this one is in it.
-    run("sessions", "events", "send", id, "--event", HELLO)
-    types = set()
-    while "session.status_idle" not in types:
-        types.add(json.loads(child.stdout.readline()))
-    assert "agent.message" in types
-    child.terminate()
-    child.communicate(timeout=120)
+    time_limit = threading.Timer(STREAM_SECONDS, child.kill)
+    time_limit.start()
+    try:
+        # A stream starts with new events, or with a turn that has just started: this one is in it.
+        run("sessions", "events", "send", id, "--event", HELLO)
+        types = set()
+        while "session.status_idle" not in types:
+            line = child.stdout.readline()
+            assert line, f"the stream ended after {sorted(types)}"
+            types.add(json.loads(line))
+        assert "agent.message" in types
+        child.terminate()
+    finally:
+        child.communicate(timeout=STREAM_SECONDS + 10)
+        time_limit.cancel()
 
 
 def test_key_selects_its_workspace_on_the_local_store(run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -98,8 +99,7 @@ async def poll(request: RestRequest) -> Polled:
     reclaim_ms = request.params.number("reclaim_older_than_ms", 0, 1 << 31)
     if reclaim_ms is None:
         reclaim_ms = _DEFAULT_RECLAIM_MS
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + block_ms / 1000
+    deadline = time.monotonic() + block_ms / 1000
     disconnected = asyncio.ensure_future(request.wait_for_disconnect())
     worker_poll = Poll(request.hub.work_queue, environment, reclaim_ms * 1000)
     try:
@@ -107,7 +107,7 @@ async def poll(request: RestRequest) -> Polled:
             item = await worker_poll.next_item()
             if item is not None:
                 return show(item, _secret(request))
-            seconds_left = deadline - loop.time()
+            seconds_left = deadline - time.monotonic()
             if seconds_left <= 0 or request.context.closing.is_set():
                 return None
             await asyncio.wait({disconnected}, timeout=min(seconds_left, _POLL_INTERVAL_SECONDS))
