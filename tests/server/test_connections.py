@@ -251,6 +251,11 @@ async def test_connection_is_refused_if_all_others_have_a_request() -> None:
         refused = await server.connect()
         status, body = await refused.response()
         assert (status, json.loads(body)["error"]["type"]) == (503, "overloaded_error")
+        with pytest.raises(ConnectionError):  # it does not wait for the client: no file is free
+            for _ in range(100):
+                refused.send(GET)
+                await refused.writer.drain()
+                await asyncio.sleep(0.01)
         server.app.release.set()
         for client in busy:
             assert await client.response() == (200, b"0")

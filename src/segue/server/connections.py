@@ -128,7 +128,10 @@ class HttpConnection(HttpToolsProtocol):
         if self._all_connections.add(self):
             self._read_timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
         else:
-            self._refuse(503, "overloaded_error", "the server has no free connection; try again")
+            message = "the server has no free connection; try again"
+            self._refusal = _error_response(503, "overloaded_error", message)
+            self.transport.write(self._refusal)
+            self._close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._all_connections.remove(self)
@@ -267,11 +270,7 @@ class HttpConnection(HttpToolsProtocol):
 
         If a request is not complete, its response may not end: then close at once.
         """
-        body = codec.encode({"type": "error", "error": {"type": kind, "message": message}})
-        self._refusal = (
-            b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-            b"connection: close\r\n\r\n%b" % (status, len(body), body)
-        )
+        self._refusal = _error_response(status, kind, message)
         self._cancel_read_timer()
         if self.cycle is None or self.cycle.response_complete:
             self._send_refusal(self._refusal)
@@ -323,3 +322,12 @@ class HttpConnection(HttpToolsProtocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+
+
+def _error_response(status: int, kind: str, message: str) -> bytes:
+    """Return the last response of a connection, with an error of the API."""
+    body = codec.encode({"type": "error", "error": {"type": kind, "message": message}})
+    return (
+        b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+        b"connection: close\r\n\r\n%b" % (status, len(body), body)
+    )
