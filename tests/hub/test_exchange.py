@@ -13,7 +13,7 @@ from segue.agents.model import settings
 from segue.agents.model.settings import Toolset
 from segue.agents.permission import verdict
 from segue.hub import Hub
-from segue.model import ids
+from segue.model import clock, ids
 from segue.model.content import as_content
 from segue.model.errors import Conflict, InvalidInput, NotFound, StoreFull
 from segue.model.event import AgentRef, ConfigChanged, Event, ToolCall, UserMessage
@@ -232,8 +232,11 @@ async def test_import_stores_only_agents_and_changes_none(make_hub: MakeHub) -> 
         session = await hub.editor.create(LOCAL, agent=AgentRef(id=existing.id, version=2))
         first, *events = [line async for line in hub.exchange.export(LOCAL, session.id)]
         header = json.loads(first)
-        record = {**to_builtins(existing), "body": {"name": "theirs"}}
+        at = clock.to_rfc3339(existing.created_at)
+        record = {**to_builtins(existing), "created_at": at, "updated_at": at, "version": 1}
+        record["body"] = {"name": "theirs"}
         header["agents"] = [
+            record,
             {**record, "version": 2},
             {**record, "kind": "vault", "id": ids.new_id()},
         ]
@@ -252,7 +255,7 @@ async def test_import_stores_only_agents_and_changes_none(make_hub: MakeHub) -> 
         (lambda lines: [b"hello\n", *lines[1:]], "line 1"),
         (lambda lines: [*lines[:-1], b'{"body":' + b"[" * 100_000], "line 3"),
         (lambda lines: [*lines[:-1], lines[-1][:-9]], "line 3"),
-        (lambda lines: [lines[0].replace(b'"segue":1', b'"segue":9'), *lines[1:]], "newer"),
+        (lambda lines: [lines[0].replace(b'"version":2', b'"version":9', 1), *lines[1:]], "newer"),
     ],
 )
 async def test_damaged_file_is_rejected_and_nothing_is_stored(

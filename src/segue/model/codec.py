@@ -75,6 +75,12 @@ def explain(error: msgspec.ValidationError, path: str = "") -> str:
 
     `path` is where the value that does not fit is, such as `prompt[0]`; the field follows it.
     """
+    field, problem = split_error(error, path)
+    return f"{field}: {problem}" if field else problem
+
+
+def split_error(error: msgspec.ValidationError, path: str = "") -> tuple[str, str]:
+    """Return the field of msgspec's error, below `path`, and what is wrong with it."""
     import re
 
     message = str(error)
@@ -85,7 +91,7 @@ def explain(error: msgspec.ValidationError, path: str = "") -> str:
         message = "field is required" if match[1] == "missing required" else "unknown field"
     message = message.replace("`", "")
     field = path.removeprefix(".")
-    return f"{field}: {message[:1].lower()}{message[1:]}" if field else message
+    return field, f"{message[:1].lower()}{message[1:]}" if field else message
 
 
 def key(text: str) -> bytes:

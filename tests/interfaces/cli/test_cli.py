@@ -73,7 +73,9 @@ def test_export_writes_markdown_and_html(run: Run, tmp_path: Path) -> None:
         assert run("export", id, "-o", str(tmp_path / name)).returncode == 0
         assert (tmp_path / name).read_text() == content
     odd = run("export", id, "--format", "segue", "-o", str(tmp_path / "a.html"))
-    assert odd.returncode == 0 and (tmp_path / "a.html").read_text().startswith('{"segue":')
+    assert odd.returncode == 0 and (tmp_path / "a.html").read_text().startswith(
+        '{"format":"segue.session"'
+    )
     assert sorted(path.name for path in tmp_path.glob("a.*")) == ["a.MD", "a.html"]
     missing = run("export", id, "-o", str(tmp_path / "no" / "a.md"))
     assert missing.returncode == 1 and missing.stderr.count("\n") == 1

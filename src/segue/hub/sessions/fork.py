@@ -12,13 +12,22 @@ from segue.hub.sync.event_buffer import event_buffer
 from segue.hub.turns.end_turn import fork_tail_events
 from segue.model import clock, ids, projection
 from segue.model.errors import InvalidInput
-from segue.model.event import AnyBody, Created, Draft, Event, ForkPoint, InfoChanged
+from segue.model.event import (
+    AnyBody,
+    ConfigChanged,
+    Created,
+    Draft,
+    Event,
+    ForkPoint,
+    InfoChanged,
+)
 from segue.model.principal import Principal
 from segue.model.session import Session
 from segue.sources.base import Source
 from segue.store.base import Store, fork_event
 
 from . import directories
+from .granted_permissions import revocation_events
 from .lookup import SessionLookup
 
 
@@ -71,7 +80,10 @@ class SessionForker:
                     new_id,
                     last,
                     Draft(body=created),
-                    lambda session: _closing_events(session, title, session.title),
+                    lambda session: [
+                        *_closing_events(session, title, session.title),
+                        *_settings_of_parent(session, parent),
+                    ],
                 )
             return await self._copy_from_source(
                 principal, source, parent, new_id, created, last=last, title=title
@@ -144,6 +156,18 @@ def _closing_events(session: Session, title: str | None, inherited: str | None) 
     elif inherited is not None:
         bodies.append(InfoChanged(title=f"{inherited} (fork)", by=session.title_by or "auto"))
     return bodies
+
+
+def _settings_of_parent(session: Session, parent: Session) -> list[AnyBody]:
+    """Return the events that replace what the parent's user has revoked or changed since.
+
+    The copied events may choose an agent or grant permissions that the parent no longer has. In
+    an imported session they were never accepted here.
+    """
+    bodies: list[AnyBody] = []
+    if session.agent != parent.agent and parent.agent is not None:
+        bodies.append(ConfigChanged(agent=parent.agent, by_key=parent.agent_by_key))
+    return [*bodies, *revocation_events(session, accepted=parent)]
 
 
 async def _require_event(source: Source, id: str, seq: int) -> None:

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from segue.model import codec
 from segue.model.event import Event
 
-from . import export_file
-
 MEMORY_BYTES = 4 << 20  # a longer buffer is written to a file
+
+_decode: codec.Decoder[Event] = codec.Decoder(Event)
 
 
 class EventBuffer:
@@ -28,7 +29,7 @@ class EventBuffer:
 
     def add(self, event: Event) -> None:
         """Append an event."""
-        self._file.write(export_file.encode_event(event))
+        self._file.write(codec.encode(event) + b"\n")
         self.count += 1
 
     def __iter__(self) -> Iterator[Event]:
@@ -36,7 +37,7 @@ class EventBuffer:
             yield self.first
         self._file.seek(0)
         for line in self._file:
-            yield export_file.decode_event(line)
+            yield _decode(line)
 
 
 @contextmanager

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from segue.hub.access.quotas import Quotas
 from segue.hub.resources.records import Records
+from segue.hub.sessions.granted_permissions import revocation_events
 from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import clock, ids, projection
-from segue.model.errors import Conflict
+from segue.model.errors import Conflict, InvalidInput
 from segue.model.event import AnyBody, ConfigChanged, Created, Event, InfoChanged, Interrupted
 from segue.model.principal import Principal
-from segue.model.record import Record
-from segue.model.session import ALWAYS_ALLOWED, Session
+from segue.model.session import Session
 from segue.sources.base import Source
 from segue.store.base import Store
 
 from . import export_file
 from .event_buffer import event_buffer
-from .imported_agents import ImportedAgents
+from .imported_agents import ImportedAgents, exported_agents
 
 
 class SessionExchange:
@@ -45,13 +45,16 @@ class SessionExchange:
     async def export(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
         """Yield the lines of a session's export file."""
         session, source = await self._lookup.find(principal, id)
-        agents: list[Record] = []
+        closing: list[Event] = []
         if source is not None:
-            session = await self._numbered_row(session, source)
-        elif session.agent is not None:
-            agents = await self._agent_versions(session)
+            session, closing = await self._as_stored(session, source)
+        types = ("created", "config_changed")
+        changes = self._lookup.read(principal.workspace, id, source, types=types)
+        bodies = [event.body async for event in changes]
+        agents = await exported_agents(self._store, principal.workspace, bodies)
         events = self._lookup.read(principal.workspace, id, source)
-        async for line in export_file.write(session, agents, _numbered(events, session)):
+        exported = _exported_events(events, session, closing)
+        async for line in export_file.write(session, agents, exported):
             yield line
 
     async def import_session(
@@ -59,81 +62,122 @@ class SessionExchange:
     ) -> Session:
         """Import an export file completely or not at all, with its own id unless `new_id` is set.
 
-        The session's agent is imported with it, unless the agent would start a program that the
-        file chooses: then the built-in agent answers. Permissions that were granted elsewhere are
-        not imported, and a turn that was running is closed.
+        The events and the agents are stored as they are in the file. Events are added only if the
+        session may not continue here as it was: a turn that was running is closed, permissions that
+        were granted elsewhere are revoked, and another agent is chosen if the session's own would
+        start a program that the file chooses, allow tools without asking, or is unknown.
         """
         header, events = export_file.read(lines)
         id = ids.new_id() if new_id else header.session.id
+        workspace = principal.workspace
         agents = await ImportedAgents.from_records(
-            self._records, principal.workspace, header.agents
+            self._store, self._records, workspace, header.agents
         )
         with event_buffer(self._data_dir) as buffer:
-            needs_reset = header.session.turn is not None
+            session: Session | None = None
             for event in events:
-                needs_reset = needs_reset or isinstance(event.body, ConfigChanged)
-                buffer.add(await agents.adapt(event))
-            if needs_reset:
-                for body in _reset_events(projection.project(principal.workspace, id, buffer)):
-                    buffer.add(_new_event(buffer.count + 1, body))
-            if await self._store.get(principal.workspace, id) is not None:
+                if session is None:
+                    session = projection.start(workspace, id, event)
+                else:
+                    session = projection.apply(session, event)
+                buffer.add(event)
+            if session is None:
+                raise InvalidInput("the file holds no session")
+            if await self._store.get(workspace, id) is not None:
                 raise Conflict(f"session {id} exists already", session=id)
             await self._quotas.check(principal, sessions=1, bytes=1)
+            for body in await self._reset_events(session, agents, header.session.title):
+                buffer.add(_new_event(buffer.count + 1, body))
             # Store the agents first, so that a crash leaves no session without its agent. Each
             # version needs the one before it.
             for record in agents.new:
                 await self._store.put_record(record)
             async with self._quotas.reserve(principal, sessions=1, bytes=1):
-                session = await self._store.load(principal.workspace, id, buffer)
-        if session.title is None and (title := header.session.title):
-            # A source can know a title that is in no event.
-            named = InfoChanged(title=title, by="auto")
-            session, _ = await self._store.change(principal.workspace, id, lambda _: [named])
-        return session
+                return await self._store.load(workspace, id, buffer)
 
-    async def _agent_versions(self, session: Session) -> list[Record]:
-        """Return the versions of a session's agent up to the one it uses."""
-        if session.agent is None:
-            return []
-        records = [
-            await self._store.get_record(session.workspace, "agent", session.agent.id, version)
-            for version in range(1, session.agent.version + 1)
-        ]
-        return [record for record in records if record is not None]
+    async def _as_stored(self, session: Session, source: Source) -> tuple[Session, list[Event]]:
+        """Return a source's session as the store would have it after an import.
 
-    async def _numbered_row(self, session: Session, source: Source) -> Session:
-        """Return a source's row as if its events were numbered from 1 without gaps."""
-        last = inherited = 0
-        async for event in self._lookup.read(session.workspace, session.id, source):
-            last += 1
-            inherited += session.fork is not None and event.seq <= session.fork.seq
-        fork = session.fork and replace(session.fork, seq=inherited)
-        return replace(session, last_seq=last, fork=fork, agent=None)
+        Its events are numbered from 1 without gaps. The returned events are added to them: they
+        have the title, the tag and the state that the source knows but that are in no event.
+        """
+        if session.fork is not None:
+            parent_seq, inherited = session.fork.seq, 0
+            async for event in self._lookup.read(session.workspace, session.id, source):
+                inherited += event.seq <= parent_seq
+            session = replace(session, fork=replace(session.fork, seq=inherited))
+        row: Session | None = None
+        events = self._lookup.read(session.workspace, session.id, source)
+        async for event in _numbered(events, session):
+            if row is None:
+                row = projection.start(session.workspace, session.id, event)
+            else:
+                row = projection.apply(row, event)
+        if row is None:
+            raise InvalidInput(f"session {session.id} has no events")
+        closing: list[Event] = []
+        for body, at in _unrecorded_info(session, row):
+            seq = row.last_seq + 1
+            id = ids.derived_id("segue", "export", session.id, str(len(closing)))
+            closing.append(Event(seq=seq, id=id, at=at, body=body))
+            row = projection.apply(row, closing[-1])
+        return row, closing
+
+    async def _reset_events(
+        self, session: Session, agents: ImportedAgents, title: str | None
+    ) -> list[AnyBody]:
+        """Return the events that an imported session needs before it may continue here."""
+        bodies: list[AnyBody] = []
+        if session.turn is not None:
+            why = "the session was copied while this turn ran"
+            bodies += [Interrupted(reason=why), *end_turn_events(session, why, "error")]
+        if session.agent is not None:
+            agent = await agents.local_ref(session.agent)
+            if agent != session.agent:
+                bodies.append(ConfigChanged(agent=agent, by_key=session.agent_by_key))
+        bodies += revocation_events(session)
+        if session.title is None and title is not None:
+            # In files of version 1, a title that only a source knew is in no event.
+            bodies.append(InfoChanged(title=title, by="auto"))
+        return bodies
+
+
+async def _exported_events(
+    events: AsyncIterator[Event], session: Session, closing: Sequence[Event]
+) -> AsyncIterator[Event]:
+    """Yield the events that the session row counts, and the closing ones."""
+    async for event in _numbered(events, session):
+        if event.seq > session.last_seq - len(closing):
+            break  # it was added after the row was read
+        yield event
+    for event in closing:
+        yield event
 
 
 async def _numbered(events: AsyncIterator[Event], session: Session) -> AsyncIterator[Event]:
+    """Yield the events as the store would have them, numbered from 1 without gaps."""
     seq = 0
     async for event in events:
         seq += 1
-        if isinstance(event.body, Created) and event.body.fork != session.fork:
-            event = replace(event, body=replace(event.body, fork=session.fork))
+        if isinstance(event.body, Created):
+            created = replace(event.body, source="segue", fork=session.fork)
+            event = replace(event, body=created)
         yield event if event.seq == seq else replace(event, seq=seq)
 
 
-def _reset_events(session: Session) -> list[AnyBody]:
-    """Return the events that close an imported session's turn and revoke its permissions."""
-    bodies: list[AnyBody] = []
-    if session.turn is not None:
-        why = "the session was copied while this turn ran"
-        bodies += [Interrupted(reason=why), *end_turn_events(session, why, "error")]
-    if _grants_permissions(session) or _grants_permissions(session.for_local_turn()):
-        bodies.append(ConfigChanged(mode="default", options={ALWAYS_ALLOWED: []}))
-    return bodies
-
-
-def _grants_permissions(session: Session) -> bool:
-    granting_modes = ("acceptEdits", "bypassPermissions")
-    return bool(session.options.get(ALWAYS_ALLOWED)) or session.mode in granting_modes
+def _unrecorded_info(session: Session, row: Session) -> list[tuple[InfoChanged, int]]:
+    """Return the changes, with their times, that give a row the info of a source's session."""
+    changes: list[tuple[InfoChanged, int]] = []
+    if session.title != row.title:
+        named = InfoChanged(title=session.title, by=session.title_by or "auto")
+        changes.append((named, row.updated_at))
+    if session.tag != row.tag:
+        changes.append((InfoChanged(tag=session.tag), row.updated_at))
+    if session.archived_at is not None and row.archived_at is None:
+        changes.append((InfoChanged(archived=True), session.archived_at))
+    if session.deleted_at is not None and row.deleted_at is None:
+        changes.append((InfoChanged(deleted=True), session.deleted_at))
+    return changes
 
 
 def _new_event(seq: int, body: AnyBody) -> Event:

@@ -1,57 +1,131 @@
-"""The export file: one session as JSONL that loses nothing.
+"""The export file: one session as JSONL that loses nothing. docs/format.md describes it.
 
-The first line is a header: the format, the session row, and the versions of its agent's record up
-to the one that the session uses. Every further line is one event. A session is its events, so
-reading the file gives the same session in any store.
+The first line is a header: the format, the session row, and the versions of its agents' records up
+to those that the events refer to. Every further line is one event. A session is its events, so
+reading the file gives the same session in any store. Times are RFC 3339 text in UTC.
+
+Files of version 1 have another header and times in microseconds. They are read as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
+from msgspec import UNSET
 
-from segue.model import codec, event
+from segue import __version__
+from segue.model import clock, codec, event
 from segue.model.errors import InvalidInput
 from segue.model.event import Event
 from segue.model.record import Record
-from segue.model.session import Session
+from segue.model.session import Session, decode_session
 
-FORMAT = 1
+FORMAT: Final = "segue.session"
+VERSION = 2
+# A time in the file: UTC, with up to six digits of a second.
+TIME_PATTERN = (
+    r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+    r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z$"
+)
+_TIME = re.compile(TIME_PATTERN, re.ASCII)
+_FIRST_LINE = re.compile(rb'\s*\{\s*"(segue"\s*:|format"\s*:\s*"segue\.session")')
+_PATH_STEP = re.compile(r"\.([^.\[]+)|\[([0-9]+)\]")
+_DAMAGE = (msgspec.DecodeError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
+BodyVersion = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line of an export file."""
+    """The first line of an export file.
 
-    segue: int
+    `harness` and `harness_version` name the program that wrote the file. `interface` names the
+    interface or the tool that created the session. `session` is the session row, and `agents` has
+    the records of the agents that the events refer to: every version up to the newest one that an
+    event names.
+    """
+
+    format: Literal["segue.session"]
+    version: int
+    harness: str
+    harness_version: str
+    interface: str
     session: Session
     agents: tuple[Record, ...] = ()
 
 
-class _EventLine(msgspec.Struct, frozen=True, kw_only=True):
+class EventLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line with one event of the session.
+
+    `seq` counts from 1 without gaps, `id` is unique in the session, `at` is the time of the event.
+    `version` is the format of `body`.
+    """
+
     seq: int
     id: str
-    at: int
-    version: int
+    at: str
+    version: BodyVersion
     body: Any
 
 
-_decode_header: codec.Decoder[Header] = codec.Decoder(Header)
-_decode_event_line: codec.Decoder[_EventLine] = codec.Decoder(_EventLine)
+class _HeaderOf1(msgspec.Struct, frozen=True, kw_only=True):
+    segue: int
+    session: dict[str, Any]
+    agents: tuple[Record, ...] = ()
+
+
+class _EventLineOf1(msgspec.Struct, frozen=True, kw_only=True):
+    seq: int
+    id: str
+    at: int
+    version: BodyVersion
+    body: Any
+
+
+class InvalidLine(InvalidInput):
+    """A line of an export file is not valid: its number, the field's path and the field's value.
+
+    `path` is empty if the line as a whole is not valid; `value` is then UNSET.
+    """
+
+    def __init__(self, line: int, problem: str, path: str = "", value: Any = UNSET) -> None:
+        where = f"{path}: " if path else ""
+        shown = "" if value is UNSET else f" ({shorten(value)})"
+        super().__init__(f"line {line} is not valid: {where}{problem}{shown}")
+        self.line = line
+        self.problem = problem
+        self.path = path
+        self.value = value
+
+
+_decode_raw: codec.Decoder[dict[str, Any]] = codec.Decoder(dict[str, Any])
+_decode_line: codec.Decoder[EventLine] = codec.Decoder(EventLine)
+_decode_line_of_1: codec.Decoder[_EventLineOf1] = codec.Decoder(_EventLineOf1)
 
 
 def is_export(first_line: bytes) -> bool:
     """Return whether a file with this first line is an export file."""
-    return first_line.startswith(b'{"segue":')
+    return _FIRST_LINE.match(first_line) is not None
 
 
 async def write(
     session: Session, agents: Iterable[Record], events: AsyncIterator[Event]
 ) -> AsyncIterator[bytes]:
     """Yield the lines of an export file."""
-    yield codec.encode(Header(segue=FORMAT, session=session, agents=tuple(agents))) + b"\n"
+    header = Header(
+        format=FORMAT,
+        version=VERSION,
+        harness="segue",
+        harness_version=__version__,
+        interface=session.origin,
+        session=session,
+        agents=tuple(agents),
+    )
+    raw = msgspec.to_builtins(header)
+    yield codec.encode(_map_times(Header, raw, lambda at, _: clock.to_rfc3339(at))) + b"\n"
     async for stored in events:
         yield encode_event(stored)
 
@@ -59,59 +133,185 @@ async def write(
 def read(lines: Iterable[bytes]) -> tuple[Header, Iterator[Event]]:
     """Return the header of an export file and an iterator over its events.
 
-    Both raise InvalidInput, with the line's number, for a line that is not valid.
+    A header of version 1 is converted, and has that version. Both raise InvalidLine for a line that
+    is not valid, and InvalidInput for a file without lines or of a newer version.
     """
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     number, line = next(numbered, (0, b""))
     if not line:
         raise InvalidInput("the file holds no session")
-    with _line_errors(number):
+    with _line_errors(number, line):
         header = _decode_header(line)
-    if header.segue > FORMAT:
-        raise InvalidInput("a newer segue wrote this file; upgrade segue to read it")
-    return header, _read_events(header, numbered)
+    return header, _read_events(header, number, numbered)
 
 
-def _read_events(header: Header, lines: Iterable[tuple[int, bytes]]) -> Iterator[Event]:
-    count = 0
+def _decode_header(line: bytes) -> Header:
+    raw = _decode_raw(line)
+    name, oldest = ("version", VERSION) if "format" in raw else ("segue", 1)
+    version = raw.get(name)
+    if isinstance(version, int) and version > VERSION:
+        raise InvalidInput(
+            f"a newer segue wrote this file (version {version}); upgrade segue to read it"
+        )
+    if version is not None and version != oldest:
+        raise msgspec.ValidationError(f"expected {oldest} - at `$.{name}`")
+    if "format" in raw:
+        header: Header = codec.convert(_map_times(Header, raw, _parse_time), Header)
+        return header
+    first: _HeaderOf1 = codec.convert(raw, _HeaderOf1)
+    session = decode_session(codec.encode(first.session))
+    return Header(
+        format=FORMAT,
+        version=first.segue,
+        harness="segue",
+        harness_version="",  # the file does not say
+        interface=session.origin,
+        session=session,
+        agents=first.agents,
+    )
+
+
+def _read_events(
+    header: Header, number: int, lines: Iterable[tuple[int, bytes]]
+) -> Iterator[Event]:
+    decode = _decode_event_of_1 if header.version == 1 else decode_event
+    count, expected = 0, header.session.last_seq
     for count, (number, line) in enumerate(lines, 1):
-        with _line_errors(number):
-            stored = decode_event(line)
+        with _line_errors(number, line):
+            stored = decode(line)
         if stored.seq != count:
-            raise InvalidInput(f"line {number} holds event {stored.seq}, not {count}")
+            problem = f"expected event {count} here, because events have no gaps"
+            raise InvalidLine(number, problem, "seq", stored.seq)
+        if count > expected and header.version > 1:
+            problem = f"the header says that the session has {expected} events"
+            raise InvalidLine(number, problem, "seq", stored.seq)
         yield stored
+    if count < expected:
+        problem = f"the file ends after event {count} of {expected}: it was cut off"
+        raise InvalidLine(number + 1, problem)
     if not count:
         raise InvalidInput("the file holds no session")
-    if count < header.session.last_seq:
-        raise InvalidInput(
-            f"the file ends after event {count} of {header.session.last_seq}: it was cut off"
-        )
 
 
 @contextmanager
-def _line_errors(number: int) -> Iterator[None]:
-    """Raise a decoding error as InvalidInput with the line's number."""
+def _line_errors(number: int, line: bytes) -> Iterator[None]:
+    """Raise a decoding error as InvalidLine, with the path and the value that does not fit."""
     try:
         yield
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        # The decoder's message helps only if the line is JSON.
-        why = error if isinstance(error, msgspec.ValidationError) else "it is not valid JSON"
-        raise InvalidInput(f"line {number} is not from a segue export: {why}") from None
+    except msgspec.ValidationError as error:
+        path, problem = codec.split_error(error)
+        raise InvalidLine(number, problem, path, _value_at(line, path)) from None
+    except InvalidInput:
+        raise
+    except _DAMAGE as error:
+        is_json = not isinstance(error, msgspec.DecodeError | ValueError | RecursionError)
+        problem = "its body cannot be converted" if is_json else "it is not valid JSON"
+        raise InvalidLine(number, problem) from None
+
+
+def _value_at(line: bytes, path: str) -> Any:
+    """Return the value at a path such as `body.content[0].text`; UNSET if there is none."""
+    if not path:
+        return UNSET
+    value: Any = _decode_raw(line)
+    try:
+        for name, index in _PATH_STEP.findall(f".{path}"):
+            value = value[name] if name else value[int(index)]
+    except (LookupError, TypeError):
+        return UNSET
+    return value
+
+
+def shorten(value: Any) -> str:
+    """Return a value as JSON for a message, cut after 80 characters."""
+    text = codec.encode(value).decode()
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def encode_event(stored: Event) -> bytes:
     """Return an event as a line."""
-    line = _EventLine(
-        seq=stored.seq, id=stored.id, at=stored.at, version=event.BODY_VERSION, body=stored.body
+    try:
+        at = clock.to_rfc3339(stored.at)
+    except OverflowError:
+        raise InvalidInput(f"the time of event {stored.seq} has no year: {stored.at}") from None
+    line = EventLine(
+        seq=stored.seq, id=stored.id, at=at, version=event.BODY_VERSION, body=stored.body
     )
     return codec.encode(line) + b"\n"
 
 
 def decode_event(data: bytes) -> Event:
     """Return the event of a line."""
-    line = _decode_event_line(data)
-    body = event.decode_body(codec.encode(line.body), line.version)
+    line = _decode_line(data)
+    at = _parse_time(line.at, "at")
+    return Event(seq=line.seq, id=line.id, at=at, body=_decode_body(line.body, line.version))
+
+
+def _decode_event_of_1(data: bytes) -> Event:
+    line = _decode_line_of_1(data)
+    return Event(seq=line.seq, id=line.id, at=line.at, body=_decode_body(line.body, line.version))
+
+
+def _decode_body(raw: Any, version: int) -> event.AnyBody:
+    try:
+        body = event.decode_body(codec.encode(raw), version)
+    except msgspec.ValidationError as error:
+        raise msgspec.ValidationError(_inside("body", str(error))) from None
     if isinstance(body, event.Created):
         # An imported session is one of the store, also if a source owned the exported one.
         body = msgspec.structs.replace(body, source="segue")
-    return Event(seq=line.seq, id=line.id, at=line.at, body=body)
+    return body
+
+
+def _inside(field: str, message: str) -> str:
+    """Return msgspec's message with the path inside a field."""
+    if " - at " not in message:
+        return f"{message} - at `$.{field}`"
+    return message.replace("`$", f"`$.{field}", 1)
+
+
+# Times.
+
+
+def time_fields(cls: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct] | None]:
+    """Return the fields that are times, and those that hold structs with times, by name."""
+    found: dict[str, type[msgspec.Struct] | None] = {}
+    for field in msgspec.structs.fields(cls):
+        inner = get_args(field.type)[0] if get_args(field.type) else field.type
+        if field.name.endswith(("_at", "_since")) and field.type in (int, int | None):
+            found[field.name] = None
+        elif isinstance(inner, type) and issubclass(inner, msgspec.Struct) and time_fields(inner):
+            found[field.name] = inner
+    return found
+
+
+def _map_times(
+    cls: type[msgspec.Struct], raw: Any, convert: Callable[[Any, str], Any], path: str = ""
+) -> Any:
+    """Return a struct's plain values with `convert(time, path)` for each time in them."""
+    if not isinstance(raw, dict):
+        return raw
+    changed: dict[str, Any] = {}
+    for name, inner in time_fields(cls).items():
+        value, place = raw.get(name), f"{path}.{name}".removeprefix(".")
+        if inner is None and value is not None:
+            changed[name] = convert(value, place)
+        elif inner is not None and isinstance(value, list | tuple):
+            changed[name] = [
+                _map_times(inner, item, convert, f"{place}[{index}]")
+                for index, item in enumerate(value)
+            ]
+        elif inner is not None and value is not None:
+            changed[name] = _map_times(inner, value, convert, place)
+    return {**raw, **changed}
+
+
+def _parse_time(text: Any, path: str) -> int:
+    try:
+        if isinstance(text, str) and _TIME.match(text):
+            return clock.from_rfc3339(text)
+    except ValueError:
+        pass  # such as the 30th of February
+    raise msgspec.ValidationError(
+        f"expected a time such as 2026-01-31T12:00:00.000000Z - at `$.{path}`"
+    )

@@ -3,26 +3,35 @@
 The author of an export file is unknown. Therefore the file cannot choose a program to start or an
 address that receives keys, cannot allow a tool without a permission request, and cannot change an
 agent that exists here.
+
+Nothing of the file is lost: a record that may not be used as it is, is stored unchanged under a kind
+of its own, from which no agent is built. An export of the session contains it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from msgspec.structs import replace
 
-from segue.hub.resources.records import Records
+from segue.hub.resources.records import CONFIGURED, Records
 from segue.model.errors import InvalidInput
-from segue.model.event import AgentRef, ConfigChanged, Created, Event
+from segue.model.event import AgentRef, AnyBody, ConfigChanged, Created
 from segue.model.record import Record
+from segue.store.base import Store
 
+ORIGINAL_KIND = "imported_agent"  # records of agents as an export file had them
 _SAFE_KINDS = ("default", "demo", "model")  # agents that start no program
 _LOCAL_SETTINGS = frozenset({"command", "config", "base_url"})  # only this workspace sets these
 
 
 class ImportedAgents(NamedTuple):
-    """The agent records of an export file that are new in this workspace."""
+    """The records of an export file that are new in this workspace.
+
+    `new` has the agents that may answer here, without unsafe settings, and the records that are
+    only stored to be exported again.
+    """
 
     records: Records
     workspace: str
@@ -30,39 +39,77 @@ class ImportedAgents(NamedTuple):
 
     @classmethod
     async def from_records(
-        cls, records: Records, workspace: str, exported: Sequence[Record]
+        cls, store: Store, records: Records, workspace: str, exported: Sequence[Record]
     ) -> Self:
-        """Select the records that can be imported, without their unsafe settings."""
-        skipped = {
-            record.id for record in exported if record.kind != "agent" or not _is_safe(record)
-        }
-        for id in {record.id for record in exported} - skipped:
-            if await records.find(workspace, "agent", id) is not None:
-                skipped.add(id)
-        new = [
-            _without_unsafe_settings(record, workspace)
-            for record in exported
-            if record.id not in skipped
-        ]
+        """Select the records that can be imported. Raises InvalidInput if a version is missing."""
+        new: list[Record] = []
+        for id, versions in _by_id(exported, workspace).items():
+            if await store.get_record(workspace, "agent", id) is not None:
+                continue
+            if [record.version for record in versions] != list(range(1, len(versions) + 1)):
+                raise InvalidInput(f"the file does not have all versions of agent {id}")
+            built_in = await records.find(workspace, "agent", id, 1)
+            if built_in is not None:
+                if all(_without_model(record) == built_in.body for record in versions):
+                    new += versions
+                continue
+            safe: list[Record] = []
+            if all(map(_is_safe, versions)):
+                safe = [_without_unsafe_settings(record) for record in versions]
+            new += safe
+            known = await store.get_record(workspace, ORIGINAL_KIND, id)
+            if safe != versions and known is None:
+                new += [replace(record, kind=ORIGINAL_KIND) for record in versions]
         return cls(records, workspace, new)
 
-    async def adapt(self, event: Event) -> Event:
-        """Return the event with a reference to an agent that exists in this workspace."""
-        body = event.body
-        if not isinstance(body, Created | ConfigChanged) or not isinstance(body.agent, AgentRef):
-            return event
-        return replace(event, body=replace(body, agent=await self._local_ref(body.agent)))
-
-    async def _local_ref(self, ref: AgentRef) -> AgentRef:
+    async def local_ref(self, ref: AgentRef) -> AgentRef:
+        """Return an agent that may answer here: the same one if possible."""
+        if any(
+            (record.kind, record.id, record.version) == ("agent", ref.id, ref.version)
+            for record in self.new
+        ):
+            return replace(ref, overrides=_safe_settings(ref.overrides))
         if known := await self.records.find(self.workspace, "agent", ref.id):
             version = min(ref.version, known.version)
             ref = AgentRef(id=ref.id, version=version, overrides=_safe_settings(ref.overrides))
-        elif any((record.id, record.version) == (ref.id, ref.version) for record in self.new):
-            return replace(ref, overrides=_safe_settings(ref.overrides))
         else:
             ref = await self.records.built_in_agent(self.workspace)
         await self.records.store_built_in(self.workspace, ref)
         return ref
+
+
+async def exported_agents(store: Store, workspace: str, bodies: Iterable[AnyBody]) -> list[Record]:
+    """Return the records of the agents that events refer to, up to the versions that they name."""
+    newest: dict[str, int] = {}
+    for body in bodies:
+        if isinstance(body, Created | ConfigChanged) and isinstance(body.agent, AgentRef):
+            ref = body.agent
+            newest[ref.id] = max(ref.version, newest.get(ref.id, 0))
+    records: list[Record] = []
+    for id in sorted(newest):
+        for version in range(1, newest[id] + 1):
+            original = await store.get_record(workspace, ORIGINAL_KIND, id, version)
+            record = original or await store.get_record(workspace, "agent", id, version)
+            if record is None:
+                break
+            records.append(replace(record, kind="agent"))
+    return records
+
+
+def _by_id(exported: Sequence[Record], workspace: str) -> dict[str, list[Record]]:
+    """Return the agents of a file as records of a workspace: the versions of each, in order."""
+    agents: dict[str, list[Record]] = {}
+    for record in exported:
+        if record.kind == "agent":
+            agents.setdefault(record.id, []).append(replace(record, workspace=workspace))
+    for versions in agents.values():
+        versions.sort(key=lambda record: record.version)
+    return agents
+
+
+def _without_model(record: Record) -> dict[str, Any]:
+    """Return the body of a built-in agent's version without the model that was configured."""
+    return {name: value for name, value in record.body.items() if name != CONFIGURED}
 
 
 def _is_safe(record: Record) -> bool:
@@ -70,11 +117,11 @@ def _is_safe(record: Record) -> bool:
     return isinstance(spec, dict) and spec.get("kind", "default") in _SAFE_KINDS
 
 
-def _without_unsafe_settings(record: Record, workspace: str) -> Record:
+def _without_unsafe_settings(record: Record) -> Record:
     body = _safe_settings(record.body)
     if "spec" in body:
         body["spec"] = _safe_settings(body["spec"])
-    return replace(record, workspace=workspace, body=body)
+    return replace(record, body=body)
 
 
 def _safe_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
