@@ -386,7 +386,7 @@ def test_jsonl_is_an_alias_of_the_segue_format(run: Run) -> None:
         (b"<html>\n<p>hello</p>\n", "neither a segue export nor a Claude Code transcript"),
         (b"{}\n", "neither a segue export nor a Claude Code transcript"),
         (b"\x89PNG\r\n\x1a\n\x00\xff", "neither a segue export nor a Claude Code transcript"),
-        (b'{"segue":1,"sess\n', "line 1 is not from a segue export: it is not valid JSON\n"),
+        (b'{"segue":1,"sess\n', "line 1: this is not from a segue export: it is not valid JSON\n"),
     ],
 )
 def test_import_rejects_files_that_are_not_sessions(

@@ -94,7 +94,7 @@ class InvalidLine(InvalidInput):
     def __init__(self, line: int, problem: str, path: str = "", value: Any = UNSET) -> None:
         where = f"{path}: " if path else ""
         shown = "" if value is UNSET else f" ({shorten(value)})"
-        super().__init__(f"line {line} is not valid: {where}{problem}{shown}")
+        super().__init__(f"line {line}: {where}{problem}{shown}")
         self.line = line
         self.problem = problem
         self.path = path
@@ -159,7 +159,8 @@ def _decode_header(line: bytes) -> Header:
         header: Header = codec.convert(_map_times(Header, raw, _parse_time), Header)
         return header
     first: _HeaderOf1 = codec.convert(raw, _HeaderOf1)
-    session = decode_session(codec.encode(first.session))
+    with _errors_inside("session"):
+        session = decode_session(codec.encode(first.session))
     return Header(
         format=FORMAT,
         version=first.segue,
@@ -205,7 +206,8 @@ def _line_errors(number: int, line: bytes) -> Iterator[None]:
         raise
     except _DAMAGE as error:
         is_json = not isinstance(error, msgspec.DecodeError | ValueError | RecursionError)
-        problem = "its body cannot be converted" if is_json else "it is not valid JSON"
+        why = "its body cannot be converted" if is_json else "it is not valid JSON"
+        problem = f"this is not from a segue export: {why}"
         raise InvalidLine(number, problem) from None
 
 
@@ -253,21 +255,24 @@ def _decode_event_of_1(data: bytes) -> Event:
 
 
 def _decode_body(raw: Any, version: int) -> event.AnyBody:
-    try:
+    with _errors_inside("body"):
         body = event.decode_body(codec.encode(raw), version)
-    except msgspec.ValidationError as error:
-        raise msgspec.ValidationError(_inside("body", str(error))) from None
     if isinstance(body, event.Created):
         # An imported session is one of the store, also if a source owned the exported one.
         body = msgspec.structs.replace(body, source="segue")
     return body
 
 
-def _inside(field: str, message: str) -> str:
-    """Return msgspec's message with the path inside a field."""
-    if " - at " not in message:
-        return f"{message} - at `$.{field}`"
-    return message.replace("`$", f"`$.{field}", 1)
+@contextmanager
+def _errors_inside(field: str) -> Iterator[None]:
+    """Raise msgspec's errors with a path that begins with a field."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        message = str(error)
+        if " - at " not in message:
+            message += " - at `$`"
+        raise msgspec.ValidationError(message.replace("`$", f"`$.{field}", 1)) from None
 
 
 # Times.

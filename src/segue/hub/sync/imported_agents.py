@@ -4,8 +4,8 @@ The author of an export file is unknown. Therefore the file cannot choose a prog
 address that receives keys, cannot allow a tool without a permission request, and cannot change an
 agent that exists here.
 
-Nothing of the file is lost: a record that may not be used as it is, is stored unchanged under a kind
-of its own, from which no agent is built. An export of the session contains it again.
+Nothing of the file is lost: a record that may not be used as it is, is also stored unchanged, under
+a kind of its own from which no agent is built. An export of the session contains it again.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ _SECTIONS = {
     "Import and export": {
         "export": "commands.exchange",
         "import": "commands.exchange",
+        "validate": "commands.exchange",
         "sources": "commands.list",
     },
     "Browser, server and editors": {
@@ -76,6 +77,7 @@ SYNONYMS = {
     "run": "prompt",
     "server": "serve",
     "undelete": "restore",
+    "verify": "validate",
     "view": "show",
     "web": "open",
 }

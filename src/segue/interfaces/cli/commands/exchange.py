@@ -1,4 +1,4 @@
-"""Export sessions to files and import them: `segue export`, `import`."""
+"""Export sessions to files, import and validate them: `segue export`, `import`, `validate`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from itertools import chain
+from typing import Any
 
 import click
+from msgspec import UNSET
 
 from segue.hub import Hub, tools
-from segue.hub.sync.export_file import is_export
+from segue.hub.sync.export_file import InvalidLine, is_export, shorten
 from segue.hub.sync.importer import ImportResult
+from segue.hub.sync.validation import validate
 from segue.interfaces.cli.arguments import file_or_session_argument, open_session, session_argument
-from segue.interfaces.cli.output.formats import format_option, output_file
+from segue.interfaces.cli.output.formats import format_option, output_file, write_rows
+from segue.interfaces.cli.output.progress import show_count
 from segue.interfaces.cli.target import Target, target_options
 from segue.model import ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
@@ -22,6 +26,7 @@ from segue.model.session import Session
 
 from .chat import show_new_session
 
+_PROGRESS_EVENTS = 1_000  # between two updates of the count
 _FORMATS = ["segue", "jsonl", "markdown", "md", "html", *tools.names()]
 _TOOL_FORMATS = ", ".join(f"`{tool.name}`: for `{tool.resume_usage}`" for tool in tools.all_tools())
 _FORMAT_BY_EXTENSION = {
@@ -201,3 +206,68 @@ async def _resolve_id(hub: Hub, principal: Principal, name: str) -> str:
     except NotFound:
         hint = "; it is a directory" if os.path.isdir(name) else ""
         raise NotFound(f"no file and no session matches {name!r}{hint}") from None
+
+
+@click.command("validate")
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE…")
+@format_option
+def validate_command(files: tuple[str, ...], format: str | None) -> None:
+    """Check files of `segue export` against the documented format, and name the first fault.
+
+    `-` reads standard input. Nothing is imported. The exit code is 1 if a file is not valid.
+
+    \b
+    Example: segue validate session.jsonl
+             segue export 0198c2a4-77b1 | segue validate -
+    """
+    checks = map(_validate_file, files)
+    if format is None:
+        rows = []
+        for row in checks:
+            rows.append(row)
+            click.echo(_describe_check(row), err=not row["valid"])
+    else:
+        rows = list(checks)
+        write_rows(format, ((row, row) for row in rows))
+    if not all(row["valid"] for row in rows):
+        raise SystemExit(1)
+
+
+def _validate_file(path: str) -> dict[str, Any]:
+    """Return the result of a validation as a row."""
+    row: dict[str, Any] = {"file": path, "valid": False}
+    row |= dict.fromkeys(("version", "session", "events", "dangling"))
+    row |= dict.fromkeys(("line", "path", "problem", "value"))
+    count = 0
+
+    def show_progress(events: int) -> None:
+        nonlocal count
+        count = events
+        if events % _PROGRESS_EVENTS == 0:
+            show_count(events, "events", done=False)
+
+    try:
+        with click.open_file(path, "rb") as file:
+            return row | validate(file, show_progress)._asdict() | {"valid": True}
+    except InvalidLine as error:
+        value = None if error.value is UNSET else error.value
+        fault = {"line": error.line, "path": error.path or None, "value": value}
+        return row | fault | {"problem": error.problem}
+    except InvalidInput as error:
+        return row | {"problem": error.message}
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror}") from None
+    finally:
+        show_count(count, "events", done=True)
+
+
+def _describe_check(row: dict[str, Any]) -> str:
+    """Return a sentence for people."""
+    if row["valid"]:
+        events = f"{row['events']} event{'' if row['events'] == 1 else 's'}"
+        note = f", {row['dangling']} references lead nowhere" if row["dangling"] else ""
+        return f"{row['file']}: valid, version {row['version']}, {events}{note}"
+    where = "" if row["line"] is None else f"line {row['line']}: "
+    field = "" if row["path"] is None else f"{row['path']}: "
+    shown = "" if row["value"] is None else f" ({shorten(row['value'])})"
+    return f"{row['file']}: {where}{field}{row['problem']}{shown}"
