@@ -39,23 +39,38 @@ def test_document_names_every_type_of_event() -> None:
     assert [tag for tag in BODIES if f"\n### `{tag}`\n" not in text] == []
 
 
-def mutations(value: Any) -> Iterator[Any]:
+FEW_VALUES = ("2026-01-31T12:00:00Z", 7, None, {})
+MANY_VALUES = (
+    "text",
+    "",
+    "2026-13-01T00:00:00Z",
+    *FEW_VALUES,
+    None,
+    {},
+    -1,
+    0.5,
+    True,
+    [],
+    ["text"],
+    {"type": "text"},
+)
+
+
+def mutations(value: Any, others: tuple[Any, ...]) -> Iterator[Any]:
     """Yield copies of a JSON value: each without one field, or with one value of another type."""
     if isinstance(value, dict):
         for name in value:
             yield {key: item for key, item in value.items() if key != name}
-            for changed in mutations(value[name]):
+            for changed in mutations(value[name], others):
                 yield {**value, name: changed}
         yield {**value, "unknown field": 1}
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            for changed in mutations(item):
+            for changed in mutations(item, others):
                 yield [*value[:index], changed, *value[index + 1 :]]
-    for other in ("text", 7, -1, 0.5, True, None, [], {}, ["text"], {"type": "text"}):
-        if type(other) is not type(value):
+    for other in others:
+        if type(other) is not type(value) or isinstance(value, str):
             yield copy.deepcopy(other)
-    if isinstance(value, str):
-        yield from ("another text", "", "2026-13-01T00:00:00Z", "2026-01-31T12:00:00Z")
 
 
 def decoder_accepts(line: Line, *, is_header: bool) -> bool:
@@ -89,7 +104,12 @@ HEADER_OF_ONE = json.dumps(
 ).encode()
 
 
-def test_schema_accepts_the_lines_that_the_decoder_accepts(exported: list[bytes]) -> None:
+@pytest.mark.parametrize(
+    "values", [FEW_VALUES, pytest.param(MANY_VALUES, marks=pytest.mark.full)], ids=["few", "many"]
+)
+def test_schema_accepts_the_lines_that_the_decoder_accepts(
+    exported: list[bytes], values: tuple[Any, ...]
+) -> None:
     """Every field of every line is removed, or replaced by a value of another type."""
     schema = json.loads((DOCS / "format.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -98,19 +118,19 @@ def test_schema_accepts_the_lines_that_the_decoder_accepts(exported: list[bytes]
         for name in ("Header", "EventLine")
     ]
     accepted = rejected = 0
-    for number, data in enumerate(exported):
-        line = json.loads(data)
+    lines = {line.get("body", {}).get("type"): line for line in map(json.loads, exported)}
+    for number, line in enumerate(lines.values()):
         if number:
             line["seq"] = 1
         validator = validators[min(number, 1)]
         assert validator.is_valid(line)
-        for changed in mutations(line):
+        for changed in mutations(line, values):
             if not isinstance(changed, dict) or changed.get("seq", 1) != 1:
                 continue
             is_valid = decoder_accepts(changed, is_header=number == 0)
             assert is_valid == validator.is_valid(changed), changed
             accepted, rejected = accepted + is_valid, rejected + (not is_valid)
-    assert accepted > 500 and rejected > 2000
+    assert accepted > 300 and rejected > 600
 
 
 @pytest.mark.parametrize("version", [1, 3])

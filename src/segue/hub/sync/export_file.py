@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
@@ -278,6 +279,7 @@ def _errors_inside(field: str) -> Iterator[None]:
 # Times.
 
 
+@cache
 def time_fields(cls: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct] | None]:
     """Return the fields that are times, and those that hold structs with times, by name."""
     found: dict[str, type[msgspec.Struct] | None] = {}
