@@ -84,6 +84,7 @@ class Provider:
         self.otherwise: Script = [Say("done")]
         self.requests: list[dict[str, Any]] = []
         self.input_tokens = 10
+        self.cache_usage: dict[str, int] = {}  # the cache fields of each usage, if it has them
         self.url = ""
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -182,7 +183,11 @@ async def _messages(steps: Sequence[Step], provider: Provider) -> AsyncIterator[
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": {"input_tokens": provider.input_tokens, "output_tokens": 1},
+        "usage": {
+            "input_tokens": provider.input_tokens,
+            "output_tokens": 1,
+            **provider.cache_usage,
+        },
     }
     yield _event("message_start", message=message)
     reason, index = "end_turn", -1
