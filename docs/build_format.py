@@ -113,11 +113,73 @@ def _section(title: str, cls: Struct) -> str:
     return f"### {title}\n\n{_text(cls)}{_table(cls)}"
 
 
+# The meaning of fields whose names do not say it, where the text above a table does not either.
+NOTES = {
+    "at": "when it happened",
+    "agent": "the agent that answers",
+    "archived_at": "when it was moved to the archive",
+    "call_id": "the id of the tool call",
+    "ask_id": "the id of the permission request",
+    "cwd": "the working directory",
+    "content": "what was written or returned",
+    "context_size": "the most tokens that the model can read",
+    "context_used": "the tokens that the request filled",
+    "cost": "millionths of a US dollar",
+    "created_at": "when it was created",
+    "custom": "the client runs the tool",
+    "data": "base64",
+    "deleted_at": "when it was moved to the trash",
+    "deployment_id": "the stored setup that created the session",
+    "dialect": "the protocol or tool that it is from",
+    "duration": "microseconds",
+    "environment_id": "the environment that the tools run in",
+    "errors": "the number of `failed` events",
+    "fork": "the session that this one is a fork of",
+    "git_branch": "the branch in the working directory",
+    "input": "the arguments",
+    "last_seq": "the number of events",
+    "locations": "the files that the call touches",
+    "memory_store_ids": "the memory stores that the agent can read",
+    "messages": "the number of messages of the user and the agent",
+    "metadata": "values of the client",
+    "mime": "the media type",
+    "mode": "the permission mode: `default`, `acceptEdits`, `plan`, `bypassPermissions`, or one of the agent's own",
+    "name": "the name",
+    "native_id": "the id in the tool that the session is from, if it is another one",
+    "open_asks": "permission requests without an answer",
+    "open_calls": "tool calls without a result",
+    "options": "settings by name",
+    "origin": "the interface that created the session, or the tool that it is from",
+    "output": "what the tool returned, if it is not content",
+    "overrides": "settings of this session that replace those of the agent",
+    "pending": "the ids of the requests that the session waits for",
+    "raw": "as the protocol sent it",
+    "resources": "files and repositories that are mounted",
+    "roots": "further directories that the agent may use",
+    "running_since": "when the current turn began to run",
+    "running_time": "how long turns have run in total, in microseconds",
+    "server": "the MCP server",
+    "source": "always `segue` in an export",
+    "stop_reason": "why the turn ended",
+    "tag": "a label that a person chose",
+    "terminated_at": "when it ended for good",
+    "thread": "the subagent",
+    "title_by": "the author of the title",
+    "turn": "the `id` of the turn's first prompt",
+    "turns": "the number of turns",
+    "uri": "the address",
+    "usage": "tokens and cost",
+    "vault_ids": "the vaults whose credentials the agent can use",
+    "workspace": "the tenant that the session belongs to",
+}
+
+
 def _text(cls: Struct) -> str:
     """Return the docstring of a struct as paragraphs, without the name of a base class."""
     own = cls.__dict__.get("__doc__")
     paragraphs = (own or "").strip().split("\n\n")
-    return "".join(f"{_with_tags(_one_line(part))}\n\n" for part in paragraphs if part)
+    text = "".join(f"{_with_tags(_one_line(part))}\n\n" for part in paragraphs if part)
+    return re.sub(r"\bNone\b", "null", text).replace("ALWAYS_ALLOWED", '"always_allow"')
 
 
 def _one_line(text: str) -> str:
@@ -141,10 +203,10 @@ def _table(cls: Struct) -> str:
         times.add("at")
     rows = "".join(
         f"| `{field.encode_name}` | {_type_name(field.type, is_time=field.name in times)} "
-        f"| {_default(field)} |\n"
+        f"| {_default(field)} | {NOTES.get(field.name, '')} |\n"
         for field in fields
     )
-    return f"| field | type | if left out |\n|---|---|---|\n{rows}"
+    return f"| field | type | if left out | |\n|---|---|---|---|\n{rows}"
 
 
 def _type_name(kind: Any, *, is_time: bool = False) -> str:

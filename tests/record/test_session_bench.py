@@ -80,7 +80,7 @@ LOSSES: dict[str, tuple[Callable[[Lines], Lines], set[str]]] = {
     "the last result": (without("tool_result"), {"work.results", "causal.action_result"}),
     "the last usage": (
         without("model_called"),
-        {"attribution.usage", "attribution.model_config", "attribution.reconciliation"},
+        {"attribution.usage", "attribution.reconciliation"},
     ),
     "the seqs": (each_event(lambda line: line.update(seq=7)), {"broad.thread_structure"}),
     "the times": (each_event(lambda line: line.update(at=7)), {"broad.event_timestamps"}),

@@ -29,7 +29,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One conversation. Times are microseconds; `active_at` moves with the conversation only.
+    """One conversation. `active_at` moves with the conversation only, `updated_at` with any change.
 
     `models` has the usage of each model, as far as it is known. `days` has the number of messages
     by day, counted from 1970 in UTC. `budget` is the most that the session may cost.

@@ -1,5 +1,6 @@
 """The installed command, run as a child process."""
 
+import json
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -58,6 +59,29 @@ def test_import_restores_an_export(run: Run, tmp_path: Path) -> None:
     assert ". is a directory" in run("import", ".").stderr
     other = ("--workspace", "other")
     assert run("import", str(file), *other).stdout.strip() == id
+
+
+def test_validate_names_the_first_fault_of_each_file(run: Run, tmp_path: Path) -> None:
+    run("prompt", "new", "keep this")
+    exported = run("export", run("list").stdout.split()[0]).stdout
+    good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
+    good.write_text(exported)
+    bad.write_text(exported.replace('"text":"keep this"', '"text":["keep"]', 1))
+    done = run("validate", str(good))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{good}: valid, version 2, {exported.count(chr(10)) - 1} events\n"
+    done = run("validate", str(bad), str(good))
+    assert done.returncode == 1 and f"{good}: valid" in done.stdout
+    number = 1 + next(n for n, line in enumerate(exported.splitlines()) if "user_message" in line)
+    fault = 'body.content[0].text: expected str, got array (["keep"])'
+    assert done.stderr == f"{bad}: line {number}: {fault}\n"
+    done = run("validate", "-", "--format", "json", stdin=bad.read_text())
+    (row,) = json.loads(done.stdout)
+    assert (done.returncode, row["valid"], row["line"]) == (1, False, number)
+    assert (row["path"], row["value"]) == ("body.content[0].text", ["keep"])
+    missing = run("validate", "gone.jsonl")
+    assert missing.returncode == 2 and "cannot read gone.jsonl" in missing.stderr
+    assert run("list", "--format", "jsonl").stdout.count("\n") == 1  # nothing was imported
 
 
 def test_export_writes_markdown_and_html(run: Run, tmp_path: Path) -> None:
