@@ -143,7 +143,7 @@ NOTES = {
     "messages": "the number of messages of the user and the agent",
     "metadata": "values of the client",
     "mime": "the media type",
-    "mode": "the permission mode: `default`, `acceptEdits`, `plan`, `bypassPermissions`, or one of the agent's own",
+    "mode": "the permission mode",
     "name": "the name",
     "native_id": "the id in the tool that the session is from, if it is another one",
     "open_asks": "permission requests without an answer",
