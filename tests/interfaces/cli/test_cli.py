@@ -84,6 +84,17 @@ def test_validate_names_the_first_fault_of_each_file(run: Run, tmp_path: Path) -
     assert run("list", "--format", "jsonl").stdout.count("\n") == 1  # nothing was imported
 
 
+def test_fault_of_a_hostile_file_does_not_control_the_terminal(run: Run, tmp_path: Path) -> None:
+    run("prompt", "new", "keep this")
+    exported = run("export", run("list").stdout.split()[0]).stdout
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text(exported.replace('"status":"running"', '"status":"\\u001b[2J\u202egone"', 1))
+    for command in ("validate", "import"):
+        done = run(command, str(bad))
+        assert done.returncode and "body.status: invalid enum value" in done.stderr
+        assert "\x1b" not in done.stderr and "\u202e" not in done.stderr
+
+
 def test_export_writes_markdown_and_html(run: Run, tmp_path: Path) -> None:
     run("prompt", "new", "keep *this*")
     id = run("list").stdout.split()[0]

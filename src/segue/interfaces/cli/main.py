@@ -193,12 +193,13 @@ def _usage_message(error: click.UsageError) -> str:
 
 
 def _show_error(error: SegueError) -> None:
-    click.echo(f"segue: {error.message}{_ADVICE.get(type(error), '')}", err=True)
     from segue.hub.sessions.resolve import AmbiguousName
 
-    if isinstance(error, AmbiguousName):
-        from .output.text import one_line
+    from .output.text import one_line, safe
 
+    # A message may quote a file of an unknown author.
+    click.echo(safe(f"segue: {error.message}{_ADVICE.get(type(error), '')}"), err=True)
+    if isinstance(error, AmbiguousName):
         for session in error.matches:
             click.echo(f"  {session.id}  {one_line(session.title or '(untitled)')}", err=True)
 

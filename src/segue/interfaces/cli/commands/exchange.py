@@ -18,6 +18,7 @@ from segue.hub.sync.validation import validate
 from segue.interfaces.cli.arguments import file_or_session_argument, open_session, session_argument
 from segue.interfaces.cli.output.formats import format_option, output_file, write_rows
 from segue.interfaces.cli.output.progress import show_count
+from segue.interfaces.cli.output.text import one_line
 from segue.interfaces.cli.target import Target, target_options
 from segue.model import ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
@@ -225,7 +226,7 @@ def validate_command(files: tuple[str, ...], format: str | None) -> None:
         rows = []
         for row in checks:
             rows.append(row)
-            click.echo(_describe_check(row), err=not row["valid"])
+            click.echo(one_line(_describe_check(row)), err=not row["valid"])
     else:
         rows = list(checks)
         write_rows(format, ((row, row) for row in rows))
