@@ -1,7 +1,11 @@
 """Parsers of untrusted input run in children that can be killed."""
 
+import asyncio
+import contextlib
 import os
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -153,3 +157,88 @@ def test_a_fork_starts_children_of_its_own() -> None:
         os._exit(0 if untrusted.PARSERS.call(return_process_id) != child else 1)
     assert os.waitpid(fork, 0)[1] == 0
     assert untrusted.PARSERS.call(return_process_id) == child
+
+
+async def test_asyncio_calls_use_threads_of_their_own_and_are_refused_if_too_many_wait(
+    pool: ParserPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse = threading.Event()
+
+    def wait_for_event(function: object, *_: object, **__: object) -> object:
+        parse.wait()
+        return function
+
+    monkeypatch.setattr(pool, "call", wait_for_event)
+    calls = [asyncio.ensure_future(pool.run(return_process_id)) for _ in range(60)]
+    try:
+        async with asyncio.timeout(30):
+            assert await asyncio.to_thread(threading.get_ident) != threading.get_ident()
+        refused = [call for call in calls if call.done()]
+        assert len(refused) == 60 - untrusted.MAX_ASYNC_CALLS
+        assert {type(call.exception()) for call in refused} == {ParsersBusy}
+    finally:
+        parse.set()
+        results = await asyncio.gather(*calls, return_exceptions=True)
+    assert results.count(return_process_id) == untrusted.MAX_ASYNC_CALLS
+    assert await pool.run(return_process_id) is return_process_id
+
+
+async def test_cancelled_call_frees_its_thread_when_its_child_ends(
+    pool: ParserPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(untrusted, "DEADLINE_SECONDS", 2.0)
+    monkeypatch.setattr(untrusted, "QUEUE_SECONDS", 0.1)
+    for _ in range(untrusted.MAX_ASYNC_CALLS):
+        call = asyncio.ensure_future(pool.run(sleep, 3600))
+        await asyncio.sleep(0)
+        call.cancel()
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(ParsersBusy):
+                assert await pool.run(return_process_id)
+                return
+            await asyncio.sleep(0.05)
+
+
+def test_closed_pool_ends_children_that_work_and_refuses_calls(pool: ParserPool) -> None:
+    errors: list[BaseException] = []
+
+    def occupy() -> None:
+        try:
+            pool.call(sleep, 3600)
+        except ParsersBusy as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=occupy) for _ in range(2)]  # one of them waits
+    for thread in threads:
+        thread.start()
+    while not pool._busy:
+        time.sleep(0.001)
+    (child,) = pool._busy
+    pool.close()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert child._process.poll() is not None
+    assert [str(error) for error in errors] == ["segue is stopping"] * 2
+    with pytest.raises(ParsersBusy, match="stopping"):
+        pool.call(return_process_id)
+
+
+def test_system_without_posix_refuses_to_parse_and_says_so() -> None:
+    program = """
+import os, select, signal
+del os.register_at_fork, select.poll, signal.setitimer
+from segue.render.markdown import markdown
+from segue.untrusted import PARSERS, ParsingFailed
+try:
+    PARSERS.call(len, "text")
+except ParsingFailed as error:
+    print(error)
+print(markdown("```csharp\\nvar x = 1;\\n```"))
+"""
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert "parsed on POSIX systems only" in output
+    assert '<div class="plain">' in output and "var x = 1;" in output

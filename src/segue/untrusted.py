@@ -6,6 +6,7 @@ call has limits of CPU time, memory, bytes and time; a child that exceeds one is
 caller continues without the result.
 
 The children are started by the first call, are used again, and end after a minute without calls.
+They need POSIX: on other systems every call fails, and the message says so.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 
 MAX_CHILDREN = 2
+MAX_ASYNC_CALLS = 16  # that run or wait for a child, each in a thread of its own
 CPU_SECONDS = 1.0  # of one call
 IMPORT_CPU_SECONDS = 1.0  # added to a child's first call of a function, which imports modules
 DEADLINE_SECONDS = 15.0  # of one call, for a child that waits or a machine that is busy
@@ -35,6 +41,11 @@ IDLE_SECONDS = 60.0
 MEMORY_BYTES = 512 * 1024 * 1024  # of address space
 MAX_INPUT_BYTES = 48 * 1024 * 1024
 MAX_OUTPUT_BYTES = 48 * 1024 * 1024
+# Limits of CPU time and memory, and pipes with deadlines, need POSIX.
+IS_SUPPORTED = all(
+    hasattr(module, name)
+    for module, name in ((select, "poll"), (signal, "setitimer"), (os, "register_at_fork"))
+)
 _LENGTH_BYTES = 4
 _READ_BYTES = 1 << 16
 
@@ -44,7 +55,7 @@ class ParsingFailed(Exception):
 
 
 class ParsersBusy(ParsingFailed):
-    """No child became free in time. Another attempt may succeed."""
+    """Too many other calls wait, or no child became free in time. Another attempt may succeed."""
 
 
 class ParserPool:
@@ -55,10 +66,34 @@ class ParserPool:
         self._reset()
 
     def _reset(self) -> None:
+        self._closed = False
         self._idle: list[_Child] = []
+        self._busy: set[_Child] = set()
         self._free = threading.Semaphore(self._max_children)
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._slots = threading.Semaphore(MAX_ASYNC_CALLS)
+
+    async def run(
+        self, function: Callable[..., T], *arguments: Any, cpu_seconds: float = CPU_SECONDS
+    ) -> T:
+        """Return what `call` returns, from a thread of the pool's own.
+
+        asyncio's threads stay free for other work. Raises ParsersBusy at once if MAX_ASYNC_CALLS
+        other calls run or wait, else what `call` raises.
+        """
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
+        if not self._slots.acquire(blocking=False):
+            raise ParsersBusy("too many texts wait to be parsed; try again later")
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(MAX_ASYNC_CALLS, "parser")
+        work = partial(self.call, function, *arguments, cpu_seconds=cpu_seconds)
+        future = self._threads.submit(work)
+        future.add_done_callback(lambda _: self._slots.release())
+        return await asyncio.wrap_future(future)
 
     def call(
         self, function: Callable[..., T], *arguments: Any, cpu_seconds: float = CPU_SECONDS
@@ -69,6 +104,10 @@ class ParserPool:
         MessagePack can hold. Raises ParsingFailed if the child exceeds a limit or the function
         raises an error, and ParsersBusy if no child becomes free.
         """
+        if not IS_SUPPORTED:
+            raise ParsingFailed(
+                f"untrusted input is parsed on POSIX systems only, and this is {sys.platform}"
+            )
         name = f"{function.__module__}:{function.__qualname__}"
         request = _encode((name, arguments, cpu_seconds))
         if len(request) > MAX_INPUT_BYTES:
@@ -83,17 +122,16 @@ class ParserPool:
 
     def _call_child(self, request: bytes) -> Any:
         while True:
-            idle = self._take_idle()
-            child = idle or _Child()
+            child, is_new = self._take_child()
             try:
                 response = child.call(request)
             except _ChildEnded as ended:
-                child.kill()
-                if idle is None or ended.started:
-                    raise ParsingFailed("the input was too costly to parse") from None
+                self._drop(child)
+                if is_new or ended.started:
+                    raise self._failure() from None
                 continue  # the child had ended before; take another one
             except BaseException:
-                child.kill()
+                self._drop(child)
                 raise
             self._keep_idle(child)
             break
@@ -102,15 +140,35 @@ class ParserPool:
             raise ParsingFailed(error)
         return result
 
-    def _take_idle(self) -> _Child | None:
+    def _failure(self) -> ParsingFailed:
+        if self._closed:
+            return ParsersBusy("segue is stopping")
+        return ParsingFailed("the input was too costly to parse")
+
+    def _take_child(self) -> tuple[_Child, bool]:
+        """Return a child and whether it is new. Raises ParsersBusy after `close`."""
         with self._lock:
-            return self._idle.pop() if self._idle else None
+            if self._closed:
+                raise self._failure()
+            is_new = not self._idle
+            child = _Child() if is_new else self._idle.pop()
+            self._busy.add(child)
+            return child, is_new
+
+    def _drop(self, child: _Child) -> None:
+        with self._lock:
+            self._busy.discard(child)
+        child.kill()
 
     def _keep_idle(self, child: _Child) -> None:
         with self._lock:
-            child.idle_since = time.monotonic()
-            self._idle.append(child)
-            self._start_timer()
+            self._busy.discard(child)
+            if not self._closed:
+                child.idle_since = time.monotonic()
+                self._idle.append(child)
+                self._start_timer()
+                return
+        child.kill()
 
     def _start_timer(self) -> None:
         if self._timer is None:
@@ -131,8 +189,13 @@ class ParserPool:
             child.kill()
 
     def close(self) -> None:
-        """End all idle children."""
-        while child := self._take_idle():
+        """End all children. Calls that run, wait or come later fail with ParsersBusy."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            for child in self._busy:
+                child.interrupt()
+        for child in idle:
             child.kill()
 
 
@@ -193,7 +256,12 @@ class _Child:
             parts += part
         return bytes(parts)
 
+    def interrupt(self) -> None:
+        """End the process. The thread that waits for it closes the pipes."""
+        self._process.kill()
+
     def kill(self) -> None:
+        """End the process and close the pipes."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -218,8 +286,9 @@ def _encode(value: Any) -> bytes:
 
 PARSERS = ParserPool()
 atexit.register(PARSERS.close)
-# A fork must not share the pipes of its parent's children.
-os.register_at_fork(after_in_child=PARSERS._reset)
+if IS_SUPPORTED:
+    # A fork must not share the pipes of its parent's children.
+    os.register_at_fork(after_in_child=PARSERS._reset)
 
 
 def main() -> None:

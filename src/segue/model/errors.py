@@ -128,6 +128,12 @@ class ReadOnly(SegueError):
     http_status = 400
 
 
+class Overloaded(SegueError):
+    """The server has too much work of this kind; nothing was kept. Try again later."""
+
+    http_status = 503
+
+
 class StoreError(SegueError):
     """The store failed; nothing of the request was kept."""
 

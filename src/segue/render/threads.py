@@ -99,4 +99,5 @@ def _executor() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(RENDER_THREADS, "render")
 
 
-os.register_at_fork(after_in_child=_executor.cache_clear)  # a fork has none of the threads
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_executor.cache_clear)  # a fork has none of the threads

@@ -15,6 +15,7 @@ import uvicorn
 
 from segue.factory import open_hub
 from segue.http.metrics import Metrics, SharedMetrics
+from segue.untrusted import PARSERS
 
 from .app import ServerApp
 from .connections import ConnectionLimits, Connections, default_max_connections
@@ -104,9 +105,12 @@ async def serve(
         if shared_metrics is not None:
             background.append(asyncio.ensure_future(_publish_metrics(app, shared_metrics)))
         ready()
-        await _UvicornServer(app, settings).serve(sockets=[sock])
-        for task in background:
-            task.cancel()
+        try:
+            await _UvicornServer(app, settings).serve(sockets=[sock])
+        finally:
+            PARSERS.close()  # threads that wait for a child would keep this process alive
+            for task in background:
+                task.cancel()
 
 
 async def _measure_lag(metrics: Metrics) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from segue.agents.tools import web, websearch
 from segue.agents.tools.page_text import plain_text
+from segue.untrusted import MAX_ASYNC_CALLS
+from tests.busy_parsers import busy_parsers
 
 from .session_directory import SessionDirectory, text_of
 
@@ -221,6 +223,24 @@ async def test_a_hostile_page_does_not_occupy_the_event_loop(
     text = await fetch(directory, lambda _: page(html))
     assert "begins" in text
     assert time.thread_time() - before < 1  # 14 s of `<a ` with the standard library's parser
+
+
+async def test_pages_wait_in_threads_of_their_own_and_further_ones_are_refused(
+    directory: SessionDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Site(lambda _: page("there")) as site:
+        context = directory.context(config=OPEN)
+        with busy_parsers(monkeypatch):
+            fetches = [
+                asyncio.ensure_future(directory.run("web_fetch", context, url=f"{site.url}/a"))
+                for _ in range(MAX_ASYNC_CALLS + 1)
+            ]
+            async with asyncio.timeout(30):
+                await asyncio.wait(fetches, return_when=asyncio.FIRST_COMPLETED)
+                assert await asyncio.to_thread(len, "free") == 4
+        texts = [text_of(result) for result in await asyncio.gather(*fetches)]
+    assert sum("try again later" in text for text in texts) == 1
+    assert sum(text.endswith("there") for text in texts) == MAX_ASYNC_CALLS
 
 
 def test_a_page_of_a_megabyte_is_read_in_linear_time() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
@@ -172,9 +171,8 @@ async def _page_result(response: httpx2.Response) -> ToolResult:
         MAX_PAGE_BYTES,
         MAX_TEXT_CHARACTERS,
     )
-    read = partial(PARSERS.call, read_page, *arguments, cpu_seconds=PAGE_CPU_SECONDS)
     try:
-        text, truncated = await asyncio.to_thread(read)
+        text, truncated = await PARSERS.run(read_page, *arguments, cpu_seconds=PAGE_CPU_SECONDS)
     except ParsingFailed as error:
         raise ToolError(f"{response.url} cannot be read: {error}") from None
     note = "\n\n[… truncated]" if truncated else ""

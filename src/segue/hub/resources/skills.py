@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,11 +15,11 @@ from msgspec.structs import replace
 from segue.hub.access.quotas import Quotas
 from segue.hub.skill_archive import SkillInfo, check_upload, unpack_archive
 from segue.model import clock, ids
-from segue.model.errors import Conflict, InvalidInput, NotFound
+from segue.model.errors import Conflict, InvalidInput, NotFound, Overloaded
 from segue.model.principal import Principal
 from segue.model.record import Record, RecordBody
 from segue.store.base import Store
-from segue.untrusted import PARSERS, ParsingFailed
+from segue.untrusted import PARSERS, ParsersBusy, ParsingFailed
 
 from .files import ARCHIVE, Files
 from .record_ids import format_record_id
@@ -112,7 +111,7 @@ class Skills:
         self, principal: Principal, skill: str, number: int, files: Mapping[str, bytes]
     ) -> Record:
         """Store the archive of a version and return the version, which is not stored yet."""
-        info, packed = await asyncio.to_thread(_check_and_pack, files)
+        info, packed = await _check_and_pack(files)
         archive = await self._archives.store(principal, _one_part(packed), {})
         body = SkillVersionBody(
             name=info.name,
@@ -220,16 +219,20 @@ class Skills:
             await self._drop(version)
 
 
-def _check_and_pack(files: Mapping[str, bytes]) -> tuple[SkillInfo, bytes]:
-    """Return what an upload says about a skill, and its archive. Raises InvalidInput.
+async def _check_and_pack(files: Mapping[str, bytes]) -> tuple[SkillInfo, bytes]:
+    """Return what an upload says about a skill, and its archive.
 
-    A child process reads the upload: a small archive can unpack to gigabytes.
+    A child process reads the upload: a small archive can unpack to gigabytes. Raises InvalidInput
+    if the upload cannot be read, and Overloaded if too many others wait.
     """
-    check = partial(PARSERS.call, check_upload, dict(files), cpu_seconds=CHECK_CPU_SECONDS)
     try:
-        problem, info, packed = check()
-    except ParsingFailed:
-        raise InvalidInput("files: reading them takes too much time or memory") from None
+        problem, info, packed = await PARSERS.run(
+            check_upload, dict(files), cpu_seconds=CHECK_CPU_SECONDS
+        )
+    except ParsersBusy as error:
+        raise Overloaded(f"files: {error}") from None
+    except ParsingFailed as error:
+        raise InvalidInput(f"files: they cannot be read: {error}") from None
     if problem:
         raise InvalidInput(problem)
     return SkillInfo(*info), packed
