@@ -43,6 +43,8 @@ _SDK_MISSING = (
 class ClaudeCodeAgent:
     """Answers prompts with Claude Code."""
 
+    directory_settings = "Claude Code"
+
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._program = spec.get("config", {}).get("claude.program")
 

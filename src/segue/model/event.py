@@ -206,7 +206,10 @@ ToolKind = Literal[
 
 
 class ToolCall(Body, frozen=True, tag="tool_call"):
-    """A tool call begins. `server` is the tool's MCP server; the client runs `custom` tools."""
+    """A tool call begins. `server` is the tool's MCP server; the client runs `custom` tools.
+
+    `local` says that only the local user may submit the result of a custom tool.
+    """
 
     call_id: str
     name: str
@@ -217,6 +220,7 @@ class ToolCall(Body, frozen=True, tag="tool_call"):
     locations: tuple[Location, ...] = ()
     server: str | None = None
     custom: bool = False
+    local: bool = False
 
 
 class ToolResult(Body, frozen=True, tag="tool_result"):

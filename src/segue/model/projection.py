@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from . import clock, lifecycle
@@ -201,15 +201,19 @@ def _config(session: Session, event: Event, body: ConfigChanged) -> Changes:
 
 
 def _local_settings(session: Session, body: ConfigChanged) -> Changes:
-    """Keep the local user's permission settings when an API key changes them."""
+    """Keep the local user's settings when an API key changes them."""
     before: dict[str, Any] = {}
     if body.mode is not UNSET:
         before["mode"] = session.mode
     if body.options is not UNSET and ALWAYS_ALLOWED in body.options:
         before[ALWAYS_ALLOWED] = session.options.get(ALWAYS_ALLOWED, ())
+    if body.agent is not UNSET:
+        before["agent"] = to_builtins(session.agent)
     if not before:
         return {}
     if body.by_key:
+        if session.agent_by_key:  # the agent before was not the local user's
+            before.pop("agent", None)
         return {"local_settings": {**before, **session.local_settings}}
     kept = {name: value for name, value in session.local_settings.items() if name not in before}
     return {"local_settings": kept}

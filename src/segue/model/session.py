@@ -34,8 +34,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `models` has the usage of each model, as far as it is known. `days` has the number of messages
     by day, counted from 1970 in UTC. `budget` is the most that the session may cost.
 
-    `agent_by_key` says that an API key chose the agent. `local_settings` has the permission
-    settings that API keys have changed, as the local user left them: "mode" and ALWAYS_ALLOWED.
+    `agent_by_key` says that an API key chose the agent. `local_settings` has the settings that API
+    keys have changed, as the local user left them: "mode", ALWAYS_ALLOWED and "agent".
     """
 
     id: str
@@ -88,14 +88,17 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     extra: dict[str, Any] = {}
 
     def for_local_turn(self) -> Session:
-        """Return the session with the permission settings of the local user's turns."""
+        """Return the session with the settings of the local user's turns."""
         settings = self.local_settings
-        if not settings:
-            return self
-        options = self.options
+        changes: dict[str, Any] = {}
+        if "mode" in settings:
+            changes["mode"] = settings["mode"]
         if ALWAYS_ALLOWED in settings:
-            options = {**options, ALWAYS_ALLOWED: settings[ALWAYS_ALLOWED]}
-        return msgspec.structs.replace(self, mode=settings.get("mode", self.mode), options=options)
+            changes["options"] = {**self.options, ALWAYS_ALLOWED: settings[ALWAYS_ALLOWED]}
+        if "agent" in settings:
+            agent = msgspec.convert(settings["agent"], AgentRef | None)
+            changes |= {"agent": agent, "agent_by_key": False}
+        return msgspec.structs.replace(self, **changes) if changes else self
 
     @property
     def directory(self) -> str:

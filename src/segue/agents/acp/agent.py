@@ -77,6 +77,11 @@ class AcpAgent:
         self._pool = pool
         self._command = command
 
+    @property
+    def directory_settings(self) -> str:
+        """The name of the program, which may read settings in the working directory."""
+        return self._command[0]
+
     async def run(self, turn: Turn) -> StopReason:
         """Answer the turn. Raises NoAgent for callers other than the local user."""
         if not turn.local:

@@ -97,6 +97,19 @@ class OwnsSessions(Protocol):
 
 
 @runtime_checkable
+class ReadsDirectorySettings(Protocol):
+    """An agent whose program reads settings in the working directory, such as hooks to run.
+
+    It does not run for the local user in a directory that an API key may have written to.
+    """
+
+    @property
+    def directory_settings(self) -> str:
+        """Return the name of the program, for messages."""
+        ...
+
+
+@runtime_checkable
 class HasOptions(Protocol):
     """An agent that offers options of its own; the session's `offered` option lists them."""
 

@@ -311,6 +311,12 @@ class ToolRunner:
             return failed_result(str(error))
 
     async def _call_mcp(self, tool: McpTool, arguments: dict[str, Any]) -> ToolResult:
+        if self._context.local and not self._turn.local:
+            # The servers were connected with the local user's credentials and addresses.
+            return failed_result(
+                f"the MCP server {tool.server!r} was connected for the local user, and another"
+                " caller has joined this turn; try again in the next turn"
+            )
         for servers in (self._turn.tools, self._agent_servers):
             if tool.server in servers.servers():
                 return await servers.call(tool.server, tool.name, arguments)

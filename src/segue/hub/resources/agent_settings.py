@@ -6,11 +6,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from segue.agents.base.spec import TOOLS_BY_KEY
 from segue.model.errors import InvalidInput
 from segue.model.record import Record
 
 from .records import CONFIGURED
 
+# The fields in which an agent has whether an API key created it, and the settings that keys have
+# changed since, as the local user left them.
+BY_KEY = "by_key"
+LOCAL_SETTINGS = "local_settings"
+_OF_KEYS = (BY_KEY, LOCAL_SETTINGS)
+_LABELS = frozenset({"name", "description", "metadata"})  # they do not change what an agent does
 DEMO_MODEL = "demo"  # the id that is shown if no model is configured
 # Of Anthropic's models only Opus has a fast mode, since 4.6. Other models are not checked.
 _WITHOUT_FAST_MODE = re.compile(r"(anthropic:)?claude-(?!opus-(?!4-(0|1|5|2025)))")
@@ -68,6 +75,39 @@ def complete_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(settings.get("model"), str):
         settings["model"] = model_settings(settings["model"])
     return settings
+
+
+def created_by(settings: Mapping[str, Any], *, local: bool) -> dict[str, Any]:
+    """Return the body of an agent that the local user creates, or an API key."""
+    body = {**settings, TOOLS_BY_KEY: not local} if "tools" in settings else dict(settings)
+    return body if local else {**body, BY_KEY: True}
+
+
+def changed_by(
+    body: Mapping[str, Any], changes: Mapping[str, Any], *, local: bool
+) -> dict[str, Any]:
+    """Return the body of an agent after changes by the local user, or by an API key.
+
+    A key's changes apply only to turns of keys. The body keeps the settings as the local user left
+    them; None stands for a setting that the agent did not have.
+    """
+    sent = created_by(changes, local=local)
+    kept = dict(body.get(LOCAL_SETTINGS, {}))
+    for name in sent.keys() - _LABELS - {BY_KEY}:
+        if local:
+            kept.pop(name, None)
+        elif not body.get(BY_KEY) and sent[name] != body.get(name):
+            kept.setdefault(name, body.get(name))
+    changed = {**body, **sent}
+    changed |= {LOCAL_SETTINGS: kept, BY_KEY: bool(body.get(BY_KEY)) and not local}
+    return {name: value for name, value in changed.items() if value or name not in _OF_KEYS}
+
+
+def for_local_turns(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of an agent with the settings that apply to the local user's turns."""
+    kept = body.get(LOCAL_SETTINGS, {})
+    absent = {name for name, value in kept.items() if value is None}
+    return {name: value for name, value in {**body, **kept}.items() if name not in absent}
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

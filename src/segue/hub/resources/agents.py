@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+
+from msgspec import UnsetType
 
 from segue.agents.registry import AgentRegistry
 from segue.model import ids
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import AgentRef
+from segue.model.principal import Principal
+from segue.model.record import Record
 
-from .agent_settings import DEFAULTS, check_settings, complete_overrides, complete_settings
+from .agent_settings import (
+    DEFAULTS,
+    changed_by,
+    check_settings,
+    complete_overrides,
+    complete_settings,
+    created_by,
+)
 from .record_ids import check_active
-from .records import Records
+from .records import Records, patch_metadata
 from .skills import Skills
 
 
@@ -25,12 +36,42 @@ class AgentChoice(NamedTuple):
 
 
 class AgentResolver:
-    """Find which version of an agent is meant, and what its settings are."""
+    """Store agents; find which version of an agent is meant, and what its settings are."""
 
     def __init__(self, records: Records, skills: Skills, registry: AgentRegistry) -> None:
         self._records = records
         self._skills = skills
         self._registry = registry
+
+    async def create(self, principal: Principal, settings: dict[str, Any], id: str) -> Record:
+        """Store a new agent. Raises InvalidInput if its settings contradict each other."""
+        check_settings(settings)
+        body = created_by(settings, local=principal.local)
+        return await self._records.create(principal.workspace, "agent", body, id)
+
+    async def update(
+        self,
+        principal: Principal,
+        record: Record,
+        changes: Mapping[str, Any],
+        metadata: Mapping[str, str | None] | UnsetType | None,
+        *,
+        expected_version: int | None = None,
+    ) -> Record:
+        """Store the next version of an agent, with other settings and patched metadata.
+
+        What an API key changes does not apply to the local user's turns. Raises as
+        `Records.change` does, and InvalidInput if the settings contradict each other.
+        """
+
+        def edit(current: Record) -> dict[str, Any]:
+            body = changed_by(current.body, changes, local=principal.local)
+            if not isinstance(metadata, UnsetType):
+                body["metadata"] = patch_metadata(body.get("metadata", {}), metadata)
+            check_settings(body)
+            return body
+
+        return await self._records.change(record, edit, expected_version=expected_version)
 
     async def choose(self, workspace: str, choice: AgentChoice) -> AgentRef:
         """Return the version of an agent that a new session will use.

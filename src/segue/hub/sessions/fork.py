@@ -126,6 +126,8 @@ class SessionForker:
         # A directory that another tool recorded is used as it is, even if it is gone.
         cwd = directories.absolute(cwd) if cwd else parent.cwd
         real_cwd = directories.real(cwd)
+        if principal.local:
+            parent = parent.for_local_turn()
         agent = parent.agent if source is None else None
         agent = agent or await self._records.built_in_agent(workspace)
         environment_id = parent.environment_id or built_in_environment(workspace)

@@ -12,6 +12,7 @@ from segue.agents.base import Agent, ConnectedTools, HasOptions, OwnsSessions, T
 from segue.agents.base.spec import TOOLS_BY_KEY
 from segue.agents.registry import AgentRegistry
 from segue.hub.access.config import Config
+from segue.hub.resources.agent_settings import for_local_turns
 from segue.hub.resources.records import Records
 from segue.hub.resources.work_queue import WorkQueue
 from segue.hub.sessions.lookup import SourceSet
@@ -57,9 +58,14 @@ class SessionAgents:
         config = await self._config.all(principal.workspace)
         return self.registry.build({"config": config, **spec})
 
-    async def for_session(self, session: Session, overrides: AgentSpec | None = None) -> Agent:
-        """Build the agent of a session; raises NoAgent if its kind is unknown here."""
-        spec = await self.spec(session, overrides or {})
+    async def for_session(
+        self, session: Session, overrides: AgentSpec | None = None, *, local: bool = False
+    ) -> Agent:
+        """Build the agent of a session; raises NoAgent if its kind is unknown here.
+
+        With `local`, settings that API keys have changed are as the local user left them.
+        """
+        spec = await self.spec(session, overrides or {}, local=local)
         if spec.get("skills"):
             spec["skills"] = await self._workdirs().install_skills(session, spec["skills"])
         if await self._work_queue.runs_on_worker(session):
@@ -71,12 +77,17 @@ class SessionAgents:
             spec |= {"remote": True, "skills": skills}
         return self.registry.build(spec)
 
-    async def for_turn(self, session: Session, overrides: AgentSpec, lease: Lease) -> Agent:
+    async def for_turn(
+        self, session: Session, overrides: AgentSpec, lease: Lease, *, local: bool
+    ) -> Agent:
         """Build the agent of a turn that is about to begin under a lease.
 
         The built-in agent answers with the model that is configured now. If that has changed, the
-        session's row is updated to say so.
+        session's row is updated to say so. With `local`, the turn is the local user's: settings
+        that API keys have changed are as that user left them.
         """
+        if local:
+            session = session.for_local_turn()
         ref = session.agent
         if ref is not None and self._records.is_usual(session.workspace, ref):
             current = await self._records.built_in_agent(session.workspace)
@@ -91,16 +102,19 @@ class SessionAgents:
                     lambda row: [changed] if row.agent == ref else [],
                     lease=lease,
                 )
-        return await self.for_session(session, overrides)
+        return await self.for_session(session, overrides, local=local)
 
-    async def spec(self, session: Session, overrides: AgentSpec) -> AgentSpec:
+    async def spec(
+        self, session: Session, overrides: AgentSpec, *, local: bool = False
+    ) -> AgentSpec:
         """Return the specification of a session's agent, with the overrides of a turn."""
         if session.agent is None:
             config = await self._config.all(session.workspace)
             return {"kind": "default", "config": config, **overrides}
-        return _with_overrides(await self.spec_of(session.workspace, session.agent), overrides)
+        spec = await self.spec_of(session.workspace, session.agent, local=local)
+        return _with_overrides(spec, overrides)
 
-    async def spec_of(self, workspace: str, agent: AgentRef) -> AgentSpec:
+    async def spec_of(self, workspace: str, agent: AgentRef, *, local: bool = False) -> AgentSpec:
         """Return the specification of an agent: its record, the session's overrides, settings."""
         config = await self._config.all(workspace)
         answering = source_registry.answering(workspace, agent)
@@ -113,7 +127,8 @@ class SessionAgents:
         if record is None:
             raise NoAgent(f"agent {agent.id} does not exist in this workspace")
         spec = record.body.get("spec", {"kind": "default"})
-        return _with_overrides({**record.body, "config": config, **spec}, agent.overrides)
+        body = for_local_turns(record.body) if local else record.body
+        return _with_overrides({**body, "config": config, **spec}, agent.overrides)
 
     async def answers_in_source(self, principal: Principal, source: str) -> bool:
         """Return whether the user wants a tool's own agent to answer in the tool's files."""

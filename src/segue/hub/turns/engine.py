@@ -380,7 +380,10 @@ class _SessionDriver:
         agent, tools = self._open_sessions.get(self._name, (None, NoTools()))
         try:
             overrides = prompt.body.get("overrides", {})
-            agent = agent or await self._deps.build_agent(session, overrides, self._lease)
+            local = bool(prompt.body.get("local"))
+            agent = agent or await self._deps.build_agent(
+                session, overrides, self._lease, local=local
+            )
         except NoAgent as error:
             log.warning("session %s: %s", session.id, error)
             if HOOKS_KEY not in overrides or prompt.at > clock.now() - ORPHANED_MICROSECONDS:

@@ -50,9 +50,10 @@ RESUME = Prompt(
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of a tool call that a client ran."""
+    """The result of a tool call that a client ran; `local` says that the local user sent it."""
 
     result: ToolResult
+    local: bool = False
     system: SystemText | None = None
 
     def drafts(self, id: str) -> list[Draft]:

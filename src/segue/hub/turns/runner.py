@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from segue.agents.base import Agent, Answer, Keyring, StreamKind, Tools, Turn, streamed_draft
+from segue.agents.base import (
+    Agent,
+    Answer,
+    Keyring,
+    ReadsDirectorySettings,
+    StreamKind,
+    Tools,
+    Turn,
+    streamed_draft,
+)
 from segue.hub.history.follow import LiveUpdates, Name
 from segue.hub.sessions.directories import OUTPUTS
 from segue.hub.sessions.titles import title_from_prompt
@@ -35,6 +44,7 @@ from segue.model.event import (
     PermissionAnswered,
     PermissionAsked,
     StatusChanged,
+    ToolCall,
     Usage,
 )
 from segue.model.lifecycle import StopReason
@@ -77,7 +87,12 @@ def failed_request(request: str | None) -> list[AnyBody]:
     return [] if request is None else [ModelCalled(usage=Usage(), asked=request, is_error=True)]
 
 
-BuildAgent = Callable[[Session, dict[str, Any], Lease], Awaitable[Agent]]
+class BuildAgent(Protocol):
+    """Build the agent of a turn; `local` says that the local user starts it."""
+
+    def __call__(
+        self, session: Session, overrides: dict[str, Any], lease: Lease, *, local: bool
+    ) -> Awaitable[Agent]: ...
 
 
 class TurnServices(Protocol):
@@ -120,6 +135,7 @@ class TurnRunner:
         self._first_seq = 0
         self._asks: dict[str, tuple[Sequence[Option], asyncio.Future[Answer]]] = {}
         self._results: dict[str, asyncio.Future[list[Event]]] = {}
+        self._local_calls: set[str] = set()  # custom tools whose results only the local user sends
         self._request: str | None = None  # the model request that is running
         self._unflushed: list[Delta] = []
         self._flushing = asyncio.Lock()
@@ -217,11 +233,19 @@ class TurnRunner:
         return []
 
     async def _run_agent(self, turn: Turn) -> StopReason:
-        """Prepare the session's directory and run the agent."""
+        """Prepare the session's directory and run the agent.
+
+        Raises NotPermitted if files of an API key could configure the local user's program.
+        """
         if self.session.at_budget:
             return "budget_reached"
+        workdirs = self._services.workdirs
+        if not self._local:
+            await workdirs.allow_key(self.session)
+        elif isinstance(self._agent, ReadsDirectorySettings):
+            await workdirs.check_no_key_wrote(self.session, self._agent.directory_settings)
         if self.session.resources:
-            failures = await self._services.workdirs.prepare(self.session, local=self._local)
+            failures = await workdirs.prepare(self.session, local=self._local)
             if failures:
                 await turn.emit(*failures)
         return await self._agent.run(turn)
@@ -315,6 +339,9 @@ class TurnRunner:
         submitted: Result = codec.convert(item.body, Result)
         call_id = submitted.result.call_id
         future = self._results.get(call_id)
+        if call_id in self._local_calls and not submitted.local:
+            await self._store.drop_inbox(*self._name, [item.number])
+            return
         if future is None or future.done():
             if call_id not in self.session.open_calls:
                 await self._store.drop_inbox(*self._name, [item.number])
@@ -395,8 +422,8 @@ class TurnRunner:
         self._check()
         if messages := {draft.id for draft in drafts if isinstance(draft, Draft)}:
             await self._drop_deltas(messages)
-        if not self._local:
-            drafts = [_marked_by_key(draft) for draft in drafts]
+        mark = _marked_local if self._local else _marked_by_key
+        drafts = [_with_body(draft, mark) for draft in drafts]
         session, events = await self._store.change(*self._name, lambda _: drafts, lease=self._lease)
         self._session = session
         for event in events:
@@ -404,6 +431,8 @@ class TurnRunner:
                 self._request = event.id
             elif isinstance(event.body, ModelCalled):
                 self._request = None
+            elif isinstance(event.body, ToolCall) and event.body.local:
+                self._local_calls.add(event.body.call_id)
         self._live.finish_messages(self._name, [event.id for event in events])
         return events
 
@@ -486,7 +515,9 @@ class TurnRunner:
             lease=self._lease,
             consume=[item.number for item in items],
         )
-        self._local = self._local and all(prompt.local for prompt in prompts)
+        if self._local and not all(prompt.local for prompt in prompts):
+            self._local = False
+            await self._services.workdirs.allow_key(self.session)
         return events
 
     def publish_delta(self, message: str, kind: StreamKind, offset: int, text: str) -> None:
@@ -544,13 +575,22 @@ def _first_events(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBod
     return bodies
 
 
-def _marked_by_key(draft: AnyBody | Draft) -> AnyBody | Draft:
+def _with_body(draft: AnyBody | Draft, change: Callable[[AnyBody], AnyBody]) -> AnyBody | Draft:
+    """Return a draft with the body that `change` returns for its own."""
+    if not isinstance(draft, Draft):
+        return change(draft)
+    return replace(draft, body=change(draft.body))
+
+
+def _marked_by_key(body: AnyBody) -> AnyBody:
     """Return a change of settings as one that an API key made; other events unchanged."""
-    if isinstance(draft, ConfigChanged):
-        return replace(draft, by_key=True)
-    if isinstance(draft, Draft) and isinstance(draft.body, ConfigChanged):
-        return replace(draft, body=replace(draft.body, by_key=True))
-    return draft
+    return replace(body, by_key=True) if isinstance(body, ConfigChanged) else body
+
+
+def _marked_local(body: AnyBody) -> AnyBody:
+    """Return a custom tool call as one for the local user only; other events unchanged."""
+    custom = isinstance(body, ToolCall) and body.custom
+    return replace(body, local=True) if custom else body
 
 
 def _last_compaction(events: Sequence[Event]) -> int | None:

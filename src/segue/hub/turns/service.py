@@ -31,6 +31,7 @@ from segue.model.event import (
     OutcomeDefined,
     PermissionAsked,
     StatusChanged,
+    ToolCall,
     ToolResult,
 )
 from segue.model.lifecycle import StopReason
@@ -260,18 +261,38 @@ class TurnService:
     ) -> str:
         """Submit the result of a tool call that the client runs for a turn.
 
-        Returns the id that the ToolResult event will have. Raises QuotaExceeded if the workspace
-        has too many bytes.
+        Returns the id that the ToolResult event will have. Raises NotPermitted if the call belongs
+        to a turn of the local user and the caller is not that user, and QuotaExceeded if the
+        workspace has too many bytes.
         """
         session = await self._lookup.find_stored(principal, id)
         if result.call_id not in session.open_calls:
             raise NotFound(f"session {id} has no open tool call {result.call_id}", session=id)
         result_id = ids.new_id()
-        body: dict[str, Any] = to_builtins(Result(result=result, system=system))
+        submitted = Result(result=result, local=principal.local, system=system)
+        body: dict[str, Any] = to_builtins(submitted)
         if not principal.local:
+            await self._check_submittable(principal, id, result.call_id)
             await self._quotas.check(principal, bytes=len(codec.encode(body)))
         await self._store.put_inbox(principal.workspace, id, "result", result_id, body)
         return result_id
+
+    async def _check_submittable(self, principal: Principal, id: str, call_id: str) -> None:
+        """Raise NotPermitted if only the local user may submit the result of a tool call."""
+        after: int | None = None
+        while events := await self._store.events(
+            principal.workspace, id, types=("tool_call",), before=after, limit=50, backward=True
+        ):
+            for event in reversed(events):
+                if isinstance(event.body, ToolCall) and event.body.call_id == call_id:
+                    if event.body.local:
+                        raise NotPermitted(
+                            f"tool call {call_id} belongs to a turn of the local user, who must"
+                            " submit its result",
+                            session=id,
+                        )
+                    return
+            after = events[0].seq
 
     async def lease(
         self,

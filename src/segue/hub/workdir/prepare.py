@@ -22,7 +22,7 @@ from segue.hub.resources.memories import Memories
 from segue.hub.resources.records import Records
 from segue.hub.resources.skills import Skills
 from segue.model import ids
-from segue.model.errors import NotFound, SegueError
+from segue.model.errors import NotFound, NotPermitted, SegueError
 from segue.model.event import Failed
 from segue.model.principal import Principal
 from segue.model.session import Session
@@ -176,6 +176,34 @@ class WorkDirectories:
         except (SegueError, OSError) as error:
             problem = _failure(error, prefix="could not prepare the session's directory: ")
             return [self._without_own_paths(problem)]
+
+    async def allow_key(self, session: Session) -> None:
+        """Record that turns of an API key write to a session's directory, if segue made it."""
+        if not self._mounts.owns_directory(session):
+            return
+
+        def change(state: DirectoryState) -> None:
+            state.used_by_key = True
+
+        state_file = self._state_file(session)
+        if not (await state_file.read()).used_by_key:
+            await state_file.update(change)
+
+    async def check_no_key_wrote(self, session: Session, program: str) -> None:
+        """Raise NotPermitted if an API key may have written to a session's directory.
+
+        A program of the local user that reads settings there would run what the key chose. A
+        directory that segue did not make is the local user's.
+        """
+        if not self._mounts.owns_directory(session):
+            return
+        state = await self._state_file(session).read()
+        if state.used_by_key or state.attempted:  # only the REST API mounts files
+            raise NotPermitted(
+                f"{program} reads settings in its working directory, and API keys can write to the"
+                " directory of this session; fork the session into a directory of yours",
+                session=session.id,
+            )
 
     async def collect(self, session: Session, *, local: bool) -> list[Failed]:
         """Store the outputs and the changed memories of a turn. Return the problems.

@@ -7,11 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
-from segue.agents.base.spec import TOOLS_BY_KEY
-from segue.hub.resources.agent_settings import check_settings, complete_settings
+from segue.hub.resources.agent_settings import complete_settings
 from segue.hub.resources.agents import AgentChoice
 from segue.hub.resources.record_ids import format_record_id
-from segue.hub.resources.records import patch_metadata
 from segue.interfaces.rest import paging, records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings, requests
@@ -56,45 +54,30 @@ async def _settings(request: RestRequest, settings: requests.Settings) -> dict[s
     return resolved if isinstance(pinned, UnsetType) else {**resolved, "skills": pinned}
 
 
-def _tools_author(request: RestRequest, settings: dict[str, Any]) -> dict[str, bool]:
-    """Return who set the tools and their permission policies, if settings have some.
-
-    What an API key allows does not apply to the local user's turns.
-    """
-    return {TOOLS_BY_KEY: not request.principal.local} if "tools" in settings else {}
-
-
 async def create(request: RestRequest) -> AgentOut:
     sent = await request.stored_body(requests.AgentCreate)
     id = ids.new_id()
     body: dict[str, Any] = {"name": sent.name, **await _settings(request, sent)}
-    body |= _tools_author(request, body)
     body |= await _description_and_roster(request, sent, AgentRef(id=id))
     if not isinstance(sent.metadata, UnsetType):
         body["metadata"] = sent.metadata
-    check_settings(body)
-    return show(await request.hub.records.create(request.workspace, "agent", body, id))
+    return show(await request.hub.agent_resolver.create(request.principal, body, id))
 
 
 async def update(request: RestRequest) -> AgentOut:
     sent = await request.stored_body(requests.AgentUpdate)
     record = await records.find(request, "agent", request.path_params["agent_id"])
     changes = await _settings(request, sent)
-    changes |= _tools_author(request, changes)
     next_version = AgentRef(id=record.id, version=record.version + 1)
     changes |= await _description_and_roster(request, sent, next_version)
     if not isinstance(sent.name, UnsetType):
         changes["name"] = sent.name
-
-    def edit(current: Record) -> dict[str, Any]:
-        body = {**current.body, **changes}
-        if not isinstance(sent.metadata, UnsetType):
-            body["metadata"] = patch_metadata(current.body.get("metadata", {}), sent.metadata)
-        check_settings(body)
-        return body
-
     expected = None if isinstance(sent.version, UnsetType) else sent.version
-    return show(await request.hub.records.change(record, edit, expected_version=expected))
+    return show(
+        await request.hub.agent_resolver.update(
+            request.principal, record, changes, sent.metadata, expected_version=expected
+        )
+    )
 
 
 async def _description_and_roster(
