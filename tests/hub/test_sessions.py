@@ -17,6 +17,7 @@ from segue.model.event import (
     AgentRef,
     ConfigChanged,
     Created,
+    InfoChanged,
     StatusChanged,
     UserMessage,
 )
@@ -279,3 +280,18 @@ async def test_create_does_not_block_on_a_fifo_at_git_head(
         writer.kill()
         writer.wait()
     assert session.git_branch is None
+
+
+async def test_title_or_tag_that_is_too_long_is_refused_by_name(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        session = await hub.editor.create(LOCAL, title="x" * 1_000, tag="x" * 256)
+        for edit in (
+            hub.editor.set_title(LOCAL, session.id, "x" * 1_001),
+            hub.editor.set_info(LOCAL, session.id, InfoChanged(title="x" * 1_001)),
+            hub.editor.create(LOCAL, title="x" * 1_001),
+            hub.editor.fork(LOCAL, session.id, title="x" * 1_001),
+        ):
+            with pytest.raises(InvalidInput, match="title: it has 1001 characters; at most 1000"):
+                await edit
+        with pytest.raises(InvalidInput, match="tag: it has 257 characters; at most 256"):
+            await hub.editor.set_tag(LOCAL, session.id, "x" * 257)

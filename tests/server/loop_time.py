@@ -33,6 +33,7 @@ from tests.interfaces.rest.api import HEADERS, message
 from tests.interfaces.rest.test_bad_input import requests as random_requests
 from tests.server import hostile_texts
 
+LARGE_BODY_BYTES = 31_000_000
 CPU_SECONDS = 300  # after which the program is killed, as it is if a parser runs in it
 
 
@@ -225,6 +226,7 @@ class Measure:
             for path in ("/?q=", f"/s/{session}/turns?q="):
                 self.send("search", "GET", path + quote(query))
         self.send_requests()
+        self.send_large_bodies()
         self.send_deployments(hub)
 
     def send_requests(self) -> None:
@@ -236,6 +238,23 @@ class Measure:
         for body in (name, deep, json.dumps(deployment).encode()):
             for path in ("/v1/sessions", "/v1/agents", "/v1/deployments"):
                 self.send("bodies", "POST", path, body)
+
+    def send_large_bodies(self) -> None:
+        """Send bodies of almost 32 MB: one text, and as many values as fit."""
+        text = "x," * (LARGE_BODY_BYTES // 2)
+        arrays = "[]," * (LARGE_BODY_BYTES // 3) + "[]"
+        tool = {"type": "custom", "name": "t", "description": "d", "input_schema": {"x": 0}}
+        agent = json.dumps({"name": "a", "model": "m", "tools": [tool]})
+        block = '{"type": "text", "text": "a"}'
+        blocks = f"{block}," * (LARGE_BODY_BYTES // 30) + block
+        bodies = {
+            "/v1/sessions": f'{{"title": "{text}"}}',
+            "/v1/agents": agent.replace('"x": 0', f'"x": [{arrays}]'),
+            "/v1/deployments": f'{{"name": "d", "initial_events": [{blocks}]}}',
+        }
+        for path, body in bodies.items():
+            status, response = self.send("large bodies", "POST", path, body.encode())
+            assert status == 400, (path, status, response[:300])
 
     def send_deployments(self, hub: Hub) -> None:
         """Create deployments, and list them with their next times."""

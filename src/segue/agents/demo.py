@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MAX_WORDS_CHARACTERS = 100_000  # a longer text is not streamed word by word
+MAX_PIECES = 1_000
 HELP = """\
 This is segue's demo agent. It has no model: it repeats your prompt. Lines that begin with a \
 slash are commands; it repeats all other lines.
@@ -177,7 +179,7 @@ class _DemoTurn:
         await self._stream(text, "thought")
 
     async def _stream(self, text: str, kind: Any) -> None:
-        for word in re.findall(r"\S+\s*|\s+", text):
+        for word in _pieces(text):
             if self._word_seconds:
                 await asyncio.sleep(self._word_seconds)
             await self._turn.delta(word, kind)
@@ -390,3 +392,14 @@ def _parse_seconds(text: str) -> float:
 
 def _failed_result(call: str, error: Exception) -> ToolResult:
     return ToolResult(call_id=call, status="failed", content=as_content(str(error)))
+
+
+def _pieces(text: str) -> list[str]:
+    """Return the words of a text; of a long text, pieces of equal length.
+
+    A client may send megabytes, and each piece costs time of the event loop.
+    """
+    if len(text) <= MAX_WORDS_CHARACTERS:
+        return re.findall(r"\S+\s*|\s+", text)
+    size = -(-len(text) // MAX_PIECES)
+    return [text[start : start + size] for start in range(0, len(text), size)]

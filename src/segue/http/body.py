@@ -1,14 +1,31 @@
-"""Limit the size of request bodies."""
+"""Limit the size of request bodies, and decode JSON without occupying the event loop."""
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import AsyncIterator
+from functools import partial
+from typing import TypeVar
 
+import msgspec
 from starlette.types import Message, Receive
+
+from segue.model.errors import InvalidInput, Overloaded
+from segue.untrusted import PARSERS, ParsersBusy, ParsingFailed
 
 from .errors import BodyTooLarge
 
+T = TypeVar("T")
+
 MAX_BODY_BYTES = 32 * 1024 * 1024
+# A longer body is decoded in a thread.
+MAX_INLINE_BYTES = 256 * 1024
+# A value costs much more than its bytes: a body of `[[],[],…]` would take seconds and gigabytes.
+MAX_JSON_VALUES = 250_000
+COUNT_CPU_SECONDS = 5.0
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_SEPARATORS = (b",", b"[", b"{")
 
 
 async def read_body(
@@ -32,6 +49,42 @@ async def read_body(
     if size > max_bytes:
         raise _too_large(max_bytes)
     return b"".join(parts)
+
+
+async def decode_json(data: bytes, type: type[T]) -> T:
+    """Return a JSON body as a struct. Raises what msgspec raises if it does not fit.
+
+    Raises InvalidInput if the body has more than MAX_JSON_VALUES values, and Overloaded if too
+    many such bodies are being checked.
+    """
+    decode = partial(msgspec.json.decode, data, type=type)
+    if len(data) <= MAX_INLINE_BYTES:
+        return decode()
+    if await asyncio.to_thread(_count_separators, data) > MAX_JSON_VALUES:
+        await _check_values(data)
+    return await asyncio.to_thread(decode)
+
+
+async def _check_values(data: bytes) -> None:
+    """Raise InvalidInput if a body has too many values. Separators in strings do not count."""
+    message = f"the request body has more than {MAX_JSON_VALUES} values; send less at a time"
+    try:
+        values = await PARSERS.run(count_json_values, data, cpu_seconds=COUNT_CPU_SECONDS)
+    except ParsersBusy as error:
+        raise Overloaded(str(error)) from None
+    except ParsingFailed:
+        raise InvalidInput(message) from None
+    if values > MAX_JSON_VALUES:
+        raise InvalidInput(message)
+
+
+def count_json_values(data: bytes) -> int:
+    """Return about how many values a JSON text has, in linear time."""
+    return _count_separators(_STRING.sub(b"", data))
+
+
+def _count_separators(data: bytes) -> int:
+    return sum(data.count(separator) for separator in _SEPARATORS)
 
 
 def limit_receive(receive: Receive, max_bytes: int) -> Receive:

@@ -172,6 +172,7 @@ async def test_session_shows_a_repository_without_its_token(tmp_path: Path) -> N
         ({"metadata": {"k": "v" * 513}}, 400, "metadata"),
         ({"metadata": {"k": 1}}, 400, "metadata"),
         ({"title": 7}, 400, "title: expected str"),
+        ({"title": "x" * 1_001}, 400, "title: expected str of length <= 1000"),
         ({"agent": None}, 400, "agent"),
         ({"agent": "agent_nothing"}, 404, "agent_nothing"),
         ({"agent": ids.format_id("agent", ids.new_id())}, 404, "not found"),

@@ -28,6 +28,8 @@ from . import directories
 from .fork import SessionForker
 from .lookup import SessionLookup, SourceSet
 
+# The longest texts that people may give a session, by field.
+MAX_CHARACTERS = {"title": 1_000, "tag": 256}
 # The edit of a source that each field of InfoChanged needs.
 _EDIT_OF_FIELD: dict[str, Edit] = {
     "title": "title",
@@ -260,6 +262,9 @@ class SessionEditor:
         A change that changes nothing appends no event. With `idle_only`, raises Busy while the
         session is running.
         """
+        for field, text in (("title", info.title), ("tag", info.tag)):
+            if isinstance(text, str):
+                not_too_long(text, field)
         _, source = await self._lookup.find(principal, id)
         if source is not None:
             return await self._edit_in_source(principal, source, id, info)
@@ -309,10 +314,22 @@ def require_idle(session: Session) -> None:
 
 
 def not_empty(value: str, field: str) -> str:
-    """Return the value without surrounding white space; raises InvalidInput if nothing is left."""
+    """Return the value without surrounding white space.
+
+    Raises InvalidInput if nothing is left, or if it is longer than the field's limit.
+    """
     value = value.strip()
     if not value:
         raise InvalidInput(f"the {field} must not be empty")
+    return not_too_long(value, field)
+
+
+def not_too_long(value: str, field: str) -> str:
+    """Return the value; raises InvalidInput if it is longer than the field's limit."""
+    if len(value) > MAX_CHARACTERS[field]:
+        raise InvalidInput(
+            f"{field}: it has {len(value)} characters; at most {MAX_CHARACTERS[field]} are allowed"
+        )
     return value
 
 

@@ -89,7 +89,8 @@ class RestApp:
         if isinstance(result, Response):
             await result(scope, receive, send)
             return
-        body = codec.encode(result)
+        large = request.has_large_body
+        body = await asyncio.to_thread(codec.encode, result) if large else codec.encode(result)
         length = (b"content-length", b"%d" % len(body))
         headers = [(b"content-type", b"application/json"), length, *request.response_headers]
         await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
-from segue.http.body import read_body
+from segue.http.body import MAX_INLINE_BYTES, decode_json, read_body
 from segue.http.routing import path_names
 from segue.hub import Hub
 from segue.model import codec, ids
@@ -58,6 +58,7 @@ class RestRequest:
         self.principal = UNAUTHENTICATED
         self.key = ""
         self.path_params: Mapping[str, str] = {}
+        self.has_large_body = False  # its response may be as large
         self.params = Params((), ())
         request_id = (b"request-id", self.request_id.encode())
         self.response_headers: list[tuple[bytes, bytes]] = [request_id]
@@ -99,8 +100,9 @@ class RestRequest:
         # The OpenAPI document is made from the endpoint's type.
         assert self.endpoint is not None and self.endpoint.request_type is type
         data = await read_body(self.http.stream(), drain=True)
+        self.has_large_body = len(data) > MAX_INLINE_BYTES
         try:
-            return msgspec.json.decode(data or b"{}", type=type)
+            return await decode_json(data or b"{}", type)
         except msgspec.ValidationError as error:
             raise InvalidInput(codec.explain(error)) from None
         except (msgspec.DecodeError, UnicodeError, RecursionError):

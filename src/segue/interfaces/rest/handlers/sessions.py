@@ -11,6 +11,7 @@ from segue.hub.resources.agent_settings import check_settings
 from segue.hub.resources.first_events import InitialEvent
 from segue.hub.resources.records import built_in_environment, patch_metadata
 from segue.hub.resources.session_factory import SessionSetup
+from segue.hub.sessions.editor import MAX_CHARACTERS
 from segue.hub.turns.budgets import COST_PER_CENT, budget_changes
 from segue.interfaces.rest import paging
 from segue.interfaces.rest.params import CREATED_AT
@@ -42,6 +43,7 @@ FILTERS = (
     "source",
     "q",
 )
+Title = Annotated[str, Meta(max_length=MAX_CHARACTERS["title"])]
 # Replaces a filter value that is not a valid id, and matches no session.
 _MATCHES_NOTHING = "-"
 
@@ -64,7 +66,7 @@ class Create(requests.Body, frozen=True):
     vault_ids: Annotated[tuple[str, ...], Meta(max_length=50)] = ()
     resources: Annotated[tuple[resources.Resource, ...], Meta(max_length=500)] = ()
     budget: Budget | None = None
-    title: str | None = None
+    title: Title | None = None
     initial_events: Annotated[tuple[InitialEvent, ...], Meta(max_length=50)] = ()
 
 
@@ -74,7 +76,7 @@ class AgentChange(requests.Body, frozen=True):
 
 
 class Update(requests.Body, frozen=True):
-    title: str | UnsetType | None = UNSET
+    title: Title | UnsetType | None = UNSET
     metadata: requests.MetadataPatch | UnsetType | None = UNSET
     agent: AgentChange | UnsetType = UNSET
     budget: Budget | UnsetType | None = UNSET

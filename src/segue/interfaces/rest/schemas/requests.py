@@ -51,7 +51,7 @@ class Model(Body, frozen=True):
     id: Name
     speed: Literal["standard", "fast"] | None = None
     effort: Effort | EffortLevel | None = None
-    inference_geo: str | None = None
+    inference_geo: Name | None = None
 
 
 class Policy(Body, frozen=True):
