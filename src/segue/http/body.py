@@ -57,12 +57,11 @@ async def decode_json(data: bytes, type: type[T]) -> T:
     Raises InvalidInput if the body has more than MAX_JSON_VALUES values, and Overloaded if too
     many such bodies are being checked.
     """
-    decode = partial(msgspec.json.decode, data, type=type)
     if len(data) <= MAX_INLINE_BYTES:
-        return decode()
+        return msgspec.json.decode(data, type=type)
     if await asyncio.to_thread(_count_separators, data) > MAX_JSON_VALUES:
         await _check_values(data)
-    return await asyncio.to_thread(decode)
+    return await asyncio.to_thread(partial(msgspec.json.decode, data, type=type))
 
 
 async def _check_values(data: bytes) -> None:

@@ -331,7 +331,13 @@ class Hub:
         from .workdir.mounts import Mounts
 
         return Mounts(
-            self.store, self.data_dir, self.records, self.files, self.secrets, self._clone
+            self.store,
+            self.data_dir,
+            self.records,
+            self.files,
+            self.secrets,
+            self.quotas,
+            self._clone,
         )
 
     @cached_property
@@ -349,7 +355,14 @@ class Hub:
 
         work = self.data_dir / WORK
         return WorkDirectories(
-            self.store, work, self.records, self.mounts, self.memories, self.skills, self.outputs
+            self.store,
+            work,
+            self.records,
+            self.mounts,
+            self.memories,
+            self.skills,
+            self.outputs,
+            self.quotas,
         )
 
     # Access and settings.

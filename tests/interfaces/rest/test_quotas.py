@@ -250,6 +250,27 @@ async def test_outputs_beyond_a_quota_are_reported_and_not_stored(
         assert [file["filename"] for file in listed] == ["a"]
 
 
+async def test_files_in_the_directory_of_a_session_count_until_it_is_deleted(
+    tmp_path: Path, database: Database, directory_agent: DirectoryAgent
+) -> None:
+    def write_file(directory: Path) -> None:
+        (directory / "large").write_bytes(b"x" * 3_000_000)
+
+    directory_agent.act = write_file
+    options: Any = {"agent_registry": registry_with(directory_agent), "quotas": {"bytes": 2000000}}
+    async with open_api(tmp_path, database=database, **options) as api:
+        session = await api.session()
+        await api.say(session["id"], "write")
+        text = await refused(api, "bytes", "POST", "/v1/sessions", await session_body(api))
+        assert "3," in text and "of 2,000,000 bytes" in text
+        path = f"/v1/sessions/{session['id']}"
+        await refused(api, "bytes", "POST", f"{path}/events", {"events": [message("more")]})
+        (state,) = [row for row in await api.hub.quotas.states("local") if row.name == "bytes"]
+        assert state.used is not None and state.used > 3_000_000
+        await api.ok("DELETE", path)
+        await api.session()
+
+
 async def test_schedules_are_counted_until_they_are_removed_or_archived(
     tmp_path: Path, database: Database
 ) -> None:

@@ -1,5 +1,6 @@
 """Resources of sessions: files and repositories, which are really cloned, and their tokens."""
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -285,3 +286,16 @@ async def test_run_without_a_session_has_an_error(tmp_path: Path) -> None:
         assert len(failed) == 3
         assert (await api.ok("GET", "/v1/deployment_runs", has_error="false"))["data"] == []
         assert (await api.ok("GET", "/v1/sessions"))["data"] == []
+
+
+async def test_clone_counts_for_the_quota_of_bytes(tmp_path: Path, repository: Path) -> None:
+    (repository / "large").write_bytes(os.urandom(3_000_000))
+    git("-C", str(repository), "add", "large")
+    git("-C", str(repository), "commit", "-q", "-m", "large")
+    async with open_api(tmp_path / "data", clone=["file://"], quotas={"bytes": 2_000_000}) as api:
+        sent = {"type": "github_repository", "url": f"file://{repository}"}
+        session = await api.session(resources=[sent])
+        await api.hub.workdirs.wait_mounted()
+        path = f"/v1/sessions/{session['id']}"
+        text = await api.fails(403, "POST", path, {"title": "more"})
+        assert "the quota 'bytes' of this workspace is used up" in text

@@ -12,13 +12,18 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from segue.model.errors import InvalidInput, QuotaExceeded, QuotaInUse
+from msgspec.structs import replace
+
+from segue.model import clock
+from segue.model.errors import Conflict, InvalidInput, QuotaExceeded, QuotaInUse
 from segue.model.principal import Principal
+from segue.model.query import Position
+from segue.model.record import Record, RecordBody
 from segue.store.base import Store
 
 UNLIMITED = "unlimited"
@@ -27,6 +32,10 @@ RETRY_AFTER_SECONDS = 5
 MAX_CONCURRENT_CREATIONS = 8
 LIMITS_VALID_SECONDS = 5.0  # before a process reads the limits of a workspace again
 MAX_CACHED_WORKSPACES = 10_000
+# The records of directories' sizes. Smaller directories have none, so that adding them is cheap.
+DIRECTORY_KIND = "directory"
+MIN_DIRECTORY_BYTES = 1_000_000
+DIRECTORIES_PER_READ = 500
 _SETTING_PREFIX = "quota."
 _LIMIT = re.compile(r"(\d{1,18}) *([KMGT]i?)?(B)?", re.ASCII | re.IGNORECASE)
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
@@ -54,7 +63,7 @@ QUOTAS: dict[str, Quota] = {
         "delete files, memories, skills or sessions that are not needed",
     ),
     "bytes": Quota(
-        "Bytes of events, files and other records.",
+        "Bytes of events, files and other records, and of the directories of sessions.",
         "delete sessions or files that are not needed",
         in_bytes=True,
     ),
@@ -72,6 +81,12 @@ QUOTAS: dict[str, Quota] = {
         passing=True,
     ),
 }
+
+
+class DirectoryBody(RecordBody, frozen=True):
+    """The body of the record of a directory's size. Its id is that of the session."""
+
+    bytes: int
 
 
 class QuotaState(NamedTuple):
@@ -98,12 +113,13 @@ class Quotas:
         self._creations: WeakValueDictionary[str, _Creations] = WeakValueDictionary()
         self._open_streams: dict[str, int] = {}
         self._cached_limits: dict[str, tuple[float, dict[str, int]]] = {}  # with their expiry
+        self._cached_directory_bytes: dict[str, tuple[float, int]] = {}  # with their expiry
 
     async def check(self, principal: Principal, **amounts: int) -> None:
         """Raise QuotaExceeded if a caller may not create so much more of each quota."""
         limits = await self._limits_for(principal, amounts)
         if limits:
-            used = (await self._store.usage(principal.workspace))._asdict()
+            used = await self._used(principal.workspace, limits)
             for name, limit in limits.items():
                 _require(name, limit, used[name], amounts[name])
 
@@ -142,7 +158,7 @@ class Quotas:
         """
         next_end = creations.next_end
         ended_before = Counter(creations.ended_amounts)
-        used = (await self._store.usage(workspace))._asdict()
+        used = await self._used(workspace, limits)
         for name, limit in limits.items():
             running = creations.begun_amounts[name] - ended_before[name]
             if used[name] + running + amounts[name] > limit:
@@ -151,6 +167,53 @@ class Quotas:
                 _require(name, limit, used[name], amounts[name])
         creations.begun_amounts.update(amounts)
         return None
+
+    async def _used(self, workspace: str, names: Collection[str]) -> dict[str, int]:
+        """Return what a workspace uses, by quota; directories are added if "bytes" is needed."""
+        used: dict[str, int] = (await self._store.usage(workspace))._asdict()
+        if "bytes" in names:
+            used["bytes"] += await self._directory_bytes(workspace)
+        return used
+
+    async def _directory_bytes(self, workspace: str) -> int:
+        """Return the bytes of a workspace's directories, as of LIMITS_VALID_SECONDS ago at most."""
+        expires_at, total = self._cached_directory_bytes.get(workspace, (0.0, 0))
+        if expires_at > time.monotonic():
+            return total
+        total, after = 0, None
+        while rows := await self._store.records(
+            workspace, DIRECTORY_KIND, after=after, limit=DIRECTORIES_PER_READ
+        ):
+            total += sum(DirectoryBody.of(row).bytes for row in rows)
+            after = Position(rows[-1].created_at, rows[-1].id)
+        if len(self._cached_directory_bytes) >= MAX_CACHED_WORKSPACES:
+            self._cached_directory_bytes.clear()
+        self._cached_directory_bytes[workspace] = (time.monotonic() + LIMITS_VALID_SECONDS, total)
+        return total
+
+    async def record_directory(self, workspace: str, id: str, bytes: int) -> None:
+        """Store how many bytes a session's directory has; nothing if they are few."""
+        record = await self._store.get_record(workspace, DIRECTORY_KIND, id)
+        if bytes >= MIN_DIRECTORY_BYTES:
+            now = clock.now()
+            body = DirectoryBody(bytes=bytes).encode()
+            version = 1 if record is None else record.version + 1
+            first = record or Record(
+                workspace=workspace,
+                kind=DIRECTORY_KIND,
+                id=id,
+                version=version,
+                created_at=now,
+                updated_at=now,
+                body=body,
+            )
+            changed = replace(first, version=version, updated_at=now, body=body)
+            with suppress(Conflict):  # another process has measured it just now
+                await self._store.put_record(changed, drop_earlier=True)
+        elif record is not None:
+            with suppress(Conflict):
+                await self._store.put_records([], [record])
+        self._cached_directory_bytes.pop(workspace, None)
 
     async def open_stream(self, principal: Principal) -> Callable[[], None]:
         """Count an open stream until the returned function is called.
@@ -204,7 +267,7 @@ class Quotas:
         """Return all quotas of a workspace with their limits and what is used of them."""
         overrides = await self._overrides(workspace)
         limits = await self._limits(workspace)
-        used: dict[str, int] = (await self._store.usage(workspace))._asdict()
+        used = await self._used(workspace, QUOTAS)
         states = []
         for name in QUOTAS:
             server = "server" if name in self._defaults else None

@@ -224,8 +224,11 @@ class TurnRunner:
         Returns the failures: the turn ends in any case.
         """
         session = self.session
+        has_files = session.resources or os.path.isdir(os.path.join(session.cwd, OUTPUTS))
         try:
-            if session.resources or os.path.isdir(os.path.join(session.cwd, OUTPUTS)):
+            if has_files or not self._local:
+                await self._services.workdirs.measure(session)
+            if has_files:
                 return await self._services.workdirs.collect(session, local=self._local)
         except Exception as error:
             prefix = "the files of the turn could not be collected: "
@@ -239,13 +242,13 @@ class TurnRunner:
         """
         if self.session.at_budget:
             return "budget_reached"
-        workdirs = self._services.workdirs
         if not self._local:
-            await workdirs.allow_key(self.session)
+            await self._services.workdirs.allow_key(self.session)
         elif isinstance(self._agent, ReadsDirectorySettings):
-            await workdirs.check_no_key_wrote(self.session, self._agent.directory_settings)
+            program = self._agent.directory_settings
+            await self._services.workdirs.check_no_key_wrote(self.session, program)
         if self.session.resources:
-            failures = await workdirs.prepare(self.session, local=self._local)
+            failures = await self._services.workdirs.prepare(self.session, local=self._local)
             if failures:
                 await turn.emit(*failures)
         return await self._agent.run(turn)

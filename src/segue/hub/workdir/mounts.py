@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from segue.agents.tools.path_guard import PathGuard, ToolError
 from segue.encryption import SecretBox
+from segue.hub.access.quotas import Quotas
 from segue.hub.resources.files import KIND, Files
 from segue.hub.resources.records import Records
 from segue.model import ids
@@ -51,6 +52,7 @@ class Mounts:
         records: Records,
         files: Files,
         secrets: SecretBox,
+        quotas: Quotas,
         cloneable_urls: Sequence[str],
     ) -> None:
         """Create the service. A repository's URL must begin with one of `cloneable_urls`."""
@@ -59,6 +61,7 @@ class Mounts:
         self._records = records
         self._files = files
         self._secrets = secrets
+        self._quotas = quotas
         self._cloneable_urls = tuple(cloneable_urls)
 
     async def mount(self, session: Session, resource: dict[str, Any]) -> Failed | None:
@@ -144,6 +147,7 @@ class Mounts:
             directory = Path(session.cwd)
             for path in (directory, staging_path(directory)):
                 await asyncio.to_thread(remove_directory, path)
+            await self._quotas.record_directory(session.workspace, directory.name, 0)
             self.state_path(session).unlink(missing_ok=True)
             Path(lock_path(session.cwd)).unlink(missing_ok=True)
 

@@ -18,6 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from segue.agents.tools.path_guard import is_below
+from segue.hub.access.quotas import MIN_DIRECTORY_BYTES, Quotas
 from segue.hub.resources.memories import Memories
 from segue.hub.resources.records import Records
 from segue.hub.resources.skills import Skills
@@ -28,6 +29,7 @@ from segue.model.principal import Principal
 from segue.model.session import Session
 from segue.store.base import Store
 
+from .disk_usage import tree_bytes
 from .isolation import private_directories
 from .locks import DirectoryLocks
 from .memory_sync import MemorySync, SyncState
@@ -54,6 +56,7 @@ class WorkDirectories:
         memories: Memories,
         skills: Skills,
         outputs: Outputs,
+        quotas: Quotas,
     ) -> None:
         self._store = store
         self._work = work
@@ -62,6 +65,7 @@ class WorkDirectories:
         self._memories = memories
         self._skills = SkillInstaller(records, skills)
         self._outputs = outputs
+        self._quotas = quotas
         self._locks = DirectoryLocks()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -103,6 +107,7 @@ class WorkDirectories:
         os.makedirs(session.cwd, mode=0o700, exist_ok=True)
         await self._mounts.mount(session, resource)
         await self._record_attempt(session, resource["id"])
+        await self.measure(session)
 
     async def _mount_and_report(self, session: Session, retry: str | None) -> None:
         with suppress(NotFound, OSError):  # the session was deleted in the meantime
@@ -129,6 +134,7 @@ class WorkDirectories:
             if problem is not None:
                 problems.append(self._without_own_paths(problem))
             await self._record_attempt(session, id)
+            await self.measure(session)
         return problems
 
     def _without_own_paths(self, problem: Failed) -> Failed:
@@ -204,6 +210,25 @@ class WorkDirectories:
                 " directory of this session; fork the session into a directory of yours",
                 session=session.id,
             )
+
+    async def measure(self, session: Session) -> None:
+        """Count the bytes of a session's directory for the workspace's quota.
+
+        Called after a turn and after files were mounted. Changes below MIN_DIRECTORY_BYTES are
+        not stored.
+        """
+        if not self._mounts.owns_directory(session):
+            return
+        size = await asyncio.to_thread(tree_bytes, session.cwd)
+        state_file = self._state_file(session)
+        if size // MIN_DIRECTORY_BYTES == (await state_file.read()).bytes // MIN_DIRECTORY_BYTES:
+            return
+
+        def change(state: DirectoryState) -> None:
+            state.bytes = size
+
+        await state_file.update(change)
+        await self._quotas.record_directory(session.workspace, Path(session.cwd).name, size)
 
     async def collect(self, session: Session, *, local: bool) -> list[Failed]:
         """Store the outputs and the changed memories of a turn. Return the problems.

@@ -29,6 +29,7 @@ class DirectoryState(msgspec.Struct, kw_only=True):
     output_problems: list[str] = []  # problems with outputs that the session already reports
     skill_versions: dict[str, str] = {}  # directory → id of the version that is complete in it
     skill_files: dict[str, list[str]] = {}  # directory → paths of the skill's files in it
+    bytes: int = 0  # of the directory on the disk, when it was last measured
     used_by_key: bool = False  # whether turns of an API key could write to the directory
 
 
