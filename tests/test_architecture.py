@@ -29,7 +29,7 @@ ALLOWED = {
     "sources": {"model", "event_loop", "gc_pause", "sqlite_wal", "fts5"},
     "agents": {"model", "acp", "untrusted"},
     "encryption": {"model"},
-    "http": {"model"},
+    "http": {"model", "untrusted"},
     "hub": {"model", "encryption", "untrusted", "event_loop", "store", "sources", "agents"},
     "render": {"model", "untrusted"},
     "testing": {"model", "store", "sources", "hub"},
@@ -42,7 +42,7 @@ ALLOWED = {
         "factory",
     },  # the last three for its store
     "factory": {"model", "store", "sources", "hub"},
-    "server": {"model", "hub", "http", "interfaces", "factory"},
+    "server": {"model", "untrusted", "hub", "http", "interfaces", "factory"},
     "sync": {"model", "interfaces"},
 }
 

@@ -100,3 +100,17 @@ async def test_key_that_joins_a_local_turn_cannot_use_its_http_mcp_servers(
     own, joined = bodies_of(bodies, "tool_result")
     assert own.content[0].text == "42"
     assert joined.status == "failed" and "connected for the local user" in joined.content[0].text
+
+
+async def test_server_of_an_agent_that_a_key_chose_is_not_connected_at_a_private_address(
+    setup: ModelSetup,
+) -> None:
+    async with over_http() as url, setup:
+        ref = await agent_with_server(setup, url)
+        session = await setup.hub.editor.create(REMOTE_CALLER, agent=ref)
+        chosen_by_key = await setup.run_prompt("Add", session)
+        await setup.hub.editor.configure(LOCAL, session.id, ConfigChanged(agent=ref))
+        chosen_by_user = await setup.run_prompt("Add", session)
+    (failed,) = bodies_of(chosen_by_key, "failed")
+    assert failed.code == "mcp_connection_failed_error"
+    assert bodies_of(chosen_by_user, "failed") == []

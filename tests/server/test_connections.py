@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from segue.server.connections import (
     ConnectionLimits,
     Connections,
     default_max_connections,
+    raise_open_files_limit,
 )
 
 GET = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
@@ -386,4 +388,13 @@ def test_small_response_that_is_not_read_does_not_keep_a_closed_connection(
 
 
 def test_default_number_of_connections_fits_into_the_open_files() -> None:
-    assert 16 <= default_max_connections() <= MAX_CONNECTIONS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+        few = default_max_connections()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 512
+        assert 16 <= few < 512
+        raise_open_files_limit()
+        assert few < default_max_connections() <= MAX_CONNECTIONS
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

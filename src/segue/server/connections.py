@@ -39,21 +39,29 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     write_seconds: float = WRITE_SECONDS
 
 
-def default_max_connections() -> int:
-    """Return how many connections fit into this process's limit of open files.
+def raise_open_files_limit() -> None:
+    """Raise this process's limit of open files as far as MAX_CONNECTIONS needs, if allowed.
 
-    The soft limit is first raised as far as needed and the hard limit allows: many systems start a
-    process with 256 or 1,024.
+    Many systems start a process with 256 or 1,024.
     """
     try:
         import resource
     except ImportError:  # Windows, which has no such limit
-        return MAX_CONNECTIONS
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_PER_CONNECTION * MAX_CONNECTIONS + RESERVED_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def default_max_connections() -> int:
+    """Return how many connections fit into this process's limit of open files."""
+    try:
+        import resource
+    except ImportError:
+        return MAX_CONNECTIONS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS
     return max(16, min(MAX_CONNECTIONS, (soft - RESERVED_FILES) // FILES_PER_CONNECTION))

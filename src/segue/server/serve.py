@@ -18,7 +18,12 @@ from segue.http.metrics import Metrics, SharedMetrics
 from segue.untrusted import PARSERS
 
 from .app import ServerApp
-from .connections import ConnectionLimits, Connections, default_max_connections
+from .connections import (
+    ConnectionLimits,
+    Connections,
+    default_max_connections,
+    raise_open_files_limit,
+)
 from .settings import ServerSettings
 
 T = TypeVar("T")
@@ -35,6 +40,7 @@ class _UvicornServer(uvicorn.Server):
     def __init__(self, app: ServerApp, settings: ServerSettings) -> None:
         self._app = app
         self._grace_seconds = settings.grace_seconds
+        raise_open_files_limit()
         limits = ConnectionLimits(
             max_connections=settings.max_connections or default_max_connections()
         )

@@ -34,7 +34,7 @@ class ModelAgents:
         self.shells = ShellPool()
         self._hook_registry = hook_registry
         self._models: dict[tuple[str, str | None], Model] = {}
-        # By session id. The connections are valid for these settings and this kind of caller.
+        # By session id. The connections are valid for these settings and these rights.
         self._servers: dict[str, tuple[Settings, bool, McpServers]] = {}
 
     def build(self, spec: Mapping[str, Any]) -> ModelAgent:
@@ -61,12 +61,14 @@ class ModelAgents:
     async def servers(self, turn: Turn, settings: Settings, context: ToolContext) -> Tools:
         """Return the MCP servers of the session's agent, connected until this process ends.
 
+        Servers that an API key chose are connected with a key's rights, also for the local user.
         A server that cannot be connected becomes a Failed event.
         """
         session_id = turn.session.id
+        trusted = turn.local and not turn.session.agent_by_key
         if session_id in self._servers:
-            connected_settings, local, servers = self._servers[session_id]
-            if (connected_settings, local) == (settings, turn.local):
+            connected_settings, was_trusted, servers = self._servers[session_id]
+            if (connected_settings, was_trusted) == (settings, trusted):
                 return servers
             del self._servers[session_id]
             await servers.close()
@@ -78,7 +80,7 @@ class ModelAgents:
         servers = await McpServers.connect(
             settings.servers,
             turn.cwd,
-            sandbox=None if turn.local else context,
+            sandbox=None if trusted else context,
             private=allow_private,
             keyring=turn.keyring(private=allow_private),
         )
@@ -95,7 +97,7 @@ class ModelAgents:
                 )
             )
         if not servers.failures:
-            self._servers[session_id] = (settings, turn.local, servers)
+            self._servers[session_id] = (settings, trusted, servers)
         return servers
 
     async def release(self, session: str) -> None:

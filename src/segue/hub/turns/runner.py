@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -23,19 +23,15 @@ from segue.agents.base import (
 )
 from segue.hub.history.follow import LiveUpdates, Name
 from segue.hub.sessions.directories import OUTPUTS
-from segue.hub.sessions.titles import title_from_prompt
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import codec, ids
-from segue.model.errors import Conflict, LeaseLost, NotFound, SegueError, without_locations
+from segue.model.errors import LeaseLost, NotFound, SegueError
 from segue.model.event import (
     AnyBody,
-    Compacted,
-    ConfigChanged,
     Delta,
     Draft,
     Event,
     Failed,
-    InfoChanged,
     Interrupted,
     ModelAsked,
     ModelCalled,
@@ -53,6 +49,16 @@ from segue.store.base import InboxItem, Lease, Store
 
 from .budgets import budget_message
 from .inbox import RESUME, Prompt, Result
+from .turn_events import (
+    failed_event,
+    first_events,
+    join_deltas,
+    last_compaction,
+    marked_by_key,
+    marked_local,
+    status_with_pending,
+    with_body,
+)
 
 if TYPE_CHECKING:
     from segue.agents.registry import AgentRegistry
@@ -168,7 +174,7 @@ class TurnRunner:
         prompt: Prompt = codec.convert(body, Prompt)
         session, events = await self._store.change(
             *self._name,
-            lambda current: _first_events(current, turn_id, prompt),
+            lambda current: first_events(current, turn_id, prompt),
             lease=self._lease,
             consume=[number],
         )
@@ -232,7 +238,7 @@ class TurnRunner:
                 return await self._services.workdirs.collect(session, local=self._local)
         except Exception as error:
             prefix = "the files of the turn could not be collected: "
-            return [_failure(error, prefix=prefix, code="unknown")]
+            return [failed_event(error, prefix=prefix, code="unknown")]
         return []
 
     async def _run_agent(self, turn: Turn) -> StopReason:
@@ -330,7 +336,7 @@ class TurnRunner:
         def decide(session: Session) -> list[AnyBody | Draft]:
             pending = tuple(id for id in session.pending if id != ask_id)
             body = PermissionAnswered(ask_id=ask_id, option=chosen, note=note, input=new_input)
-            return [Draft(id=item.id, body=body), _status_with_pending(session, pending)]
+            return [Draft(id=item.id, body=body), status_with_pending(session, pending)]
 
         self._session, _ = await self._store.change(
             *self._name, decide, lease=self._lease, consume=[item.number]
@@ -352,7 +358,7 @@ class TurnRunner:
 
         def decide(session: Session) -> list[AnyBody | Draft]:
             pending = tuple(id for id in session.pending if id != call_id)
-            return [*submitted.drafts(item.id), _status_with_pending(session, pending)]
+            return [*submitted.drafts(item.id), status_with_pending(session, pending)]
 
         self._session, events = await self._store.change(
             *self._name, decide, lease=self._lease, consume=[item.number]
@@ -370,7 +376,7 @@ class TurnRunner:
         stop: StopReason = "error" if isinstance(reason, Exception) else reason
         why = "the turn ended before this did"
         if isinstance(reason, Exception):
-            failure = _failure(reason)
+            failure = failed_event(reason)
             tail.append(failure)
             why = failure.remote_message or failure.message  # all callers can read tool results
         elif stop == "cancelled" and self._interruption is not None:
@@ -425,8 +431,8 @@ class TurnRunner:
         self._check()
         if messages := {draft.id for draft in drafts if isinstance(draft, Draft)}:
             await self._drop_deltas(messages)
-        mark = _marked_local if self._local else _marked_by_key
-        drafts = [_with_body(draft, mark) for draft in drafts]
+        mark = marked_local if self._local else marked_by_key
+        drafts = [with_body(draft, mark) for draft in drafts]
         session, events = await self._store.change(*self._name, lambda _: drafts, lease=self._lease)
         self._session = session
         for event in events:
@@ -450,7 +456,7 @@ class TurnRunner:
             page = await self._store.events(
                 *self._name, before=before, limit=EVENTS_PER_READ, backward=True
             )
-            start = _last_compaction(page) if since_compaction else None
+            start = last_compaction(page) if since_compaction else None
             pages.append(page[start:])
             if start is not None or len(page) < EVENTS_PER_READ:
                 return [
@@ -485,7 +491,7 @@ class TurnRunner:
 
         def decide(session: Session) -> list[AnyBody | Draft]:
             pending = (*session.pending, ask_id)
-            return [Draft(id=ask_id, body=request), _status_with_pending(session, pending)]
+            return [Draft(id=ask_id, body=request), status_with_pending(session, pending)]
 
         await self._store.change(*self._name, decide, lease=self._lease)
         return await future
@@ -496,7 +502,7 @@ class TurnRunner:
         self._results[call_id] = future
 
         def decide(session: Session) -> list[AnyBody | Draft]:
-            return [_status_with_pending(session, (*session.pending, call_id))]
+            return [status_with_pending(session, (*session.pending, call_id))]
 
         self._session, _ = await self._store.change(*self._name, decide, lease=self._lease)
         self._wake.set()  # the result may be in the inbox already
@@ -545,7 +551,7 @@ class TurnRunner:
             deltas, self._unflushed = self._unflushed, []
             try:
                 async with self._flushing:
-                    await self._store.put_deltas(self._lease, _joined(deltas))
+                    await self._store.put_deltas(self._lease, join_deltas(deltas))
             except SegueError:
                 return  # a lost delta does no harm: the message itself will be stored
             await asyncio.sleep(FLUSH_SECONDS)
@@ -560,81 +566,3 @@ class TurnRunner:
 async def resume(store: Store, name: Name) -> None:
     """Queue a prompt that resumes the turn which a budget stopped, in any process."""
     await store.put_inbox(*name, "prompt", ids.new_id(), msgspec.to_builtins(RESUME))
-
-
-def _first_events(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBody | Draft]:
-    running = StatusChanged(status="running", turn=turn_id)
-    if prompt.resumes:
-        if session.stop_reason != "budget_reached" or session.at_budget:
-            message = "the turn that the budget stopped was resumed already"
-            raise Conflict(message, session=session.id)
-        return [Draft(id=turn_id, body=running)]
-    bodies: list[AnyBody | Draft] = [running, *prompt.drafts(turn_id)]
-    untitled = session.title is None and session.title_by is None
-    if untitled and (title := title_from_prompt(prompt.content)):
-        bodies.append(InfoChanged(title=title, by="auto"))
-    if session.archived_at is not None:
-        bodies.append(InfoChanged(archived=False))
-    return bodies
-
-
-def _with_body(draft: AnyBody | Draft, change: Callable[[AnyBody], AnyBody]) -> AnyBody | Draft:
-    """Return a draft with the body that `change` returns for its own."""
-    if not isinstance(draft, Draft):
-        return change(draft)
-    return replace(draft, body=change(draft.body))
-
-
-def _marked_by_key(body: AnyBody) -> AnyBody:
-    """Return a change of settings as one that an API key made; other events unchanged."""
-    return replace(body, by_key=True) if isinstance(body, ConfigChanged) else body
-
-
-def _marked_local(body: AnyBody) -> AnyBody:
-    """Return a custom tool call as one for the local user only; other events unchanged."""
-    custom = isinstance(body, ToolCall) and body.custom
-    return replace(body, local=True) if custom else body
-
-
-def _last_compaction(events: Sequence[Event]) -> int | None:
-    """Return the index of the last compaction: the agent remembers nothing before it."""
-    for index in range(len(events) - 1, -1, -1):
-        body = events[index].body
-        if isinstance(body, Compacted) and body.thread is None:
-            return index
-    return None
-
-
-def _status_with_pending(session: Session, pending: tuple[str, ...]) -> StatusChanged:
-    if pending:
-        return StatusChanged(
-            status="idle", stop_reason="requires_action", turn=session.turn, pending=pending
-        )
-    return StatusChanged(status="running", turn=session.turn)
-
-
-def _joined(deltas: Sequence[Delta]) -> list[Delta]:
-    """Return the deltas with neighbouring deltas of one message joined."""
-    joined: list[Delta] = []
-    for delta in deltas:
-        if joined and joined[-1].message == delta.message:
-            text = joined[-1].text + delta.text
-            joined[-1] = replace(joined[-1], text=text)
-        else:
-            joined.append(delta)
-    return joined
-
-
-def _failure(error: Exception, *, prefix: str = "", code: str | None = None) -> Failed:
-    """Return the event that reports an error; its code is by default the error's type."""
-    name = type(error).__name__
-    remote: str | None
-    if isinstance(error, SegueError):
-        message = error.message
-        remote = None if error.remote_message == message else error.remote_message
-    else:
-        message = f"{name}: {error}" if str(error) else name
-        remote = without_locations(message)
-    return Failed(
-        message=prefix + message, remote_message=remote and prefix + remote, code=code or name
-    )

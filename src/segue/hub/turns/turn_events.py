@@ -1,0 +1,105 @@
+"""Make the events that turns append, and change those that agents emit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from segue.hub.sessions.titles import title_from_prompt
+from segue.model.errors import Conflict, SegueError, without_locations
+from segue.model.event import (
+    AnyBody,
+    Compacted,
+    ConfigChanged,
+    Delta,
+    Draft,
+    Event,
+    Failed,
+    InfoChanged,
+    StatusChanged,
+    ToolCall,
+)
+from segue.model.session import Session
+
+from .inbox import Prompt
+
+
+def first_events(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBody | Draft]:
+    """Return the events that begin a turn. Raises Conflict if it was resumed already."""
+    running = StatusChanged(status="running", turn=turn_id)
+    if prompt.resumes:
+        if session.stop_reason != "budget_reached" or session.at_budget:
+            message = "the turn that the budget stopped was resumed already"
+            raise Conflict(message, session=session.id)
+        return [Draft(id=turn_id, body=running)]
+    bodies: list[AnyBody | Draft] = [running, *prompt.drafts(turn_id)]
+    untitled = session.title is None and session.title_by is None
+    if untitled and (title := title_from_prompt(prompt.content)):
+        bodies.append(InfoChanged(title=title, by="auto"))
+    if session.archived_at is not None:
+        bodies.append(InfoChanged(archived=False))
+    return bodies
+
+
+def with_body(draft: AnyBody | Draft, change: Callable[[AnyBody], AnyBody]) -> AnyBody | Draft:
+    """Return a draft with the body that `change` returns for its own."""
+    if not isinstance(draft, Draft):
+        return change(draft)
+    return replace(draft, body=change(draft.body))
+
+
+def marked_by_key(body: AnyBody) -> AnyBody:
+    """Return a change of settings as one that an API key made; other events unchanged."""
+    return replace(body, by_key=True) if isinstance(body, ConfigChanged) else body
+
+
+def marked_local(body: AnyBody) -> AnyBody:
+    """Return a custom tool call as one for the local user only; other events unchanged."""
+    custom = isinstance(body, ToolCall) and body.custom
+    return replace(body, local=True) if custom else body
+
+
+def last_compaction(events: Sequence[Event]) -> int | None:
+    """Return the index of the last compaction: the agent remembers nothing before it."""
+    for index in range(len(events) - 1, -1, -1):
+        body = events[index].body
+        if isinstance(body, Compacted) and body.thread is None:
+            return index
+    return None
+
+
+def status_with_pending(session: Session, pending: tuple[str, ...]) -> StatusChanged:
+    """Return the status of a turn that waits for `pending`, or runs if it is empty."""
+    if pending:
+        return StatusChanged(
+            status="idle", stop_reason="requires_action", turn=session.turn, pending=pending
+        )
+    return StatusChanged(status="running", turn=session.turn)
+
+
+def join_deltas(deltas: Sequence[Delta]) -> list[Delta]:
+    """Return the deltas with neighbouring deltas of one message joined."""
+    joined: list[Delta] = []
+    for delta in deltas:
+        if joined and joined[-1].message == delta.message:
+            text = joined[-1].text + delta.text
+            joined[-1] = replace(joined[-1], text=text)
+        else:
+            joined.append(delta)
+    return joined
+
+
+def failed_event(error: Exception, *, prefix: str = "", code: str | None = None) -> Failed:
+    """Return the event that reports an error; its code is by default the error's type."""
+    name = type(error).__name__
+    remote: str | None
+    if isinstance(error, SegueError):
+        message = error.message
+        remote = None if error.remote_message == message else error.remote_message
+    else:
+        message = f"{name}: {error}" if str(error) else name
+        remote = without_locations(message)
+    return Failed(
+        message=prefix + message, remote_message=remote and prefix + remote, code=code or name
+    )
