@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from segue.agents.demo import HELP, _DemoTurn
+from segue.agents.base import Turn
+from segue.agents.demo import HELP, MAX_PIECES, _DemoTurn
 from segue.hub import Hub
 from segue.model.content import Diff, as_content
 from segue.model.event import Event, PermissionAsked, PlanEntry, ToolResult
@@ -176,3 +177,19 @@ async def test_stop_ends_the_turn_with_its_reason(hub: Hub, reason: str) -> None
     bodies = await run_script(hub, f"/stop {reason}\n/say never")
     assert bodies[-1].stop_reason == reason
     assert texts(bodies, "agent_message") == []
+
+
+async def test_long_text_is_streamed_in_few_pieces(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces: list[str] = []
+    delta = Turn.delta
+
+    async def record(turn: Turn, text: str, kind: Any = "message") -> None:
+        pieces.append(text)
+        await delta(turn, text, kind)
+
+    monkeypatch.setattr(Turn, "delta", record)
+    text = "a long text " * 100_000 + "ends"
+    assert texts(await run_script(hub, f"/say {text}"), "agent_message") == [text]
+    assert 1 < len(pieces) <= MAX_PIECES
