@@ -131,7 +131,7 @@ refuse(archive(zipfile.ZIP_STORED, *deep), "files")
 def test_hostile_input_takes_little_time_and_memory(name: str, tmp_path: Path) -> None:
     program = subprocess.run(
         [sys.executable, "-c", LIMITS + CASES[name], tmp_path],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
         capture_output=True,
         text=True,
     )

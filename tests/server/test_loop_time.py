@@ -22,7 +22,7 @@ def measure(directory: Path, examples: int, *names: str) -> list[dict[str, Any]]
     """Return the requests of the corpus with their CPU time on the loop."""
     program = subprocess.run(
         [sys.executable, PROGRAM, directory, str(examples), *names],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
         capture_output=True,
         text=True,
     )
