@@ -25,6 +25,14 @@ export async function run(acp, app, work) {
   console.log(JSON.stringify(report));
 }
 
+// The response of an agent, after the updates before it. The SDK may resolve a response before it
+// has handled an update that came in the same read.
+export async function answered(response) {
+  const result = await response;
+  await new Promise((resolve) => setImmediate(resolve));
+  return result;
+}
+
 export const text = (words) => [{ type: "text", text: words }];
 
 export const SCRIPT = "Hello there\n/think hm\n/say hi\n/tool ls a b\n/plan one; x two\n/ask May I?";

@@ -1,5 +1,5 @@
 // The official TypeScript client of version 1: the whole cycle, or one session made or read.
-import { SCRIPT, cwd, refusal, run, sdk, sessions, task, text } from "./ts_common.mjs";
+import { SCRIPT, answered, cwd, refusal, run, sdk, sessions, task, text } from "./ts_common.mjs";
 
 const acp = await sdk("/unstable");
 const { methods } = acp;
@@ -38,7 +38,7 @@ await run(acp, app, async (agent) => {
     protocolVersion: acp.PROTOCOL_VERSION,
     clientCapabilities: {},
   });
-  const ask = (method, params) => agent.request(method, params);
+  const ask = (method, params) => answered(agent.request(method, params));
   const { session: s } = methods.agent;
   const report = { version: greeting.protocolVersion, agent: greeting.agentInfo.name };
 

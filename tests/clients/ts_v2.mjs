@@ -1,5 +1,5 @@
 // The official TypeScript client of version 2: the whole cycle, or one session made or read.
-import { SCRIPT, cwd, refusal, run, sdk, sessions, task, text } from "./ts_common.mjs";
+import { SCRIPT, answered, cwd, refusal, run, sdk, sessions, task, text } from "./ts_common.mjs";
 
 const acp = await sdk("/experimental/v2/unstable");
 const { methods } = acp;
@@ -57,7 +57,7 @@ await run(acp, app, async (agent) => {
     protocolVersion: acp.PROTOCOL_VERSION,
     info: { name: "segue-tests", version: "1" },
   });
-  const ask = (method, params) => agent.request(method, params);
+  const ask = (method, params) => answered(agent.request(method, params));
   const { session: s } = methods.agent;
   const report = { version: greeting.protocolVersion, agent: greeting.info.name };
 
