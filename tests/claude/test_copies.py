@@ -147,8 +147,9 @@ async def test_pull_does_not_interrupt_a_turn_that_starts_meanwhile(
     path = home.write_conversation(prompt="at first")
     read = pull.pull_appended
     async with claude_hub(home) as (hub, _):
-        await hub.turns.run(LOCAL, S, "/say here")
-        other = Hub(hub.store, hub.data_dir)  # without the source
+        await hub.sync.import_session(LOCAL, S, "claude")
+        other = Hub(hub.store, hub.data_dir)  # without the source, so its turns pull nothing
+        await other.turns.run(LOCAL, S, "/say here")
         loop = asyncio.get_running_loop()
 
         async def begin() -> None:
@@ -187,7 +188,10 @@ async def test_turn_waits_for_a_running_pull(home: Home, monkeypatch: pytest.Mon
         return pulled
 
     async with claude_hub(home) as (hub, _):
-        await hub.turns.run(LOCAL, S, "/say here")
+        await hub.sync.import_session(LOCAL, S, "claude")
+        without_source = Hub(hub.store, hub.data_dir)  # its turns pull nothing
+        await without_source.turns.run(LOCAL, S, "/say here")
+        await without_source.detach()
         at = "2026-02-02T00:00:00Z"
         append(path, timed_user("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
         monkeypatch.setattr(pull, "pull_appended", pull_slowly)
