@@ -18,7 +18,10 @@ from segue.hub import Hub
 from segue.hub.access import server_proof
 from segue.model.principal import Principal
 
-PROBE_SECONDS = 2.0
+# How long to wait for a proof. A server that has just started, or runs on a busy machine, is slow.
+# If the process of a server has ended, another program has its port, if any.
+LIVE_SERVER_SECONDS = 60.0
+DEAD_SERVER_SECONDS = 2.0
 _MAX_PROOF_BYTES = 1024
 
 
@@ -61,27 +64,41 @@ async def find_server(hub: Hub) -> str | None:
     The files in the data directory may be of servers that were killed, and another program may
     listen on their ports now.
     """
+    from http.client import HTTPException
+
     for path in sorted(hub.data_dir.glob("server.*.json")):
-        # Skips servers that were killed or do not answer, and files that are being written.
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        # Skips servers that were killed or do not answer, other programs on their ports, and files
+        # that are being written.
+        with suppress(OSError, HTTPException, ValueError, KeyError, TypeError):
             url = str(json.loads(path.read_text())["url"])
-            if await _serves_store(hub, url):
+            is_live = _is_running(int(path.name.split(".")[1]))
+            seconds = LIVE_SERVER_SECONDS if is_live else DEAD_SERVER_SECONDS
+            if await _serves_store(hub, url, seconds):
                 return url
     return None
 
 
-async def _serves_store(hub: Hub, url: str) -> bool:
+def _is_running(process_id: int) -> bool:
+    try:
+        with suppress(PermissionError):  # a process of another user
+            os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def _serves_store(hub: Hub, url: str, seconds: float) -> bool:
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.port is None:
         return False
     nonce = server_proof.new_nonce()
-    answer = await asyncio.to_thread(_get, f"{url}{server_proof.PATH}?nonce={nonce}")
+    answer = await asyncio.to_thread(_get, f"{url}{server_proof.PATH}?nonce={nonce}", seconds)
     expected = await server_proof.server_proof(hub.store, nonce, parts.port)
     return hmac.compare_digest(answer, expected.encode())
 
 
-def _get(url: str) -> bytes:
+def _get(url: str, seconds: float) -> bytes:
     from urllib.request import ProxyHandler, build_opener
 
-    with build_opener(ProxyHandler({})).open(url, timeout=PROBE_SECONDS) as response:
+    with build_opener(ProxyHandler({})).open(url, timeout=seconds) as response:
         return bytes(response.read(_MAX_PROOF_BYTES))
