@@ -50,9 +50,10 @@ async def settled(client: Client) -> None:
         await asyncio.sleep(0.2)
 
 
-async def make(agent: Any) -> tuple[str, str]:
+async def make(agent: Any, client: Client) -> tuple[str, str]:
     id = (await agent.new_session(cwd=CWD)).session_id
     turn = await agent.prompt(session_id=id, prompt=text(SCRIPT))
+    await settled(client)
     return id, turn.stop_reason
 
 
@@ -65,7 +66,7 @@ async def loaded(agent: Any, client: Client, id: str) -> list[list[Any]]:
 
 async def cycle(agent: Any, client: Client, report: Report) -> None:
     report["empty"] = dumped(await agent.list_sessions())["sessions"]
-    id, report["stopReason"] = await make(agent)
+    id, report["stopReason"] = await make(agent, client)
     report |= {
         "session": id,
         "asked": client.permission_requests,
@@ -113,7 +114,7 @@ async def work() -> Report:
         greeting = await agent.initialize(protocol_version=1)
         report = {"version": greeting.protocol_version, "agent": greeting.agent_info.name}
         if TASK == "make":
-            report["session"], _ = await make(agent)
+            report["session"], _ = await make(agent, client)
         elif TASK == "read":
             report["said"] = [await loaded(agent, client, id) for id in SESSIONS]
         else:

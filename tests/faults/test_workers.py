@@ -203,8 +203,13 @@ def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
         assert not alive
 
 
-def test_each_worker_reports_the_metrics_of_living_and_dead_workers(tmp_path: Path) -> None:
-    with serve_workers(tmp_path) as team:
+def test_each_worker_reports_the_metrics_of_living_and_dead_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    with serve_workers(tmp_path / "data") as team:
         for _ in range(20):
             team.ok("GET", "/v1/models")
 
@@ -215,11 +220,21 @@ def test_each_worker_reports_the_metrics_of_living_and_dead_workers(tmp_path: Pa
                     return float(line.split()[-1])
             return 0.0
 
+        def published() -> float:
+            """Return the sum of the workers' own files."""
+            files = [path for path in temporary.glob("segue-workers-*/*") if not path.suffix]
+            return sum(
+                value
+                for path in files
+                for name, labels, value in json.loads(path.read_bytes())
+                if name == "segue_http_requests_total" and "/v1/models" in str(labels)
+            )
+
         deadline = time.monotonic() + 60
-        while {counted() for _ in range(10)} != {20.0}:
+        # What a worker has counted and not published dies with it.
+        while published() != 20.0 or {counted() for _ in range(10)} != {20.0}:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        time.sleep(1.5)  # what a worker has counted in its last second dies with it
         killed = team.workers()[0]
         killed.kill()
         while len(team.workers()) < 2 or killed.pid in {worker.pid for worker in team.workers()}:

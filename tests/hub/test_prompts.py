@@ -134,9 +134,11 @@ async def test_submitted_tool_result_is_stored_under_its_own_id(make_hub: MakeHu
 
 
 async def test_second_result_of_a_call_is_ignored(make_hub: MakeHub) -> None:
+    submitted = asyncio.Event()
+
     async def play(turn: Turn) -> None:
         call = await turn.tool("weather", custom=True)
-        await asyncio.sleep(0.1)  # both results arrive before the agent waits for one
+        await submitted.wait()
         await turn.result(call)
 
     async with make_hub(agent_registry=registry_with(play)) as hub:
@@ -147,6 +149,7 @@ async def test_second_result_of_a_call_is_ignored(make_hub: MakeHub) -> None:
         for text in ("rain", "snow"):
             result = ToolResult(call_id=called.body.call_id, content=as_content(text))
             await hub.turns.submit_tool_result(LOCAL, id, result)
+        submitted.set()
         assert await hub.turns.wait(LOCAL, id, turn) == "end_turn"
         (result,) = await read_bodies(hub, id, "tool_result")
         assert result.content[0].text == "rain"

@@ -445,10 +445,15 @@ async def test_a_wrong_password_is_a_clear_error(url: str) -> None:
 
 
 async def replace_file(connection: Any, path: str, lines: Sequence[str]) -> None:
+    """Replace a configuration file of the server, and wait until the server has read it."""
+    load_time = "SELECT pg_conf_load_time()"
+    before = await connection.fetchval(load_time)
     quoted = ", ".join("'" + line.replace("'", "''") + "'" for line in lines)
     await connection.execute(f"COPY (SELECT unnest(ARRAY[{quoted}])) TO '{path}'")
     await connection.execute("SELECT pg_reload_conf()")
-    await asyncio.sleep(0.2)
+    async with asyncio.timeout(60):
+        while await connection.fetchval(load_time) == before:
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(
