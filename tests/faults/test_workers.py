@@ -85,7 +85,7 @@ def serve_workers(
         [sys.executable, str(PROGRAM), str(directory), database, str(workers), str(grace)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     try:
         group = WorkerGroup(process, directory, database)
