@@ -193,6 +193,24 @@ async def test_turn_of_a_killed_worker_ends_and_the_other_workers_serve(
         assert "still here" in str(team.until(session, 3, "session.status_idle"))
 
 
+def test_a_server_whose_workers_cannot_start_does_not_announce_itself(tmp_path: Path) -> None:
+    program = f"""
+import pathlib
+from segue.server.settings import ServerSettings
+from segue.server.sockets import listen
+from segue.server.workers import supervise
+if __name__ == "__main__":
+    directory = pathlib.Path({str(tmp_path)!r})
+    settings = ServerSettings(directory=directory, database_url="postgresql://127.0.0.1:1/none")
+    supervise(settings, listen("127.0.0.1", 0), 2, ready=lambda: print("ready"))
+"""
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=300)
+    assert "the workers end just after they start" in done.stderr
+    assert (done.returncode, done.stdout) == (1, "")
+
+
 def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     with serve_workers(tmp_path) as team:
         team.session()

@@ -15,7 +15,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import wait
+from functools import partial
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from .settings import ServerSettings
 
 log = logging.getLogger("segue.rest")
 
-# After this many workers in a row that ended this soon, the server gives up.
+# After this many workers in a row that ended this soon, or before they served, the server gives up.
 MIN_LIFETIME_SECONDS = 3.0
 MAX_FAILED_STARTS = 5
 POLL_SECONDS = 0.5
@@ -84,12 +85,18 @@ def _counters(series: Series) -> Series:
 
 
 def _run_worker(
-    settings: ServerSettings, sock: socket.socket, metrics_directory: Path, number: int
+    settings: ServerSettings,
+    sock: socket.socket,
+    metrics_directory: Path,
+    number: int,
+    started: Connection,
 ) -> None:
     if os.environ.get(_SAFE_PATH_VARIABLE) == _SET_BY_US:
         del os.environ[_SAFE_PATH_VARIABLE]  # agents' child processes must not inherit it
     logs.configure(settings.log_level)
-    run(serve(settings, sock, shared_metrics=WorkerMetrics(metrics_directory, number)))
+    shared_metrics = WorkerMetrics(metrics_directory, number)
+    report_start = partial(started.send_bytes, b"%d" % number)
+    run(serve(settings, sock, shared_metrics=shared_metrics, ready=report_start))
 
 
 class _Worker:
@@ -103,10 +110,12 @@ class _Worker:
     def restart(self) -> None:
         self.process = self._start(self.number)
         self._started_at = time.monotonic()
+        self.has_served = False
 
     @property
     def ended_early(self) -> bool:
-        return time.monotonic() - self._started_at < MIN_LIFETIME_SECONDS
+        lifetime = time.monotonic() - self._started_at
+        return not self.has_served or lifetime < MIN_LIFETIME_SECONDS
 
 
 def supervise(
@@ -116,7 +125,7 @@ def supervise(
     *,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Keep `count` workers serving until a signal.
+    """Keep `count` workers serving until a signal. `ready` is called once one accepts requests.
 
     Raises StoreError if workers end again and again just after their start.
     """
@@ -129,12 +138,17 @@ def supervise(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    with tempfile.TemporaryDirectory(prefix="segue-workers-") as metrics_directory:
+    receiver, sender = context.Pipe(duplex=False)
+    with (
+        receiver,
+        sender,
+        tempfile.TemporaryDirectory(prefix="segue-workers-") as metrics_directory,
+    ):
 
         def start(number: int) -> BaseProcess:
             process = context.Process(
                 target=_run_worker,
-                args=(settings, sock, Path(metrics_directory), number),
+                args=(settings, sock, Path(metrics_directory), number, sender),
                 name=f"segue worker {number}",
             )
             with _safe_path():
@@ -142,17 +156,29 @@ def supervise(
             return process
 
         workers = [_Worker(number, start) for number in range(count)]
-        ready()
         try:
-            _restart_dead_workers(workers, lambda: stopping)
+            _restart_dead_workers(workers, receiver, ready, lambda: stopping)
         finally:
             _stop([worker.process for worker in workers], settings.grace_seconds)
 
 
-def _restart_dead_workers(workers: list[_Worker], is_stopping: Callable[[], bool]) -> None:
+def _restart_dead_workers(
+    workers: list[_Worker],
+    started: Connection,
+    ready: Callable[[], None],
+    is_stopping: Callable[[], bool],
+) -> None:
+    """Restart workers until a signal. Call `ready` once the first has sent its number."""
     failed_starts = 0
+    is_ready = False
     while not is_stopping():
-        wait([worker.process.sentinel for worker in workers], timeout=POLL_SECONDS)
+        sentinels = [worker.process.sentinel for worker in workers]
+        wait([started, *sentinels], timeout=POLL_SECONDS)
+        while started.poll():
+            workers[int(started.recv_bytes())].has_served = True
+            if not is_ready:
+                is_ready = True
+                ready()
         for worker in workers:
             if worker.process.is_alive() or is_stopping():
                 continue
