@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from segue.model.principal import LOCAL
+from segue.sources import safe_io
 from segue.sources.claude.exchange import bundle
-from segue.sources.claude.format import safe_io
 from tests.claude.entries import Home, S, as_line, user
 from tests.claude.helpers import claude_hub, list_ids
 

@@ -14,8 +14,8 @@ from segue import LOCAL, Hub, claude, errors
 from segue.model.content import plain_text
 from segue.model.event import AgentMessage, Event, UserMessage
 from segue.model.session import Session
+from segue.sources import safe_io
 from segue.sources.claude.exchange import pull
-from segue.sources.claude.format import safe_io
 from tests.claude.entries import (
     Home,
     S,

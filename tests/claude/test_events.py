@@ -35,10 +35,10 @@ from segue.model.event import (
     decode_body,
 )
 from segue.model.session import Session
+from segue.sources import safe_io
 from segue.sources.claude.events import transcript_summary
 from segue.sources.claude.events.summary import TranscriptSummary
 from segue.sources.claude.events.transcript_reader import TranscriptReader
-from segue.sources.claude.format import safe_io
 from segue.sources.claude.format.jsonl import parse_entries
 from segue.sources.claude.sdk.quick_info import WINDOW_BYTES
 from tests.claude.entries import (

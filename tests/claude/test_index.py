@@ -17,7 +17,7 @@ from segue.model import ids, search_text
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.model.session import Session
-from segue.sources.claude.format import safe_io
+from segue.sources import safe_io
 from segue.sources.claude.index import discovery
 from segue.sources.index.database import FORMAT, FileKey, Index
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user

@@ -6,8 +6,9 @@ import os
 
 from segue.model import clock
 from segue.model.anthropic.sdk_types import ForkSessionResult
+from segue.sources import safe_io
 from segue.sources.claude.edit import fork, remove
-from segue.sources.claude.format import append, safe_io, sidecar
+from segue.sources.claude.format import append, sidecar
 from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile, is_uuid
 from segue.sources.claude.sdk import locate
 

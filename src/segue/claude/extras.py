@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
+from segue.sources import safe_io
 from segue.sources.claude.conversation import tree
 from segue.sources.claude.conversation.tree import SessionTree
 from segue.sources.claude.edit import doctor as transcript_doctor
 from segue.sources.claude.edit import pin, relocate, trash
 from segue.sources.claude.edit.doctor import Diagnosis
 from segue.sources.claude.edit.trash import TrashedSession
-from segue.sources.claude.format import safe_io
 from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.sdk import locate
 

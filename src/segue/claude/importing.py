@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 from typing import cast
 
+from segue.sources import safe_io
 from segue.sources.claude.exchange import bundle, transcript_line
-from segue.sources.claude.format import jsonl, safe_io, sidecar, subagents
+from segue.sources.claude.format import jsonl, sidecar, subagents
 
 from .changes import require_transcript
 from .protocol import SessionKey, SessionStore, SessionStoreEntry

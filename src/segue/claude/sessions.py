@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from segue.model.anthropic.sdk_types import SDKSessionInfo, SessionMessage
-from segue.sources.claude.format import safe_io, subagents
+from segue.sources import safe_io
+from segue.sources.claude.format import subagents
 from segue.sources.claude.format.paths import ClaudeHome, project_key, resolve_directory
 from segue.sources.claude.sdk import listing, locate, messages
 

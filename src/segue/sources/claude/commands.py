@@ -19,11 +19,12 @@ from segue.model.source_command import (
     SourceCommands,
     TranscriptChanged,
 )
+from segue.sources import safe_io
 
 from .edit import doctor, pin, relocate
 from .edit.doctor import Diagnosis
 from .exchange import event_codec
-from .format import paths, safe_io
+from .format import paths
 from .format.paths import ClaudeHome, TranscriptFile
 from .format.processes import SessionIsLive
 from .sdk import locate

@@ -20,13 +20,14 @@ from segue.model.event import Event, InfoChanged
 from segue.model.query import Position, Query, SearchHit
 from segue.model.search_text import Term
 from segue.model.session import Session, Thread
+from segue.sources import safe_io
 from segue.sources.base import Edit, agent_id
 from segue.sources.index import query as index_query
 from segue.sources.index import ranking
 from segue.sources.index.database import Index, IndexDamaged
 from segue.sources.index.query import SourceInfo
 
-from .format import processes, safe_io
+from .format import processes
 from .format.paths import SOURCE, ClaudeHome, ProjectDirectory, list_projects
 from .index import discovery
 from .index.discovery import IndexDifferences

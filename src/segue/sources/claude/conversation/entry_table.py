@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from segue.sources.claude.format import jsonl, safe_io
+from segue.sources import safe_io
+from segue.sources.claude.format import jsonl
 from segue.sources.claude.format.jsonl import Entry
 
 KINDS = ("user", "assistant", "system", "attachment", "progress")

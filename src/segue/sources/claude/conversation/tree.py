@@ -10,7 +10,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
-from segue.sources.claude.format import safe_io
+from segue.sources import safe_io
 from segue.sources.claude.format.jsonl import Entry
 
 from . import active_branch, entry_table

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from segue.model import codec
-from segue.sources.claude.format import jsonl, processes, safe_io
+from segue.sources import safe_io
+from segue.sources.claude.format import jsonl, processes
 from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile
 
 Kind = Literal["torn", "nul", "control", "glued", "surrogate", "utf8", "json", "unterminated"]

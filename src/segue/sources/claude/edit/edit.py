@@ -12,9 +12,10 @@ from msgspec import UNSET
 from segue.model import clock
 from segue.model.errors import Conflict, InvalidInput, NotFound, ReadOnly, StoreFull
 from segue.model.event import InfoChanged
+from segue.sources import safe_io
 from segue.sources.claude.events.transcript_reader import TranscriptReader
 from segue.sources.claude.events.translator import CREATED_SEQ
-from segue.sources.claude.format import append, safe_io, sidecar
+from segue.sources.claude.format import append, sidecar
 from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory, TranscriptFile
 from segue.sources.claude.index import discovery
 

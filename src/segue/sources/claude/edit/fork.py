@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from segue.model import clock, codec
+from segue.sources import safe_io
 from segue.sources.claude.conversation import active_branch, entry_table
 from segue.sources.claude.conversation.ancestry import nearest_ancestor
 from segue.sources.claude.conversation.entry_table import (
@@ -19,7 +20,7 @@ from segue.sources.claude.conversation.entry_table import (
     EntryLookup,
     EntryTable,
 )
-from segue.sources.claude.format import jsonl, safe_io, sidecar
+from segue.sources.claude.format import jsonl, sidecar
 from segue.sources.claude.format.append import clean_title
 from segue.sources.claude.format.facts import SessionFacts
 from segue.sources.claude.format.jsonl import Entry

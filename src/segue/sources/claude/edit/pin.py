@@ -6,7 +6,8 @@ import os
 import time
 from typing import Any
 
-from segue.sources.claude.format import jsonl, safe_io
+from segue.sources import safe_io
+from segue.sources.claude.format import jsonl
 from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile
 
 DEFAULT_CLEANUP_DAYS = 30

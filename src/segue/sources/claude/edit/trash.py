@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from segue.model import clock, codec
-from segue.sources.claude.format import jsonl, processes, related_files, safe_io
+from segue.sources import safe_io
+from segue.sources.claude.format import jsonl, processes, related_files
 from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory, TranscriptFile
 from segue.sources.claude.format.sidecar import MAX_MANIFEST_BYTES, TRASH_MANIFEST
 from segue.sources.claude.sdk import locate

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from segue.model.errors import NotFound
 from segue.model.event import Event
 from segue.model.session import Session, Thread
-from segue.sources.claude.format import safe_io
+from segue.sources import safe_io
 from segue.sources.index.database import Index
 from segue.sources.index.query import TextPosition
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from segue.model.event import AnyBody, Usage
 from segue.model.session import Thread
-from segue.sources.claude.format import jsonl, safe_io, sidecar, subagents
+from segue.sources import safe_io
+from segue.sources.claude.format import jsonl, sidecar, subagents
 from segue.sources.claude.format.jsonl import Entry
 
 from . import transcript_summary

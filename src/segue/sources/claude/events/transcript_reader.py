@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from segue.model.event import Event, ModelCalled
+from segue.sources import safe_io
 from segue.sources.claude.conversation import active_branch, entry_table, tree
 from segue.sources.claude.conversation.ancestry import SIDE_CONVERSATION, branch_to
 from segue.sources.claude.conversation.parallel_calls import add_parallel_calls
-from segue.sources.claude.format import jsonl, safe_io
+from segue.sources.claude.format import jsonl
 from segue.sources.claude.format.jsonl import Entry
 
 from .translator import CONTEXT_BYTES, CREATED_SEQ, Translator

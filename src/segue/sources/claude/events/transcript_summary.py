@@ -29,9 +29,10 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session
+from segue.sources import safe_io
 from segue.sources.base import agent_id
 from segue.sources.claude.conversation import entry_table
-from segue.sources.claude.format import jsonl, paths, safe_io, sidecar, subagents
+from segue.sources.claude.format import jsonl, paths, sidecar, subagents
 from segue.sources.claude.format.facts import fork_parent
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import SOURCE

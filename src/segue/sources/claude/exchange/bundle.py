@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from segue.model import codec
+from segue.sources import safe_io
 from segue.sources.claude.events import subagent_threads
 from segue.sources.claude.events.transcript_reader import active_offsets
-from segue.sources.claude.format import safe_io, sidecar, subagents
+from segue.sources.claude.format import sidecar, subagents
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import ClaudeHome, is_uuid, project_key
 

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from segue.model.content import Other, Text
 from segue.model.event import AgentMessage, Event, Foreign
 from segue.model.source_command import Conversation
+from segue.sources import safe_io
 from segue.sources.claude.events import transcript_summary
 from segue.sources.claude.events.summary import TranscriptSummary
 from segue.sources.claude.events.transcript_reader import TranscriptReader
-from segue.sources.claude.format import safe_io
 from segue.sources.claude.format.paths import TranscriptFile
 
 

@@ -28,10 +28,11 @@ import msgspec
 
 from segue.model import codec
 from segue.model.event import Draft
+from segue.sources import safe_io
 from segue.sources.base import NeedsFullImport
 from segue.sources.claude.events.transcript_reader import active_offsets, is_complete_line
 from segue.sources.claude.events.translator import CONTEXT_BYTES
-from segue.sources.claude.format import safe_io, subagents
+from segue.sources.claude.format import subagents
 from segue.sources.claude.format.jsonl import Entry
 
 from .active_lines import active_entries

@@ -18,6 +18,7 @@ from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound, StoreError
 from segue.model.event import AgentRef, AnyBody, Created, Draft, Event, Foreign, InfoChanged
 from segue.model.session import Checkpoint, Session, Thread
+from segue.sources import safe_io
 from segue.sources.base import (
     Batch,
     FindEvent,
@@ -27,7 +28,6 @@ from segue.sources.base import (
     ReadEvents,
 )
 from segue.sources.claude.events.translator import Translator
-from segue.sources.claude.format import safe_io
 from segue.sources.claude.format.facts import facts_of_entries
 from segue.sources.claude.format.paths import SOURCE, ClaudeHome, is_uuid
 from segue.sources.claude.sdk import locate

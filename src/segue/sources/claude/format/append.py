@@ -10,8 +10,7 @@ import unicodedata
 from typing import Any
 
 from segue.model import codec
-
-from . import safe_io
+from segue.sources import safe_io
 
 # There is no transcript at this path: the caller looks in another directory.
 _NO_TRANSCRIPT_ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EISDIR}

@@ -15,8 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from segue.model import clock
-
-from . import safe_io
+from segue.sources import safe_io
 
 Entry = dict[str, Any]
 T = TypeVar("T", bound=msgspec.Struct)

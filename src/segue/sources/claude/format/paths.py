@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from . import safe_io
+from segue.sources import safe_io
 
 SOURCE = "claude"  # the name of this source in the hub
 MAX_PROJECT_NAME_LENGTH = 200  # a longer name is cut and gets a hash

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from segue.model import codec
+from segue.sources import safe_io
 
-from . import jsonl, safe_io, sidecar
+from . import jsonl, sidecar
 from .paths import ClaudeHome, TranscriptFile
 
 _MAX_INDEX_BYTES = 64 << 20

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from segue.model import codec
+from segue.sources import safe_io
 
-from . import jsonl, safe_io
+from . import jsonl
 from .prompt import parse_prompt
 
 TITLE_FILE = "custom-title.json"

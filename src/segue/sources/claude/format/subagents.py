@@ -10,7 +10,9 @@ import os
 import re
 from collections.abc import Iterator
 
-from . import jsonl, safe_io, sidecar
+from segue.sources import safe_io
+
+from . import jsonl, sidecar
 from .jsonl import Entry
 
 AGENT_FILE_NAME = re.compile(r"agent-(.+)\.jsonl", re.S)

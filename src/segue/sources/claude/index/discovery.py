@@ -12,7 +12,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from segue.sources.claude.format import safe_io
+from segue.sources import safe_io
 from segue.sources.claude.format.paths import ClaudeHome, list_projects, session_id_from_file_name
 from segue.sources.index.database import FileKey, Index
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from segue.model.errors import SegueError
-from segue.sources.claude.format import safe_io
+from segue.sources import safe_io
 from segue.sources.index.database import FileKey, Index, IndexedFile
 from segue.sources.index.writer import IndexWriter, write_index
 

@@ -18,7 +18,7 @@ import msgspec
 
 from segue.model import codec
 from segue.model.session import decode_session
-from segue.sources.claude.format import safe_io
+from segue.sources import safe_io
 from segue.sources.index.database import FileKey, IndexedFile, IndexedText
 
 from .index_entry import ParsedFile, WorkerLost, current_key, parse_file

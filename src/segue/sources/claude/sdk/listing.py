@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from segue.gc_pause import gc_paused
 from segue.model.anthropic.sdk_types import SDKSessionInfo, page_slice
-from segue.sources.claude.format import safe_io, sidecar
+from segue.sources import safe_io
+from segue.sources.claude.format import sidecar
 from segue.sources.claude.format.facts import SessionFacts
 from segue.sources.claude.format.paths import (
     ClaudeHome,

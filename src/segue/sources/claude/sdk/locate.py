@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from segue.model.anthropic.sdk_types import SDKSessionInfo
-from segue.sources.claude.format import safe_io
+from segue.sources import safe_io
 from segue.sources.claude.format.paths import (
     ClaudeHome,
     TranscriptFile,

@@ -6,6 +6,7 @@ from array import array
 from typing import Any
 
 from segue.model.anthropic.sdk_types import SessionMessage, page_slice
+from segue.sources import safe_io
 from segue.sources.claude.conversation import active_branch, ancestry, entry_table
 from segue.sources.claude.conversation.entry_table import (
     ATTACHMENT,
@@ -13,7 +14,7 @@ from segue.sources.claude.conversation.entry_table import (
     EntryLookup,
     EntryTable,
 )
-from segue.sources.claude.format import safe_io, subagents
+from segue.sources.claude.format import subagents
 from segue.sources.claude.format.jsonl import Entry, parse_text
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from segue.sources.claude.format import jsonl, safe_io
+from segue.sources import safe_io
+from segue.sources.claude.format import jsonl
 from segue.sources.claude.format.facts import LATEST_VALUES, SessionFacts, clean_text
 from segue.sources.claude.format.prompt import pasted_label
 
