@@ -54,11 +54,26 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+# The variables by which tools find their homes: those of the tests are empty.
+HOME_VARIABLES = (
+    "CLAUDE_CONFIG_DIR",
+    "CODEX_HOME",
+    "COPILOT_HOME",
+    "GEMINI_CLI_HOME",
+    "GOOSE_PATH_ROOT",
+    "KIMI_CODE_HOME",
+    "QWEN_HOME",
+    "XDG_DATA_HOME",  # opencode and Goose
+)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def no_claude_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Hide the Claude Code sessions of the user who runs the tests, also from child processes."""
+def no_tool_homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hide the sessions of the user who runs the tests, also from child processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path_factory.mktemp("no-claude")))
+        for name in HOME_VARIABLES:
+            patch.setenv(name, str(tmp_path_factory.mktemp("no-sessions") / name))
+        patch.delenv("QWEN_RUNTIME_DIR", raising=False)
         patch.delenv("SEGUE_SOURCES", raising=False)
         yield
 

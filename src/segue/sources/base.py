@@ -183,6 +183,26 @@ class ListsOnly(Protocol):
         ...
 
 
+class SourceProblem(NamedTuple):
+    """A file, a database or a session that a source cannot read, and why."""
+
+    path: str
+    reason: str
+
+
+@runtime_checkable
+class Examined(Protocol):
+    """A source that can say where it looks and what it cannot read, for `segue doctor`."""
+
+    def places(self) -> Sequence[str]:
+        """Return the directories and databases that the tool's sessions are in."""
+        ...
+
+    async def problems(self) -> list[SourceProblem]:
+        """Return what could not be read, and why."""
+        ...
+
+
 class NeedsFullImport(Exception):
     """A transcript does not continue at its checkpoint: the whole transcript must be compared."""
 
@@ -291,6 +311,8 @@ class Transcripts(Protocol):
     The methods raise SegueError if the files cannot be read, and no other exception. The
     exception is `pull`, which may raise NeedsFullImport too.
     """
+
+    can_write: bool  # whether `lines` and `write` exist for the tool; else they raise ReadOnly
 
     def read(self, reference: str) -> SessionCopy:
         """Read a session by its native id or by the path of its transcript.

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from .base import SourceDefinition
 
-_MODULES = {"claude": "segue.sources.claude.definition"}
+_MODULES = {
+    "claude": "segue.sources.claude.definition",
+    "codex": "segue.sources.codex.definition",
+}
 NONE = "none"  # the name that selects no source
 
 

@@ -214,6 +214,16 @@ class Index:
         rows = self.execute(sql, _directory_bounds(os.fsencode(directory)))
         return {os.fsdecode(row[0]): FileKey._make(row[1:]) for row in rows}
 
+    def all_keys(self) -> dict[str, FileKey]:
+        """Return the keys of all files, by path."""
+        rows = self.execute("SELECT path, inode, size, mtime_ns, sidecar_mtime_ns FROM files")
+        return {os.fsdecode(row[0]): FileKey._make(row[1:]) for row in rows}
+
+    def parser_states(self) -> Iterator[tuple[str, bytes]]:
+        """Return the parser states of all files, by path."""
+        for path, state in self.execute("SELECT path, parser_state FROM files"):
+            yield os.fsdecode(path), bytes(state)
+
     def key(self, path: str) -> FileKey | None:
         """Return the key of a file, None if it is not in the index."""
         sql = "SELECT inode, size, mtime_ns, sidecar_mtime_ns FROM files WHERE path = ?"

@@ -59,6 +59,8 @@ def outdated_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
 class ClaudeTranscripts:
     """The transcripts of one Claude Code home."""
 
+    can_write = True
+
     def __init__(self, home: ClaudeHome) -> None:
         self._home = home
 

@@ -1,0 +1,1 @@
+"""The sessions of OpenAI's Codex CLI."""

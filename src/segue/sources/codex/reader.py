@@ -1,0 +1,257 @@
+"""Read Codex's rollouts: threads with their pages, forks and subagents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from segue.sources import safe_io
+from segue.sources.kit import bodies, files
+from segue.sources.kit.reader import (
+    End,
+    Item,
+    Items,
+    Reader,
+    Report,
+    Resume,
+    SessionFacts,
+    SessionRef,
+    ThreadRef,
+    Unreadable,
+    collect,
+)
+
+from . import rollouts
+from .rollouts import Rollout
+from .translator import RolloutState, Translator
+
+_ROLLBACK = b'"thread_rolled_back"'
+_MAX_BASES = 1000  # files that a history may consist of
+
+
+class _Segment(NamedTuple):
+    """A part of a history: the first bytes of a file, and the bytes of all parts before it."""
+
+    rollout: Rollout
+    end: int | None
+    before: int
+    inherited: bool
+
+
+class CodexReader(Reader):
+    """The threads of one Codex home."""
+
+    name = "codex"
+
+    def __init__(self, home: str) -> None:
+        self.home = home
+
+    def places(self) -> Sequence[str]:
+        """Return the directories of threads."""
+        return rollouts.directories(self.home)
+
+    def discover(self, report: Report) -> Iterable[SessionRef]:
+        """Return all threads, subagents included."""
+        names = rollouts.thread_names(self.home, report)
+        for rollout in rollouts.current_rollouts(self.home, report).values():
+            if ref := self._ref(rollout, names):
+                yield ref
+
+    def ref(self, key: str) -> SessionRef | None:
+        """Return a thread as it is now; a page that was replaced by a newer one is gone."""
+        rollout = rollouts.rollout_of_path(key)
+        if rollout is None or not self._is_current(rollout):
+            return None
+        return self._ref(rollout, rollouts.thread_names(self.home))
+
+    def _is_current(self, rollout: Rollout) -> bool:
+        """Return whether the directory has no newer page of the thread."""
+        for entry in safe_io.list_directory(os.path.dirname(rollout.path)):
+            if rollout.thread in entry.name:
+                other = rollouts.rollout_of_path(entry.path)
+                if other is not None and other.page > rollout.page:
+                    return False
+        return True
+
+    def _ref(self, rollout: Rollout, names: dict[str, str]) -> SessionRef | None:
+        status = safe_io.nonempty_file_status(rollout.path)
+        if status is None:
+            return None
+        name = names.get(rollout.thread)
+        others = () if name is None else (name,)
+        return SessionRef(rollout.path, rollout.thread, files.fingerprint(status, *others))
+
+    def find(self, native_id: str) -> SessionRef | None:
+        """Return the thread with an id."""
+        rollout = rollouts.current_rollouts(self.home).get(native_id.lower())
+        return rollout and self._ref(rollout, rollouts.thread_names(self.home))
+
+    def is_running(self, ref: SessionRef) -> bool | None:
+        """Return whether a process writes the thread: by its lock, else by its open file."""
+        return rollouts.writer_lock_is_held(self.home, ref.native_id)
+
+    def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
+        """Yield the events of a thread: those of the files it is based on, then its own."""
+        rollout = rollouts.rollout_of_path(ref.key)
+        if rollout is None:
+            raise Unreadable("its name is not that of a rollout")
+        if resume is None:
+            state = RolloutState(thread=rollout.thread)
+            problems: list[str] = []
+            bases = self._bases(rollout, problems)
+            before = bases[-1].before + (bases[-1].end or 0) if bases else 0
+            translator = Translator(state, problems)
+            items = self._all_items(translator, [*bases, _Segment(rollout, None, before, False)])
+        else:
+            translator = Translator(RolloutState.decode(resume.data), [])
+            own = _Segment(rollout, None, translator.state.before, False)
+            items = self._items(translator, own, resume)
+        end = yield from items
+        state = translator.state
+        if not state.has_meta:
+            raise Unreadable("it does not begin as a rollout does")
+        facts = self._facts(rollout, state, tuple(translator.problems))
+        return End(facts, replace(end, data=state.encode()))
+
+    def _items(
+        self, translator: Translator, segment: _Segment, resume: Resume | None
+    ) -> Generator[Item, None, Resume]:
+        """Yield the events of a file, and return where it ended."""
+        translator.begin_file(segment.before, inherited=segment.inherited)
+        path = segment.rollout.path
+        lines = files.read_records(path, resume, end=segment.end)
+        return (yield from translator.translate(path, lines, is_last=segment.end is None))
+
+    def _all_items(
+        self, translator: Translator, segments: list[_Segment]
+    ) -> Generator[Item, None, Resume]:
+        has_rollbacks = _contains(segments[-1].rollout.path, _ROLLBACK)
+        if not has_rollbacks:
+            return (yield from self._segment_items(translator, segments))
+        translator.collects_rollbacks = True
+        items, end = collect(self._segment_items(translator, segments))
+        yield from mark_rolled_back(items, translator.rollbacks)
+        return end
+
+    def _segment_items(
+        self, translator: Translator, segments: list[_Segment]
+    ) -> Generator[Item, None, Resume]:
+        end = Resume()
+        for segment in segments:
+            try:
+                end = yield from self._items(translator, segment, None)
+            except safe_io.UnreadableFile:
+                if segment.end is None:
+                    raise
+                translator.problems.append(f"its beginning in {segment.rollout.path} is missing")
+        return end
+
+    def _bases(self, rollout: Rollout, problems: list[str]) -> list[_Segment]:
+        """Return the parts of other files that a thread's history begins with, oldest first."""
+        chain: list[tuple[Rollout, int]] = []
+        by_id: dict[str, Rollout] | None = None
+        current: Rollout | None = rollout
+        while current is not None and len(chain) < _MAX_BASES:
+            base = rollouts.head(current.path).get("history_base")
+            if not isinstance(base, dict) or not isinstance(base.get("thread_id"), str):
+                break
+            if by_id is None:
+                by_id = {file.last_id: file for file in rollouts.list_rollouts(self.home)}
+            current = by_id.get(base["thread_id"].lower())
+            if current is None or any(current.path == file.path for file, _ in chain):
+                problems.append(f"its beginning, thread {base['thread_id']}, is missing")
+                break
+            chain.append((current, bodies.count(base.get("end_byte_offset"))))
+        segments, before = [], 0
+        for file, end in reversed(chain):
+            segments.append(_Segment(file, end, before, file.thread != rollout.thread))
+            before += end
+        return segments
+
+    def _facts(
+        self, rollout: Rollout, state: RolloutState, problems: tuple[str, ...]
+    ) -> SessionFacts:
+        name = rollouts.thread_names(self.home).get(rollout.thread) or state.name
+        archived_at = None
+        if rollout.is_archived:
+            status = safe_io.nonempty_file_status(rollout.path)
+            archived_at = state.updated_at if status is None else status.st_ctime_ns // 1000
+        return SessionFacts(
+            created_at=state.created_at,
+            updated_at=state.updated_at,
+            cwd=state.cwd or "/",
+            title=name or state.own_prompt,
+            title_by="person" if name else "auto",
+            model=state.model,
+            git_branch=state.git_branch,
+            archived_at=archived_at,
+            forked_from=state.forked_from,
+            parent=state.parent,
+            open_since=state.open_since,
+            threads=self._threads(rollout.thread, state),
+            problems=problems,
+            extra=state.extra,
+        )
+
+    def _threads(self, thread: str, state: RolloutState) -> tuple[ThreadRef, ...]:
+        """Return the threads that a thread started as its subagents, and theirs."""
+        if not state.spawns:
+            return ()
+        children: dict[str, list[tuple[Rollout, dict[str, Any]]]] = {}
+        for rollout in rollouts.current_rollouts(self.home).values():
+            if rollout.thread > thread:  # ids are in the order of time
+                spawn = rollouts.spawned_by(rollouts.head(rollout.path))
+                if spawn is not None:
+                    parent = str(spawn["parent_thread_id"]).lower()
+                    children.setdefault(parent, []).append((rollout, spawn))
+        refs: list[ThreadRef] = []
+        parents = [thread]
+        while parents:
+            parent = parents.pop(0)
+            for rollout, spawn in sorted(children.pop(parent, []), key=lambda item: item[0].thread):
+                refs.append(
+                    ThreadRef(
+                        id=rollout.thread,
+                        key=rollout.path,
+                        kind=bodies.text(spawn.get("agent_role")) or None,
+                        title=bodies.text(spawn.get("agent_nickname")) or None,
+                        parent=None if parent == thread else parent,
+                        call_id=state.spawns.get(rollout.thread),
+                    )
+                )
+                parents.append(rollout.thread)
+        return tuple(refs)
+
+
+def mark_rolled_back(items: list[Item], rollbacks: list[tuple[int, int]]) -> Iterator[Item]:
+    """Yield all items; those of turns that were rolled back are off the active branch.
+
+    A rollback is a seq and the number of turns before it that no longer count.
+    """
+    off: set[int] = set()
+    for rollback_seq, turns in rollbacks:
+        before = [number for number, item in enumerate(items) if item.seq < rollback_seq]
+        prompts = [
+            number for number in before if items[number].body.starts_turn and number not in off
+        ]
+        if turns > 0 and prompts:
+            first = prompts[-turns] if turns <= len(prompts) else prompts[0]
+            off.update(number for number in before if number >= first)
+    for number, item in enumerate(items):
+        yield item._replace(body=bodies.off_branch(item.body)) if number in off else item
+
+
+def _contains(path: str, needle: bytes) -> bool:
+    """Return whether a file contains some bytes."""
+    overlap = b""
+    with safe_io.open_for_reading(path) as (descriptor, _):
+        offset = 0
+        while block := os.pread(descriptor, safe_io.BLOCK_BYTES, offset):
+            if needle in overlap + block:
+                return True
+            overlap = block[-len(needle) :]
+            offset += len(block)
+    return False

@@ -1,0 +1,126 @@
+"""Read a tool's SQLite database without ever writing to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from urllib.parse import quote
+
+from .reader import Fingerprint, Unreadable
+
+BUSY_SECONDS = 2.0
+_SUFFIXES = ("", "-wal", "-shm")
+
+
+@contextmanager
+def open_database(path: str) -> Iterator[sqlite3.Connection]:
+    """Open a database for reading, in one transaction, and close it.
+
+    Rows have names. Raises Unreadable if this is no database, and sqlite3.OperationalError while
+    another program has locked it. If the log cannot be read in place, as in a read-only directory,
+    a copy is read.
+    """
+    if not os.path.isfile(path):
+        raise Unreadable("there is no such file")
+    try:
+        connection = _connect(path)
+    except sqlite3.OperationalError as error:
+        if _is_busy(error):
+            raise
+        with _copied(path) as copy, closing(_connect_copy(copy)) as connection:
+            yield connection
+        return
+    with closing(connection):
+        yield connection
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(path)}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None
+    )
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.text_factory = _decode_text
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        raise Unreadable(f"it is not a database: {error}") from error
+    return connection
+
+
+def _connect_copy(path: str) -> sqlite3.Connection:
+    try:
+        return _connect(path)
+    except sqlite3.OperationalError as error:
+        raise Unreadable(f"it cannot be opened: {error}") from error
+
+
+def _decode_text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+@contextmanager
+def _copied(path: str) -> Iterator[str]:
+    """Copy a database with its log into a temporary directory."""
+    with tempfile.TemporaryDirectory(prefix="segue-") as directory:
+        copy = os.path.join(directory, "copy.db")
+        for suffix in _SUFFIXES[:2]:
+            try:
+                shutil.copyfile(path + suffix, copy + suffix)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise Unreadable(f"it cannot be read: {error.strerror}") from error
+        yield copy
+
+
+def columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    """Return the columns of a table; none if the database has no such table."""
+    return {row["name"] for row in connection.execute(f'PRAGMA table_info("{table}")')}
+
+
+def select(connection: sqlite3.Connection, table: str, *wanted: str) -> str:
+    """Return `SELECT … FROM table` with NULL for the columns that this version does not have."""
+    existing = columns(connection, table)
+    names = (f'"{name}"' if name in existing else f'NULL AS "{name}"' for name in wanted)
+    return f'SELECT {", ".join(names)} FROM "{table}"'
+
+
+def row_key(path: str, native_id: str) -> str:
+    """Return the key of a session that is in a database."""
+    return f"{path}#{native_id}"
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Return the path of the database and the native id of a key."""
+    path, _, native_id = key.rpartition("#")
+    return path, native_id
+
+
+def row_fingerprint(*, rows: int, updated_ns: int, last_row: int, others: int = 0) -> Fingerprint:
+    """Return the fingerprint of a session in a database."""
+    return Fingerprint(last_row, rows, updated_ns, others)
+
+
+def log_status(path: str) -> tuple[tuple[int, int, int], ...]:
+    """Return the status of a database and its log, which takes the writes at first."""
+    statuses = []
+    for suffix in _SUFFIXES[:2]:
+        try:
+            status = os.stat(path + suffix)
+            statuses.append((status.st_ino, status.st_size, status.st_mtime_ns))
+        except OSError:
+            statuses.append((0, 0, 0))
+    return tuple(statuses)

@@ -1,0 +1,185 @@
+"""Read JSON lines that a tool appends to, and know where a later read continues."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Iterator
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+from segue.model.errors import NotFound
+from segue.sources import safe_io
+
+from .reader import FIRST_SEQ, Fingerprint, Resume, Rewritten
+
+MAX_RECORD_BYTES = 64 << 20  # a longer line is skipped, and named as a problem
+_TAIL_BYTES = 256  # before the end of a read, by which a rewritten file is noticed
+_BLANK = bytes(range(0x21))
+DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
+_decode = msgspec.json.Decoder().decode
+
+
+class Line(NamedTuple):
+    """A line of a file. `record` is its JSON object; None if it has none."""
+
+    offset: int
+    size: int
+    record: dict[str, Any] | None
+    problem: str = ""
+
+    def seq(self, number: int = 0) -> int:
+        """Return the seq of an event of this line, the first of which has the number 0."""
+        return FIRST_SEQ + self.offset + number
+
+
+def fingerprint(status: os.stat_result, *others: object) -> Fingerprint:
+    """Return the fingerprint of a file, and of other facts that a session's row depends on."""
+    digest = digest_of(*others) if others else 0
+    return Fingerprint(status.st_ino, status.st_size, status.st_mtime_ns, digest)
+
+
+def digest_of(*values: object) -> int:
+    """Return a number that differs for different values, for a fingerprint."""
+    data = repr(values).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(data, digest_size=7).digest()) | 1
+
+
+def walk_files(
+    directory: str, suffix: str | tuple[str, ...], depth: int
+) -> Iterator[os.DirEntry[str]]:
+    """Return the regular files below a directory whose names end with a suffix."""
+    for entry in safe_io.list_directory(directory):
+        if entry.name.endswith(suffix):
+            if safe_io.is_regular_file(entry):
+                yield entry
+        elif depth and safe_io.is_directory(entry, follow_symlinks=False):
+            yield from walk_files(entry.path, suffix, depth - 1)
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """Return the JSON object in a small file; empty if there is none."""
+    records = parse_records(safe_io.read_small_file(path) or b"")
+    return records[0] if records else {}
+
+
+def parse_records(line: bytes) -> list[dict[str, Any]]:
+    """Return the JSON objects of a line: one, none if it is damaged, several after a crash."""
+    try:
+        value = _decode(line)
+        return [value] if isinstance(value, dict) else []
+    except DECODE_ERRORS:
+        return _salvage(line)
+
+
+def _salvage(line: bytes) -> list[dict[str, Any]]:
+    """Return the objects of a line with NULs, invalid UTF-8 or several objects."""
+    import json
+
+    decoder = json.JSONDecoder(strict=False)
+    text, records, start = line.strip(_BLANK).decode("utf-8", "replace"), [], 0
+    while start < len(text):
+        try:
+            value, start = decoder.raw_decode(text, start)
+        except DECODE_ERRORS:
+            break
+        if isinstance(value, dict):
+            records.append(value)
+        while start < len(text) and text[start] in "\0 \t\r\n":
+            start += 1
+    return records
+
+
+def read_records(
+    path: str, resume: Resume | None = None, *, end: int | None = None
+) -> Generator[Line, None, Resume]:
+    """Yield the records of a file of JSON lines, and return where the next read continues.
+
+    `end` is the offset to stop at. A last line that is not complete is left to the next read. A
+    line that holds no record is yielded with a problem. Raises Rewritten if the file does not
+    continue where `resume` ended, and UnreadableFile if it cannot be opened.
+    """
+    with safe_io.open_for_reading(path) as (descriptor, status):
+        start = check_resume(descriptor, status, resume)
+        for offset, size, data in safe_io.read_lines(descriptor, start, MAX_RECORD_BYTES):
+            line_end = offset + size + 1
+            if line_end > (status.st_size if end is None else end):
+                # Another program may be writing this line; complete JSON is a whole line.
+                if end is not None or size != len(data) or not _is_whole(data):
+                    break
+                line_end -= 1
+            start = line_end
+            yield from _lines(offset, size, data)
+        return resume_at(descriptor, status, start)
+
+
+def _is_whole(data: bytes) -> bool:
+    try:
+        return isinstance(_decode(data), dict)
+    except DECODE_ERRORS:
+        return False
+
+
+def _lines(offset: int, size: int, data: bytes) -> Iterator[Line]:
+    if size != len(data):
+        yield Line(offset, size, None, f"the record at byte {offset} has {size} bytes: too long")
+        return
+    try:
+        record = _decode(data)
+    except DECODE_ERRORS:
+        records = _salvage(data)
+        yield from (Line(offset, size, record) for record in records)
+        if not records and data.strip(_BLANK):
+            yield Line(offset, size, None, f"the record at byte {offset} is damaged")
+        return
+    if isinstance(record, dict):
+        yield Line(offset, size, record)
+
+
+def check_resume(descriptor: int, status: os.stat_result, resume: Resume | None) -> int:
+    """Return the offset at which a read continues; raises Rewritten."""
+    if resume is None:
+        return 0
+    if resume.inode != status.st_ino or status.st_size < resume.offset:
+        raise Rewritten("the file was replaced or truncated")
+    if _tail_hash(descriptor, resume.offset) != resume.tail_hash:
+        raise Rewritten("the file was rewritten")
+    return resume.offset
+
+
+def resume_at(descriptor: int, status: os.stat_result, offset: int) -> Resume:
+    """Return the position of a read that ended at an offset."""
+    return Resume(inode=status.st_ino, offset=offset, tail_hash=_tail_hash(descriptor, offset))
+
+
+def resume_of(path: str, offset: int) -> Resume | None:
+    """Return the position of a read of a file that ended at an offset; None if it is gone."""
+    try:
+        with safe_io.open_for_reading(path) as (descriptor, status):
+            return resume_at(descriptor, status, offset)
+    except safe_io.UnreadableFile:
+        return None
+
+
+def _tail_hash(descriptor: int, offset: int) -> str:
+    start = max(0, offset - _TAIL_BYTES)
+    tail = safe_io.read_at(descriptor, start, offset - start)
+    # A last line without its newline may get one.
+    return blake2b(tail, digest_size=8).hexdigest()
+
+
+def file_lines(path: str) -> Iterable[bytes]:
+    """Return the lines of a file as they are; raises NotFound if there is none."""
+    if safe_io.nonempty_file_status(path) is None:
+        raise NotFound(f"there is no file {path} to read")
+
+    def lines() -> Iterator[bytes]:
+        try:
+            with safe_io.open_for_reading(path) as (descriptor, _):
+                for _, _, data in safe_io.read_lines(descriptor, max_bytes=None):
+                    yield data + b"\n"
+        except safe_io.UnreadableFile:
+            raise NotFound(f"{path} was deleted while it was read") from None
+
+    return lines()

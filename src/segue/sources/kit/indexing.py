@@ -1,0 +1,207 @@
+"""Keep a source's index current: compare what the tool has with it, and read what changed."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from segue.model import codec
+from segue.model.errors import SegueError
+from segue.sources import safe_io
+from segue.sources.base import Progress
+from segue.sources.index.database import Index, IndexedFile
+from segue.sources.index.writer import IndexWriter, write_index
+
+from .reader import Reader, Rewritten, SessionRef, Unreadable
+from .rows import ParsedSession, ReadState, decode_state, session_id
+
+log = logging.getLogger("segue.sources")
+
+_ALL = "*"  # the name under which the digest of all sessions is saved
+_MAX_HELD_BYTES = 16 << 20  # of a session whose texts are all held before they are written
+_BATCH_BYTES = 32 << 20  # of sessions that are committed together
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+class Problem(NamedTuple):
+    """A file, a directory or a session that cannot be read, and why."""
+
+    path: str
+    reason: str
+
+
+class Differences(NamedTuple):
+    """The sessions that changed, newest first, and the keys of those that are gone."""
+
+    changed: list[SessionRef]
+    removed: list[str]
+    all_new: bool = False  # whether the index has none of the changed sessions
+    all_sessions: bool = False  # whether every session was compared
+    digest: bytes | None = None  # to save if nothing differs
+    change: int = 0  # the number of the index's change that was compared
+
+    @property
+    def size(self) -> int:
+        """The bytes or rows to read."""
+        return sum(ref.fingerprint.size for ref in self.changed)
+
+
+def find_differences(
+    index: Index, refs: Sequence[SessionRef], problems: Sequence[Problem]
+) -> Differences:
+    """Compare all sessions with the index. If nothing changed, no row is read.
+
+    Sessions in a place with a problem are not removed.
+    """
+    change = index.change()
+    fields = [(ref.key, *ref.fingerprint) for ref in refs]
+    digest = blake2b(repr((change, fields)).encode("utf-8", "surrogatepass")).digest()[:16]
+    if not problems and index.directory_digests().get(_ALL) == digest:
+        return Differences([], [], change=change)
+    indexed = index.all_keys()
+    changed = [ref for ref in refs if indexed.get(ref.key) != ref.fingerprint]
+    missing = indexed.keys() - {ref.key for ref in refs}
+    kept = tuple(problem.path for problem in problems)
+    removed = [key for key in missing if not (kept and key.startswith(kept))]
+    all_new = not any(ref.key in indexed for ref in changed)
+    is_same = not changed and not removed and not problems
+    changed.sort(key=_newest_first)
+    return Differences(changed, removed, all_new, True, digest if is_same else None, change)
+
+
+def find_differences_of(index: Index, refs: Mapping[str, SessionRef | None]) -> Differences:
+    """Compare some sessions with the index; a session that is gone is None."""
+    changed, removed = [], []
+    for key, ref in refs.items():
+        indexed = index.key(key)
+        if ref is not None and ref.fingerprint != indexed:
+            changed.append(ref)
+        elif ref is None and indexed is not None:
+            removed.append(key)
+    changed.sort(key=_newest_first)
+    return Differences(changed, removed)
+
+
+def _newest_first(ref: SessionRef) -> int:
+    return -ref.fingerprint.mtime_ns
+
+
+def save_digest(index: Index, differences: Differences) -> None:
+    """Remember that the index has every session as it is."""
+    if differences.digest is not None:
+        index.save_digests({_ALL: differences.digest}, differences.change)
+
+
+def problems_of(index: Index) -> list[Problem]:
+    """Return what could not be read of the indexed sessions."""
+    problems = []
+    for key, data in index.parser_states():
+        state = decode_state(data) if data else ReadState()
+        problems += [Problem(key, reason) for reason in state.problems]
+    return problems
+
+
+class IndexUpdate:
+    """Apply differences to the index of one workspace."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        workspace: str,
+        overlay: Mapping[str, Mapping[str, Any]],
+        progress: Progress | None,
+        is_closing: Callable[[], bool],
+    ) -> None:
+        self._reader = reader
+        self._workspace = workspace
+        self._overlay = overlay
+        self._progress = progress
+        self._is_closing = is_closing
+        self.problems: list[Problem] = []  # that may be gone at the next update
+        self._locked: set[str] = set()  # databases that were locked
+
+    def apply(self, index: Index, differences: Differences) -> None:
+        """Apply all differences. Finished batches stay if the source is closed meanwhile."""
+        remaining = differences.changed[::-1]
+        done_bytes, total_bytes = 0, differences.size
+        while True:
+            with write_index(index) as writer:
+                batch_end = done_bytes + _BATCH_BYTES
+                while remaining and done_bytes < batch_end:
+                    if self._is_closing():
+                        return
+                    ref = remaining.pop()
+                    self._update_session(writer, ref)
+                    done_bytes += ref.fingerprint.size
+                    if self._progress is not None:
+                        self._progress(done_bytes, total_bytes)
+                if not remaining:
+                    writer.set_overlay(self._overlay)
+                    # Last, so that a session whose file was moved is always in the index.
+                    for key in differences.removed:
+                        writer.remove(key)
+                    if differences.all_sessions:
+                        writer.mark_complete()
+                    return
+
+    def _update_session(self, writer: IndexWriter, ref: SessionRef) -> None:
+        """Index a session, or what was added to it."""
+        database = ref.key.partition("#")[0]
+        if database in self._locked:
+            return
+        try:
+            indexed = writer.state(ref.key)
+            if indexed is not None and indexed[0] == ref.fingerprint:
+                return  # another process was faster
+            state = _usable_state(indexed[1]) if indexed else None
+            try:
+                self._put(writer, ref, state)
+            except Rewritten:
+                self._put(writer, ref, None)
+        except (safe_io.UnreadableFile, FileNotFoundError):
+            if self._reader.ref(ref.key) is None:
+                writer.remove(ref.key)
+            else:
+                self._put_problem(writer, ref, "it cannot be opened")
+        except Unreadable as error:
+            self._put_problem(writer, ref, str(error))
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in _BUSY:
+                self._locked.add(database)
+                self.problems.append(Problem(database, "another program has locked it"))
+            else:
+                self._put_problem(writer, ref, str(error))
+        except (MemoryError, SegueError):
+            raise
+        except OSError as error:
+            self._put_problem(writer, ref, error.strerror or str(error))
+        except Exception as error:
+            # A session that cannot be parsed hides only itself, until it changes.
+            log.exception("skipping %s, which cannot be parsed", ref.key)
+            self._put_problem(writer, ref, f"it cannot be parsed: {error!r}")
+
+    def _put(self, writer: IndexWriter, ref: SessionRef, state: ReadState | None) -> None:
+        parsed = ParsedSession(self._reader, ref, self._workspace, state)
+        texts = parsed.texts()
+        is_long = ref.fingerprint.size > _MAX_HELD_BYTES
+        writer.put(
+            ref.key,
+            session_id(self._reader.name, ref),
+            texts if is_long else list(texts),
+            parsed.get_row,
+            extends=parsed.extends,
+        )
+
+    def _put_problem(self, writer: IndexWriter, ref: SessionRef, reason: str) -> None:
+        state = codec.encode(ReadState(problems=[reason]))
+        row = IndexedFile(key=ref.fingerprint, state=state)
+        id = session_id(self._reader.name, ref)
+        writer.put(ref.key, id, [], lambda: row, extends=False)
+
+
+def _usable_state(data: bytes) -> ReadState | None:
+    return decode_state(data) if data else None

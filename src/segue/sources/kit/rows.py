@@ -1,0 +1,265 @@
+"""Compute a session's row and its searchable texts from what a reader reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from segue.fts5 import index_tokens
+from segue.model import codec, ids, projection, search_text
+from segue.model.content import plain_text
+from segue.model.event import (
+    AgentRef,
+    AnyBody,
+    Created,
+    Event,
+    Foreign,
+    ForkPoint,
+    ModelCalled,
+    UserMessage,
+)
+from segue.model.session import Session
+from segue.sources.base import agent_id
+from segue.sources.index.database import IndexedFile, IndexedText
+
+from .bodies import prompt_title
+from .reader import (
+    CREATED_SEQ,
+    End,
+    Item,
+    Items,
+    Reader,
+    Resume,
+    SessionFacts,
+    SessionRef,
+    ThreadRef,
+)
+
+_SEQ_BITS = 44  # of a seq in a thread; the bits above are the thread's number
+MAX_PROBLEMS = 20  # that are kept for a session
+
+
+class ReadState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What the index keeps of a session besides its row: an update continues from it.
+
+    `session` is the row after the events, without the facts. `threads` are those with texts in the
+    index, in the order of their numbers; `thread_resumes` are those with a key of their own.
+    """
+
+    session: Session | None = None
+    first_prompt: str | None = None
+    resume: Resume | None = None
+    threads: list[str] = []
+    thread_resumes: dict[str, Resume] = {}
+    thread_refs: tuple[ThreadRef, ...] = ()
+    open_since: int | None = None
+    parent: str | None = None
+    problems: list[str] = []
+
+
+decode_state: codec.Decoder[ReadState] = codec.Decoder(ReadState)
+
+
+class ThreadSeq(NamedTuple):
+    """A seq in a thread of a session, encoded as a negative number in the index."""
+
+    number: int
+    seq: int
+
+    def encode(self) -> int:
+        return -(self.number << _SEQ_BITS | self.seq)
+
+    @classmethod
+    def decode(cls, encoded: int) -> ThreadSeq:
+        return cls(-encoded >> _SEQ_BITS, -encoded & (1 << _SEQ_BITS) - 1)
+
+
+class Reading:
+    """Iterates the items of one read; `end` is known after the last one."""
+
+    def __init__(self, items: Items) -> None:
+        self._items = items
+        self.end = End(None)
+
+    def __iter__(self) -> Iterator[Item]:
+        self.end = yield from self._items
+
+
+def session_id(source: str, ref: SessionRef) -> str:
+    """Return the id of a session: the tool's own id if that is a UUID, else a derived one."""
+    return native_session_id(source, ref.identity or ref.native_id)
+
+
+def native_session_id(source: str, identity: str) -> str:
+    """Return the id of a session by the tool's id."""
+    return ids.parse(identity) or ids.derived_id(source, identity)
+
+
+def event_id(source: str, session: str, item: Item, thread: str | None = None) -> str:
+    """Return the id of an event: the same at each read."""
+    return ids.derived_id(source, session, thread or "", item.record or str(item.seq))
+
+
+class ParsedSession:
+    """A session that is being read for the index: its texts, and then its row."""
+
+    def __init__(
+        self, reader: Reader, ref: SessionRef, workspace: str, state: ReadState | None
+    ) -> None:
+        resumes = state is not None and state.resume is not None and reader.resumes
+        self.extends = resumes  # whether the texts are added to those in the index
+        self._state = state if state is not None and resumes else ReadState()
+        self._reader = reader
+        self._ref = ref
+        self._workspace = workspace
+        self._row: IndexedFile | None = None
+
+    def get_row(self) -> IndexedFile:
+        """Return the row of the index, after the last text."""
+        assert self._row is not None, "not all texts were consumed"
+        return self._row
+
+    def texts(self) -> Iterator[IndexedText]:
+        """Return the texts; raises Rewritten if the state is of other content."""
+        state, reader, ref = self._state, self._reader, self._ref
+        fold = RowFold(reader.name, session_id(reader.name, ref), self._workspace, state)
+        reading = Reading(reader.read(ref, state.resume))
+        for item in reading:
+            thread = item.body.thread
+            if thread is None:
+                fold.add(item)
+                yield from _indexed_texts(item.seq, item.body)
+            else:
+                seq = ThreadSeq(_thread_number(state, thread), item.seq)
+                yield from _indexed_texts(seq.encode(), item.body)
+        facts, state.resume = reading.end
+        if facts is not None:
+            yield from self._thread_texts(facts)
+            state.problems = [*facts.problems, *state.problems][:MAX_PROBLEMS]
+            state.open_since, state.parent = facts.open_since, facts.parent
+            state.thread_refs = facts.threads
+        state.session = fold.session
+        session = None if facts is None else finish_row(reader.name, ref, fold, facts)
+        self._row = IndexedFile(key=ref.fingerprint, state=codec.encode(state), session=session)
+
+    def _thread_texts(self, facts: SessionFacts) -> Iterator[IndexedText]:
+        """Return the texts of threads that have files or rows of their own."""
+        state = self._state
+        for thread in facts.threads:
+            ref = None if thread.key is None else self._reader.ref(thread.key)
+            if ref is None:
+                continue
+            number = _thread_number(state, thread.id)
+            reading = Reading(self._reader.read(ref, state.thread_resumes.get(thread.id)))
+            for item in reading:
+                yield from _indexed_texts(ThreadSeq(number, item.seq).encode(), item.body)
+            if reading.end.resume is not None:
+                state.thread_resumes[thread.id] = reading.end.resume
+
+
+def _thread_number(state: ReadState, thread: str) -> int:
+    if thread not in state.threads:
+        state.threads.append(thread)
+    return state.threads.index(thread) + 1
+
+
+def _indexed_texts(seq: int, body: AnyBody) -> Iterator[IndexedText]:
+    if text := search_text.searchable_text(body):
+        yield IndexedText(seq, text.encode("utf-8", "surrogatepass"), index_tokens(text))
+
+
+class RowFold:
+    """Computes the row of a session from its events, with `segue.model.projection`."""
+
+    def __init__(self, source: str, id: str, workspace: str, state: ReadState) -> None:
+        created = Created(cwd="/", source=source, origin=source)
+        first = Event(seq=CREATED_SEQ, id="", at=0, body=created)
+        self.session = state.session or projection.start(workspace, id, first)
+        self._state = state
+
+    @property
+    def first_prompt(self) -> str | None:
+        """The beginning of the first prompt."""
+        return self._state.first_prompt
+
+    def add(self, item: Item) -> None:
+        """Add the next event of the session's own agent."""
+        body, session = item.body, self.session
+        if item.inherited:
+            session = replace(session, fork=ForkPoint(session="", seq=item.seq))
+        if isinstance(body, Foreign) or (body.is_off_branch and not isinstance(body, ModelCalled)):
+            self.session = replace(session, last_seq=item.seq)
+            return
+        if self._state.first_prompt is None and isinstance(body, UserMessage) and body.starts_turn:
+            self._state.first_prompt = prompt_title(plain_text(body.content))
+        event = Event(seq=item.seq, id="", at=item.at, body=body)
+        self.session = projection.apply(session, event)
+
+
+def finish_row(source: str, ref: SessionRef, fold: RowFold, facts: SessionFacts) -> Session | None:
+    """Return a session's row with its facts; None if lists leave it out."""
+    session = fold.session
+    title = facts.title or fold.first_prompt
+    if facts.parent is not None or (title is None and not session.messages):
+        return None
+    active_at = max(session.active_at, facts.created_at)
+    updated_at = max(active_at, facts.updated_at or 0)
+    real_cwd = resolve_directory(facts.cwd)
+    fork = session.fork
+    if facts.forked_from is not None:
+        parent = native_session_id(source, facts.forked_from)
+        fork = ForkPoint(session=parent, seq=CREATED_SEQ if fork is None else fork.seq)
+    return replace(
+        session,
+        native_id=None if session.id == ref.native_id else ref.native_id,
+        cwd=facts.cwd,
+        real_cwd=None if real_cwd == facts.cwd else real_cwd,
+        created_at=facts.created_at,
+        active_at=active_at,
+        updated_at=updated_at,
+        title=title,
+        title_by="auto" if facts.title is None else facts.title_by,
+        archived_at=facts.archived_at,
+        git_branch=facts.git_branch,
+        fork=fork,
+        open_calls=(),
+        agent=AgentRef(
+            id=_agent_id(session.workspace, source),
+            overrides={} if facts.model is None else {"model": facts.model},
+        ),
+        extra={source: facts.extra} if facts.extra else {},
+    )
+
+
+def creation_event(session: Session) -> Event:
+    """Return the first event of a session, which no record of the tool says."""
+    body = Created(
+        cwd=session.cwd,
+        real_cwd=session.real_cwd,
+        origin=session.source,
+        source=session.source,
+        native_id=session.native_id,
+        git_branch=session.git_branch,
+        fork=session.fork,
+    )
+    id = ids.derived_id(session.source, session.id, "", "created")
+    return Event(seq=CREATED_SEQ, id=id, at=session.created_at, body=body)
+
+
+@lru_cache(64)
+def _agent_id(workspace: str, source: str) -> str:
+    return agent_id(workspace, source)
+
+
+@lru_cache(4096)
+def resolve_directory(cwd: str) -> str:
+    """Return a working directory with links resolved, as lists compare it."""
+    try:
+        return os.path.realpath(cwd)
+    except (OSError, ValueError):  # a NUL in the path, or a loop of links
+        return cwd
