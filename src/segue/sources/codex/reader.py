@@ -121,9 +121,8 @@ class CodexReader(Reader):
     ) -> Generator[Item, None, Resume]:
         """Yield the events of a file, and return where it ended."""
         translator.begin_file(segment.before, inherited=segment.inherited)
-        path = segment.rollout.path
-        lines = files.read_records(path, resume, end=segment.end)
-        return (yield from translator.translate(path, lines, is_last=segment.end is None))
+        records = files.Records(segment.rollout.path, resume, end=segment.end)
+        return (yield from translator.translate(records, is_last=segment.end is None))
 
     def _all_items(
         self, translator: Translator, segments: list[_Segment]

@@ -95,8 +95,7 @@ def thread_names(home: str, report: Report | None = None) -> dict[str, str]:
 def _index_names(path: str, inode: int, size: int, mtime_ns: int) -> dict[str, str]:
     names: dict[str, str] = {}
     try:
-        for line in files.read_records(path):
-            record = line.record or {}
+        for _, record in files.Records(path):
             id, name = record.get("id"), record.get("thread_name")
             if isinstance(id, str) and isinstance(name, str) and name:
                 names[id.lower()] = name  # the last line of a thread counts

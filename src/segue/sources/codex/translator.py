@@ -16,7 +16,7 @@ import msgspec
 from segue.model.content import Block, Text
 from segue.model.event import AnyBody, Usage
 from segue.sources.kit import bodies, files
-from segue.sources.kit.files import Line
+from segue.sources.kit.files import Record, Records
 from segue.sources.kit.reader import Item, Resume, Rewritten
 
 from . import rollouts
@@ -77,7 +77,7 @@ class Translator:
         self.rollbacks: list[tuple[int, int]] = []
         self.collects_rollbacks = False
         self._inherited = False
-        self._pending: tuple[Line, int, dict[str, Any]] | None = None
+        self._pending: tuple[Record, int, dict[str, Any]] | None = None
 
     def begin_file(self, before: int, *, inherited: bool) -> None:
         """Begin a file of the history; `before` is the number of bytes before it."""
@@ -85,31 +85,21 @@ class Translator:
         self._inherited = inherited
         self._first_line = True
 
-    def translate(
-        self, path: str, lines: Generator[Line, None, Resume], *, is_last: bool
-    ) -> Generator[Item, None, Resume]:
-        """Yield the events of a file's lines, and return where reading ended.
+    def translate(self, records: Records, *, is_last: bool) -> Generator[Item, None, Resume]:
+        """Yield the events of a file, and return where reading ended.
 
         In the last file of the history, a user message whose next line is missing is left to the
         next read: that line says whether a person typed it.
         """
-        end: Resume
-        while True:
-            try:
-                line = next(lines)
-            except StopIteration as stop:
-                end = stop.value
-                break
-            if line.problem:
-                self.problems.append(line.problem)
-            if line.record is not None:
-                yield from self._line(line, line.record)
+        for line in records:
+            yield from self._line(line, line.record)
+        self.problems += records.problems
         if is_last and self._pending is not None:
-            return files.resume_of(path, self._pending[0].offset) or end
+            return records.resume(before=self._pending[0].offset)
         yield from self._flush_pending()
-        return end
+        return records.resume()
 
-    def _line(self, line: Line, record: dict[str, Any]) -> Iterator[Item]:
+    def _line(self, line: Record, record: dict[str, Any]) -> Iterator[Item]:
         payload, kind = record.get("payload"), record.get("type")
         at = bodies.time_of(record.get("timestamp")) or self.state.updated_at
         if not isinstance(payload, dict):
@@ -124,12 +114,12 @@ class Translator:
         if not self._inherited:
             self.state.updated_at = max(self.state.updated_at, at)
 
-    def _item(self, line: Line, at: int, body: AnyBody, number: int = 0) -> Item:
+    def _item(self, line: Record, at: int, body: AnyBody, number: int = 0) -> Item:
         seq = self.state.before + line.seq(number)
         return Item(seq, at, body, inherited=self._inherited or self.state.copies)
 
     def _bodies(
-        self, line: Line, at: int, kind: Any, payload: dict[str, Any]
+        self, line: Record, at: int, kind: Any, payload: dict[str, Any]
     ) -> Iterator[AnyBody | Item]:
         match kind:
             case "session_meta":
@@ -188,7 +178,7 @@ class Translator:
     # What the model sees.
 
     def _response_item(
-        self, line: Line, at: int, payload: dict[str, Any]
+        self, line: Record, at: int, payload: dict[str, Any]
     ) -> Iterator[AnyBody | Item]:
         kind = payload.get("type")
         yield from self._flush_pending()
@@ -204,7 +194,7 @@ class Translator:
         elif isinstance(kind, str):
             yield bodies.injected(_SOURCE, payload)
 
-    def _message(self, line: Line, at: int, payload: dict[str, Any]) -> Iterator[AnyBody]:
+    def _message(self, line: Record, at: int, payload: dict[str, Any]) -> Iterator[AnyBody]:
         role = payload.get("role")
         if role == "assistant" and self._is_announced():
             yield bodies.answer(_content(payload.get("content")))
@@ -232,7 +222,7 @@ class Translator:
             self._pending = None
             yield self._item(line, at, bodies.injected(_SOURCE, payload))
 
-    def _call(self, line: Line, payload: dict[str, Any]) -> Iterator[AnyBody]:
+    def _call(self, line: Record, payload: dict[str, Any]) -> Iterator[AnyBody]:
         kind = payload.get("type")
         call_id = bodies.text(payload.get("call_id")) or bodies.text(payload.get("id"))
         call_id = call_id or f"call-{line.offset}"
@@ -274,7 +264,7 @@ class Translator:
 
     # What people see.
 
-    def _event(self, line: Line, at: int, payload: dict[str, Any]) -> Iterator[AnyBody | Item]:
+    def _event(self, line: Record, at: int, payload: dict[str, Any]) -> Iterator[AnyBody | Item]:
         state, kind = self.state, payload.get("type")
         match kind:
             case "user_message":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -21,13 +21,11 @@ DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 _decode = msgspec.json.Decoder().decode
 
 
-class Line(NamedTuple):
-    """A line of a file. `record` is its JSON object; None if it has none."""
+class Record(NamedTuple):
+    """A JSON object of a file and the offset of its line."""
 
     offset: int
-    size: int
-    record: dict[str, Any] | None
-    problem: str = ""
+    record: dict[str, Any]
 
     def seq(self, number: int = 0) -> int:
         """Return the seq of an event of this line, the first of which has the number 0."""
@@ -91,27 +89,53 @@ def _salvage(line: bytes) -> list[dict[str, Any]]:
     return records
 
 
-def read_records(
-    path: str, resume: Resume | None = None, *, end: int | None = None
-) -> Generator[Line, None, Resume]:
-    """Yield the records of a file of JSON lines, and return where the next read continues.
+class Records:
+    """Iterates the JSON objects of a file, and knows its problems and where the read ended.
 
     `end` is the offset to stop at. A last line that is not complete is left to the next read. A
-    line that holds no record is yielded with a problem. Raises Rewritten if the file does not
+    line without an object is a problem. The iteration raises Rewritten if the file does not
     continue where `resume` ended, and UnreadableFile if it cannot be opened.
     """
-    with safe_io.open_for_reading(path) as (descriptor, status):
-        start = check_resume(descriptor, status, resume)
-        for offset, size, data in safe_io.read_lines(descriptor, start, MAX_RECORD_BYTES):
-            line_end = offset + size + 1
-            if line_end > (status.st_size if end is None else end):
-                # Another program may be writing this line; complete JSON is a whole line.
-                if end is not None or size != len(data) or not _is_whole(data):
-                    break
-                line_end -= 1
-            start = line_end
-            yield from _lines(offset, size, data)
-        return resume_at(descriptor, status, start)
+
+    def __init__(self, path: str, resume: Resume | None = None, *, end: int | None = None) -> None:
+        self._path = path
+        self._resume = resume
+        self._stop = end
+        self._end = Resume()
+        self.problems: list[str] = []
+
+    def __iter__(self) -> Iterator[Record]:
+        with safe_io.open_for_reading(self._path) as (descriptor, status):
+            start = check_resume(descriptor, status, self._resume)
+            stop = status.st_size if self._stop is None else self._stop
+            for offset, size, data in safe_io.read_lines(descriptor, start, MAX_RECORD_BYTES):
+                start = offset + size + 1
+                if start > stop:
+                    # Another program may be writing this line; complete JSON is a whole line.
+                    start = offset
+                    if self._stop is not None or not _is_whole(data):
+                        break
+                    start += size
+                yield from self._records(offset, size, data)
+            self._end = resume_at(descriptor, status, start)
+
+    def _records(self, offset: int, size: int, data: bytes) -> Iterator[Record]:
+        if size != len(data):
+            self.problems.append(f"the record at byte {offset} is too long: {size} bytes")
+            return
+        records = parse_records(data)
+        if not records and data.strip(_BLANK):
+            self.problems.append(f"the record at byte {offset} is damaged")
+        for record in records:
+            yield Record(offset, record)
+
+    def resume(self, data: dict[str, Any] | None = None, *, before: int | None = None) -> Resume:
+        """Return where the next read continues, with the reader's own data.
+
+        `before` is the offset of a record that the next read gets again.
+        """
+        end = self._end if before is None else resume_of(self._path, before) or self._end
+        return msgspec.structs.replace(end, data=data or {})
 
 
 def _is_whole(data: bytes) -> bool:
@@ -119,22 +143,6 @@ def _is_whole(data: bytes) -> bool:
         return isinstance(_decode(data), dict)
     except DECODE_ERRORS:
         return False
-
-
-def _lines(offset: int, size: int, data: bytes) -> Iterator[Line]:
-    if size != len(data):
-        yield Line(offset, size, None, f"the record at byte {offset} has {size} bytes: too long")
-        return
-    try:
-        record = _decode(data)
-    except DECODE_ERRORS:
-        records = _salvage(data)
-        yield from (Line(offset, size, record) for record in records)
-        if not records and data.strip(_BLANK):
-            yield Line(offset, size, None, f"the record at byte {offset} is damaged")
-        return
-    if isinstance(record, dict):
-        yield Line(offset, size, record)
 
 
 def check_resume(descriptor: int, status: os.stat_result, resume: Resume | None) -> int:
