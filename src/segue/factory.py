@@ -50,11 +50,11 @@ async def open_hub(
     options.setdefault("clone", os.environ.get("SEGUE_CLONE", _DEFAULT_CLONE_PREFIXES).split())
     options.setdefault("quotas", _default_quotas(os.environ.get("SEGUE_QUOTAS", "")))
     if sources is None:
-        sources = os.environ.get("SEGUE_SOURCES") or _default_sources(url)
-    if isinstance(sources, str):
+        sources = os.environ.get("SEGUE_SOURCES") or None
+    if isinstance(sources, str) or (sources is None and url is None):
         sources = _open_sources(sources, path, progress, unused=lasting)
     store = _memory_store() if in_memory else await open_store(path, url)
-    return Hub(store, path, sources=sources, database_url=url, **options)
+    return Hub(store, path, sources=sources or (), database_url=url, **options)
 
 
 def _default_quotas(text: str) -> dict[str, int]:
@@ -71,13 +71,6 @@ def _memory_store() -> Store:
     return MemoryStore()
 
 
-def _default_sources(database_url: str | None) -> str:
-    """Return the names of all sources, or with a database, which others may share, of none."""
-    from segue.sources import registry
-
-    return registry.NONE if database_url else ",".join(registry.names())
-
-
 def _index_dir(directory: Path) -> Path:
     """Return where indexes are: in the data directory, or in the cache if that is read-only."""
     if not directory.exists() or os.access(directory, os.W_OK):
@@ -87,14 +80,21 @@ def _index_dir(directory: Path) -> Path:
 
 
 def _open_sources(
-    names: str, directory: Path, progress: Progress | None, *, unused: bool
+    names: str | None, directory: Path, progress: Progress | None, *, unused: bool
 ) -> list[Source]:
-    """Open the named sources whose tools were used here, or with `unused` all of them."""
+    """Open the named sources whose tools were used here, or with `unused` all of them.
+
+    Without names, all sources that can be loaded are opened.
+    """
     from segue.sources import registry
 
-    opened = []
-    for name in dict.fromkeys(part.strip() for part in names.split(",")):
-        if name not in (registry.NONE, ""):
-            index_dir = _index_dir(directory)
-            opened.append(registry.get(name).open(index_dir, unused=unused, progress=progress))
+    if names is None:
+        definitions = registry.definitions()
+    else:
+        parts = dict.fromkeys(part.strip() for part in names.split(","))
+        definitions = [registry.get(name) for name in parts if name not in (registry.NONE, "")]
+    index_dir = _index_dir(directory)
+    opened = [
+        definition.open(index_dir, unused=unused, progress=progress) for definition in definitions
+    ]
     return [source for source in opened if source is not None]

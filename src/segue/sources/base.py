@@ -190,16 +190,20 @@ class SourceProblem(NamedTuple):
     reason: str
 
 
+class SourceReport(NamedTuple):
+    """Where a source looks, how many sessions it lists, and what it cannot read."""
+
+    places: Sequence[str]
+    sessions: int
+    problems: Sequence[SourceProblem] = ()
+
+
 @runtime_checkable
 class Examined(Protocol):
-    """A source that can say where it looks and what it cannot read, for `segue doctor`."""
+    """A source that reports on itself, for `segue doctor`."""
 
-    def places(self) -> Sequence[str]:
-        """Return the directories and databases that the tool's sessions are in."""
-        ...
-
-    async def problems(self) -> list[SourceProblem]:
-        """Return what could not be read, and why."""
+    async def examine(self) -> SourceReport:
+        """Return where the source looks, how many sessions it lists, and what it cannot read."""
         ...
 
 
@@ -383,6 +387,10 @@ class SourceDefinition(Protocol):
     program: str  # the command that resumes its sessions
     resume_usage: str  # how people resume a session, without its id
     symbol: str  # one character, in narrow lists
+
+    def home(self) -> str:
+        """Return a directory or a file that exists if the tool was used on this machine."""
+        ...
 
     def open(self, index_dir: Path, *, unused: bool, progress: Progress | None) -> Source | None:
         """Open the source; None if its tool was never used here, unless `unused` is set."""

@@ -1,10 +1,12 @@
 """The tools whose sessions segue reads.
 
-A tool joins with one line here: the module that has its `SourceDefinition`.
+A tool joins with one line here: the module that has its `SourceDefinition`. Another Python package
+adds a source with an entry point of the group `segue.sources`.
 """
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     from .base import SourceDefinition
 
+log = logging.getLogger("segue.sources")
+
 _MODULES = {
     "claude": "segue.sources.claude.definition",
     "codex": "segue.sources.codex.definition",
@@ -24,29 +28,55 @@ _MODULES = {
 NONE = "none"  # the name that selects no source
 
 
+@cache
+def _installed() -> dict[str, str]:
+    """Return the sources of other packages, without those whose name a source of segue has."""
+    from .entry_points import installed_sources
+
+    return {name: value for name, value in installed_sources().items() if name not in _MODULES}
+
+
 def names() -> list[str]:
-    """Return the names of all sources."""
-    return list(_MODULES)
+    """Return the names of all sources, those of other packages last."""
+    return [*_MODULES, *_installed()]
 
 
 @cache
 def get(name: str) -> SourceDefinition:
-    """Return the definition of a source; raises InvalidInput for an unknown name."""
-    if name not in _MODULES:
-        choices = ", ".join([*_MODULES, NONE])
+    """Return the definition of a source.
+
+    Raises InvalidInput for an unknown name, and for a source of another package that fails to load.
+    """
+    definition: SourceDefinition
+    if name in _MODULES:
+        definition = import_module(_MODULES[name]).DEFINITION
+        return definition
+    if name not in _installed():
+        choices = ", ".join([*names(), NONE])
         raise InvalidInput(f"there is no source {name!r}; the sources are {choices}")
-    definition: SourceDefinition = import_module(_MODULES[name]).DEFINITION
+    from .entry_points import load
+
+    try:
+        definition = load(_installed()[name])
+    except Exception as error:  # another package may raise anything
+        raise InvalidInput(f"the source {name!r} cannot be loaded: {error!r}") from error
     return definition
 
 
 def definitions() -> list[SourceDefinition]:
-    """Return the definitions of all sources."""
-    return [get(name) for name in _MODULES]
+    """Return the definitions of all sources that can be loaded."""
+    loaded = []
+    for name in names():
+        try:
+            loaded.append(get(name))
+        except InvalidInput as error:
+            log.warning("%s", error.message)
+    return loaded
 
 
 def find(name: str | None) -> SourceDefinition | None:
     """Return the definition of a source; None if it has none."""
-    return get(name) if name in _MODULES else None
+    return get(name) if name is not None and name in names() else None
 
 
 def label(name: str) -> str:
@@ -57,7 +87,7 @@ def label(name: str) -> str:
 
 def of_copy(session: Session) -> SourceDefinition | None:
     """Return the source whose transcript lines a stored session carries."""
-    return next((get(name) for name in session.extra if name in _MODULES), None)
+    return next((get(name) for name in session.extra if name in names()), None)
 
 
 def of_agent(workspace: str, agent: AgentRef | None) -> SourceDefinition | None:
@@ -66,7 +96,7 @@ def of_agent(workspace: str, agent: AgentRef | None) -> SourceDefinition | None:
         return None
     from .base import agent_id
 
-    matches = (name for name in _MODULES if agent_id(workspace, name) == agent.id)
+    matches = (name for name in names() if agent_id(workspace, name) == agent.id)
     return next((get(name) for name in matches), None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -16,8 +16,11 @@ from segue.model.errors import SegueError
 from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import Session
+from segue.sources import registry
+from segue.sources.base import Examined, Source
 from segue.store.base import Store
 
+MAX_SOURCE_PROBLEMS = 20  # that are shown for each source
 RECENT_SESSIONS = 200  # compared with their events unless a deep check is wanted
 LOW_DISK_BYTES = 200 << 20
 PAGE_SIZE = 500
@@ -70,8 +73,12 @@ class Diagnostics:
         if expired:
             message = f"{expired} were cut off; each is closed when its session is next opened"
             yield Finding("turns", "warning", message)
-        for source in await self._sources.in_workspace(principal.workspace):
-            yield await self._check_source(source.name, principal)
+        sources = await self._sources.in_workspace(principal.workspace)
+        for source in sources:
+            async for finding in self._check_source(source, principal):
+                yield finding
+        for finding in _unopened_sources({source.name for source in sources}):
+            yield finding
 
     def _store_kind(self) -> str:
         if self._database_url is None:
@@ -137,9 +144,34 @@ class Diagnostics:
         except (SegueError, ValueError) as error:
             return f"the events of session {session.id} cannot be read: {error}"
 
-    async def _check_source(self, name: str, principal: Principal) -> Finding:
+    async def _check_source(self, source: Source, principal: Principal) -> AsyncIterator[Finding]:
+        name = source.name
         try:
             await self._sessions.list(principal, Query(source=name, limit=1))
+            if not isinstance(source, Examined):
+                yield Finding(name, "ok", "its sessions can be read")
+                return
+            places, sessions, problems = await source.examine()
         except (SegueError, OSError) as error:
-            return Finding(name, "problem", f"its sessions cannot be read: {error}")
-        return Finding(name, "ok", "its sessions can be read")
+            yield Finding(name, "problem", f"its sessions cannot be read: {error}")
+            return
+        count = "1 session" if sessions == 1 else f"{sessions} sessions"
+        yield Finding(name, "ok", f"{count} in {', '.join(places)}")
+        for path, reason in problems[:MAX_SOURCE_PROBLEMS]:
+            yield Finding(name, "warning", f"{path}: {reason}")
+        if len(problems) > MAX_SOURCE_PROBLEMS:
+            more = len(problems) - MAX_SOURCE_PROBLEMS
+            yield Finding(name, "warning", f"{more} more files or records cannot be read")
+
+
+def _unopened_sources(opened: Collection[str]) -> list[Finding]:
+    """Return the sources whose tool was not used here, and those that are not selected."""
+    findings = []
+    for definition in registry.definitions():
+        if definition.name not in opened:
+            home = definition.home()
+            message = f"not used here: there is no {home}"
+            if os.path.exists(home):
+                message = f"not selected by --sources or SEGUE_SOURCES; it has {home}"
+            findings.append(Finding(definition.name, "note", message))
+    return findings

@@ -42,6 +42,10 @@ class ClaudeDefinition:
         ),
     )
 
+    def home(self) -> str:
+        """Return the directory of Claude Code's projects."""
+        return ClaudeHome.current().projects
+
     def open(self, index_dir: Path, *, unused: bool, progress: Progress | None) -> Source | None:
         """Open Claude Code's sessions in its current home."""
         home = ClaudeHome.current()

@@ -21,7 +21,7 @@ from segue.model.query import Position, Query, SearchHit
 from segue.model.search_text import Term
 from segue.model.session import Session, Thread
 from segue.sources import safe_io
-from segue.sources.base import Edit, agent_id
+from segue.sources.base import Edit, SourceReport, agent_id
 from segue.sources.index import query as index_query
 from segue.sources.index import ranking
 from segue.sources.index.database import Index, IndexDamaged
@@ -312,6 +312,12 @@ class ClaudeSource:
 
             with write_index(self.index) as writer:
                 writer.set_overlay(self._overlay)
+
+    async def examine(self) -> SourceReport:
+        """Return where the transcripts are and how many sessions are listed."""
+        await self.refresh()
+        sessions = await self._ask_current(lambda index: index.shown_sessions())
+        return SourceReport([self.home.projects], sessions)
 
     # Events.
 

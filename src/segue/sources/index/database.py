@@ -230,6 +230,11 @@ class Index:
         row = self.execute(sql, (os.fsencode(path),)).fetchone()
         return row and FileKey._make(row)
 
+    def shown_sessions(self) -> int:
+        """Return the number of sessions that lists show, in any state."""
+        (count,) = self.execute("SELECT count(*) FROM files WHERE shown").fetchone()
+        return int(count)
+
     def version(self) -> int:
         """Return a number that differs after each commit of any process."""
         (version,) = self.execute("PRAGMA data_version").fetchone()

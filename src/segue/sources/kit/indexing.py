@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from segue.model import codec
 from segue.model.errors import SegueError
 from segue.sources import safe_io
-from segue.sources.base import Progress
+from segue.sources.base import Progress, SourceProblem
 from segue.sources.index.database import Index, IndexedFile
 from segue.sources.index.writer import IndexWriter, write_index
 
@@ -24,13 +24,6 @@ _ALL = "*"  # the name under which the digest of all sessions is saved
 _MAX_HELD_BYTES = 16 << 20  # of a session whose texts are all held before they are written
 _BATCH_BYTES = 32 << 20  # of sessions that are committed together
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-
-
-class Problem(NamedTuple):
-    """A file, a directory or a session that cannot be read, and why."""
-
-    path: str
-    reason: str
 
 
 class Differences(NamedTuple):
@@ -50,7 +43,7 @@ class Differences(NamedTuple):
 
 
 def find_differences(
-    index: Index, refs: Sequence[SessionRef], problems: Sequence[Problem]
+    index: Index, refs: Sequence[SessionRef], problems: Sequence[SourceProblem]
 ) -> Differences:
     """Compare all sessions with the index. If nothing changed, no row is read.
 
@@ -95,12 +88,12 @@ def save_digest(index: Index, differences: Differences) -> None:
         index.save_digests({_ALL: differences.digest}, differences.change)
 
 
-def problems_of(index: Index) -> list[Problem]:
+def problems_of(index: Index) -> list[SourceProblem]:
     """Return what could not be read of the indexed sessions."""
     problems = []
     for key, data in index.parser_states():
         state = decode_state(data) if data else ReadState()
-        problems += [Problem(key, reason) for reason in state.problems]
+        problems += [SourceProblem(key, reason) for reason in state.problems]
     return problems
 
 
@@ -120,7 +113,7 @@ class IndexUpdate:
         self._overlay = overlay
         self._progress = progress
         self._is_closing = is_closing
-        self.problems: list[Problem] = []  # that may be gone at the next update
+        self.problems: list[SourceProblem] = []  # that may be gone at the next update
         self._locked: set[str] = set()  # databases that were locked
 
     def apply(self, index: Index, differences: Differences) -> None:
@@ -172,7 +165,7 @@ class IndexUpdate:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in _BUSY:
                 self._locked.add(database)
-                self.problems.append(Problem(database, "another program has locked it"))
+                self.problems.append(SourceProblem(database, "another program has locked it"))
             else:
                 self._put_problem(writer, ref, str(error))
         except (MemoryError, SegueError):

@@ -15,14 +15,14 @@ from segue.model.event import Event, InfoChanged
 from segue.model.query import Position, Query, SearchHit
 from segue.model.search_text import Term
 from segue.model.session import Session, Thread
-from segue.sources.base import Edit, Progress, SourceProblem, agent_id
+from segue.sources.base import Edit, Progress, SourceProblem, SourceReport, agent_id
 from segue.sources.index import query as index_query
 from segue.sources.index.database import Index, IndexDamaged
 from segue.sources.index.open_index import OpenIndex
 from segue.sources.index.query import SourceInfo, TextPosition
 
 from . import indexing
-from .indexing import Differences, Problem
+from .indexing import Differences
 from .reader import Reader, SessionRef
 from .rows import ReadState, ThreadSeq, decode_state, native_session_id, session_id
 
@@ -77,8 +77,8 @@ class KitSource:
         self._ending_tasks: set[asyncio.Task[None]] = set()  # watch tasks that were cancelled
         self._overlay: Mapping[str, Mapping[str, Any]] = {}
         self._histories: Histories | None = None
-        self._reported: list[Problem] = []  # by the last comparison of all sessions
-        self._transient: list[Problem] = []  # of the last update
+        self._reported: list[SourceProblem] = []  # by the last comparison of all sessions
+        self._transient: list[SourceProblem] = []  # of the last update
         self.watched = False  # whether the system notifies of changes
         self._compared_at = 0.0
         self._closing = False
@@ -161,7 +161,7 @@ class KitSource:
         return list(self.reader.discover(self._report))
 
     def _report(self, path: str, reason: str) -> None:
-        self._reported.append(Problem(path, reason))
+        self._reported.append(SourceProblem(path, reason))
 
     async def _wait_for_update(self) -> None:
         """Wait for the end of a running update; its own caller receives its error."""
@@ -214,14 +214,13 @@ class KitSource:
         data = self._open_index.ask(lambda index: index.parser_state(key))
         return decode_state(data) if data else ReadState()
 
-    async def problems(self) -> list[SourceProblem]:
-        """Return what could not be read, and why."""
+    async def examine(self) -> SourceReport:
+        """Return where the tool's sessions are, how many are listed, and what cannot be read."""
         await self.refresh()
         indexed = await self._ask_current(indexing.problems_of)
-        return [
-            SourceProblem(path, reason)
-            for path, reason in [*self._reported, *self._transient, *indexed]
-        ]
+        sessions = await self._ask_current(lambda index: index.shown_sessions())
+        problems = [*self._reported, *self._transient, *indexed]
+        return SourceReport(self.places(), sessions, problems)
 
     def places(self) -> Sequence[str]:
         """Return the directories and databases that the tool's sessions are in."""

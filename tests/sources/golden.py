@@ -1,0 +1,79 @@
+"""Compare what a source reads with the answers of the tool itself (golden.json)."""
+
+import asyncio
+import json
+import tarfile
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from segue.model.event import Event
+from segue.model.query import Query
+from segue.model.session import Session, Thread
+from segue.sources.base import SourceProblem
+from segue.sources.kit.reader import Reader
+from segue.sources.kit.source import KitSource
+
+
+class ReadSession(NamedTuple):
+    """A session as a source reads it: its row, its conversation and its threads."""
+
+    row: Session
+    conversation: list[Event]
+    threads: list[Thread]
+
+    def count(self, *types: str) -> int:
+        """Return how many events of some types the conversation has."""
+        counts = Counter(event.type for event in self.conversation)
+        return sum(counts[type] for type in types)
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """The tokens of the session; the input includes the cache."""
+        usage = self.row.usage
+        written = usage.cache_5m_tokens + usage.cache_1h_tokens
+        return {
+            "input": usage.input_tokens + usage.cache_read_tokens + written,
+            "cached": usage.cache_read_tokens,
+            "output": usage.output_tokens,
+        }
+
+    @property
+    def model(self) -> Any:
+        """The last model."""
+        return self.row.agent and self.row.agent.overrides.get("model")
+
+
+class ReadHome(NamedTuple):
+    """All sessions of a home by native id, and what could not be read."""
+
+    sessions: dict[str, ReadSession]
+    problems: list[SourceProblem]
+
+
+def unpack_homes(archive: Path, directory: Path) -> dict[str, dict[str, Any]]:
+    """Unpack homes, each with a directory `home`, and return their golden answers by name."""
+    with tarfile.open(archive) as tar:
+        tar.extractall(directory, filter="data")
+    return {
+        path.parent.name: json.loads(path.read_text()) for path in directory.glob("*/golden.json")
+    }
+
+
+def read_home(reader: Reader, index: Path) -> ReadHome:
+    """Read every session of a home through a source with a new index."""
+    return asyncio.run(_read_home(reader, index))
+
+
+async def _read_home(reader: Reader, index: Path) -> ReadHome:
+    source = KitSource(reader, index, reader.name)
+    sessions = {}
+    try:
+        await source.refresh()
+        for row in await source.page(Query(archived="include", limit=10_000)):
+            conversation = [event async for event in source.conversation(row.id)]
+            threads = await source.threads(row.id)
+            sessions[row.native_id or row.id] = ReadSession(row, conversation, threads)
+        return ReadHome(sessions, list((await source.examine()).problems))
+    finally:
+        await source.close()
