@@ -173,5 +173,5 @@ def _unopened_sources(opened: Collection[str]) -> list[Finding]:
             message = f"not used here: there is no {home}"
             if os.path.exists(home):
                 message = f"not selected by --sources or SEGUE_SOURCES; it has {home}"
-            findings.append(Finding(definition.name, "note", message))
+            findings.append(Finding(definition.name, "ok", message))
     return findings

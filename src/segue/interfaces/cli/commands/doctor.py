@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import sys
@@ -45,13 +46,7 @@ def doctor_command(target: Target, deep: bool, format: str | None) -> None:
         findings += target.read(check)
     except StoreError as error:
         findings.append(Finding("store", "problem", error.message))
-    for tool in all_tools():
-        path = shutil.which(tool.program)
-        if path is None:
-            message = f"{tool.program} is not on your PATH, so its sessions cannot be resumed there"
-            findings.append(Finding("resuming", "note", message))
-        else:
-            findings.append(Finding("resuming", "ok", f"{tool.program} is {path}"))
+    findings.append(_check_programs())
     if format is not None:
         write_rows(format, ((finding._asdict(), finding._asdict()) for finding in findings))
     else:
@@ -59,3 +54,20 @@ def doctor_command(target: Target, deep: bool, format: str | None) -> None:
             click.echo(f"{click.style(f'{state:<8}', fg=_COLORS[state])} {about:<9} {message}")
     if any(finding.state == "problem" for finding in findings):
         sys.exit(1)
+
+
+def _check_programs() -> Finding:
+    """Return which tools can resume their sessions: all that were used here should."""
+    from segue.hub.access.diagnostics import Finding
+
+    tools = all_tools()
+    paths = {tool.program: shutil.which(tool.program) for tool in tools}
+    used = [tool.program for tool in tools if os.path.exists(tool.home())]
+    missing = [program for program in used or paths if paths[program] is None]
+    if missing and (used or len(missing) == len(paths)):
+        names = ", ".join(missing)
+        are = "are" if len(missing) > 1 else "is"
+        message = f"{names} {are} not on your PATH, so sessions cannot be resumed there"
+        return Finding("resuming", "note", message)
+    found = [f"{program} is {path}" for program, path in paths.items() if path is not None]
+    return Finding("resuming", "ok", ", ".join(found))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -21,7 +20,7 @@ from segue.interfaces.cli.output.progress import show_count
 from segue.interfaces.cli.output.text import one_line
 from segue.interfaces.cli.target import Target, target_options
 from segue.model import ids
-from segue.model.errors import Conflict, InvalidInput, NotFound
+from segue.model.errors import Conflict, InvalidInput, NotFound, SegueError
 from segue.model.principal import Principal
 from segue.model.session import Session
 
@@ -183,15 +182,20 @@ def _is_stream(path: str) -> bool:
 async def _import_from_tool(hub: Hub, principal: Principal, name: str) -> Session:
     """Import a transcript, or the session of a tool that `name` identifies.
 
-    Each tool tries in turn; raises the error of the last one if none can read it.
+    Each tool tries in turn. If none can read it, raises the error of a tool that knows the file,
+    else of the last one.
     """
     is_transcript = os.path.isfile(name) or name.endswith(".jsonl")
     resolved = name if is_transcript else await _resolve_id(hub, principal, name)
-    *others, last = tools.names()
-    for tool in others:
-        with suppress(InvalidInput, NotFound):
+    failure: SegueError | None = None
+    for tool in tools.names():
+        try:
             return _report_import(await hub.sync.import_session(principal, resolved, tool))
-    return _report_import(await hub.sync.import_session(principal, resolved, last))
+        except (InvalidInput, NotFound) as error:
+            if not isinstance(failure, InvalidInput):
+                failure = error
+    assert failure is not None  # there is at least one tool
+    raise failure
 
 
 def _report_import(imported: ImportResult) -> Session:

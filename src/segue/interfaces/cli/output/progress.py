@@ -18,9 +18,6 @@ def index_progress() -> Callable[[int, int], None] | None:
     """Return a function that draws how much of a source is indexed; None without a terminal."""
     if not _is_terminal():
         return None
-    from segue.hub.tools import all_tools
-
-    labels = " and ".join(tool.label for tool in all_tools())
     drawn_at = 0.0
 
     def draw(done: int, total: int) -> None:
@@ -34,7 +31,7 @@ def index_progress() -> Callable[[int, int], None] | None:
             line = ""
         else:
             filled = _BAR_COLUMNS * done // total
-            line = f"Indexing {labels} sessions  {'█' * filled}{'░' * (_BAR_COLUMNS - filled)}"
+            line = f"Indexing sessions  {'█' * filled}{'░' * (_BAR_COLUMNS - filled)}"
             line += f"  {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
         sys.stderr.write(f"\r\x1b[K{line}")
         sys.stderr.flush()
