@@ -18,6 +18,7 @@ _NAME = re.compile(
     r"rollout-.{19}-(?P<thread>[0-9a-f-]{36})(?:_(?P<page>[0-9a-f-]{36}))?\.jsonl(?P<packed>\.zst)?"
 )
 _STATE_DATABASE = re.compile(r"state_(\d+)\.sqlite")
+_ARCHIVE = "archived_sessions"
 _HEAD_BYTES = 1 << 20  # that hold the first line, which has the instructions of the model
 
 
@@ -37,23 +38,27 @@ class Rollout(NamedTuple):
 
 def rollout_of_path(path: str) -> Rollout | None:
     """Return the rollout that a path names; None if it names none."""
-    match = _NAME.fullmatch(os.path.basename(path))
+    directory, name = os.path.split(path)
+    return _rollout(path, name, os.path.basename(directory) == _ARCHIVE)
+
+
+def _rollout(path: str, name: str, is_archived: bool) -> Rollout | None:
+    match = _NAME.fullmatch(name)
     if match is None or match["packed"]:
         return None
-    is_archived = os.path.basename(os.path.dirname(path)) == "archived_sessions"
     return Rollout(path, match["thread"], match["page"] or "", is_archived)
 
 
 def directories(home: str) -> tuple[str, str]:
     """Return the directories of threads and of archived threads."""
-    return os.path.join(home, "sessions"), os.path.join(home, "archived_sessions")
+    return os.path.join(home, "sessions"), os.path.join(home, _ARCHIVE)
 
 
 def list_rollouts(home: str, report: Report | None = None) -> Iterator[Rollout]:
     """Return all rollout files; compressed ones are reported."""
-    for directory in directories(home):
+    for number, directory in enumerate(directories(home)):
         for entry in files.walk_files(directory, (".jsonl", ".zst"), 3):
-            rollout = rollout_of_path(entry.path)
+            rollout = _rollout(entry.path, entry.name, bool(number))
             if rollout is not None:
                 yield rollout
             elif report is not None and _NAME.fullmatch(entry.name):

@@ -23,7 +23,7 @@ from segue.model.cursor import ChangePoint
 from segue.model.session import Session, SessionState, decode_session
 from segue.sqlite_wal import enable_wal
 
-FORMAT = 11  # of the file; a file of another format is replaced
+FORMAT = 12  # of the file; a file of another format is replaced
 MAX_TEXTS = 1 << 24  # of one file
 BUSY_SECONDS = 60.0
 ERASE_PAGES = 64  # of the full-text index that are merged in one step
@@ -33,7 +33,8 @@ STATES: dict[SessionState, int] = {"active": 0, "archived": 1, "trashed": 2}
 _SCHEMA = """
 -- One row per file. `base` is the file's session, NULL if lists leave it out. `row` is the session
 -- with the store's overlay; the columns after it repeat its fields for the indexes. One of several
--- files of a session is `shown`. `parser_state` is what parsing continues from.
+-- files of a session is `shown`. `parser_state` is what parsing continues from; `open_since` is when
+-- the last turn began, if nothing in the file says that it ended.
 CREATE TABLE files (
   pk INTEGER PRIMARY KEY AUTOINCREMENT,
   path BLOB NOT NULL UNIQUE,
@@ -46,6 +47,7 @@ CREATE TABLE files (
   parser_state BLOB NOT NULL,
   texts INTEGER NOT NULL,
   base BLOB,
+  open_since INTEGER,
   row BLOB,
   shown INTEGER NOT NULL DEFAULT 0,
   state INTEGER NOT NULL DEFAULT 0,
@@ -58,6 +60,7 @@ CREATE TABLE files (
 );
 CREATE INDEX files_id ON files (id);
 CREATE INDEX files_next ON files (next) WHERE next IS NOT NULL;
+CREATE INDEX files_open ON files (mtime_ns) WHERE open_since IS NOT NULL;
 CREATE INDEX files_change ON files (change);
 CREATE INDEX files_active ON files (state, active_at, id) WHERE shown;
 CREATE INDEX files_created ON files (state, created_at, id) WHERE shown;
@@ -105,12 +108,16 @@ class FileKey(NamedTuple):
 
 
 class IndexedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The row of a file. `next` is the file that continues its session, if there is one."""
+    """The row of a file. `next` is the file that continues its session, if there is one.
+
+    `open_since` is when its last turn began, if nothing says that it ended.
+    """
 
     key: FileKey
     state: bytes
     session: Session | None = None
     next: str | None = None
+    open_since: int | None = None
 
 
 class IndexedText(NamedTuple):
@@ -268,6 +275,11 @@ class Index:
         sql = "SELECT parser_state FROM files WHERE path = ?"
         row = self.execute(sql, (os.fsencode(path),)).fetchone()
         return row and bytes(row[0])
+
+    def open_turns(self, mtime_ns: int) -> list[tuple[str, str, int]]:
+        """Return files with an open turn that were written since a time: path, session, start."""
+        sql = "SELECT path, id, open_since FROM files WHERE open_since IS NOT NULL AND mtime_ns > ?"
+        return [(os.fsdecode(path), id, at) for path, id, at in self.execute(sql, (mtime_ns,))]
 
     def change_point(self) -> ChangePoint:
         """Return the point after the last change."""

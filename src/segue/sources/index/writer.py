@@ -97,7 +97,7 @@ class IndexWriter:
         count = self._add_texts(pk, old_count if extends else 0, texts)
         self._execute(
             "UPDATE files SET inode = ?, size = ?, mtime_ns = ?, sidecar_mtime_ns = ?, next = ?,"
-            " parser_state = ?, base = ?, texts = ? WHERE pk = ?",
+            " parser_state = ?, base = ?, open_since = ?, texts = ? WHERE pk = ?",
             (*(columns or _columns(get_row())), count, pk),
         )
         self._added_texts += count - old_count
@@ -270,7 +270,7 @@ class IndexWriter:
 def _columns(file: IndexedFile) -> tuple[Any, ...]:
     row = None if file.session is None else codec.encode(file.session)
     next_path = None if file.next is None else os.fsencode(file.next)
-    return (*file.key, next_path, file.state, row)
+    return (*file.key, next_path, file.state, row, file.open_since)
 
 
 def _apply_patch(session: Session, patch: Mapping[str, Any]) -> Session:

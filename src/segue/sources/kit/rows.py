@@ -37,7 +37,6 @@ from .reader import (
     Resume,
     SessionFacts,
     SessionRef,
-    ThreadRef,
 )
 
 _SEQ_BITS = 44  # of a seq in a thread; the bits above are the thread's number
@@ -56,9 +55,6 @@ class ReadState(msgspec.Struct, kw_only=True, omit_defaults=True):
     resume: Resume | None = None
     threads: list[str] = []
     thread_resumes: dict[str, Resume] = {}
-    thread_refs: tuple[ThreadRef, ...] = ()
-    open_since: int | None = None
-    parent: str | None = None
     problems: list[str] = []
 
 
@@ -141,11 +137,14 @@ class ParsedSession:
         if facts is not None:
             yield from self._thread_texts(facts)
             state.problems = [*facts.problems, *state.problems][:MAX_PROBLEMS]
-            state.open_since, state.parent = facts.open_since, facts.parent
-            state.thread_refs = facts.threads
         state.session = fold.session
         session = None if facts is None else finish_row(reader.name, ref, fold, facts)
-        self._row = IndexedFile(key=ref.fingerprint, state=codec.encode(state), session=session)
+        self._row = IndexedFile(
+            key=ref.fingerprint,
+            state=codec.encode(state),
+            session=session,
+            open_since=None if facts is None else facts.open_since,
+        )
 
     def _thread_texts(self, facts: SessionFacts) -> Iterator[IndexedText]:
         """Return the texts of threads that have files or rows of their own."""

@@ -24,7 +24,7 @@ from segue.sources.index.query import SourceInfo, TextPosition
 from . import indexing
 from .indexing import Differences
 from .reader import Reader, SessionRef
-from .rows import ReadState, ThreadSeq, decode_state, native_session_id, session_id
+from .rows import ReadState, ThreadSeq, decode_state, native_session_id
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _MAX_INLINE_BYTES = 4 << 20  # that are parsed in the event loop; more would delay other clients
 _WATCH_TRUST_SECONDS = 1.0  # for which the system's notifications replace a full comparison
-_OPEN_TURN_SECONDS = 24 * 3600  # after its last write in which a turn may still run
-_RECENT_SECONDS = 60  # after its last write in which a turn runs, if the tool leaves no other sign
+_OPEN_TURN_NS = 24 * 3600 * 10**9  # after its last write in which a turn may still run
+_RECENT_NS = 60 * 10**9  # the same if the tool leaves no other sign than its writes
 
 
 class KitSource:
@@ -152,7 +152,7 @@ class KitSource:
             await asyncio.shield(self._running_update)
         if differences.changed and keys is None and not self._closing:
             self._open_index.ask(_check_complete, index)
-        self._update_running(refs, all_sessions=keys is None)
+        self._update_running()
         return index
 
     def _discover(self) -> list[SessionRef]:
@@ -191,22 +191,18 @@ class KitSource:
     def _is_closing(self) -> bool:
         return self._closing
 
-    def _update_running(self, refs: Sequence[SessionRef], *, all_sessions: bool) -> None:
+    def _update_running(self) -> None:
         """Update which sessions the tool works on: those with an open turn and a live process."""
-        running = {} if all_sessions else dict(self.info.running)
+        running = {}
         now = time_ns()
-        for ref in refs:
-            age = (now - ref.fingerprint.mtime_ns) / 1e9
-            id = session_id(self.name, ref)
-            running.pop(id, None)
-            if age > _OPEN_TURN_SECONDS:
-                continue
-            state = self._read_state(ref.key)
-            if state.open_since is None:
-                continue
-            is_running = self.reader.is_running(ref)
-            if is_running or (is_running is None and age < _RECENT_SECONDS):
-                running[id] = state.open_since
+        oldest = now - _OPEN_TURN_NS
+        for key, id, open_since in self._open_index.ask(lambda index: index.open_turns(oldest)):
+            ref = self.reader.ref(key)
+            is_running = False if ref is None else self.reader.is_running(ref)
+            if ref is not None and is_running is None:
+                is_running = now - ref.fingerprint.mtime_ns < _RECENT_NS
+            if is_running:
+                running[id] = open_since
         self.info = self.info._replace(running=running)
 
     def _read_state(self, key: str) -> ReadState:
