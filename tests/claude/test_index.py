@@ -355,8 +355,8 @@ async def test_worker_processes_build_the_same_index(
     monkeypatch.setattr(sys, "executable", program)
     monkeypatch.setattr("segue.sources.claude.index.index_update._MIN_WORKER_BYTES", 0)
     monkeypatch.setattr("segue.sources.claude.index.index_update._MAX_HELD_BYTES", held)
-    monkeypatch.setattr("segue.sources.claude.index.parse_workers.os.cpu_count", lambda: 3)
-    monkeypatch.setattr("segue.sources.claude.index.parse_workers._OWN_BYTES", own)
+    monkeypatch.setattr("segue.sources.index.parse_workers.os.cpu_count", lambda: 3)
+    monkeypatch.setattr("segue.sources.index.parse_workers._OWN_BYTES", own)
     assert await read_rows() == single_process
 
 
@@ -368,8 +368,8 @@ async def test_worker_processes_import_nothing_from_the_current_directory(
     (tmp_path / "segue" / "__init__.py").write_text(evil)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("segue.sources.claude.index.index_update._MIN_WORKER_BYTES", 0)
-    monkeypatch.setattr("segue.sources.claude.index.parse_workers.os.cpu_count", lambda: 2)
-    monkeypatch.setattr("segue.sources.claude.index.parse_workers._OWN_BYTES", 0)
+    monkeypatch.setattr("segue.sources.index.parse_workers.os.cpu_count", lambda: 2)
+    monkeypatch.setattr("segue.sources.index.parse_workers._OWN_BYTES", 0)
     home.write_conversation(S)
     async with claude_hub(home) as (hub, _):
         assert await list_ids(hub) == [S]

@@ -33,8 +33,8 @@ STATES: dict[SessionState, int] = {"active": 0, "archived": 1, "trashed": 2}
 _SCHEMA = """
 -- One row per file. `base` is the file's session, NULL if lists leave it out. `row` is the session
 -- with the store's overlay; the columns after it repeat its fields for the indexes. One of several
--- files of a session is `shown`. `parser_state` is what parsing continues from; `open_since` is when
--- the last turn began, if nothing in the file says that it ended.
+-- files of a session is `shown`. `parser_state` is what parsing continues from. `open_since` is
+-- when the last turn began, if nothing in the file says that it ended.
 CREATE TABLE files (
   pk INTEGER PRIMARY KEY AUTOINCREMENT,
   path BLOB NOT NULL UNIQUE,

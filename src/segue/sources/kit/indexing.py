@@ -13,15 +13,17 @@ from segue.model.errors import SegueError
 from segue.sources import safe_io
 from segue.sources.base import Progress, SourceProblem
 from segue.sources.index.database import Index, IndexedFile
+from segue.sources.index.parse_workers import ParsedFile, ParseWorkers, WorkerLost
 from segue.sources.index.writer import IndexWriter, write_index
 
 from .reader import Reader, Rewritten, SessionRef, Unreadable
-from .rows import ParsedSession, ReadState, decode_state, session_id
+from .rows import ReadState, decode_state, parse_session, session_id
 
 log = logging.getLogger("segue.sources")
 
 _ALL = "*"  # the name under which the digest of all sessions is saved
 _MAX_HELD_BYTES = 16 << 20  # of a session whose texts are all held before they are written
+_MIN_WORKER_BYTES = 20 << 20  # to read, for which worker processes are started
 _BATCH_BYTES = 32 << 20  # of sessions that are committed together
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
@@ -115,9 +117,25 @@ class IndexUpdate:
         self._is_closing = is_closing
         self.problems: list[SourceProblem] = []  # that may be gone at the next update
         self._locked: set[str] = set()  # databases that were locked
+        self._workers: ParseWorkers | None = None
 
     def apply(self, index: Index, differences: Differences) -> None:
         """Apply all differences. Finished batches stay if the source is closed meanwhile."""
+        if differences.size > _MIN_WORKER_BYTES and differences.all_new:
+            from . import worker
+
+            self._workers = worker.start(self._reader, differences.changed, self._workspace)
+        try:
+            self._apply(index, differences)
+        finally:
+            self._stop_workers()
+
+    def _stop_workers(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
+
+    def _apply(self, index: Index, differences: Differences) -> None:
         remaining = differences.changed[::-1]
         done_bytes, total_bytes = 0, differences.size
         while True:
@@ -142,6 +160,8 @@ class IndexUpdate:
 
     def _update_session(self, writer: IndexWriter, ref: SessionRef) -> None:
         """Index a session, or what was added to it."""
+        if self._put_from_worker(writer, ref):
+            return
         database = ref.key.partition("#")[0]
         if database in self._locked:
             return
@@ -177,14 +197,32 @@ class IndexUpdate:
             log.exception("skipping %s, which cannot be parsed", ref.key)
             self._put_problem(writer, ref, f"it cannot be parsed: {error!r}")
 
+    def _put_from_worker(self, writer: IndexWriter, ref: SessionRef) -> bool:
+        """Index a session that a worker has read; return False if none could."""
+        if self._workers is None or not self._workers.has(ref.key):
+            return False
+        try:
+            parsed = self._workers.read(ref.key)
+            if parsed is not None:
+                self._put_parsed(writer, ref, parsed)
+            return parsed is not None
+        except safe_io.UnreadableFile:
+            return False
+        except WorkerLost:
+            log.info("a worker process ended early; this process reads the remaining sessions")
+            self._stop_workers()
+            return False
+
     def _put(self, writer: IndexWriter, ref: SessionRef, state: ReadState | None) -> None:
-        parsed = ParsedSession(self._reader, ref, self._workspace, state)
-        texts = parsed.texts()
+        parsed = parse_session(self._reader, ref, self._workspace, state)
+        self._put_parsed(writer, ref, parsed)
+
+    def _put_parsed(self, writer: IndexWriter, ref: SessionRef, parsed: ParsedFile) -> None:
         is_long = ref.fingerprint.size > _MAX_HELD_BYTES
         writer.put(
             ref.key,
             session_id(self._reader.name, ref),
-            texts if is_long else list(texts),
+            parsed.texts if is_long else list(parsed.texts),
             parsed.get_row,
             extends=parsed.extends,
         )

@@ -26,6 +26,7 @@ from segue.model.event import (
 from segue.model.session import Session
 from segue.sources.base import agent_id
 from segue.sources.index.database import IndexedFile, IndexedText
+from segue.sources.index.parse_workers import ParsedFile
 
 from .bodies import prompt_title
 from .reader import (
@@ -101,29 +102,37 @@ def event_id(source: str, session: str, item: Item, thread: str | None = None) -
     return ids.derived_id(source, session, thread or "", item.record or str(item.seq))
 
 
-class ParsedSession:
-    """A session that is being read for the index: its texts, and then its row."""
+def parse_session(
+    reader: Reader, ref: SessionRef, workspace: str, state: ReadState | None
+) -> ParsedFile:
+    """Read a session for the index, from its beginning or from where a state ends.
 
-    def __init__(
-        self, reader: Reader, ref: SessionRef, workspace: str, state: ReadState | None
-    ) -> None:
-        resumes = state is not None and state.resume is not None and reader.resumes
-        self.extends = resumes  # whether the texts are added to those in the index
-        self._state = state if state is not None and resumes else ReadState()
+    Consuming the texts raises Rewritten if the state is of other content.
+    """
+    resumes = state is not None and state.resume is not None and reader.resumes
+    reading = _IndexReading(reader, ref, state if state is not None and resumes else ReadState())
+
+    def texts() -> Iterator[IndexedText]:
+        yield from reading.texts(workspace)
+        parsed.row = reading.row
+
+    parsed = ParsedFile(texts(), extends=resumes)
+    return parsed
+
+
+class _IndexReading:
+    """A session that is read for the index."""
+
+    def __init__(self, reader: Reader, ref: SessionRef, state: ReadState) -> None:
         self._reader = reader
         self._ref = ref
-        self._workspace = workspace
-        self._row: IndexedFile | None = None
+        self._state = state
+        self.row: IndexedFile | None = None
 
-    def get_row(self) -> IndexedFile:
-        """Return the row of the index, after the last text."""
-        assert self._row is not None, "not all texts were consumed"
-        return self._row
-
-    def texts(self) -> Iterator[IndexedText]:
-        """Return the texts; raises Rewritten if the state is of other content."""
+    def texts(self, workspace: str) -> Iterator[IndexedText]:
+        """Return the texts; afterwards, `row` is known."""
         state, reader, ref = self._state, self._reader, self._ref
-        fold = RowFold(reader.name, session_id(reader.name, ref), self._workspace, state)
+        fold = RowFold(reader.name, session_id(reader.name, ref), workspace, state)
         reading = Reading(reader.read(ref, state.resume))
         for item in reading:
             thread = item.body.thread
@@ -138,11 +147,10 @@ class ParsedSession:
             yield from self._thread_texts(facts)
             state.problems = [*facts.problems, *state.problems][:MAX_PROBLEMS]
         state.session = fold.session
-        session = None if facts is None else finish_row(reader.name, ref, fold, facts)
-        self._row = IndexedFile(
+        self.row = IndexedFile(
             key=ref.fingerprint,
             state=codec.encode(state),
-            session=session,
+            session=None if facts is None else finish_row(reader.name, ref, fold, facts),
             open_since=None if facts is None else facts.open_since,
         )
 

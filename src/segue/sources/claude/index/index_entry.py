@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 
 import msgspec
@@ -13,26 +13,9 @@ from segue.model import codec, search_text
 from segue.sources.claude.events import subagent_threads, transcript_summary
 from segue.sources.claude.events.summary import TranscriptSummary, decode_summary
 from segue.sources.index.database import FileKey, IndexedFile, IndexedText
+from segue.sources.index.parse_workers import ParsedFile
 
 from . import discovery
-
-
-class ParsedFile:
-    """A transcript that is being parsed: its texts, and its row once all texts were consumed."""
-
-    def __init__(self, texts: Iterable[IndexedText], *, extends: bool) -> None:
-        self.texts = texts
-        self.extends = extends  # whether the texts are added to those in the index
-        self.row: IndexedFile | None = None
-
-    def get_row(self) -> IndexedFile:
-        """Return the row of the index, after the last text."""
-        assert self.row is not None, "not all texts were consumed"
-        return self.row
-
-
-class WorkerLost(Exception):
-    """A worker process ended before it had read all its files."""
 
 
 def parse_file(

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from segue.model.errors import SegueError
 from segue.sources import safe_io
 from segue.sources.index.database import FileKey, Index, IndexedFile
+from segue.sources.index.parse_workers import WorkerLost
 from segue.sources.index.writer import IndexWriter, write_index
 
 from . import discovery, index_entry
 from .discovery import IndexDifferences
 
 if TYPE_CHECKING:
-    from .parse_workers import ParseWorkers
+    from segue.sources.index.parse_workers import ParsedFile, ParseWorkers
 
 log = logging.getLogger("segue.claude")
 
@@ -76,9 +77,9 @@ class IndexUpdate:
             writer.mark_complete()
 
     def _start_workers(self, changed: Sequence[tuple[str, FileKey]]) -> None:
-        from .parse_workers import start_workers
+        from . import worker
 
-        self._workers = start_workers(changed, self._workspace)
+        self._workers = worker.start(changed, self._workspace)
 
     def _stop_workers(self) -> None:
         if self._workers is not None:
@@ -91,7 +92,7 @@ class IndexUpdate:
             if self._workers is not None and self._workers.has(path):
                 self._put(writer, path, key, self._workers.read(path))
                 return
-        except index_entry.WorkerLost:
+        except WorkerLost:
             log.info("a worker process ended early; this process reads the remaining transcripts")
             self._stop_workers()
         try:
@@ -112,9 +113,7 @@ class IndexUpdate:
             id = discovery.session_of_path(path)[0].lower()
             writer.put(path, id, [], lambda: empty, extends=False)
 
-    def _put(
-        self, writer: IndexWriter, path: str, key: FileKey, parsed: index_entry.ParsedFile | None
-    ) -> None:
+    def _put(self, writer: IndexWriter, path: str, key: FileKey, parsed: ParsedFile | None) -> None:
         if parsed is None:
             writer.remove(path)
             return

@@ -1,4 +1,4 @@
-"""Worker processes that parse transcripts for a large update of the index.
+"""Worker processes that parse files for a large update of an index.
 
 Parsing takes about as long as writing the full-text index. So the workers parse ahead while the
 process that started them writes. They send MessagePack frames, each after its length.
@@ -10,18 +10,17 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
 from segue.model import codec
 from segue.model.session import decode_session
 from segue.sources import safe_io
-from segue.sources.index.database import FileKey, IndexedFile, IndexedText
 
-from .index_entry import ParsedFile, WorkerLost, current_key, parse_file
+from .database import FileKey, IndexedFile, IndexedText
 
 MAX_WORKERS = 4  # one writer does not keep more of them busy
 _FRAME_BYTES = 1 << 18  # of text in one frame
@@ -29,9 +28,30 @@ _PIPE_BYTES = 1 << 20  # that a worker may be ahead of the writer
 _OWN_BYTES = 3 << 20  # that the starting process parses itself while the workers start
 
 
-class _Job(msgspec.Struct, array_like=True):
-    path: bytes
-    key: FileKey
+class ParsedFile:
+    """A file that is being parsed: its texts, and its row once all texts were consumed."""
+
+    def __init__(self, texts: Iterable[IndexedText], *, extends: bool) -> None:
+        self.texts = texts
+        self.extends = extends  # whether the texts are added to those in the index
+        self.row: IndexedFile | None = None
+
+    def get_row(self) -> IndexedFile:
+        """Return the row of the index, after the last text."""
+        assert self.row is not None, "not all texts were consumed"
+        return self.row
+
+
+class WorkerLost(Exception):
+    """A worker process ended before it had read all its files."""
+
+
+class Job(NamedTuple):
+    """A file for a worker: its path in the index, its size, and what the worker is told."""
+
+    path: str
+    size: int
+    data: bytes
 
 
 class _FrameRow(msgspec.Struct, array_like=True):
@@ -39,10 +59,11 @@ class _FrameRow(msgspec.Struct, array_like=True):
     state: bytes
     session: bytes | None
     next: bytes | None
+    open_since: int | None
 
 
 class _Frame(msgspec.Struct, array_like=True):
-    """Some texts. The last frame of a transcript has its row, unless the file is unreadable."""
+    """Some texts. The last frame of a file has its row, unless the file is unreadable."""
 
     texts: list[tuple[int, bytes, str | None]]
     last: bool
@@ -50,18 +71,18 @@ class _Frame(msgspec.Struct, array_like=True):
 
 
 class ParseWorkers:
-    """Processes that parse transcripts ahead, each its share of them, in order."""
+    """Processes that parse files ahead, each its share of them, in order."""
 
-    def __init__(self, files: Sequence[tuple[str, FileKey]], workspace: str, count: int) -> None:
-        self._workers = [_Worker(files[n::count], workspace) for n in range(count)]
-        self._worker_numbers = {path: n % count for n, (path, _) in enumerate(files)}
+    def __init__(self, jobs: Sequence[Job], module: str, arguments: Sequence[str], count: int):
+        self._workers = [_Worker(jobs[n::count], module, arguments) for n in range(count)]
+        self._worker_numbers = {job.path: n % count for n, job in enumerate(jobs)}
 
     def has(self, path: str) -> bool:
         """Return whether a worker parses this file."""
         return path in self._worker_numbers
 
     def read(self, path: str) -> ParsedFile | None:
-        """Return a parsed transcript, or None if it is unreadable.
+        """Return a parsed file, or None if it is unreadable.
 
         Files are read in the order in which they were given. Raises WorkerLost, here or while the
         texts are consumed.
@@ -86,6 +107,7 @@ class ParseWorkers:
                 state=row.state,
                 session=None if row.session is None else decode_session(row.session),
                 next=None if row.next is None else os.fsdecode(row.next),
+                open_since=row.open_since,
             )
 
         parsed = ParsedFile(texts(), extends=False)
@@ -97,35 +119,37 @@ class ParseWorkers:
             worker.close()
 
 
-def start_workers(files: Sequence[tuple[str, FileKey]], workspace: str) -> ParseWorkers | None:
+def start_workers(jobs: Sequence[Job], module: str, *arguments: str) -> ParseWorkers | None:
     """Start workers for all but the first files; None if there is no core or program for them.
 
-    The caller parses the first files itself, since a worker takes a while to start.
+    `module` is run with the arguments, and calls `serve`. The caller parses the first files itself,
+    since a worker takes a while to start.
     """
     count = min(MAX_WORKERS, (os.cpu_count() or 1) - 1)
     if count < 1 or not sys.executable:
         return None
     own_files, own_bytes = 0, 0
-    while own_files < len(files) and own_bytes < _OWN_BYTES:
-        own_files, own_bytes = own_files + 1, own_bytes + files[own_files][1].size
+    while own_files < len(jobs) and own_bytes < _OWN_BYTES:
+        own_files, own_bytes = own_files + 1, own_bytes + jobs[own_files].size
     try:
-        return ParseWorkers(files[own_files:], workspace, count)
+        return ParseWorkers(jobs[own_files:], module, arguments, count)
     except OSError:
         return None
 
 
 class _Worker:
-    """One process that parses its share of the transcripts."""
+    """One process that parses its share of the files."""
 
-    def __init__(self, files: Sequence[tuple[str, FileKey]], workspace: str) -> None:
-        with tempfile.TemporaryFile() as jobs:
-            for path, key in files:
-                _send(jobs, _Job(os.fsencode(path), key))
-            jobs.seek(0)
+    def __init__(self, jobs: Sequence[Job], module: str, arguments: Sequence[str]) -> None:
+        with tempfile.TemporaryFile() as file:
+            for job in jobs:
+                file.write(len(job.data).to_bytes(4))
+                file.write(job.data)
+            file.seek(0)
             self._process = subprocess.Popen(
                 # Without -P, a package of this name in the current directory would run instead.
-                [sys.executable, "-P", "-m", __name__, workspace],
-                stdin=jobs,
+                [sys.executable, "-P", "-m", module, *arguments],
+                stdin=file,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -159,21 +183,23 @@ def _send(file: IO[bytes], value: Any) -> None:
 _decode_frame = msgspec.msgpack.Decoder(_Frame).decode
 
 
-def main(workspace: str) -> None:
-    """Run a worker: parse the files that standard input names, write frames to standard output."""
-    jobs = msgspec.msgpack.Decoder(_Job)
+def serve(parse: Callable[[bytes], AbstractContextManager[ParsedFile]]) -> None:
+    """Run a worker: parse the files that standard input names, write frames to standard output.
+
+    `parse` raises UnreadableFile if the process that started this one has to decide.
+    """
     while size := int.from_bytes(sys.stdin.buffer.read(4)):
-        _run_job(sys.stdout.buffer, jobs.decode(sys.stdin.buffer.read(size)), workspace)
+        _run_job(sys.stdout.buffer, parse, sys.stdin.buffer.read(size))
 
 
-def _run_job(output: IO[bytes], job: _Job, workspace: str) -> None:
-    path = os.fsdecode(job.path)
+def _run_job(
+    output: IO[bytes], parse: Callable[[bytes], AbstractContextManager[ParsedFile]], job: bytes
+) -> None:
     texts: list[tuple[int, bytes, str | None]] = []
     held_bytes = 0
     row: _FrameRow | None = None
     try:
-        with safe_io.open_for_reading(path) as (descriptor, status):
-            parsed = parse_file(descriptor, path, current_key(status, job.key), None, workspace)
+        with parse(job) as parsed:
             for seq, data, tokens in parsed.texts:
                 # Most texts are indexed as they are, and need not be sent twice.
                 is_same = data.isascii() and data == tokens.encode()
@@ -188,12 +214,9 @@ def _run_job(output: IO[bytes], job: _Job, workspace: str) -> None:
                 file.state,
                 None if file.session is None else codec.encode(file.session),
                 None if file.next is None else os.fsencode(file.next),
+                file.open_since,
             )
     except safe_io.UnreadableFile:
         texts = []
     _send(output, _Frame(texts, True, row))
     output.flush()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
