@@ -7,9 +7,7 @@ process that started them writes. They send MessagePack frames, each after its l
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import IO, Any, NamedTuple
@@ -141,6 +139,9 @@ class _Worker:
     """One process that parses its share of the files."""
 
     def __init__(self, jobs: Sequence[Job], module: str, arguments: Sequence[str]) -> None:
+        import subprocess  # a list imports this module and starts no worker
+        import tempfile
+
         with tempfile.TemporaryFile() as file:
             for job in jobs:
                 file.write(len(job.data).to_bytes(4))

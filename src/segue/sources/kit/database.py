@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from urllib.parse import quote
@@ -74,6 +72,9 @@ def _is_busy(error: sqlite3.Error) -> bool:
 @contextmanager
 def _copied(path: str) -> Iterator[str]:
     """Copy a database with its log into a temporary directory."""
+    import shutil  # most databases are read in place
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="segue-") as directory:
         copy = os.path.join(directory, "copy.db")
         for suffix in _SUFFIXES[:2]:
