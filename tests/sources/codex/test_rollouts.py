@@ -1,6 +1,10 @@
 """What Codex does to its files is shown as Codex shows it."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -405,6 +409,27 @@ async def test_thread_of_an_older_version_runs_while_it_is_written(
     ended = write_thread(tool, turn(now, "other", "reply", CWD), at=now)
     assert (await opened.row(id)).status == "running"
     assert (await opened.row(ended)).status == "idle"
+
+
+async def test_thread_of_an_older_version_runs_while_a_process_has_it_open(
+    tool: CodexSessions, opened: Opened
+) -> None:
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("the system does not list open files")
+    id = write_thread(tool, turn(NOON, "question", "reply", CWD, ends=False))
+    path = tool.path(id)
+    an_hour_ago = time.time() - 3600
+    os.utime(path, (an_hour_ago, an_hour_ago))
+    assert (await opened.row(id)).status == "idle", "its process was killed"
+    code = "import sys; file = open(sys.argv[1]); print(); sys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert (await opened.row(id)).status == "running"
+    process.communicate()
+    assert (await opened.row(id)).status == "idle"
 
 
 # Damage.

@@ -91,7 +91,8 @@ class CodexReader(Reader):
 
     def is_running(self, ref: SessionRef) -> bool | None:
         """Return whether a process writes the thread: by its lock, else by its open file."""
-        return rollouts.writer_lock_is_held(self.home, ref.native_id)
+        rollout = rollouts.rollout_of_path(ref.key)
+        return None if rollout is None else rollouts.is_being_written(self.home, rollout)
 
     def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
         """Yield the events of a thread: those of the files it is based on, then its own."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from segue.sources import safe_io
-from segue.sources.kit import database, files
+from segue.sources.kit import database, files, processes
 from segue.sources.kit.reader import Report, Unreadable
 
 # rollout-<local time>-<thread id>[_<page id>].jsonl
@@ -158,20 +158,12 @@ def spawned_by(meta: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def writer_lock_is_held(home: str, thread: str) -> bool | None:
-    """Return whether a process holds the lock of a thread; None if the version has no locks.
+def is_being_written(home: str, rollout: Rollout) -> bool | None:
+    """Return whether a process writes a thread: by its lock, or by its open file.
 
-    The lock is looked up and not taken: Codex would fail to take it meanwhile.
+    None if neither says so: Codex versions without locks may close the file between writes.
     """
-    directory = os.path.join(home, "thread-writer-locks")
-    try:
-        inode = os.stat(os.path.join(directory, f"{thread}.lock")).st_ino
-    except OSError:
-        return False if os.path.isdir(directory) else None
-    try:
-        with open("/proc/locks", "rb") as locks:
-            fields = (line.split() for line in locks)
-            inodes = {line[-3].rpartition(b":")[2] for line in fields if len(line) >= 8}
-    except OSError:
-        return None
-    return str(inode).encode() in inodes
+    locks = os.path.join(home, "thread-writer-locks")
+    if os.path.isdir(locks):
+        return processes.is_locked(os.path.join(locks, f"{rollout.thread}.lock"))
+    return processes.is_open(rollout.path) or None
