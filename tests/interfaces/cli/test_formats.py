@@ -35,6 +35,8 @@ FIELDS = [
     "tag",
     "source",
     "origin",
+    "native_id",
+    "model",
     "agent_id",
     "agent_version",
     "environment_id",

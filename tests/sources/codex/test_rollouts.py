@@ -193,7 +193,7 @@ async def test_patch_is_shown_as_changes_of_files(tool: CodexSessions, opened: O
 
 
 async def test_command_with_an_exit_code_has_failed(tool: CodexSessions, opened: Opened) -> None:
-    failed = "Wall time: 0.1 seconds\nProcess exited with code 3\nOutput:\nno\n"
+    failed = "Chunk ID: 1\nProcess exited with code 3\nOutput:\nno\n"
     older = json.dumps({"output": "no\n", "metadata": {"exit_code": 1}})
     id = write_thread(
         tool,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from segue.event_loop import is_loop_running
 from segue.model.cursor import ChangePoint
-from segue.model.errors import NotFound, StoreCorrupt
+from segue.model.errors import NotFound
 from segue.model.event import Event, InfoChanged
 from segue.model.query import Position, Query, SearchHit
 from segue.model.search_text import Term
@@ -25,6 +25,7 @@ from segue.sources.base import Edit, SourceReport, agent_id
 from segue.sources.index import query as index_query
 from segue.sources.index import ranking
 from segue.sources.index.database import Index, IndexDamaged
+from segue.sources.index.open_index import OpenIndex
 from segue.sources.index.query import SourceInfo
 
 from .format import processes
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MAX_INLINE_BYTES = 4 << 20  # that are parsed in the event loop; more would delay other clients
-_MAX_TRIES = 4  # to use an index that other processes may delete
 _WATCH_TRUST_SECONDS = 1.0  # for which the system's notifications replace a full comparison
 _ALL_EDITS: frozenset[Edit] = frozenset({"title", "tag", "archive", "trash", "delete", "fork"})
 
@@ -75,8 +75,7 @@ class ClaudeSource:
         self.workspace = workspace
         self.edits: frozenset[Edit] = _ALL_EDITS if writable else frozenset()
         self.info = SourceInfo(self.name, agent_id(workspace, self.name), {})
-        self._path = index
-        self._open_index: Index | None = None
+        self._open_index = OpenIndex(index, self._build)
         self._progress = progress
         self._running_update: asyncio.Future[None] | None = None
         self._listeners: list[Callable[[str], None]] = []
@@ -96,9 +95,7 @@ class ClaudeSource:
             await asyncio.wait(self._ending_tasks)
         self._closing = True
         await self._wait_for_update()
-        if self._open_index is not None:
-            self._open_index.close()
-            self._open_index = None
+        self._open_index.close()
 
     @property
     def transcripts(self) -> Transcripts:
@@ -112,35 +109,11 @@ class ClaudeSource:
     @property
     def index(self) -> Index:
         """The open index; another process may have replaced its file."""
-        if self._open_index is not None and not self._open_index.exists():
-            self._open_index.close()
-            self._open_index = None
-        if self._open_index is None:
-            self._open_index = self._retry_damaged(
-                lambda failures: Index.replace(self._path) if failures else Index(self._path)
-            )
-        return self._open_index
+        return self._open_index.index
 
     def _ask(self, question: Callable[[Index], T], index: Index | None = None) -> T:
         """Return the answer of a question; a damaged index is built again."""
-        queried_index = index or self.index
-
-        def ask(failures: int) -> T:
-            if failures:
-                self._rebuild(queried_index)
-            with queried_index.translate_errors():
-                return question(queried_index)
-
-        return self._retry_damaged(ask)
-
-    def _retry_damaged(self, work: Callable[[int], T]) -> T:
-        """Call `work` with the number of failures, as other processes may interfere."""
-        for failures in range(_MAX_TRIES):
-            try:
-                return work(failures)
-            except IndexDamaged as error:
-                cause = error
-        raise StoreCorrupt(f"the index {self._path} cannot be used: {cause}") from cause
+        return self._open_index.ask(question, index)
 
     async def _ask_current(self, question: Callable[[Index], T]) -> T:
         """Return the answer of an index with all files, even if it was deleted a moment ago."""
@@ -149,14 +122,8 @@ class ClaudeSource:
             index = await self._compare_all()
         return self._ask(question, index)
 
-    def _rebuild(self, index: Index) -> None:
-        import logging
-
-        log = logging.getLogger("segue.claude")
-        log.info("rebuilding the damaged index of Claude Code's sessions: %s", self._path)
-        index.reset()
+    def _build(self, index: Index) -> None:
         self._write(index, self._differences(index, None))
-        index.is_compared = True
 
     async def refresh(self, cwd: str | None = None) -> None:
         """Compare all files with the index, and update it.
@@ -216,7 +183,7 @@ class ClaudeSource:
         try:
             self._write(index, differences)
         except IndexDamaged:
-            self._retry_damaged(lambda _: self._rebuild(index))
+            self._open_index.retry_damaged(lambda _: self._open_index.rebuild(index))
 
     def _write(self, index: Index, differences: IndexDifferences) -> None:
         if differences.unchanged:

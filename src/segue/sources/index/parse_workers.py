@@ -45,7 +45,7 @@ class WorkerLost(Exception):
 
 
 class Job(NamedTuple):
-    """A file for a worker: its path in the index, its size, and what the worker is told."""
+    """A file for a worker: its path in the index, its size, and what the worker gets."""
 
     path: str
     size: int

@@ -35,6 +35,8 @@ def session_fields(session: Session) -> dict[str, Any]:
         "tag": session.tag,
         "source": session.source,
         "origin": session.origin,
+        "native_id": session.native_id or session.id,
+        "model": last_model(session),
         "agent_id": None if agent is None else agent.id,
         "agent_version": None if agent is None else agent.version,
         "environment_id": session.environment_id,
@@ -45,6 +47,12 @@ def session_fields(session: Session) -> dict[str, Any]:
         "metadata": session.metadata,
         "usage": usage_fields(session.usage),
     }
+
+
+def last_model(session: Session) -> str | None:
+    """Return the model that was used last, as far as it is known."""
+    chosen = None if session.agent is None else session.agent.overrides.get("model")
+    return chosen if isinstance(chosen, str) else next(reversed(session.models), None)
 
 
 def usage_fields(usage: Usage) -> dict[str, Any]:
