@@ -25,6 +25,7 @@ from segue.model.event import (
 )
 from segue.model.query import Query
 from segue.model.session import Session
+from segue.sources import safe_io
 from segue.sources.base import Source
 from segue.sources.kit.source import KitSource
 from segue.testing.helpers import message_texts
@@ -453,6 +454,43 @@ async def test_damaged_and_compressed_files_are_named_and_hide_no_other_thread(
     assert problems.keys() == {str(tool.path(bad)), str(tool.path(torn)), str(packed)}
     assert "compressed" in problems[str(packed)]
     assert "damaged" in problems[str(tool.path(torn))]
+
+
+async def test_file_without_permission_is_named_and_read_once_it_has_it(
+    tool: CodexSessions, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = write_thread(tool, turn(NOON, "question", "reply", CWD))
+    hidden = write_thread(tool, turn(minute(1), "hidden", "reply", CWD), at=minute(1))
+    path = str(tool.path(hidden))
+    open_regular = safe_io.open_regular
+
+    def refuse(other_path: str) -> Any:
+        if other_path == path:
+            raise safe_io.UnreadableFile(path)
+        return open_regular(other_path)
+
+    monkeypatch.setattr(safe_io, "open_regular", refuse)
+    assert [row.id for row in await _list(opened.source)] == [good]
+    assert (path, "it cannot be opened") in (await opened.source.examine()).problems
+    monkeypatch.undo()
+    assert {row.id for row in await _list(opened.source)} == {good, hidden}
+    assert (await opened.source.examine()).problems == []
+
+
+async def test_reader_that_fails_loses_no_session(
+    tool: CodexSessions, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = write_thread(tool, turn(NOON, "question", "reply", CWD))
+    assert [row.id for row in await _list(opened.source)] == [id]
+
+    def fail(self: Any, *arguments: Any) -> Any:
+        raise KeyError("an unexpected value")
+
+    for name in ("discover", "ref"):
+        monkeypatch.setattr(type(opened.source.reader), name, fail)
+    assert [row.id for row in await _list(opened.source)] == [id]
+    assert (await opened.row(id)).title == "question"
+    assert "an unexpected value" in (await opened.source.examine()).problems[0].reason
 
 
 async def test_rewritten_file_is_read_again(tool: CodexSessions, opened: Opened) -> None:

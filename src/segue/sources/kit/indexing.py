@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
@@ -53,8 +54,9 @@ def find_differences(
     """
     change = index.change()
     fields = [(ref.key, *ref.fingerprint) for ref in refs]
-    digest = blake2b(repr((change, fields)).encode("utf-8", "surrogatepass")).digest()[:16]
-    if not problems and index.directory_digests().get(_ALL) == digest:
+    snapshot = repr((change, fields, [*problems])).encode("utf-8", "surrogatepass")
+    digest = blake2b(snapshot, digest_size=16).digest()
+    if index.directory_digests().get(_ALL) == digest:
         return Differences([], [], change=change)
     indexed = index.all_keys()
     changed = [ref for ref in refs if indexed.get(ref.key) != ref.fingerprint]
@@ -62,7 +64,7 @@ def find_differences(
     kept = tuple(problem.path for problem in problems)
     removed = [key for key in missing if not (kept and key.startswith(kept))]
     all_new = not any(ref.key in indexed for ref in changed)
-    is_same = not changed and not removed and not problems
+    is_same = not changed and not removed
     changed.sort(key=_newest_first)
     return Differences(changed, removed, all_new, True, digest if is_same else None, change)
 
@@ -175,10 +177,9 @@ class IndexUpdate:
             except Rewritten:
                 self._put(writer, ref, None)
         except (safe_io.UnreadableFile, FileNotFoundError):
-            if self._reader.ref(ref.key) is None:
-                writer.remove(ref.key)
-            else:
-                self._put_problem(writer, ref, "it cannot be opened")
+            writer.remove(ref.key)
+            if os.path.lexists(ref.key):  # it is tried again by the next update
+                self.problems.append(SourceProblem(ref.key, "it cannot be opened"))
         except Unreadable as error:
             self._put_problem(writer, ref, str(error))
         except sqlite3.Error as error:
@@ -190,8 +191,8 @@ class IndexUpdate:
                 self._put_problem(writer, ref, str(error))
         except (MemoryError, SegueError):
             raise
-        except OSError as error:
-            self._put_problem(writer, ref, error.strerror or str(error))
+        except OSError as error:  # of the machine, not of the file; it is tried again
+            self.problems.append(SourceProblem(ref.key, error.strerror or str(error)))
         except Exception as error:
             # A session that cannot be parsed hides only itself, until it changes.
             log.exception("skipping %s, which cannot be parsed", ref.key)

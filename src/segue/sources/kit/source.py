@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
     from .history import Histories
     from .transcripts import KitTranscripts
+
+log = logging.getLogger("segue.sources")
 
 T = TypeVar("T")
 _MAX_INLINE_BYTES = 4 << 20  # that are parsed in the event loop; more would delay other clients
@@ -128,12 +131,8 @@ class KitSource:
         """Compare some sessions with the index, or all, and update it."""
         await self._wait_for_update()
         index = self._open_index.index
-        current: dict[str, SessionRef | None]
-        if keys is None:
-            refs = self._discover()
-        else:
-            current = {key: self.reader.ref(key) for key in keys}
-            refs = [ref for ref in current.values() if ref is not None]
+        refs = self._discover() if keys is None else []
+        current = self._current_refs(keys or ())
 
         def compare(index: Index) -> Differences:
             if keys is None:
@@ -156,9 +155,33 @@ class KitSource:
         return index
 
     def _discover(self) -> list[SessionRef]:
-        """Return all sessions, and remember what could not be read."""
+        """Return all sessions, and remember what could not be read.
+
+        If the reader fails, the sessions of all its places stay listed as they were.
+        """
         self._reported = []
-        return list(self.reader.discover(self._report))
+        refs: list[SessionRef] = []
+        try:
+            refs.extend(self.reader.discover(self._report))
+        except MemoryError:
+            raise
+        except Exception as error:  # the tool's files may hold anything
+            log.exception("cannot find all sessions of %s", self.label)
+            for place in self.places():
+                self._report(place, f"its sessions cannot be found: {error!r}")
+        return refs
+
+    def _current_refs(self, keys: Sequence[str]) -> dict[str, SessionRef | None]:
+        """Return sessions as they are now, without those that cannot be looked up now."""
+        refs: dict[str, SessionRef | None] = {}
+        for key in keys:
+            try:
+                refs[key] = self.reader.ref(key)
+            except MemoryError:
+                raise
+            except Exception as error:  # such as a locked database
+                log.info("cannot look up %s: %r", key, error)
+        return refs
 
     def _report(self, path: str, reason: str) -> None:
         self._reported.append(SourceProblem(path, reason))
@@ -197,7 +220,7 @@ class KitSource:
         now = time_ns()
         oldest = now - _OPEN_TURN_NS
         for key, id, open_since in self._open_index.ask(lambda index: index.open_turns(oldest)):
-            ref = self.reader.ref(key)
+            ref = self._current_refs([key]).get(key)
             is_running = False if ref is None else self.reader.is_running(ref)
             if ref is not None and is_running is None:
                 is_running = now - ref.fingerprint.mtime_ns < _RECENT_NS
@@ -366,21 +389,28 @@ class KitSource:
     # Changes.
 
     def _ref(self, id: str) -> SessionRef:
-        ref = self.reader.ref(self._find(id)[0])
+        key = self._find(id)[0]
+        ref = self._current_refs([key]).get(key)
         if ref is None:
             raise NotFound(f"no session {id}", session=id)
         return ref
 
     async def change(self, id: str, info: InfoChanged) -> None:
+        from .history import readable
+
         await self.get(id)
-        self.reader.change(self._ref(id), info)
+        with readable(id):
+            self.reader.change(self._ref(id), info)
         await self._compare_all()
 
     async def delete(self, id: str) -> None:
         import asyncio
 
+        from .history import readable
+
         await self.get(id)
-        self.reader.delete(self._ref(id))
+        with readable(id):
+            self.reader.delete(self._ref(id))
         index = await self._compare_all()
         await asyncio.to_thread(index.erase_removed_texts)
 
@@ -390,8 +420,11 @@ class KitSource:
         """Create a session in the tool's own files, with the history up to the event `at`."""
         if "fork" not in self.edits:
             raise ReadOnly(f"{self.label} sessions are forked into the store", session=id)
+        from .history import readable
+
         await self.get(id)
-        native_id = self.reader.fork(self._ref(id), new_id, at=at, cwd=cwd, title=title)
+        with readable(id):
+            native_id = self.reader.fork(self._ref(id), new_id, at=at, cwd=cwd, title=title)
         await self._compare_all()
         session = await self.get(native_session_id(self.name, native_id))
         assert session is not None  # it was written a moment ago
