@@ -6,7 +6,6 @@ adds a source with an entry point of the group `segue.sources`.
 
 from __future__ import annotations
 
-import logging
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from segue.model.session import Session
 
     from .base import SourceDefinition
-
-log = logging.getLogger("segue.sources")
 
 _MODULES = {
     "claude": "segue.sources.claude.definition",
@@ -70,7 +67,9 @@ def definitions() -> list[SourceDefinition]:
         try:
             loaded.append(get(name))
         except InvalidInput as error:
-            log.warning("%s", error.message)
+            import logging  # a list does not need it
+
+            logging.getLogger("segue.sources").warning("%s", error.message)
     return loaded
 
 

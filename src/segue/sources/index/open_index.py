@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -10,8 +9,6 @@ from typing import TypeVar
 from segue.model.errors import StoreCorrupt
 
 from .database import Index, IndexDamaged
-
-log = logging.getLogger("segue.sources")
 
 T = TypeVar("T")
 _MAX_TRIES = 4  # to use an index that other processes may delete
@@ -65,7 +62,9 @@ class OpenIndex:
 
     def rebuild(self, index: Index) -> None:
         """Delete the content of a damaged index and build it again."""
-        log.info("rebuilding the damaged index %s", self.path)
+        import logging  # a list does not need it
+
+        logging.getLogger("segue.sources").info("rebuilding the damaged index %s", self.path)
         index.reset()
         self._build(index)
         index.is_compared = True

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from segue.model import codec
 from segue.model.errors import SegueError
@@ -20,7 +19,8 @@ from segue.sources.index.writer import IndexWriter, write_index
 from .reader import Reader, Rewritten, SessionRef, Unreadable
 from .rows import ReadState, decode_state, parse_session, session_id
 
-log = logging.getLogger("segue.sources")
+if TYPE_CHECKING:
+    import logging
 
 _ALL = "*"  # the name under which the digest of all sessions is saved
 _MAX_HELD_BYTES = 16 << 20  # of a session whose texts are all held before they are written
@@ -195,7 +195,7 @@ class IndexUpdate:
             self.problems.append(SourceProblem(ref.key, error.strerror or str(error)))
         except Exception as error:
             # A session that cannot be parsed hides only itself, until it changes.
-            log.exception("skipping %s, which cannot be parsed", ref.key)
+            _log().exception("skipping %s, which cannot be parsed", ref.key)
             self._put_problem(writer, ref, f"it cannot be parsed: {error!r}")
 
     def _put_from_worker(self, writer: IndexWriter, ref: SessionRef) -> bool:
@@ -210,7 +210,7 @@ class IndexUpdate:
         except safe_io.UnreadableFile:
             return False
         except WorkerLost:
-            log.info("a worker process ended early; this process reads the remaining sessions")
+            _log().info("a worker process ended early; this process reads the remaining sessions")
             self._stop_workers()
             return False
 
@@ -237,3 +237,9 @@ class IndexUpdate:
 
 def _usable_state(data: bytes) -> ReadState | None:
     return decode_state(data) if data else None
+
+
+def _log() -> logging.Logger:
+    import logging  # a list does not need it
+
+    return logging.getLogger("segue.sources")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
     from .history import Histories
     from .transcripts import KitTranscripts
-
-log = logging.getLogger("segue.sources")
 
 T = TypeVar("T")
 _MAX_INLINE_BYTES = 4 << 20  # that are parsed in the event loop; more would delay other clients
@@ -166,7 +163,9 @@ class KitSource:
         except MemoryError:
             raise
         except Exception as error:  # the tool's files may hold anything
-            log.exception("cannot find all sessions of %s", self.label)
+            import logging  # a list does not need it
+
+            logging.getLogger("segue.sources").exception("cannot find sessions of %s", self.label)
             for place in self.places():
                 self._report(place, f"its sessions cannot be found: {error!r}")
         return refs
@@ -180,7 +179,9 @@ class KitSource:
             except MemoryError:
                 raise
             except Exception as error:  # such as a locked database
-                log.info("cannot look up %s: %r", key, error)
+                import logging
+
+                logging.getLogger("segue.sources").info("cannot look up %s: %r", key, error)
         return refs
 
     def _report(self, path: str, reason: str) -> None:
