@@ -292,7 +292,7 @@ def test_translator_counts_the_usage_of_a_response_once(home: Home) -> None:
     )
     calls = [body for body in bodies(path) if isinstance(body, ModelCalled)]
     assert [(call.model, call.context_used) for call in calls] == [("m", 15), ("m", 15)]
-    assert calls[0].usage.cache_5m_tokens == 7
+    assert calls[0].usage.cache_write_tokens == 7
 
 
 def test_translator_makes_one_event_of_a_compaction(home: Home) -> None:

@@ -324,7 +324,7 @@ async def test_fork_has_its_parent_and_only_its_own_usage(home: Home) -> None:
             "model_called",
         ]
         # The parent has the usage of the inherited messages.
-        assert (fork.usage.input_tokens, fork.messages, fork.days) == (0, 2, {})
+        assert (fork.usage, fork.messages, fork.days) == (Usage(), 2, {})
         path = home.projects / "-w" / f"{fork.id}.jsonl"
         reply = assistant("a2", None, id="m2", timestamp="2026-02-01T00:00:00Z")
         reply["message"] |= spent
@@ -559,7 +559,13 @@ async def test_cost_of_a_real_session_includes_its_subagent(homes: Path, tmp_pat
     async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
         session = await hub.sessions.get(LOCAL, "3446002d-a985-49f9-a2e2-b9d224d5eb1f")
         # As Claude Code itself counted, including its subagent.
-        assert session.usage == Usage(input_tokens=43663, output_tokens=83, cost=176_312)
+        assert session.usage == Usage(
+            input_tokens=43663,
+            output_tokens=83,
+            cache_read_tokens=0,
+            cache_write_tokens=0,
+            cost=176_312,
+        )
         tally = await hub.sessions.stats(LOCAL, 36500)
         assert tally.models["claude-opus-5-5"].usage == tally.total.usage
         assert tally.total.unpriced == 0

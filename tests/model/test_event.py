@@ -6,7 +6,17 @@ import pytest
 
 from segue.model import codec, event
 from segue.model.content import as_content
-from segue.model.event import BODIES, Event, Foreign, Usage, UserMessage, body_type, decode_body
+from segue.model.event import (
+    BODIES,
+    Event,
+    Foreign,
+    ModelCalled,
+    Usage,
+    UserMessage,
+    body_type,
+    decode_body,
+)
+from segue.model.session import decode_session, decode_sessions
 
 
 def test_each_body_class_has_its_own_type_name() -> None:
@@ -45,12 +55,61 @@ def test_known_body_that_does_not_fit_is_kept_unchanged() -> None:
 
 def test_usage_is_added_by_field() -> None:
     usage = Usage(
-        input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_5m_tokens=4, cache_1h_tokens=5,
-        cost=6,
+        input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4,
+        cache_1h_tokens=5, cost=6,
     )  # fmt: skip
     total = usage + usage
     fields = Usage.__struct_fields__
     assert [getattr(total, name) for name in fields] == [
         2 * getattr(usage, name) for name in fields
     ]
-    assert usage + Usage() == usage
+    assert usage + Usage() == usage == Usage() + usage
+    assert total - usage == usage - Usage() == usage
+
+
+def test_usage_writes_zeros_and_unknown_numbers() -> None:
+    written = codec.encode(Usage(input_tokens=0, output_tokens=7))
+    assert written == (
+        b'{"input_tokens":0,"output_tokens":7,"cache_read_tokens":null,'
+        b'"cache_write_tokens":null,"cost":null}'
+    )
+
+
+def test_sum_of_usage_is_unknown_only_if_every_part_is() -> None:
+    total = Usage(input_tokens=0) + Usage(output_tokens=3, cost=None) + Usage(output_tokens=4)
+    assert total == Usage(input_tokens=0, output_tokens=7)
+    assert not total.is_priced
+    assert (total + Usage(cost=0)).is_priced and Usage().is_priced
+
+
+@pytest.mark.parametrize(
+    ("stored", "read"),
+    [
+        (b"{}", Usage()),
+        (
+            b'{"input_tokens":5,"cost":9}',
+            Usage(
+                input_tokens=5, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0, cost=9
+            ),
+        ),
+        (b'{"cost":9}', Usage(cost=9)),
+        (
+            b'{"output_tokens":2,"cache_5m_tokens":3,"cache_1h_tokens":4}',
+            Usage(
+                input_tokens=0,
+                output_tokens=2,
+                cache_read_tokens=0,
+                cache_write_tokens=7,
+                cache_1h_tokens=4,
+            ),
+        ),
+    ],
+    ids=["nothing", "zeros left out", "cost only", "both cache lifetimes"],
+)
+def test_usage_of_version_1_is_converted(stored: bytes, read: Usage) -> None:
+    called = decode_body(b'{"type":"model_called","usage":%s}' % stored, 1)
+    assert called == ModelCalled(usage=read)
+    row = b'{"id":"s","workspace":"w","cwd":"/","created_at":1,"active_at":1,"updated_at":1,'
+    row += b'"last_seq":1,"usage":%s,"models":{"m":%s}}' % (stored, stored)
+    for session in (decode_session(row), *decode_sessions([row])):
+        assert (session.usage, session.models) == (read, {"m": read})

@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Any
 
+from msgspec import UNSET
+
 from segue.model import ids
 from segue.model.content import Block, Content, Image, Resource, Text, as_content
 from segue.model.errors import NoAgent, without_locations
@@ -251,12 +253,11 @@ def _decode_image(block: Mapping[str, Any]) -> Block:
 
 
 def _usage(counts: Mapping[str, Any]) -> Usage:
-    cache_writes = counts.get("cache_creation_input_tokens") or 0
-    hour_writes = (counts.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0
+    by_lifetime = counts.get("cache_creation") or {}
     return Usage(
-        input_tokens=counts.get("input_tokens") or 0,
-        output_tokens=counts.get("output_tokens") or 0,
-        cache_read_tokens=counts.get("cache_read_input_tokens") or 0,
-        cache_5m_tokens=max(0, cache_writes - hour_writes),
-        cache_1h_tokens=hour_writes,
+        input_tokens=counts.get("input_tokens"),
+        output_tokens=counts.get("output_tokens"),
+        cache_read_tokens=counts.get("cache_read_input_tokens"),
+        cache_write_tokens=counts.get("cache_creation_input_tokens"),
+        cache_1h_tokens=by_lifetime.get("ephemeral_1h_input_tokens") or UNSET,
     )

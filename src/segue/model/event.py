@@ -17,45 +17,73 @@ from . import codec
 from .content import Content
 from .lifecycle import Status, StopReason
 
-BODY_VERSION = 1  # the format that bodies are written in
+BODY_VERSION = 2  # the format that bodies are written in
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens and money. `cost` is in millionths of a US dollar, so that sums are exact.
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens and money of one model request, or of several.
 
-    It is 0 if the cost of the tokens is unknown.
+    The first five fields are always written: 0 is zero, null means "not reported". A sum leaves
+    out what was not reported; it is null if no part was reported.
+
+    `input_tokens` excludes the tokens that were read from or written to a cache. `cost` is in
+    millionths of a US dollar, so that sums are exact. `cache_1h_tokens` is the part of
+    `cache_write_tokens` that is kept for an hour, not five minutes; it is left out if unknown.
     """
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_5m_tokens: int = 0
-    cache_1h_tokens: int = 0
-    cost: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cost: int | None = None
+    cache_1h_tokens: int | UnsetType = UNSET
+
+    @property
+    def tokens(self) -> int:
+        """Return the number of all tokens that were reported, cached ones included."""
+        return (self.output_tokens or 0) + self.context_tokens
+
+    @property
+    def context_tokens(self) -> int:
+        """Return the number of tokens that were sent to the model, cached ones included."""
+        cached = (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)
+        return (self.input_tokens or 0) + cached
+
+    @property
+    def cache_5m_tokens(self) -> int:
+        """Return the part of the cache writes that is not kept for an hour."""
+        return (self.cache_write_tokens or 0) - (self.cache_1h_tokens or 0)
 
     @property
     def is_priced(self) -> bool:
         """Return whether the cost of the tokens is known."""
-        return self.cost > 0 or self == Usage()
+        return self.cost is not None or not self.tokens
+
+    @property
+    def is_zero(self) -> bool:
+        """Return whether no tokens and no cost were reported."""
+        return not self.tokens and not self.cost
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
-            cache_5m_tokens=self.cache_5m_tokens + other.cache_5m_tokens,
-            cache_1h_tokens=self.cache_1h_tokens + other.cache_1h_tokens,
-            cost=self.cost + other.cost,
-        )
+        return self._merge(other, 1)
 
     def __sub__(self, other: Usage) -> Usage:
+        return self._merge(other, -1)
+
+    def _merge(self, other: Usage, sign: int) -> Usage:
+        def merge(one: int | None, two: int | None) -> int | None:
+            return one if two is None else (one or 0) + sign * two
+
+        hour = self.cache_1h_tokens
+        if other.cache_1h_tokens is not UNSET:
+            hour = (hour or 0) + sign * other.cache_1h_tokens
         return Usage(
-            input_tokens=self.input_tokens - other.input_tokens,
-            output_tokens=self.output_tokens - other.output_tokens,
-            cache_read_tokens=self.cache_read_tokens - other.cache_read_tokens,
-            cache_5m_tokens=self.cache_5m_tokens - other.cache_5m_tokens,
-            cache_1h_tokens=self.cache_1h_tokens - other.cache_1h_tokens,
-            cost=self.cost - other.cost,
+            input_tokens=merge(self.input_tokens, other.input_tokens),
+            output_tokens=merge(self.output_tokens, other.output_tokens),
+            cache_read_tokens=merge(self.cache_read_tokens, other.cache_read_tokens),
+            cache_write_tokens=merge(self.cache_write_tokens, other.cache_write_tokens),
+            cost=merge(self.cost, other.cost),
+            cache_1h_tokens=hour,
         )
 
 
@@ -459,8 +487,31 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
 BODIES: dict[str, type[Body]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyBody)}
 _TAGS: dict[type[Body], str] = {cls: tag for tag, cls in BODIES.items()}
 
+
+def usage_from_1(usage: dict[str, Any]) -> dict[str, Any]:
+    """Return the usage of version 1, which left out zeros, as that of version 2.
+
+    Without any number of tokens, none was reported. A cost of 0 was an unknown one.
+    """
+    names = ("input_tokens", "output_tokens", "cache_read_tokens")
+    hour = usage.get("cache_1h_tokens")
+    writes = usage.get("cache_5m_tokens", 0) + (hour or 0)
+    reported = writes or any(name in usage for name in names)
+    converted = {name: usage.get(name, 0 if reported else None) for name in names}
+    converted |= {"cache_write_tokens": writes if reported else None, "cost": usage.get("cost")}
+    return converted | ({"cache_1h_tokens": hour} if hour else {})
+
+
+def _usage_from_1(body: dict[str, Any]) -> dict[str, Any]:
+    usage = body.get("usage")
+    return body if usage is None else {**body, "usage": usage_from_1(usage)}
+
+
 # (type, version) → a function that converts a body to the next version.
-UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
+    ("model_called", 1): _usage_from_1,
+    ("outcome_evaluated", 1): _usage_from_1,
+}
 
 _decode: codec.Decoder[AnyBody] = codec.Decoder(AnyBody)
 _decode_raw: codec.Decoder[dict[str, Any]] = codec.Decoder(dict[str, Any])

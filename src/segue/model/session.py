@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from . import codec
-from .event import AgentRef, ForkPoint, Usage
+from .event import AgentRef, ForkPoint, Usage, usage_from_1
 from .lifecycle import Status, StopReason
 
 # The session option that lists the tools that the user always allows.
@@ -76,7 +76,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     open_asks: tuple[str, ...] = ()
     messages: int = 0
     errors: int = 0
-    usage: Usage = Usage()
+    usage: Usage = msgspec.field(default_factory=Usage)
     models: dict[str, Usage] = {}
     days: dict[str, int] = {}
     running_since: int | None = None
@@ -122,7 +122,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return whether the budget is spent or the cost unknown; no model may be called then."""
         if self.budget is None:
             return False
-        return self.usage.cost >= self.budget or not self.is_priced
+        return (self.usage.cost or 0) >= self.budget or not self.is_priced
 
     def active_seconds(self, now: int) -> float:
         """Return how long its turns have run in total."""
@@ -151,12 +151,27 @@ class Thread(NamedTuple):
     usage: Usage = Usage()
 
 
-decode_session: codec.Decoder[Session] = codec.Decoder(Session)
+_decode_session: codec.Decoder[Session] = codec.Decoder(Session)
 _decode_session_list = msgspec.json.Decoder(list[Session]).decode
+_decode_raw: codec.Decoder[dict[str, Any]] = codec.Decoder(dict[str, Any])
+_IN_EVERY_ROW = b'"cache_write_tokens"'  # except in rows that were written before events' version 2
+
+
+def decode_session(row: bytes) -> Session:
+    """Return the session of a row. Rows of older versions are converted."""
+    if _IN_EVERY_ROW in row:
+        return _decode_session(row)
+    raw = _decode_raw(row)
+    models = {name: usage_from_1(used) for name, used in raw.get("models", {}).items()}
+    raw |= {"usage": usage_from_1(raw.get("usage", {})), "models": models}
+    session: Session = codec.convert(raw, Session)
+    return session
 
 
 def decode_sessions(rows: Sequence[bytes]) -> list[Session]:
     """Return the sessions of rows, decoded together because that is faster."""
+    if not all(_IN_EVERY_ROW in row for row in rows):
+        return [decode_session(row) for row in rows]
     try:
         return _decode_session_list(b"[" + b",".join(rows) + b"]")
     except msgspec.DecodeError:  # a row has text that is not valid UTF-8

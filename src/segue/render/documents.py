@@ -60,7 +60,7 @@ async def html(reader: EventReader, principal: Principal, session: Session) -> A
     """Yield the session as one HTML file with its styles and without scripts."""
     macros = templates.macros("export.html")
     styles = templates.STYLES.read_text()
-    yield str(macros.begin(session, styles, format.tokens(session.usage)))
+    yield str(macros.begin(session, styles, session.usage.tokens))
     view = SessionView(session, "", writable=False, standalone=True)
     async for chunk in _read_history(reader, principal, session):
         yield await render_chunks(view, [chunk])
@@ -79,7 +79,7 @@ async def markdown(
     if session.git_branch:
         yield f"- Branch `{sendable(session.git_branch)}`\n"
     yield f"- Started {format.stamp(session.created_at)}\n"
-    tokens = format.tokens(session.usage)
+    tokens = session.usage.tokens
     messages = f"{session.messages:,} message{'s' * (session.messages != 1)}"
     yield f"- {messages}{f', {tokens:,} tokens' if tokens else ''}\n\n"
     async for chunk in _read_history(reader, principal, session):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from segue.model import clock
-from segue.model.event import Usage
 
 
 def ago(at: int, now: int | None = None) -> str:
@@ -52,16 +51,10 @@ def short(number: float) -> str:
     return f"{number:.0f}"
 
 
-def money(micros: int) -> str:
+def money(micros: int | None) -> str:
     """Return millionths of a US dollar as dollars, such as `$1.50`."""
-    dollars = micros / 1e6
+    dollars = (micros or 0) / 1e6
     return f"${dollars:,.2f}" if dollars >= 0.1 or not micros else f"${dollars:.4f}"
-
-
-def tokens(usage: Usage) -> int:
-    """Return the number of all tokens, cached ones included."""
-    cached = usage.cache_read_tokens + usage.cache_5m_tokens + usage.cache_1h_tokens
-    return usage.input_tokens + usage.output_tokens + cached
 
 
 def seconds(micros: int) -> str:

@@ -272,10 +272,10 @@ class UpdateHandler:
     async def _store_context_usage(self, update: dict[str, Any]) -> None:
         cost = update.get("cost")
         amount = cost.get("amount") if isinstance(cost, dict) else None
-        new_cost = 0
+        new_cost: int | None = None
         if isinstance(amount, int | float) and _is_in_dollars(cost):
             # The agent reports the cost of the whole session so far.
-            new_cost = max(0, round(amount * 1_000_000) - self._turn.session.usage.cost)
+            new_cost = max(0, round(amount * 1_000_000) - (self._turn.session.usage.cost or 0))
         used, size = update.get("used"), update.get("size")
         await self._turn.emit(
             ModelCalled(
@@ -293,9 +293,9 @@ class UpdateHandler:
             input_tokens=_count(usage.get("inputTokens")),
             output_tokens=_count(usage.get("outputTokens")),
             cache_read_tokens=_count(usage.get("cachedReadTokens")),
-            cache_5m_tokens=_count(usage.get("cachedWriteTokens")),
+            cache_write_tokens=_count(usage.get("cachedWriteTokens")),
         )
-        if tokens != Usage():
+        if not tokens.is_zero:
             await self._turn.emit(ModelCalled(usage=tokens))
 
     async def finish(self) -> None:
@@ -515,8 +515,8 @@ def _one_of(value: Any, known: Sequence[str], default: Any) -> Any:
     return value if value in known else default
 
 
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+def _count(value: Any) -> int | None:
+    return max(0, value) if isinstance(value, int) else None
 
 
 def _is_in_dollars(cost: Any) -> bool:

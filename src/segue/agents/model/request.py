@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from msgspec import UNSET
 from pydantic_ai import exceptions as errors
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
@@ -257,9 +258,10 @@ class ModelRequests:
         """
         usage = response.usage
         cached = usage.cache_read_tokens + usage.cache_write_tokens
-        cost = 0
+        cost: int | None = None
         with suppress(Exception):  # the price of many models is unknown
-            cost = round(response.cost().total_price * 1_000_000)
+            if price := response.cost().total_price:
+                cost = round(price * 1_000_000)
         total = usage.input_tokens + usage.output_tokens
         return ModelCalled(
             asked=self._request_id,
@@ -268,10 +270,12 @@ class ModelRequests:
                 input_tokens=max(0, usage.input_tokens - cached),
                 output_tokens=usage.output_tokens,
                 cache_read_tokens=usage.cache_read_tokens,
-                cache_5m_tokens=usage.cache_write_tokens - usage.cache_write_1h_tokens,
-                cache_1h_tokens=usage.cache_write_1h_tokens,
+                cache_write_tokens=usage.cache_write_tokens,
                 cost=cost,
-            ),
+                cache_1h_tokens=usage.cache_write_1h_tokens or UNSET,
+            )
+            if usage.has_values()
+            else Usage(),
             duration=round((time.monotonic() - began) * 1_000_000),
             context_used=total if is_conversation and total else None,
             context_size=self.context_tokens if is_conversation else None,

@@ -78,5 +78,5 @@ class UsageStats(msgspec.Struct):
         for model, usage in session.models.items():
             self.models.setdefault(model, UsageTotal()).add(usage)
             unattributed = unattributed - usage
-        if unattributed != Usage():
+        if not unattributed.is_zero:
             self.models.setdefault("", UsageTotal()).add(unattributed)

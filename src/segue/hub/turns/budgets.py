@@ -51,8 +51,8 @@ def budget_changes(session: Session, budget: int | None) -> list[AnyBody]:
         if not session.is_priced:
             why = "budget: the session has used a model without a list price; it can be removed"
             raise budget_error("model_not_budgetable", why)
-        if budget <= session.usage.cost:
-            why = f"budget: the session has cost {dollars(session.usage.cost)} already"
+        if budget <= (cost := session.usage.cost or 0):
+            why = f"budget: the session has cost {dollars(cost)} already"
             raise budget_error("budget_not_raised", why)
     return [ConfigChanged(budget=budget)]
 

@@ -179,7 +179,7 @@ class TurnSummary:
             num_turns=max(1, self._model_calls),
             duration_ms=(event.at - started_at) // 1000,
             duration_api_ms=self._model_time // 1000,
-            total_cost_usd=self._usage.cost / 1e6 if self._usage.is_priced else None,
+            total_cost_usd=(self._usage.cost or 0) / 1e6 if self._usage.is_priced else None,
             usage=usage(self._usage),
             permission_denials=[self._denial(call_id) for call_id in self._denied_calls],
         )

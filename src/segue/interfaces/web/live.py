@@ -22,7 +22,7 @@ from segue.model.errors import NotFound, Unauthorized
 from segue.model.event import Delta, Event
 from segue.model.principal import Principal
 from segue.model.session import Session
-from segue.render import format, threads
+from segue.render import threads
 from segue.render.chunks import SessionView
 from segue.render.items import build_items
 from segue.render.markdown import markdown
@@ -203,7 +203,7 @@ async def _head(request: WebRequest, view: SessionView, agent: str) -> dict[str,
     session = view.session
     return {
         "title": session.title or "Untitled",
-        "meta": str(macros.meta(view, agent, format.tokens(session.usage))),
+        "meta": str(macros.meta(view, agent, session.usage.tokens)),
         "notices": str(macros.notices(view)),
         "composer": str(macros.composer(view)),
         "state_actions": str(macros.state_actions(view)),

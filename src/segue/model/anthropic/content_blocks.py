@@ -65,10 +65,10 @@ def content_blocks(content: Content) -> list[Fields]:
 def usage(tokens: Usage) -> Fields:
     """Return token counts as the API reports them."""
     return {
-        "input_tokens": tokens.input_tokens,
-        "cache_creation_input_tokens": tokens.cache_5m_tokens + tokens.cache_1h_tokens,
-        "cache_read_input_tokens": tokens.cache_read_tokens,
-        "output_tokens": tokens.output_tokens,
+        "input_tokens": tokens.input_tokens or 0,
+        "cache_creation_input_tokens": tokens.cache_write_tokens or 0,
+        "cache_read_input_tokens": tokens.cache_read_tokens or 0,
+        "output_tokens": tokens.output_tokens or 0,
     }
 
 

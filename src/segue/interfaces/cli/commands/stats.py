@@ -35,10 +35,10 @@ def _fields(total: UsageTotal) -> dict[str, Any]:
     return {
         "sessions": total.sessions,
         "messages": total.messages,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cache_read_tokens": usage.cache_read_tokens,
-        "cost": usage.cost / 1e6 if usage.is_priced else None,
+        "input_tokens": usage.input_tokens or 0,
+        "output_tokens": usage.output_tokens or 0,
+        "cache_read_tokens": usage.cache_read_tokens or 0,
+        "cost": (usage.cost or 0) / 1e6 if usage.is_priced else None,
         "unpriced_sessions": total.unpriced,
     }
 
@@ -138,10 +138,8 @@ def _show_table(by: str, rows: list[tuple[str, UsageTotal]]) -> None:
 
 def _number_cells(total: UsageTotal) -> tuple[str, ...]:
     usage = total.usage
-    input_tokens = usage.input_tokens + usage.cache_read_tokens
-    input_tokens += usage.cache_5m_tokens + usage.cache_1h_tokens
-    counts = (total.sessions, total.messages, input_tokens, usage.output_tokens)
-    cost = f"${usage.cost / 1e6:,.2f}" if usage.is_priced else "unknown"
+    counts = (total.sessions, total.messages, usage.context_tokens, usage.output_tokens or 0)
+    cost = f"${(usage.cost or 0) / 1e6:,.2f}" if usage.is_priced else "unknown"
     at_least = ">" if total.unpriced and usage.cost else ""  # some sessions have no cost data
     return (*(f"{count:,}" for count in counts), f"{at_least}{cost}")
 

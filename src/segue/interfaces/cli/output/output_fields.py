@@ -58,11 +58,11 @@ def last_model(session: Session) -> str | None:
 def usage_fields(usage: Usage) -> dict[str, Any]:
     """Return the fields of token usage and cost."""
     return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cache_read_tokens": usage.cache_read_tokens,
-        "cache_write_tokens": usage.cache_5m_tokens + usage.cache_1h_tokens,
-        "cost": usage.cost / 1e6 if usage.is_priced else None,
+        "input_tokens": usage.input_tokens or 0,
+        "output_tokens": usage.output_tokens or 0,
+        "cache_read_tokens": usage.cache_read_tokens or 0,
+        "cache_write_tokens": usage.cache_write_tokens or 0,
+        "cost": (usage.cost or 0) / 1e6 if usage.is_priced else None,
     }
 
 

@@ -439,10 +439,10 @@ def _error(
 
 def _model_usage(tokens: Usage) -> schemas.ModelUsage:
     return schemas.ModelUsage(
-        input_tokens=tokens.input_tokens,
-        output_tokens=tokens.output_tokens,
-        cache_read_input_tokens=tokens.cache_read_tokens,
-        cache_creation_input_tokens=tokens.cache_5m_tokens + tokens.cache_1h_tokens,
+        input_tokens=tokens.input_tokens or 0,
+        output_tokens=tokens.output_tokens or 0,
+        cache_read_input_tokens=tokens.cache_read_tokens or 0,
+        cache_creation_input_tokens=tokens.cache_write_tokens or 0,
         speed=None,
     )
 

@@ -171,15 +171,15 @@ def _environment(id: str) -> str:
 def usage(total: Usage, active_seconds: float) -> UsageOut:
     """Return the tokens, the active time and the cost of a session or thread."""
     cache_creation = None
-    if total.cache_1h_tokens or total.cache_5m_tokens:
-        cache_creation = CacheCreation(total.cache_1h_tokens, total.cache_5m_tokens)
+    if total.cache_write_tokens:
+        cache_creation = CacheCreation(total.cache_1h_tokens or 0, total.cache_5m_tokens)
     return UsageOut(
-        total.input_tokens,
-        total.output_tokens,
-        total.cache_read_tokens,
+        total.input_tokens or 0,
+        total.output_tokens or 0,
+        total.cache_read_tokens or 0,
         cache_creation,
         active_seconds,
-        _money(total.cost),
+        _money(total.cost or 0),
     )
 
 

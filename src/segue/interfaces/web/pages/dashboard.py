@@ -47,7 +47,7 @@ async def page(request: WebRequest) -> Response:
     days = _days(stats.days, stats.since, stats.until)
     values: dict[str, Any] = {
         "stats": stats,
-        "tokens": format.tokens(stats.total.usage),
+        "tokens": stats.total.usage.tokens,
         "days": days,
         "max_messages": max((day.messages for day in days), default=0),
         "period": period,
@@ -89,13 +89,13 @@ def _add(total: UsageTotal, other: UsageTotal) -> None:
 
 def _bars(totals: Mapping[str, UsageTotal]) -> list[Bar]:
     """Return the bars with the most tokens; the last one is the sum of all others."""
-    ranked = sorted(totals.items(), key=lambda named: -format.tokens(named[1].usage))
+    ranked = sorted(totals.items(), key=lambda named: -named[1].usage.tokens)
     if len(ranked) > MAX_BARS:
         others = UsageTotal()
         for _, total in ranked[MAX_BARS - 1 :]:
             _add(others, total)
         ranked = [*ranked[: MAX_BARS - 1], (f"{len(ranked) - MAX_BARS + 1} others", others)]
-    tokens = [format.tokens(total.usage) for _, total in ranked]
+    tokens = [total.usage.tokens for _, total in ranked]
     maximum = max(tokens, default=0)
     return [
         Bar(name or "not known", name, total, count, 100 * count / max(1, maximum))

@@ -20,7 +20,7 @@ from segue.model.content import Audio, Block, Image, Resource, plain_text
 from segue.model.errors import NotFound
 from segue.model.event import AgentMessage, Event, Foreign, ToolCall, ToolResult, UserMessage
 from segue.model.session import Session
-from segue.render import format, items, threads
+from segue.render import items, threads
 from segue.render.chunks import (
     Chunk,
     SessionView,
@@ -68,7 +68,7 @@ async def page_values(request: WebRequest, view: SessionView) -> dict[str, Any]:
         "earlier": max(0, first - 1 - CHUNKS_AROUND) * size + 1 if first else None,
         "later": min(end, last + 1 + CHUNKS_AROUND) * size + 1 if last < end else None,
         "at": at,
-        "tokens": format.tokens(session.usage),
+        "tokens": session.usage.tokens,
     }
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from segue.model import ids
@@ -175,11 +176,9 @@ class Translator:
                 return None
         usage = parse_usage(tokens)
         model = message.get("model")
-        if usage == Usage() or not isinstance(model, str):
+        if usage.is_zero or not isinstance(model, str):
             return None  # no model wrote this message
-        context_used = usage.input_tokens + usage.cache_read_tokens
-        context_used += usage.cache_5m_tokens + usage.cache_1h_tokens + usage.output_tokens
-        return ModelCalled(usage=usage, model=model, context_used=context_used)
+        return ModelCalled(usage=usage, model=model, context_used=usage.tokens)
 
 
 def _with_entry_fields(body: AnyBody, entry: Entry) -> AnyBody:
@@ -281,18 +280,20 @@ def _agent_bodies(content: Any) -> Iterator[AnyBody]:
 def parse_usage(tokens: dict[str, Any]) -> Usage:
     """Return the tokens of a response."""
 
-    def count(counts: dict[str, Any], name: str) -> int:
-        return jsonl.parse_count(counts.get(name)) or 0
+    def count(name: str) -> int | None:
+        return jsonl.parse_count(tokens.get(name))
 
     by_lifetime = tokens.get("cache_creation")
-    cached = count(tokens, "cache_creation_input_tokens")
-    hour = count(by_lifetime, "ephemeral_1h_input_tokens") if isinstance(by_lifetime, dict) else 0
+    cached = count("cache_creation_input_tokens")
+    hour = None
+    if isinstance(by_lifetime, dict):
+        hour = jsonl.parse_count(by_lifetime.get("ephemeral_1h_input_tokens"))
     return Usage(
-        input_tokens=count(tokens, "input_tokens"),
-        output_tokens=count(tokens, "output_tokens"),
-        cache_read_tokens=count(tokens, "cache_read_input_tokens"),
-        cache_5m_tokens=max(0, cached - hour),
-        cache_1h_tokens=hour,
+        input_tokens=count("input_tokens"),
+        output_tokens=count("output_tokens"),
+        cache_read_tokens=count("cache_read_input_tokens"),
+        cache_write_tokens=max(cached or 0, hour) if hour else cached,
+        cache_1h_tokens=hour or UNSET,
     )
 
 

@@ -35,7 +35,7 @@ def add_usage(summary: TranscriptSummary, entry: Entry, *, inherited: bool) -> N
     if not isinstance(tokens, dict) or not _is_name(model) or entry.get("isApiErrorMessage"):
         return
     used = parse_usage(tokens)
-    if used == Usage():
+    if used.is_zero:
         return  # no model wrote this message
     summary.model = model
     if inherited:
@@ -43,11 +43,11 @@ def add_usage(summary: TranscriptSummary, entry: Entry, *, inherited: bool) -> N
     used = replace(used, cost=_micros(entry.get("costUSD")))
     if _is_name(id):
         before = summary.responses.pop(id, None)
-        summary.responses[id] = max(before or 0, used.output_tokens)
+        summary.responses[id] = max(before or 0, used.output_tokens or 0)
         if len(summary.responses) > _MAX_RESPONSES:
             summary.responses.pop(next(iter(summary.responses)))
         if before is not None:
-            used = Usage(output_tokens=max(0, used.output_tokens - before))
+            used = Usage(output_tokens=max(0, (used.output_tokens or 0) - before))
     if model in summary.models or len(summary.models) < _MAX_MODELS:
         summary.models[model] = summary.models.get(model, Usage()) + used
 
@@ -74,9 +74,10 @@ def _set_costs(summary: TranscriptSummary, costs_by_model: Any) -> None:
         summary.costs = {model: cost for model, cost in costs.items() if cost}
 
 
-def _micros(dollars: Any) -> int:
+def _micros(dollars: Any) -> int | None:
+    """Return a cost in millionths of a dollar, or None if it is unknown."""
     if not isinstance(dollars, int | float) or not 0 < dollars < _MAX_COST_MICROS / 1e6:
-        return 0
+        return None
     return round(dollars * 1e6)
 
 
