@@ -241,7 +241,8 @@ def use(name: str, **arguments: Any) -> dict[str, Any]:
 def test_translator_translates_tool_calls_and_results(home: Home) -> None:
     todos = [{"content": "dig", "status": "in_progress", "activeForm": "digging"}]
     done = {"type": "tool_result", "tool_use_id": "toolu_Bash", "content": "a.txt"}
-    failed = {"type": "tool_result", "tool_use_id": "x", "content": [], "is_error": True}
+    failed = {"type": "tool_result", "tool_use_id": "x", "is_error": True}
+    failed["content"] = "Exit code 2\nno such file"
     path = home.write(
         [
             user("u1", None, "go"),
@@ -270,7 +271,8 @@ def test_translator_translates_tool_calls_and_results(home: Home) -> None:
     assert [(step.content, step.status) for step in plan.entries] == [("dig", "in_progress")]
     assert isinstance(result, ToolResult) and plain_text(result.content) == "a.txt"
     assert result.extra["claude"]["toolUseResult"] == {"n": 1}
-    assert isinstance(failure, ToolResult) and failure.status == "failed"
+    assert isinstance(failure, ToolResult)
+    assert (result.exit_code, failure.status, failure.exit_code) == (None, "failed", 2)
     assert isinstance(well, UserMessage)
 
 

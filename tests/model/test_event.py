@@ -8,9 +8,11 @@ from segue.model import codec, event
 from segue.model.content import as_content
 from segue.model.event import (
     BODIES,
+    Created,
     Event,
     Foreign,
     ModelCalled,
+    ToolResult,
     Usage,
     UserMessage,
     body_type,
@@ -113,3 +115,11 @@ def test_usage_of_version_1_is_converted(stored: bytes, read: Usage) -> None:
     row += b'"last_seq":1,"usage":%s,"models":{"m":%s}}' % (stored, stored)
     for session in (decode_session(row), *decode_sessions([row])):
         assert (session.usage, session.models) == (read, {"m": read})
+
+
+def test_status_of_a_result_and_origin_of_a_session_are_always_written() -> None:
+    assert codec.encode(ToolResult(call_id="c")) == (
+        b'{"type":"tool_result","call_id":"c","status":"completed"}'
+    )
+    assert b'"origin":"python"' in codec.encode(Created(cwd="/"))
+    assert decode_body(b'{"type":"tool_result","call_id":"c"}', 1) == ToolResult(call_id="c")

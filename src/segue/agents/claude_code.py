@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import UNSET
 
 from segue.model import ids
+from segue.model.anthropic.content_blocks import exit_code
 from segue.model.content import Block, Content, Image, Resource, Text, as_content
 from segue.model.errors import NoAgent, without_locations
 from segue.model.event import (
@@ -215,15 +216,21 @@ def _assistant_drafts(message: Any) -> list[Draft]:
 
 def _tool_result_drafts(message: Any) -> list[Draft]:
     results: list[AnyBody] = [
-        ToolResult(
-            call_id=block.tool_use_id,
-            status="failed" if block.is_error else "completed",
-            content=_decode_content(block.content),
-        )
+        _tool_result(block)
         for block in message.content
         if type(block).__name__ == "ToolResultBlock"
     ]
     return _drafts(message.uuid, results)
+
+
+def _tool_result(block: Any) -> ToolResult:
+    content, is_error = _decode_content(block.content), bool(block.is_error)
+    return ToolResult(
+        call_id=block.tool_use_id,
+        status="failed" if is_error else "completed",
+        content=content,
+        exit_code=exit_code(content, is_error=is_error),
+    )
 
 
 def _drafts(uuid: str | None, bodies: list[AnyBody]) -> list[Draft]:

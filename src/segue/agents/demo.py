@@ -13,6 +13,8 @@ import shlex
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
+from msgspec.structs import replace
+
 from segue.model import ids
 from segue.model.content import Diff, Text, as_content, plain_text
 from segue.model.event import (
@@ -306,11 +308,7 @@ class _DemoTurn:
         else:  # plan mode
             reason = as_content(refusal(answer))
             result = ToolResult(call_id=call, status="failed", content=reason)
-        await self._turn.emit(
-            ToolResult(
-                call_id=call, status=result.status, content=result.content, output=result.output
-            )
-        )
+        await self._turn.emit(replace(result, call_id=call))
 
     async def _history(self, _: str) -> None:
         events = await self._turn.history()

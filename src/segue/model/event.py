@@ -87,6 +87,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def written(value: str) -> Any:
+    """Return the default of a field that is written even if it has its default."""
+    return msgspec.field(default_factory=lambda: value)
+
+
 class AgentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The agent of a session: one version of a record, and overridden fields."""
 
@@ -152,13 +157,13 @@ class Created(Body, frozen=True, tag="created"):
 
     `real_cwd` is the directory with its links resolved, if that differs from `cwd`. `budget` is the
     most that the session may cost, in millionths of a US dollar. `by_key` says that an API key
-    created the session.
+    created the session. `origin` is the interface that created it, or the source that it is from.
     """
 
     cwd: str
     real_cwd: str | None = None
     roots: tuple[str, ...] = ()
-    origin: str = "python"
+    origin: str = written("python")
     source: str = "segue"
     native_id: str | None = None
     agent: AgentRef | None = None
@@ -252,12 +257,17 @@ class ToolCall(Body, frozen=True, tag="tool_call"):
 
 
 class ToolResult(Body, frozen=True, tag="tool_result"):
-    """A tool call ends."""
+    """A tool call ends. `status` is always written.
+
+    `exit_code` is that of the command that a shell tool ran, 128 and more after a signal. It is
+    left out if there was no command, if the command was killed, or if its agent does not tell.
+    """
 
     call_id: str
-    status: Literal["completed", "failed", "cancelled"] = "completed"
+    status: Literal["completed", "failed", "cancelled"] = written("completed")
     content: Content = ()
     output: Any = None
+    exit_code: int | None = None
 
 
 class PermissionAsked(Body, frozen=True, tag="permission_asked"):

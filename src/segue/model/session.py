@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from . import codec
-from .event import AgentRef, ForkPoint, Usage, usage_from_1
+from .event import AgentRef, ForkPoint, Usage, usage_from_1, written
 from .lifecycle import Status, StopReason
 
 # The session option that lists the tools that the user always allows.
@@ -56,7 +56,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     terminated_at: int | None = None
     source: str = "segue"
     native_id: str | None = None
-    origin: str = "python"
+    origin: str = written("python")
     agent: AgentRef | None = None
     environment_id: str | None = None
     deployment_id: str | None = None

@@ -86,7 +86,27 @@ async def test_exit_ends_the_shell_and_the_next_command_starts_a_new_one(
 ) -> None:
     first, second = await run(directory, "X=1; exit 3", "echo [$X]")
     assert first.status == "failed" and "the shell ended" in text_of(first)
+    assert "[exit code 3]" in text_of(first) and first.exit_code == 3
     assert text_of(second) == "[]\n"
+
+
+@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("true", 0),
+        ("(exit 7)", 7),
+        ("exit 7", 7),
+        ("exit 0", 0),
+        ("exec false", 1),
+        ("kill -9 $$", 137),
+    ],
+)
+async def test_every_command_has_its_exit_code(
+    directory: SessionDirectory, command: str, code: int
+) -> None:
+    (result,) = await run(directory, command)
+    assert (result.exit_code, result.status) == (code, "failed" if code else "completed")
 
 
 @pytest.mark.usefixtures("sandboxed")

@@ -404,6 +404,7 @@ class _PendingCall:
             status=_FINAL_STATUSES[self._status],
             content=self.content,
             output=self._output,
+            exit_code=_exit_code(self._output),
         )
 
 
@@ -517,6 +518,14 @@ def _one_of(value: Any, known: Sequence[str], default: Any) -> Any:
 
 def _count(value: Any) -> int | None:
     return max(0, value) if isinstance(value, int) else None
+
+
+def _exit_code(output: Any) -> int | None:
+    """Return the exit code in the raw output of a call; agents spell its name in two ways."""
+    code = None
+    if isinstance(output, dict):
+        code = output.get("exit_code", output.get("exitCode"))
+    return code if isinstance(code, int) and not isinstance(code, bool) else None
 
 
 def _is_in_dollars(cost: Any) -> bool:

@@ -273,12 +273,7 @@ class ToolRunner:
                 result, content=as_content(decision.output), output=None
             )
         return await self._turn.emit(
-            ToolResult(
-                call_id=call.event.call_id,
-                status=result.status,
-                content=result.content,
-                output=result.output,
-            ),
+            msgspec.structs.replace(result, call_id=call.event.call_id),
             *_context_messages(call.context, decision.context),
         )
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from segue.agents.sandbox import launch
 from segue.agents.sandbox.scratch import make_scratch_directory
 from segue.model.event import ToolResult
 
-from .base import Tool, ToolContext, ToolError, ToolInput, completed_result, failed_result
+from .base import Status, Tool, ToolContext, ToolError, ToolInput, completed_result, failed_result
 from .shell import Shell, ShellPool
 
 DEFAULT_TIMEOUT_SECONDS = 120.0
@@ -71,13 +72,13 @@ async def _run_bash(context: ToolContext, arguments: BashInput) -> ToolResult:
         )
     except OSError as error:
         raise ToolError(f"the shell could not be started: {error}") from None
-    output, code = result
-    if code is None:
-        note = "[the shell ended; the next command gets a new one]"
-        return failed_result(f"{output}\n\n{note}".strip())
-    if code != 0:
-        return failed_result(f"{output}\n\n[exit code {code}]".strip())
-    return completed_result(output or "(no output)")
+    output, code, shell_ended = result
+    notes = [f"[exit code {code}]"] if code else []
+    if shell_ended:
+        notes.append("[the shell ended; the next command gets a new one]")
+    text = "\n\n".join([output, *notes]).strip() if notes else output or "(no output)"
+    status: Status = "failed" if code else "completed"
+    return replace(completed_result(text, status=status), exit_code=code)
 
 
 def _make_shell(context: ToolContext) -> Shell:

@@ -26,10 +26,11 @@ _HALF_OUTPUT_BYTES = MAX_OUTPUT_CHARACTERS // 2
 
 
 class CommandResult(NamedTuple):
-    """A command's output and exit code; the code is None if the command ended the shell."""
+    """A command's output and exit code, and whether it ended the shell."""
 
     output: str
-    code: int | None
+    code: int
+    shell_ended: bool = False
 
 
 class Shell:
@@ -82,6 +83,9 @@ class Shell:
                         self._process.stdin.write(line.encode("utf-8", "surrogateescape"))
                         await self._process.stdin.drain()
                     code = await self._exit_code
+                    shell_ended = code is None
+                    if code is None:
+                        code = await self._process.wait()
             except TimeoutError:
                 self._drain()
                 await self.close()
@@ -90,9 +94,10 @@ class Shell:
                 await asyncio.shield(self.close())
                 raise
             self._drain()
-            if code is None:
+            if shell_ended:
                 await self.close()
-            return CommandResult(self._output.text(), code)
+            code = code if code >= 0 else 128 - code  # negative after a signal
+            return CommandResult(self._output.text(), code, shell_ended)
 
     async def close(self) -> None:
         """Kill the shell and everything that it started."""

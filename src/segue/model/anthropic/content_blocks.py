@@ -62,6 +62,12 @@ def content_blocks(content: Content) -> list[Fields]:
     return [encoded for block in content if (encoded := _block(block))]
 
 
+def exit_code(result: Content, *, is_error: bool) -> int | None:
+    """Return the exit code with which the text of a failed command's result begins."""
+    match = re.match(r"Exit code (\d{1,3})\b", plain_text(result)) if is_error else None
+    return int(match[1]) if match else None
+
+
 def usage(tokens: Usage) -> Fields:
     """Return token counts as the API reports them."""
     return {

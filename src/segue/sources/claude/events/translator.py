@@ -23,7 +23,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from segue.model import ids
-from segue.model.anthropic.content_blocks import DIALECT
+from segue.model.anthropic.content_blocks import DIALECT, exit_code
 from segue.model.content import Content, Other, plain_text
 from segue.model.event import (
     AgentMessage,
@@ -244,10 +244,12 @@ def _tool_result(value: dict[str, Any]) -> ToolResult:
     id, content = value.get("tool_use_id"), value.get("content")
     if isinstance(content, dict):
         content = [content]
+    is_error, result = bool(value.get("is_error")), blocks.content(content)
     return ToolResult(
         call_id=id if isinstance(id, str) else "",
-        status="failed" if value.get("is_error") else "completed",
-        content=blocks.content(content),
+        status="failed" if is_error else "completed",
+        content=result,
+        exit_code=exit_code(result, is_error=is_error),
         extra=extra(**fields_except(value, "type", "tool_use_id", "content", "is_error")),
     )
 
