@@ -15,13 +15,18 @@ from segue.model import ids
 from segue.model.content import as_content
 from segue.model.errors import InvalidInput, LeaseLost, NoAgent, NotFound
 from segue.model.event import (
+    AgentMessage,
     AgentRef,
+    AgentThought,
     Delta,
     Event,
     Failed,
+    ModelAsked,
     PermissionAnswered,
     PermissionAsked,
     StatusChanged,
+    ToolCall,
+    ToolResult,
     UserMessage,
 )
 from segue.model.lifecycle import StopReason
@@ -509,3 +514,37 @@ async def test_turn_of_a_dead_process_is_ended_and_not_repeated(
         assert reasons == [None, "error", None, "end_turn"]
         assert len(await read_bodies(hub, id, "interrupted")) == 1
         assert len(await read_bodies(hub, id, "agent_message")) == 1
+
+
+async def test_every_event_of_a_turn_names_its_turn_and_a_response_its_request(
+    make_hub: MakeHub,
+) -> None:
+    async with make_hub() as hub:
+        id = (await hub.editor.create(LOCAL, cwd="/")).id
+        script = "/model\n/think so\n/say one\n/tool ls a\n/usage 3 4\n/say later"
+        await hub.turns.run(LOCAL, id, script)
+        await hub.turns.run(LOCAL, id, "two")
+        events = await hub.history.events(LOCAL, id)
+        first, second = [event.id for event in events if isinstance(event.body, UserMessage)]
+        (asked,) = [event.id for event in events if isinstance(event.body, ModelAsked)]
+        named = [
+            (event.type, event.body.turn, getattr(event.body, "request", None))
+            for event in events
+            if isinstance(
+                event.body, UserMessage | AgentMessage | AgentThought | ToolCall | ToolResult
+            )
+        ]
+        assert named == [
+            ("user_message", first, None),
+            ("agent_thought", first, asked),
+            ("agent_message", first, asked),
+            ("tool_call", first, asked),
+            ("tool_result", first, None),
+            ("agent_message", first, None),
+            ("user_message", second, None),
+            ("agent_message", second, None),
+        ]
+        messages = [event.body for event in events if isinstance(event.body, AgentMessage)]
+        assert [message.model for message in messages] == ["demo", None, None]
+        (called,) = await read_bodies(hub, id, "model_called")
+        assert called.asked == asked

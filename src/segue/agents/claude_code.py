@@ -195,22 +195,28 @@ def _encode_block(block: Block) -> dict[str, Any]:
 
 
 def _assistant_drafts(message: Any) -> list[Draft]:
+    request: str | None = None
+    if message.usage and message.message_id:
+        request = ids.derived_id(DIALECT, "response", message.message_id)
     bodies: list[AnyBody] = []
     for block in message.content:
         match type(block).__name__:
             case "TextBlock":
-                bodies.append(AgentMessage(content=as_content(block.text)))
+                text = as_content(block.text)
+                bodies.append(AgentMessage(content=text, request=request, model=message.model))
             case "ThinkingBlock":
                 extra = {DIALECT: {"signature": block.signature}}
-                bodies.append(AgentThought(content=as_content(block.thinking), extra=extra))
+                thought = as_content(block.thinking)
+                bodies.append(AgentThought(content=thought, request=request, extra=extra))
             case "ToolUseBlock":
-                bodies.append(ToolCall(call_id=block.id, name=block.name, input=block.input))
+                call = ToolCall(
+                    call_id=block.id, name=block.name, input=block.input, request=request
+                )
+                bodies.append(call)
     drafts = _drafts(message.uuid, bodies)
-    if message.usage and message.message_id:
+    if request is not None:
         called = ModelCalled(model=message.model, usage=_usage(message.usage))
-        drafts.append(
-            Draft(id=ids.derived_id(DIALECT, "response", message.message_id), body=called)
-        )
+        drafts.append(Draft(id=request, body=called))
     return drafts
 
 

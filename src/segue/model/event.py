@@ -199,9 +199,14 @@ class InsertedText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class UserMessage(Body, frozen=True, tag="user_message"):
-    """A message of the user. `inserted` are the parts that a person did not type."""
+    """A message of the user. `inserted` are the parts that a person did not type.
+
+    `turn` is the id of the turn's first prompt, in the events of turns that segue ran. In events
+    that a fork has copied, it is the id of the prompt in the parent session.
+    """
 
     content: Content
+    turn: str | None = None
     inserted: tuple[InsertedText, ...] = ()
 
 
@@ -213,15 +218,28 @@ class SystemMessage(Body, frozen=True, tag="system_message"):
 
 
 class AgentMessage(Body, frozen=True, tag="agent_message"):
-    """A message of the agent. `partial` marks the part that had arrived when a turn was cut off."""
+    """A message of the agent. `partial` marks the part that had arrived when a turn was cut off.
+
+    `turn` is the id of the turn's first prompt. `request` is the id of the ModelAsked event whose
+    response this is; the ModelCalled event with this id in `asked` has its usage. If the beginning
+    of the request was not recorded, it is the id of the ModelCalled event itself. `model` is the
+    model that wrote the message.
+    """
 
     content: Content
     partial: bool = False
+    turn: str | None = None
+    request: str | None = None
+    model: str | None = None
 
 
 class AgentThought(Body, frozen=True, tag="agent_thought"):
+    """A thought of the agent. Its other fields have the meaning of those of AgentMessage."""
+
     content: Content
     partial: bool = False
+    turn: str | None = None
+    request: str | None = None
 
 
 ToolKind = Literal[
@@ -241,7 +259,8 @@ ToolKind = Literal[
 class ToolCall(Body, frozen=True, tag="tool_call"):
     """A tool call begins. `server` is the tool's MCP server; the client runs `custom` tools.
 
-    `local` says that only the local user may submit the result of a custom tool.
+    `local` says that only the local user may submit the result of a custom tool. `turn` and
+    `request` are the turn and the model request that it belongs to, as for AgentMessage.
     """
 
     call_id: str
@@ -254,10 +273,12 @@ class ToolCall(Body, frozen=True, tag="tool_call"):
     server: str | None = None
     custom: bool = False
     local: bool = False
+    turn: str | None = None
+    request: str | None = None
 
 
 class ToolResult(Body, frozen=True, tag="tool_result"):
-    """A tool call ends. `status` is always written.
+    """A tool call ends. `status` is always written. `turn` is the id of the turn's first prompt.
 
     `exit_code` is that of the command that a shell tool ran, 128 and more after a signal. It is
     left out if there was no command, if the command was killed, or if its agent does not tell.
@@ -268,6 +289,7 @@ class ToolResult(Body, frozen=True, tag="tool_result"):
     content: Content = ()
     output: Any = None
     exit_code: int | None = None
+    turn: str | None = None
 
 
 class PermissionAsked(Body, frozen=True, tag="permission_asked"):

@@ -24,7 +24,8 @@ def end_turn_events(
     """
     bodies: list[AnyBody] = [PermissionAnswered(ask_id=ask, note=why) for ask in session.open_asks]
     bodies += [
-        ToolResult(call_id=call, status="cancelled", output=why) for call in session.open_calls
+        ToolResult(call_id=call, status="cancelled", output=why, turn=session.turn)
+        for call in session.open_calls
     ]
     cut = stop_reason in ("cancelled", "error", "budget_reached")
     bodies += [

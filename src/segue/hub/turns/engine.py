@@ -23,11 +23,12 @@ from segue.hub.turns.end_turn import end_turn_events
 from segue.hub.workdir.isolation import remove_temporary_files
 from segue.model import clock, ids
 from segue.model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, StoreError
-from segue.model.event import AnyBody, Draft, Interrupted, ModelAsked
+from segue.model.event import AnyBody, Draft, Interrupted
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 from segue.store.base import InboxItem, Lease, Signal
 
+from .attribution import attribute, open_request
 from .runner import TurnDeps, TurnRunner, failed_request, partial_messages
 
 log = logging.getLogger("segue.turns")
@@ -344,12 +345,14 @@ class _SessionDriver:
         session = await self._store.get(*self._name)
         if session is None or session.turn is None:
             return
-        unstored: list[AnyBody | Draft] = [*partial_messages(await self._store.deltas(*self._name))]
+        partial = partial_messages(await self._store.deltas(*self._name))
         spans = ("model_asked", "model_called")
         last = await self._store.events(*self._name, types=spans, limit=1, backward=True)
-        unstored += failed_request(
-            next((e.id for e in last if isinstance(e.body, ModelAsked)), None)
-        )
+        request = open_request(last[0]) if last else None
+        unstored = [
+            *(attribute(draft, session.turn, request) for draft in partial),
+            *failed_request(request),
+        ]
 
         def decide(current: Session) -> list[AnyBody | Draft]:
             if current.turn is None:

@@ -30,6 +30,7 @@ from segue.model.event import (
     AnyBody,
     Delta,
     Draft,
+    Drafts,
     Event,
     Failed,
     Interrupted,
@@ -47,6 +48,7 @@ from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 from segue.store.base import InboxItem, Lease, Store
 
+from .attribution import OpenRequest, attribute, open_request
 from .budgets import budget_message
 from .inbox import RESUME, Prompt, Result
 from .turn_events import (
@@ -88,9 +90,9 @@ def partial_messages(deltas: Iterable[Delta]) -> list[Draft]:
     ]
 
 
-def failed_request(request: str | None) -> list[AnyBody]:
+def failed_request(request: OpenRequest | None) -> list[AnyBody]:
     """Return the end of a model request that will get no response, if one was running."""
-    return [] if request is None else [ModelCalled(usage=Usage(), asked=request, is_error=True)]
+    return [] if request is None else [ModelCalled(usage=Usage(), asked=request.id, is_error=True)]
 
 
 class BuildAgent(Protocol):
@@ -138,11 +140,12 @@ class TurnRunner:
         self._session: Session | None = None
         self._local = False
         self._mode: str | None = None  # the permission mode of this turn only
+        self._turn_id: str | None = None
         self._first_seq = 0
         self._asks: dict[str, tuple[Sequence[Option], asyncio.Future[Answer]]] = {}
         self._results: dict[str, asyncio.Future[list[Event]]] = {}
         self._local_calls: set[str] = set()  # custom tools whose results only the local user sends
-        self._request: str | None = None  # the model request that is running
+        self._request: OpenRequest | None = None  # the model request that is running
         self._unflushed: list[Delta] = []
         self._flushing = asyncio.Lock()
         self._flusher: asyncio.Task[None] | None = None
@@ -172,11 +175,9 @@ class TurnRunner:
         Raises Conflict if the item was withdrawn or the session has terminated.
         """
         prompt: Prompt = codec.convert(body, Prompt)
-        session, events = await self._store.change(
-            *self._name,
-            lambda current: first_events(current, turn_id, prompt),
-            lease=self._lease,
-            consume=[number],
+        self._turn_id = turn_id
+        session, events = await self._change(
+            lambda current: first_events(current, turn_id, prompt), consume=[number]
         )
         self._session, self._local, self._mode = session, prompt.local, prompt.mode
         self._first_seq = next((e.seq for e in events if e.id == turn_id), session.last_seq)
@@ -219,7 +220,7 @@ class TurnRunner:
             done, _ = await asyncio.wait([collecting], timeout=timeout)
             await self._end(turn, reason, collecting.result() if done else [])
             if not done and (failures := await collecting):
-                await self._store.change(*self._name, lambda _: failures, lease=self._lease)
+                await self._change(lambda _: failures)
                 self._live.finish_messages(self._name)
         finally:
             collecting.cancel()
@@ -338,9 +339,7 @@ class TurnRunner:
             body = PermissionAnswered(ask_id=ask_id, option=chosen, note=note, input=new_input)
             return [Draft(id=item.id, body=body), status_with_pending(session, pending)]
 
-        self._session, _ = await self._store.change(
-            *self._name, decide, lease=self._lease, consume=[item.number]
-        )
+        self._session, _ = await self._change(decide, consume=[item.number])
         del self._asks[ask_id]
         future.set_result(Answer(option=option, note=note, input=new_input))
 
@@ -360,9 +359,7 @@ class TurnRunner:
             pending = tuple(id for id in session.pending if id != call_id)
             return [*submitted.drafts(item.id), status_with_pending(session, pending)]
 
-        self._session, events = await self._store.change(
-            *self._name, decide, lease=self._lease, consume=[item.number]
-        )
+        self._session, events = await self._change(decide, consume=[item.number])
         del self._results[call_id]
         future.set_result([e for e in events if not isinstance(e.body, StatusChanged)])
 
@@ -370,9 +367,9 @@ class TurnRunner:
         self, turn: Turn, reason: StopReason | Exception, failures: Sequence[Failed]
     ) -> None:
         unstored = turn.take_unstored()
-        if any(isinstance(draft.body, ModelCalled) for draft in unstored):
-            self._request = None
-        tail: list[AnyBody | Draft] = [*unstored, *failed_request(self._request), *failures]
+        has_ended = any(isinstance(draft.body, ModelCalled) for draft in unstored)
+        request_end = [] if has_ended else failed_request(self._request)
+        tail: list[AnyBody | Draft] = [*unstored, *request_end, *failures]
         stop: StopReason = "error" if isinstance(reason, Exception) else reason
         why = "the turn ended before this did"
         if isinstance(reason, Exception):
@@ -391,7 +388,7 @@ class TurnRunner:
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [*tail, *end_turn_events(session, why, stop)]
 
-        session, _ = await self._store.change(*self._name, decide, lease=self._lease)
+        session, _ = await self._change(decide)
         self._live.finish_messages(self._name)
         if stop == "budget_reached" and not session.at_budget:
             # The budget was raised a moment ago.
@@ -433,17 +430,25 @@ class TurnRunner:
             await self._drop_deltas(messages)
         mark = marked_local if self._local else marked_by_key
         drafts = [with_body(draft, mark) for draft in drafts]
-        session, events = await self._store.change(*self._name, lambda _: drafts, lease=self._lease)
-        self._session = session
+        self._session, events = await self._change(lambda _: drafts)
         for event in events:
-            if isinstance(event.body, ModelAsked):
-                self._request = event.id
-            elif isinstance(event.body, ModelCalled):
-                self._request = None
+            if isinstance(event.body, ModelAsked | ModelCalled):
+                self._request = open_request(event)
             elif isinstance(event.body, ToolCall) and event.body.local:
                 self._local_calls.add(event.body.call_id)
         self._live.finish_messages(self._name, [event.id for event in events])
         return events
+
+    async def _change(
+        self, decide: Callable[[Session], Drafts], consume: Sequence[int] = ()
+    ) -> tuple[Session, list[Event]]:
+        """Append events of this turn under its lease."""
+
+        def drafts(session: Session) -> list[AnyBody | Draft]:
+            request = self._request
+            return [attribute(draft, self._turn_id, request) for draft in decide(session)]
+
+        return await self._store.change(*self._name, drafts, lease=self._lease, consume=consume)
 
     def _check(self) -> None:
         if self._ended or self._abandoned:
@@ -493,7 +498,7 @@ class TurnRunner:
             pending = (*session.pending, ask_id)
             return [Draft(id=ask_id, body=request), status_with_pending(session, pending)]
 
-        await self._store.change(*self._name, decide, lease=self._lease)
+        await self._change(decide)
         return await future
 
     async def result(self, call_id: str) -> list[Event]:
@@ -504,7 +509,7 @@ class TurnRunner:
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [status_with_pending(session, (*session.pending, call_id))]
 
-        self._session, _ = await self._store.change(*self._name, decide, lease=self._lease)
+        self._session, _ = await self._change(decide)
         self._wake.set()  # the result may be in the inbox already
         return await future
 
@@ -518,11 +523,8 @@ class TurnRunner:
         prompts = [codec.convert(item.body, Prompt) for item in items]
         pairs = zip(items, prompts, strict=True)
         drafts = [draft for item, prompt in pairs for draft in prompt.drafts(item.id)]
-        self._session, events = await self._store.change(
-            *self._name,
-            lambda _: drafts,
-            lease=self._lease,
-            consume=[item.number for item in items],
+        self._session, events = await self._change(
+            lambda _: drafts, consume=[item.number for item in items]
         )
         if self._local and not all(prompt.local for prompt in prompts):
             self._local = False
