@@ -14,6 +14,7 @@ from segue.hub import Hub
 from segue.model.content import Diff, as_content
 from segue.model.event import Event, PermissionAsked, PlanEntry, ToolResult
 from segue.model.principal import LOCAL
+from segue.model.tools.titles import request_title
 from segue.store.memory import MemoryStore
 
 
@@ -89,7 +90,9 @@ async def test_tool_command_stores_a_call_and_its_result(hub: Hub) -> None:
 async def test_ask_command_waits_for_the_answer(hub: Hub, answer: str, status: str) -> None:
     bodies = await run_script(hub, "/ask sure?", answer)
     (request,), (result,) = bodies_of(bodies, "permission_asked"), bodies_of(bodies, "tool_result")
-    assert (request.title, result.status) == ("sure?", status)
+    (call,) = bodies_of(bodies, "tool_call")
+    assert (request.title, request_title(request, call)) == (None, "sure?")
+    assert result.status == status
 
 
 async def test_write_command_asks_writes_and_shows_the_diff(hub: Hub, tmp_path: Path) -> None:

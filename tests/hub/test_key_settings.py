@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from segue.agents.base import Turn
-from segue.agents.permission import permission_extra
+from segue.agents.permission import permission_fields
 from segue.agents.registry import AgentRegistry
 from segue.hub import Hub
 from segue.hub.resources.attachments import AttachedFile
@@ -25,6 +25,7 @@ from segue.model.event import (
     PermissionAnswered,
     PermissionAsked,
     ToolCall,
+    ToolKind,
     ToolResult,
 )
 from segue.model.lifecycle import StopReason
@@ -173,10 +174,13 @@ def test_agent_that_a_key_chose_cannot_allow_tools_in_the_local_users_turns(
         agent_by_key=by_key,
     )
     turn: Any = SimpleNamespace(local=local, session=session)
-    extra = permission_extra(turn, "bash", "execute", "always_allow")
-    assert extra["permission"]["verdict"] == verdict
-    reads = permission_extra(turn, "read", "read", "always_allow")
-    assert reads["permission"]["verdict"] == "allow"
+
+    def call(name: str, kind: ToolKind) -> ToolCall:
+        fields = permission_fields(turn, name, kind, "always_allow")
+        return ToolCall(call_id="", name=name, kind=kind, **fields)
+
+    assert call("bash", "execute").effective_verdict == verdict
+    assert call("read", "read").effective_verdict == "allow"
 
 
 async def test_fork_remembers_that_a_key_chose_the_agent(make_hub: MakeHub) -> None:

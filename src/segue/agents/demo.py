@@ -37,7 +37,7 @@ from segue.model.event import (
 from segue.model.lifecycle import StopReason
 
 from .base import Answer, Turn
-from .permission import check_permission, permission_extra, refusal
+from .permission import check_permission, permission_fields, refusal
 
 if TYPE_CHECKING:
     from .tools.path_guard import PathGuard
@@ -212,9 +212,9 @@ class _DemoTurn:
     ) -> tuple[str, Answer]:
         """Store a tool call, ask for permission, and return the call's id and the answer."""
         turn, call = self._turn, ids.new_id()
-        extra = permission_extra(turn, name, kind, "always_ask")
+        fields = permission_fields(turn, name, kind, "always_ask")
         await turn.emit(
-            ToolCall(call_id=call, name=name, title=title, kind=kind, input=input, extra=extra)
+            ToolCall(call_id=call, name=name, title=title, kind=kind, input=input, **fields)
         )
         return call, await check_permission(turn, call, question, name, kind, "always_ask")
 

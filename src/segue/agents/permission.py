@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
-from segue.model.event import ConfigChanged, Option, ToolKind
+from segue.model.event import (
+    READ_ONLY_KINDS,
+    ConfigChanged,
+    Option,
+    Policy,
+    ToolKind,
+    Verdict,
+    default_verdict,
+)
 from segue.model.session import ALWAYS_ALLOWED, Session
 
 from .base import ALLOW, REJECT, Answer, Turn
 from .base.spec import PermissionOverride
 
-Policy = Literal["always_allow", "always_ask", "auto"]
-Verdict = Literal["allow", "ask", "deny"]
-
-# Tools of these kinds change nothing.
-READ_ONLY_KINDS = frozenset({"read", "search", "think"})
-# `extra` of a call that segue has already denied, so that no client runs it.
-DENIED_EXTRA: dict[str, Any] = {"permission": {"policy": "auto", "verdict": "deny"}}
+# The fields of a call that segue has already denied, so that no client runs it.
+DENIED: dict[str, Any] = {"policy": "auto", "verdict": "deny"}
 
 _PLAN_MODE_DENIAL = "the session is in plan mode: only read, and describe the changes instead"
 _NEVER_ASKS_DENIAL = "this call needs a permission request, and this session's mode never asks"
@@ -55,22 +58,23 @@ def _verdict_without_override(
             return "ask" if policy == "always_ask" else "allow"
         case "acceptEdits" if kind == "edit":
             return "allow"
-    if policy == "always_allow" or name in session.options.get(ALWAYS_ALLOWED, ()):
+    if name in session.options.get(ALWAYS_ALLOWED, ()):
         return "allow"
-    return "allow" if policy == "auto" and read_only else "ask"
+    return default_verdict(policy, kind)
 
 
-def permission_extra(
+def permission_fields(
     turn: Turn,
     name: str,
     kind: ToolKind,
     policy: Policy,
     override: PermissionOverride = None,
 ) -> dict[str, Any]:
-    """Return the `extra` of a tool call that shows its policy and verdict to clients."""
+    """Return the fields of a tool call that show its policy and verdict to clients."""
     policy = _applicable_policy(turn, policy)
     decision = verdict(turn.session, name, kind, policy, override)
-    return {"permission": {"policy": policy, "verdict": decision}}
+    is_default = decision == default_verdict(policy, kind)
+    return {"policy": policy, "verdict": None if is_default else decision}
 
 
 async def check_permission(

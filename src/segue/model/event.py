@@ -256,11 +256,28 @@ ToolKind = Literal[
 ]
 
 
+# Tools of these kinds change nothing.
+READ_ONLY_KINDS: frozenset[ToolKind] = frozenset({"read", "search", "think"})
+Policy = Literal["always_allow", "always_ask", "auto"]
+Verdict = Literal["allow", "ask", "deny"]
+
+
+def default_verdict(policy: Policy, kind: ToolKind) -> Verdict:
+    """Return the verdict that a policy gives if no setting of the session changes it."""
+    if policy == "auto":
+        return "allow" if kind in READ_ONLY_KINDS else "ask"
+    return "allow" if policy == "always_allow" else "ask"
+
+
 class ToolCall(Body, frozen=True, tag="tool_call"):
     """A tool call begins. `server` is the tool's MCP server; the client runs `custom` tools.
 
-    `local` says that only the local user may submit the result of a custom tool. `turn` and
-    `request` are the turn and the model request that it belongs to, as for AgentMessage.
+    `title` is left out if it can be computed from the name and the input. `local` says that only
+    the local user may submit the result of a custom tool. `policy` is the agent's permission policy
+    for the tool; it is left out if segue did not check the call. `verdict` is written if it is not
+    the policy's own: allow for `always_allow`, ask for `always_ask`, and for `auto` allow if the
+    tool changes nothing and ask otherwise. `turn` and `request` are the turn and the model request
+    that the call belongs to, as for AgentMessage.
     """
 
     call_id: str
@@ -273,8 +290,17 @@ class ToolCall(Body, frozen=True, tag="tool_call"):
     server: str | None = None
     custom: bool = False
     local: bool = False
+    policy: Policy | None = None
+    verdict: Verdict | None = None
     turn: str | None = None
     request: str | None = None
+
+    @property
+    def effective_verdict(self) -> Verdict | None:
+        """Return the verdict, also if it is the policy's own; None if there was no check."""
+        if self.verdict is not None or self.policy is None:
+            return self.verdict
+        return default_verdict(self.policy, self.kind)
 
 
 class ToolResult(Body, frozen=True, tag="tool_result"):
@@ -293,11 +319,14 @@ class ToolResult(Body, frozen=True, tag="tool_result"):
 
 
 class PermissionAsked(Body, frozen=True, tag="permission_asked"):
-    """A permission request. `local` says that only the local user may answer it."""
+    """A permission request. `local` says that only the local user may answer it.
+
+    `call_id` is the tool call that it is about. `title` is left out if it is that of the call.
+    """
 
     ask_id: str
-    title: str
     options: tuple[Option, ...]
+    title: str | None = None
     call_id: str | None = None
     local: bool = False
 
@@ -539,10 +568,18 @@ def _usage_from_1(body: dict[str, Any]) -> dict[str, Any]:
     return body if usage is None else {**body, "usage": usage_from_1(usage)}
 
 
+def _tool_call_from_1(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool call of version 1, whose permission was in its `extra`, as version 2."""
+    extra = dict(body.get("extra", {}))
+    permission = extra.pop("permission", None)
+    return body if permission is None else {**body, **permission, "extra": extra}
+
+
 # (type, version) → a function that converts a body to the next version.
 UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     ("model_called", 1): _usage_from_1,
     ("outcome_evaluated", 1): _usage_from_1,
+    ("tool_call", 1): _tool_call_from_1,
 }
 
 _decode: codec.Decoder[AnyBody] = codec.Decoder(AnyBody)

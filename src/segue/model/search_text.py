@@ -31,6 +31,7 @@ from .event import (
     ToolResult,
     UserMessage,
 )
+from .tools.titles import computed_title
 
 MAX_EVENT_CHARS = 256_000  # of one event that are searchable
 MAX_TOOL_RESULT_CHARS = 16_000  # of one tool result
@@ -202,7 +203,8 @@ def _text_of_event(body: Body) -> str:
         case UserMessage() | AgentMessage() | AgentThought() | SystemMessage() | ToolResult():
             return _text(body.content)
         case ToolCall():
-            return " ".join(filter(None, (body.title, body.name, _text(body.content))))
+            title = body.title or computed_title(body)
+            return " ".join(filter(None, (title, body.name, _text(body.content))))
         case InfoChanged():
             return " ".join(part for part in (body.title, body.tag) if isinstance(part, str))
         case PlanChanged():

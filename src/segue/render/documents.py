@@ -22,6 +22,7 @@ from segue.model.event import (
 )
 from segue.model.principal import Principal
 from segue.model.session import Session
+from segue.model.tools.titles import call_title
 
 from . import format, project_names, templates, threads
 from .chunks import (
@@ -40,7 +41,6 @@ from .items import (
     StartedThread,
     ToolPart,
     call_parts,
-    headline,
     result_parts,
     to_json,
 )
@@ -118,7 +118,8 @@ def _item_paragraphs(item: Item) -> Iterator[str]:
             yield "## System"
             yield from _block_paragraphs(body.content)
         case ToolCall() as body:
-            yield f"**{body.name}** {headline(body) if body.title else ''}".strip()
+            title = call_title(body)
+            yield f"**{body.name}** {title if title != body.name else ''}".strip()
             yield from _tool_paragraphs(call_parts(body))
             if item.outcome is not None and isinstance(item.outcome.body, ToolResult):
                 yield from _result_paragraphs(item.outcome.body)
@@ -128,7 +129,7 @@ def _item_paragraphs(item: Item) -> Iterator[str]:
             yield "**Result**"
             yield from _result_paragraphs(body)
         case PermissionAsked() as body:
-            yield f"*Asked: {body.title}* {_answer(body, item.outcome)}"
+            yield f"*Asked: {item.text}* {_answer(body, item.outcome)}"
         case PlanChanged() as body:
             yield "\n".join(
                 f"- {_CHECKBOXES.get(entry.status, '[ ]')} {entry.content}"

@@ -32,9 +32,10 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session, Thread
+from segue.model.tools.titles import call_title, request_title
 
 from .message_parts import PromptMessage, find_inserted_only, summarize_message
-from .pairing import Pairs, pair_key
+from .pairing import Pairs, call_key, pair_key
 from .relative_paths import NESTED_TOO_DEEPLY, with_relative_paths
 
 # Labels of text that a program inserted into a message, by its kind.
@@ -86,23 +87,36 @@ class StartedThread(NamedTuple):
 def build_items(session: Session, events: Iterable[Event], pairs: Pairs) -> list[Item]:
     """Return the items of some consecutive events of a session.
 
-    A tool result whose call is among `pairs.openings` is shown there, not here.
+    A tool result whose call is among `pairs.openings` is shown there, not here. The text of a
+    permission request's item is its title.
     """
     opened = set(pairs.openings)
+    calls = dict(pairs.openings)
     items: list[Item] = []
     for event in (with_relative_paths(event, session) for event in events):
         key = str(pair_key(event))
         if isinstance(event.body, ToolCall | PermissionAsked):
             opened.add(key)
-            kind = "tool" if isinstance(event.body, ToolCall) else "permission"
             outcome = pairs.outcomes.get(key)
-            items.append(Item(kind, event, outcome and with_relative_paths(outcome, session)))
+            shown_outcome = outcome and with_relative_paths(outcome, session)
+            if isinstance(event.body, ToolCall):
+                calls[key] = event
+                items.append(Item("tool", event, shown_outcome))
+            else:
+                call = _shown_call(calls.get(call_key(event.body.call_id)), session)
+                title = request_title(event.body, call)
+                items.append(Item("permission", event, shown_outcome, title))
         elif isinstance(event.body, ToolResult):
             if key not in opened:  # a result without a known call is an item of its own
                 items.append(Item("tool", event, event))
         elif item := _item(event):
             items.append(item)
     return items
+
+
+def _shown_call(event: Event | None, session: Session) -> ToolCall | None:
+    body = None if event is None else with_relative_paths(event, session).body
+    return body if isinstance(body, ToolCall) else None
 
 
 def _item(event: Event) -> Item | None:
@@ -249,8 +263,8 @@ def _is_deeper(value: Any, depth: int) -> bool:
 
 def headline(call: ToolCall) -> str:
     """Return one line that describes a tool call."""
-    if call.title:
-        return call.title
+    if (title := call_title(call)) != call.name:
+        return title
     if isinstance(call.input, Mapping):
         for name in ("description", "command", "file_path", "path", "pattern", "query", "url"):
             if isinstance(call.input.get(name), str):

@@ -33,10 +33,15 @@ def pair_key(event: Event) -> str | None:
     """Return the key that an event shares with its other half; None if it has none."""
     match event.body:
         case ToolCall() | ToolResult():
-            return f"call {event.body.call_id}"
+            return call_key(event.body.call_id)
         case PermissionAsked() | PermissionAnswered():
             return f"ask {event.body.ask_id}"
     return None
+
+
+def call_key(call_id: str | None) -> str:
+    """Return the key of a tool call."""
+    return f"call {call_id}"
 
 
 def find_openings(events: Iterable[Event]) -> dict[str, Event]:
@@ -66,9 +71,12 @@ async def read_pairs(
     """Pair the events with `after < seq < before` with each other and with events around them."""
     outcomes = find_outcomes(events)
     openings: dict[str, Event] = {}
+    untitled = {_call_of_request(event) for event in events} - {None}
     for opening_type, outcome_type in OUTCOME_TYPES.items():
         opened = {pair_key(event) for event in events if event.type == opening_type}
         completed = {pair_key(event) for event in events if event.type == outcome_type}
+        if opening_type == "tool_call":
+            completed |= untitled
         if opened - outcomes.keys() and before <= session.last_seq:
             later = await reader.events(
                 principal,
@@ -83,6 +91,14 @@ async def read_pairs(
             earlier = await _read_openings(reader, principal, session.id, opening_type, after + 1)
             openings |= earlier
     return Pairs(outcomes, openings)
+
+
+def _call_of_request(event: Event) -> str | None:
+    """Return the key of the call whose title a permission request has."""
+    body = event.body
+    if isinstance(body, PermissionAsked) and body.title is None:
+        return call_key(body.call_id)
+    return None
 
 
 class PairTracker:
@@ -112,6 +128,17 @@ class PairTracker:
             self._reader, self._principal, self._session_id, opening_type, event.seq
         )
         return earlier.get(key)
+
+    async def find_call(self, event: Event) -> dict[str, Event]:
+        """Return the call whose title a permission request has, by its key."""
+        key = _call_of_request(event)
+        if key is None:
+            return {}
+        if key not in self._openings:
+            self._openings |= await _read_openings(
+                self._reader, self._principal, self._session_id, "tool_call", event.seq
+            )
+        return {key: self._openings[key]} if key in self._openings else {}
 
 
 async def _read_openings(

@@ -18,6 +18,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session
+from segue.model.tools.titles import call_title
 
 MAX_DEPTH = 100  # of a tool's input that a page shows
 NESTED_TOO_DEEPLY = "(nested too deeply to show)"
@@ -31,9 +32,10 @@ def with_relative_paths(event: Event, session: Session) -> Event:
     prefix = _directory_prefix(session.cwd, session.directory)
     match event.body:
         case ToolCall() as body:
+            title = call_title(body)
             body = replace(
                 body,
-                title=body.title and prefix.sub("", body.title),
+                title=None if title == body.name else prefix.sub("", title),
                 input=_shorten_input(body.input, prefix),
                 content=_shorten_blocks(body.content, prefix),
                 locations=tuple(
@@ -43,7 +45,8 @@ def with_relative_paths(event: Event, session: Session) -> Event:
             )
             return replace(event, body=body)
         case PermissionAsked() as body:
-            return replace(event, body=replace(body, title=prefix.sub("", body.title)))
+            own_title = body.title and prefix.sub("", body.title)
+            return replace(event, body=replace(body, title=own_title))
         case UserMessage() | AgentMessage() | ToolResult() as body:
             content = _shorten_blocks(body.content, prefix)
             return replace(event, body=replace(body, content=content))

@@ -16,8 +16,9 @@ import pytest
 from segue.acp.rpc import RpcError
 from segue.hub import Hub
 from segue.model.content import plain_text
-from segue.model.event import ConfigChanged, Event, PermissionAsked
+from segue.model.event import ConfigChanged, Event, PermissionAsked, ToolCall
 from segue.model.principal import LOCAL
+from segue.model.tools.titles import request_title
 from segue.store.memory import MemoryStore
 
 PROGRAM = Path(__file__).parent / "programs" / "asking.py"
@@ -36,10 +37,14 @@ class AgentSession:
         """Let the process send requests, and return the answers."""
         seq = (await self.hub.sessions.get(LOCAL, self.id)).last_seq
         await self.hub.turns.submit(LOCAL, self.id, json.dumps(requests))
+        calls: dict[str | None, ToolCall] = {}
         async for item in self.hub.history.follow(LOCAL, self.id, seq):
             assert isinstance(item, Event)
+            if isinstance(item.body, ToolCall):
+                calls[item.body.call_id] = item.body
             if isinstance(item.body, PermissionAsked):
-                self.permission_titles.append(item.body.title)
+                title = request_title(item.body, calls.get(item.body.call_id))
+                self.permission_titles.append(title)
                 await self.hub.turns.answer(LOCAL, self.id, item.body.ask_id, answer, input=input)
             if getattr(item.body, "stop_reason", None) not in (None, "requires_action"):
                 break

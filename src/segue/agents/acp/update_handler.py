@@ -15,12 +15,12 @@ import msgspec
 from segue.acp.content import read_block
 from segue.acp.rpc import RpcError
 from segue.agents.base import Answer, StreamKind
-from segue.agents.permission import READ_ONLY_KINDS
 from segue.agents.tools.base import MAX_OUTPUT_CHARACTERS
 from segue.model import ids
 from segue.model.content import Block, Content, Diff, Text
 from segue.model.errors import AgentFailed
 from segue.model.event import (
+    READ_ONLY_KINDS,
     AgentMessage,
     AgentThought,
     AnyBody,

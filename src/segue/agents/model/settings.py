@@ -9,7 +9,7 @@ import msgspec
 
 from segue.acp.wire import HttpMcpServer
 from segue.agents.base.spec import DEMO, FUNCTIONS, TOOLS_BY_KEY
-from segue.agents.permission import Policy
+from segue.model.event import Policy
 
 
 class Toolset(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,10 +15,9 @@ from segue.agents.base import McpTool, Tools, Turn
 from segue.agents.base.spec import PermissionOverride, tool_name
 from segue.agents.base.turn_hooks import HookedCall, Hooks, PostToolDecision
 from segue.agents.permission import (
-    DENIED_EXTRA,
-    Policy,
+    DENIED,
     check_permission,
-    permission_extra,
+    permission_fields,
     policy_by_key,
     refusal,
 )
@@ -29,11 +28,13 @@ from segue.model.event import (
     RUN_BY_OTHERS,
     Event,
     Location,
+    Policy,
     SystemMessage,
     ToolCall,
     ToolKind,
     ToolResult,
 )
+from segue.model.tools.titles import request_title_of
 
 from .conversation import provider_extra
 from .settings import CustomTool, Settings, Toolset
@@ -148,7 +149,7 @@ class ToolRunner:
         )
         if tool is None:
             # Mark the call as denied: a remote worker may have a tool with this name.
-            event = msgspec.structs.replace(event, extra={**event.extra, **DENIED_EXTRA})
+            event = msgspec.structs.replace(event, **DENIED)
             return PreparedCall(event, None, refusal=f"there is no tool {part.tool_name!r}")
         call = self._prepare_offered(event, tool, mistake)
         if self._hooks is None or mistake is not None:
@@ -169,38 +170,35 @@ class ToolRunner:
         override: PermissionOverride = None,
     ) -> PreparedCall:
         arguments = event.input
-        title: str | None = None
         locations: tuple[Location, ...] = ()
         if tool.built_in is not None and mistake is None:
             try:
                 arguments = tool.built_in.parse(event.input)
-                title = tool.built_in.title(arguments)
                 target = None if self._runs_remotely(tool) else tool.built_in.target(arguments)
                 locations = () if target is None else (Location(path=self._resolve(target)),)
             except ToolError as error:
                 # The remote worker validates the arguments of the calls that it runs.
                 mistake = None if self._runs_remotely(tool) else str(error)
-        allowed_extra = self._extra(tool, override) if mistake is None else DENIED_EXTRA
+        extra, permission = event.extra, DENIED
+        if mistake is None:
+            permission = permission_fields(
+                self._turn, tool.permission_name, tool.kind, tool.policy, override
+            )
+            if self._runs_remotely(tool):
+                extra = {**extra, RUN_BY_OTHERS: True}
         event = ToolCall(
             call_id=event.call_id,
             name=tool.name,
-            title=title,
             kind=tool.kind,
             input=event.input,
             locations=locations,
             server=None if tool.mcp is None else tool.mcp.server,
             # A client must not run a call that is already refused.
             custom=tool.built_in is None and tool.mcp is None and mistake is None,
-            extra={**event.extra, **allowed_extra},
+            extra=extra,
+            **permission,
         )
         return PreparedCall(event, tool, arguments, mistake, override)
-
-    def _extra(self, tool: OfferedTool, override: PermissionOverride) -> dict[str, Any]:
-        """Return the `extra` of a call: whether it runs remotely, and its permission verdict."""
-        location = {RUN_BY_OTHERS: True} if self._runs_remotely(tool) else {}
-        return location | permission_extra(
-            self._turn, tool.permission_name, tool.kind, tool.policy, override
-        )
 
     def _runs_remotely(self, tool: OfferedTool) -> bool:
         """Return True if a remote worker runs this built-in tool."""
@@ -233,11 +231,10 @@ class ToolRunner:
             return call
         if call.event.custom:
             return call  # the client that runs it decides
-        title = call.event.title or f"{tool.name} {json.dumps(call.event.input)[:200]}"
         answer = await check_permission(
             self._turn,
             call.event.call_id,
-            title,
+            request_title_of(call.event),
             tool.permission_name,
             tool.kind,
             tool.policy,

@@ -53,7 +53,6 @@ class Tool(NamedTuple):
     kind: ToolKind
     description: str
     input: type[ToolInput]
-    title: Callable[[Any], str]
     function: Callable[[ToolContext, Any], Awaitable[ToolResult]]
     target: Callable[[Any], str | None] = lambda _: None  # the path that a call reads or changes
 

@@ -146,6 +146,5 @@ BASH = Tool(
     "Run a command in a bash that stays open: it keeps its directory and variables from one command"
     " to the next. Standard input is empty. The middle of a long output is left out.",
     BashInput,
-    lambda arguments: arguments.command or "Restart the shell",
     _run_bash,
 )

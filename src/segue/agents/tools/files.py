@@ -161,7 +161,6 @@ READ = Tool(
     "Read a file: text with numbered lines, or an image. Long files are truncated; view_range"
     " selects any part.",
     ReadInput,
-    lambda arguments: f"Read {arguments.file_path}",
     _read,
     lambda arguments: arguments.file_path,
 )
@@ -170,7 +169,6 @@ WRITE = Tool(
     "edit",
     "Write a whole file, replacing its content. Missing directories are created.",
     WriteInput,
-    lambda arguments: f"Write {arguments.file_path}",
     _write,
     lambda arguments: arguments.file_path,
 )
@@ -180,7 +178,6 @@ EDIT = Tool(
     "Replace a part of a file. old_string must match the file exactly and occur once,"
     " unless replace_all is true.",
     EditInput,
-    lambda arguments: f"Edit {arguments.file_path}",
     _edit,
     lambda arguments: arguments.file_path,
 )

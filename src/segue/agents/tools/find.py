@@ -120,7 +120,6 @@ GLOB = Tool(
     "search",
     "Find files by name, the most recently changed first. Links are not followed.",
     GlobInput,
-    lambda arguments: f"Find {arguments.pattern}",
     _glob,
     lambda arguments: arguments.path,
 )
@@ -129,7 +128,6 @@ GREP = Tool(
     "search",
     "Find lines that match a regular expression, in a file or in all files below a directory.",
     GrepInput,
-    lambda arguments: f"Search for {arguments.pattern}",
     _grep,
     lambda arguments: arguments.path,
 )

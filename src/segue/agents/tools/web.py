@@ -187,6 +187,5 @@ FETCH = Tool(
     "fetch",
     "Fetch a page of the public web and return its text.",
     FetchInput,
-    lambda arguments: f"Fetch {arguments.url}",
     _fetch,
 )

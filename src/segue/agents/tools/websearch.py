@@ -145,6 +145,5 @@ SEARCH = Tool(
     "search",
     "Search the web. Returns titles, addresses and extracts.",
     SearchInput,
-    lambda arguments: f"Search the web for {arguments.query}",
     _web_search,
 )

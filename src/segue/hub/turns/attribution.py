@@ -1,4 +1,4 @@
-"""Name the turn and the model request that each event of a turn belongs to."""
+"""Complete the events of a turn: name their turn and model request, leave out computed titles."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from segue.model.event import (
     ToolResult,
     UserMessage,
 )
+from segue.model.tools.titles import without_computed_title
 
 
 class OpenRequest(NamedTuple):
@@ -35,13 +36,18 @@ def open_request(event: Event) -> OpenRequest | None:
 def attribute(
     draft: AnyBody | Draft, turn: str | None, request: OpenRequest | None
 ) -> AnyBody | Draft:
-    """Return an event with its turn and its model request; values that it has are kept."""
+    """Return an event with its turn and its model request; values that it has are kept.
+
+    A tool call's title is left out if it can be computed.
+    """
     if isinstance(draft, Draft):
         return replace(draft, body=_attribute(draft.body, turn, request))
     return _attribute(draft, turn, request)
 
 
 def _attribute(body: AnyBody, turn: str | None, request: OpenRequest | None) -> AnyBody:
+    if isinstance(body, ToolCall):
+        body = without_computed_title(body)
     changes: dict[str, Any] = {}
     if isinstance(body, UserMessage | AgentMessage | AgentThought | ToolCall | ToolResult):
         changes["turn"] = body.turn or turn

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from segue.agents.base import streamed_draft
 from segue.model.event import (
     AnyBody,
+    Delta,
+    Draft,
     InfoChanged,
+    ModelCalled,
     OutcomeEvaluated,
     PermissionAnswered,
     StatusChanged,
     ToolResult,
+    Usage,
 )
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
+
+from .attribution import OpenRequest
 
 
 def end_turn_events(
@@ -48,6 +57,24 @@ def end_turn_events(
             )
         )
     return bodies
+
+
+def partial_messages(deltas: Iterable[Delta]) -> list[Draft]:
+    """Return the messages that were cut off, with the text that had arrived."""
+    messages: dict[str, tuple[str, str]] = {}
+    for delta in deltas:
+        kind, text = messages.get(delta.message, (delta.kind, ""))
+        if delta.offset == len(text):
+            messages[delta.message] = (kind, text + delta.text)
+    return [
+        streamed_draft(id, "thought" if kind == "thought" else "message", text, partial=True)
+        for id, (kind, text) in messages.items()
+    ]
+
+
+def failed_request(request: OpenRequest | None) -> list[AnyBody]:
+    """Return the end of a model request that will get no response, if one was running."""
+    return [] if request is None else [ModelCalled(usage=Usage(), asked=request.id, is_error=True)]
 
 
 def fork_tail_events(session: Session) -> list[AnyBody]:

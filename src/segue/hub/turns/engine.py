@@ -19,7 +19,7 @@ from typing import Any
 from segue.agents.base import Agent, NoTools, SupportsRelease, Tools, Turn
 from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub.history.follow import Name
-from segue.hub.turns.end_turn import end_turn_events
+from segue.hub.turns.end_turn import end_turn_events, failed_request, partial_messages
 from segue.hub.workdir.isolation import remove_temporary_files
 from segue.model import clock, ids
 from segue.model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, StoreError
@@ -29,7 +29,7 @@ from segue.model.session import Session
 from segue.store.base import InboxItem, Lease, Signal
 
 from .attribution import attribute, open_request
-from .runner import TurnDeps, TurnRunner, failed_request, partial_messages
+from .runner import TurnDeps, TurnRunner
 
 log = logging.getLogger("segue.turns")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -19,11 +19,10 @@ from segue.agents.base import (
     StreamKind,
     Tools,
     Turn,
-    streamed_draft,
 )
 from segue.hub.history.follow import LiveUpdates, Name
 from segue.hub.sessions.directories import OUTPUTS
-from segue.hub.turns.end_turn import end_turn_events
+from segue.hub.turns.end_turn import end_turn_events, failed_request
 from segue.model import codec, ids
 from segue.model.errors import LeaseLost, NotFound, SegueError
 from segue.model.event import (
@@ -42,10 +41,10 @@ from segue.model.event import (
     PermissionAsked,
     StatusChanged,
     ToolCall,
-    Usage,
 )
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
+from segue.model.tools.titles import request_title_of
 from segue.store.base import InboxItem, Lease, Store
 
 from .attribution import OpenRequest, attribute, open_request
@@ -75,24 +74,6 @@ COLLECT_SECONDS = 0.2
 EVENTS_PER_READ = 500
 # The permission mode in which every request is allowed.
 ALLOW_ALL_MODE = "bypassPermissions"
-
-
-def partial_messages(deltas: Iterable[Delta]) -> list[Draft]:
-    """Return the messages that were cut off, with the text that had arrived."""
-    messages: dict[str, tuple[str, str]] = {}
-    for delta in deltas:
-        kind, text = messages.get(delta.message, (delta.kind, ""))
-        if delta.offset == len(text):
-            messages[delta.message] = (kind, text + delta.text)
-    return [
-        streamed_draft(id, "thought" if kind == "thought" else "message", text, partial=True)
-        for id, (kind, text) in messages.items()
-    ]
-
-
-def failed_request(request: OpenRequest | None) -> list[AnyBody]:
-    """Return the end of a model request that will get no response, if one was running."""
-    return [] if request is None else [ModelCalled(usage=Usage(), asked=request.id, is_error=True)]
 
 
 class BuildAgent(Protocol):
@@ -146,6 +127,7 @@ class TurnRunner:
         self._results: dict[str, asyncio.Future[list[Event]]] = {}
         self._local_calls: set[str] = set()  # custom tools whose results only the local user sends
         self._request: OpenRequest | None = None  # the model request that is running
+        self._calls: dict[str, ToolCall] = {}
         self._unflushed: list[Delta] = []
         self._flushing = asyncio.Lock()
         self._flusher: asyncio.Task[None] | None = None
@@ -434,8 +416,10 @@ class TurnRunner:
         for event in events:
             if isinstance(event.body, ModelAsked | ModelCalled):
                 self._request = open_request(event)
-            elif isinstance(event.body, ToolCall) and event.body.local:
-                self._local_calls.add(event.body.call_id)
+            elif isinstance(event.body, ToolCall):
+                self._calls[event.body.call_id] = event.body
+                if event.body.local:
+                    self._local_calls.add(event.body.call_id)
         self._live.finish_messages(self._name, [event.id for event in events])
         return events
 
@@ -483,12 +467,14 @@ class TurnRunner:
             allow = next((option for option in options if option.kind.startswith("allow")), None)
             if allow is not None:
                 return Answer(option=allow)
+        call = self._calls.get(call_id or "")
+        own_title = None if call is not None and request_title_of(call) == title else title
         ask_id = ids.new_id()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asks[ask_id] = (options, future)
         request = PermissionAsked(
             ask_id=ask_id,
-            title=title,
+            title=own_title,
             options=tuple(options),
             call_id=call_id,
             local=self._local,

@@ -17,6 +17,7 @@ from segue.agents.base.spec import MODES
 from segue.model.errors import InvalidInput
 from segue.model.event import ConfigChanged, PermissionAsked, ToolCall
 from segue.model.session import ALWAYS_ALLOWED, Session
+from segue.model.tools.titles import request_title
 
 from .options import CanUseTool, always_allow_name, sdk_tool_name
 
@@ -77,7 +78,8 @@ async def request_permission(
     """
     if can_use_tool is None:
         return PermissionDecision(allowed=False, note=NO_CAN_USE_TOOL)
-    name, tool_input = (request.title, None) if call is None else (call.name, call.input)
+    title = request_title(request, call)
+    name, tool_input = (title, None) if call is None else (call.name, call.input)
     if _count_arguments(can_use_tool) < 3:
         return _read_answer(await can_use_tool(name, tool_input))
     sdk_name = sdk_tool_name(name, None if call is None else call.server)
@@ -85,7 +87,7 @@ async def request_permission(
     suggestion = PermissionUpdate("addRules", [PermissionRule(sdk_name)], "allow")
     context = ToolContext(
         tool_use_id=request.call_id,
-        title=request.title,
+        title=title,
         display_name=sdk_name,
         suggestions=[suggestion] if can_always_allow else [],
     )

@@ -188,9 +188,10 @@ async def _item(view: SessionView, event: Event, pairs: PairTracker) -> bytes:
     data: dict[str, Any] = {"seq": event.seq, "message": event.id, "html": ""}
     opening = await pairs.find_opening(event)
     if opening is None:
-        items = build_items(view.session, [event], Pairs({}, {}))
+        items = build_items(view.session, [event], Pairs({}, await pairs.find_call(event)))
     else:
-        items = build_items(view.session, [opening], Pairs(find_outcomes([event]), {}))
+        openings = await pairs.find_call(opening)
+        items = build_items(view.session, [opening], Pairs(find_outcomes([event]), openings))
         data["of"] = opening.seq
     render_item = templates.macros("items.html").render_item
     for item in items:

@@ -28,6 +28,7 @@ from segue.model.event import (
     ToolCall,
 )
 from segue.model.session import Session
+from segue.model.tools.titles import call_title
 
 from .options import OFFERED
 
@@ -127,7 +128,7 @@ def tool_call_fields(call: ToolCall, content: list[Any]) -> dict[str, Any]:
     """Return the fields that announce a tool call in both versions."""
     return {
         "tool_call_id": call.call_id,
-        "title": call.title or call.name,
+        "title": call_title(call),
         "name": call.name,
         "kind": call.kind,
         "status": "in_progress",

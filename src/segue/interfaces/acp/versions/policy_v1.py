@@ -10,6 +10,7 @@ from segue.acp import v1, wire
 from segue.acp.rpc import INTERNAL_ERROR, RpcError
 from segue.model.event import PermissionAsked, ToolCall
 from segue.model.session import Session
+from segue.model.tools.titles import request_title
 
 from . import options
 from .content import encode_tool_content, permission_options
@@ -63,12 +64,12 @@ class PolicyV1:
     def permission_request(
         self, session_id: str, body: PermissionAsked, call: ToolCall | None
     ) -> Any:
-        call_id = body.call_id or body.ask_id
-        fields = v1.ToolCallFields(tool_call_id=call_id, title=body.title)
+        call_id, title = body.call_id or body.ask_id, request_title(body, call)
+        fields = v1.ToolCallFields(tool_call_id=call_id, title=title)
         if call is not None:
             fields = v1.ToolCallFields(
                 tool_call_id=call_id,
-                title=body.title,
+                title=title,
                 kind=call.kind,
                 status="pending",
                 content=encode_tool_content(call.content, encode_diff) or UNSET,

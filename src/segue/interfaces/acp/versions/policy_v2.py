@@ -10,6 +10,7 @@ from segue.acp import v2, wire
 from segue.acp.rpc import INVALID_PARAMS, REQUEST_CANCELLED, RpcError
 from segue.model.event import PermissionAsked, ToolCall
 from segue.model.session import Session
+from segue.model.tools.titles import call_title, request_title
 
 from . import options
 from .content import encode_tool_content, permission_options
@@ -66,18 +67,18 @@ class PolicyV2:
     def permission_request(
         self, session_id: str, body: PermissionAsked, call: ToolCall | None
     ) -> Any:
-        choices = permission_options(body)
+        choices, title = permission_options(body), request_title(body, call)
         if call is None:
-            return v2.PermissionRequest(session_id=session_id, title=body.title, options=choices)
+            return v2.PermissionRequest(session_id=session_id, title=title, options=choices)
         subject = v2.ToolCallSubject(
             tool_call=v2.ToolCallFields(
                 tool_call_id=body.call_id or body.ask_id,
-                title=call.title or call.name,
+                title=call_title(call),
                 kind=call.kind,
                 content=encode_tool_content(call.content, encode_diff) or UNSET,
                 raw_input=UNSET if call.input is None else call.input,
             )
         )
         return v2.PermissionRequest(
-            session_id=session_id, title=body.title, options=choices, subject=subject
+            session_id=session_id, title=title, options=choices, subject=subject
         )

@@ -12,7 +12,7 @@ import click
 
 from segue.interfaces.cli.arguments import cwd_option, session_argument
 from segue.interfaces.cli.output.formats import format_option, write_value
-from segue.interfaces.cli.output.text import USER_PROMPT, one_line, safe, show_event
+from segue.interfaces.cli.output.text import USER_PROMPT, OpenCalls, one_line, safe, show_event
 from segue.interfaces.cli.target import Target, target_options
 from segue.interfaces.cli.terminal_input import terminal_lines
 from segue.model.errors import InvalidInput, NotFound
@@ -146,8 +146,9 @@ async def _chat(hub: Hub, principal: Principal, session: Session, *, fork: bool)
         session = await hub.editor.fork(principal, session.id, origin="cli", in_store=True)
         click.echo(f"Continuing in a fork: {session.id}", err=True)
     events = await hub.history.events(principal, session.id, limit=20, backward=True)
+    calls = OpenCalls()
     for event in events[-_RECENT_EVENTS:]:
-        show_event(event)
+        show_event(event, calls.find(event))
     while True:
         try:
             text = await _interruptible(_read_prompt())
@@ -207,16 +208,18 @@ async def run_turn(hub: Hub, principal: Principal, id: str, text: str) -> str:
     turn = await hub.turns.submit(principal, id, text)
     streamed_message = ""
     requests = _PermissionRequests(hub, principal, id)
+    calls = OpenCalls()
     try:
         async for item in hub.history.follow(principal, id, seq, deltas=True):
             if isinstance(item, Delta):
                 click.echo(click.style(safe(item.text), dim=item.kind == "thought"), nl=False)
                 streamed_message = item.message
                 continue
+            call = calls.find(item)
             if streamed_message == item.id:
                 click.echo()
             elif item.id != turn:
-                show_event(item)
+                show_event(item, call)
             if isinstance(item.body, PermissionAsked):
                 await requests.add(item.body)
             if isinstance(item.body, PermissionAnswered):

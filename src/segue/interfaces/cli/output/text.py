@@ -17,6 +17,7 @@ from segue.model.content import Content, Text, describe_block, plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
+    Body,
     Compacted,
     Event,
     Failed,
@@ -29,6 +30,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session, Thread
+from segue.model.tools.titles import call_title, request_title
 from segue.render.message_parts import split_message
 
 USER_PROMPT = click.style("> ", fg="green", bold=True)  # before a user's message
@@ -72,9 +74,30 @@ def highlight(text: str, ranges: Iterable[range], **style: Any) -> str:
     return styled + text[end:]
 
 
-def show_event(event: Event) -> None:
-    """Print an event of the conversation; other events print nothing."""
-    text = event_text(event)
+class OpenCalls:
+    """The tool calls of a conversation that have not ended."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str | None, ToolCall] = {}
+
+    def find(self, event: Event) -> ToolCall | None:
+        """Return the call that the next event is about, if it is a permission request."""
+        match event.body:
+            case ToolCall() as body:
+                self._calls[body.call_id] = body
+            case ToolResult() as body:
+                self._calls.pop(body.call_id, None)
+            case PermissionAsked() as body:
+                return self._calls.get(body.call_id)
+        return None
+
+
+def show_event(event: Event, call: ToolCall | None) -> None:
+    """Print an event of the conversation; other events print nothing.
+
+    `call` is the tool call that a permission request is about.
+    """
+    text = event_text(event, call)
     if text is not None:
         click.echo(text)
 
@@ -84,15 +107,17 @@ class ConversationFormatter:
 
     def __init__(self) -> None:
         self._is_first = True
-        self._last_call: tuple[str | None, str] | None = None
+        self._open_calls = OpenCalls()
+        self._last_call: ToolCall | None = None
 
     def text(self, event: Event) -> str | None:
         """Return the next event as text; None if it is not shown or repeats the last call."""
-        text, body = event_text(event), event.body
-        if isinstance(body, PermissionAsked) and (body.call_id, body.title) == self._last_call:
+        call, body = self._open_calls.find(event), event.body
+        text = event_text(event, call)
+        if call is not None and call is self._last_call and _repeats(body, call):
             return None
         if isinstance(body, ToolCall):
-            self._last_call = body.call_id, body.title or body.name
+            self._last_call = body
         if text is None:
             return None
         separator = "\n" if text.startswith(USER_PROMPT) and not self._is_first else ""
@@ -100,8 +125,16 @@ class ConversationFormatter:
         return separator + text
 
 
-def event_text(event: Event) -> str | None:
-    """Return an event as text; None if it is not a part of the conversation."""
+def _repeats(body: Body, call: ToolCall) -> bool:
+    """Return whether a permission request has the title of its call."""
+    return isinstance(body, PermissionAsked) and request_title(body, call) == call_title(call)
+
+
+def event_text(event: Event, call: ToolCall | None = None) -> str | None:
+    """Return an event as text; None if it is not a part of the conversation.
+
+    `call` is the tool call that a permission request is about.
+    """
     match event.body:
         case UserMessage() as body:
             return _user_text(body)
@@ -111,7 +144,7 @@ def event_text(event: Event) -> str | None:
         case AgentThought() as body:
             return click.style(printable(body.content), dim=True)
         case ToolCall() as body:
-            return click.style(f"* {one_line(body.title or body.name)}", fg="blue")
+            return click.style(f"* {one_line(call_title(body))}", fg="blue")
         case ToolResult() as body:
             output = printable(body.content) or one_line(str(body.output or ""))
             text = _hanging_indent(f"  {body.status}: ", output)
@@ -121,7 +154,7 @@ def event_text(event: Event) -> str | None:
                 f"  {_CHECKBOXES[entry.status]} {one_line(entry.content)}" for entry in body.entries
             )
         case PermissionAsked() as body:
-            return click.style(f"? {one_line(body.title)}", fg="yellow")
+            return click.style(f"? {one_line(request_title(body, call))}", fg="yellow")
         case Compacted():
             return click.style("-- compacted --", dim=True)
         case Interrupted() as body:

@@ -10,7 +10,7 @@ import click
 
 from segue.interfaces.cli.durations import age
 from segue.interfaces.cli.external_tools import source_symbol
-from segue.interfaces.cli.output.text import event_text, one_line
+from segue.interfaces.cli.output.text import OpenCalls, event_text, one_line
 from segue.interfaces.cli.output.width import fit, fit_end, wrap
 from segue.model import clock
 from segue.model.event import Event
@@ -158,8 +158,9 @@ def _session_header(session: Session, columns: int) -> list[str]:
 
 
 def _conversation_lines(events: Sequence[Event], columns: int) -> Iterator[str]:
+    calls = OpenCalls()
     for event in events:
-        text = event_text(event)
+        text = event_text(event, calls.find(event))
         if text is not None:
             # Lines are cut to the column, which would cut through style codes.
             yield from wrap(click.unstyle(text), columns)

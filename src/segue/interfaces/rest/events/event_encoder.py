@@ -41,6 +41,7 @@ from segue.model.event import (
     OutcomeEvaluated,
     PermissionAnswered,
     PermissionAsked,
+    Policy,
     StatusChanged,
     SystemMessage,
     ToolCall,
@@ -385,9 +386,9 @@ def _tool_use(event: Event, body: ToolCall) -> schemas.Event:
         return schemas.AgentCustomToolUse(**fields, name=body.name, input=arguments)
     verdict: schemas.Verdict | msgspec.UnsetType = UNSET
     evaluation: schemas.Evaluation | msgspec.UnsetType = UNSET
-    if permission := body.extra.get("permission"):
-        verdict = permission["verdict"]
-        evaluation = _evaluation_of(permission)
+    if body.policy is not None and (decided := body.effective_verdict) is not None:
+        verdict = decided
+        evaluation = _permission_evaluation(body.policy, decided)
     if body.server is not None:
         return schemas.AgentMCPToolUse(
             **fields,
@@ -406,11 +407,11 @@ def _tool_use(event: Event, body: ToolCall) -> schemas.Event:
     )
 
 
-def _evaluation_of(permission: dict[str, Any]) -> schemas.Evaluation:
+def _permission_evaluation(policy: Policy, verdict: schemas.Verdict) -> schemas.Evaluation:
     """Return the policy that decided about a tool call."""
-    if permission["policy"] == "auto":
-        return schemas.Auto(evaluated_permission=permission["verdict"])
-    return schemas.AlwaysAllow() if permission["policy"] == "always_allow" else schemas.AlwaysAsk()
+    if policy == "auto":
+        return schemas.Auto(evaluated_permission=verdict)
+    return schemas.AlwaysAllow() if policy == "always_allow" else schemas.AlwaysAsk()
 
 
 def _failure(event: Event, body: Failed) -> schemas.SessionError:
