@@ -71,7 +71,8 @@ assert (diff.added, diff.removed, diff.complete, len(diff.lines)) == (1, 1, True
 from segue.interfaces.acp.versions.encode_v2 import encode_diff
 from segue.model.content import Diff
 old, new = "a\\n" * 50_000, "a\\nb\\n" * 99
-patch = encode_diff(Diff(path="/f", old=old, new=new)).patch.text
+(diff,) = encode_diff(Diff(path="/f", old=old, new=new))
+patch = diff.patch.text
 assert patch.count("\\n-a") == 50_000 and patch.count("\\n+b") == 99
 """,
     "accents in a text": """

@@ -14,6 +14,7 @@ from segue.hub import Hub
 from segue.model.content import Diff, as_content
 from segue.model.event import Event, PermissionAsked, PlanEntry, ToolResult
 from segue.model.principal import LOCAL
+from segue.model.tools.patches import as_diffs
 from segue.model.tools.titles import request_title
 from segue.store.memory import MemoryStore
 
@@ -100,7 +101,8 @@ async def test_write_command_asks_writes_and_shows_the_diff(hub: Hub, tmp_path: 
     bodies = await run_script(hub, "/write a.txt new text\n/read a.txt", cwd=str(tmp_path))
     assert (tmp_path / "a.txt").read_text() == "new text\n"
     wrote, read = bodies_of(bodies, "tool_result")
-    assert wrote.content == (Diff(path=str(tmp_path / "a.txt"), old="old\n", new="new text\n"),)
+    (change,) = wrote.content
+    assert as_diffs(change) == [Diff(path=str(tmp_path / "a.txt"), old="old\n", new="new text\n")]
     assert read.content == as_content("new text\n")
     assert [path.name for path in tmp_path.glob(".segue-*")] == []
 

@@ -15,17 +15,23 @@ from segue.agents.model.settings import Toolset
 from segue.agents.permission import verdict
 from segue.hub import Hub
 from segue.model import clock, codec, ids
-from segue.model.content import as_content
+from segue.model.content import Diff, as_content
 from segue.model.errors import Conflict, InvalidInput, NotFound, StoreFull
 from segue.model.event import (
+    BODY_VERSION,
     AgentRef,
     ConfigChanged,
     Event,
+    Foreign,
+    PermissionAsked,
     ToolCall,
+    ToolResult,
+    Usage,
     UserMessage,
     decode_body,
 )
 from segue.model.principal import LOCAL, Principal
+from segue.model.tools.titles import call_title, request_title
 from segue.store.memory import MemoryStore
 
 MakeHub = Callable[..., Hub]
@@ -57,6 +63,37 @@ async def test_imported_session_equals_the_exported_one(make_hub: MakeHub) -> No
         assert copy.id != id and copy.title == session.title
         moved = await hub.exchange.import_session(OTHER, lines)
         assert (moved.workspace, moved.id) == ("other", id)
+
+
+async def test_export_of_version_1_is_imported(make_hub: MakeHub) -> None:
+    lines = (Path(__file__).parent / "exports/version_1.jsonl").read_bytes().splitlines()
+    async with make_hub() as hub:
+        session = await hub.exchange.import_session(LOCAL, lines)
+        expected = Usage(
+            input_tokens=3, output_tokens=11, cache_read_tokens=0, cache_write_tokens=0
+        )
+        assert (session.usage, session.models) == (expected, {"demo": expected})
+        bodies = [event.body for event in await hub.history.events(LOCAL, session.id)]
+        assert len(bodies) == len(lines) - 1
+        assert not any(isinstance(body, Foreign) for body in bodies)
+        calls = {body.call_id: body for body in bodies if isinstance(body, ToolCall)}
+        assert [(call_title(call), call.effective_verdict) for call in calls.values()] == [
+            ("Write notes.txt", "ask"),
+            ("Write notes.txt", "ask"),
+            ("May I?", "ask"),
+            ("grep (demo)", None),
+            ("Read notes.txt", None),
+        ]
+        requests = [body for body in bodies if isinstance(body, PermissionAsked)]
+        titles = [request_title(request, calls[str(request.call_id)]) for request in requests]
+        assert titles == ["Write notes.txt?", "Write notes.txt?", "May I?"]
+        results = [body for body in bodies if isinstance(body, ToolResult)]
+        assert {result.status for result in results} == {"completed"}
+        assert results[1].content == (
+            Diff(path="/tmp/project/notes.txt", old="one\n", new="two\n"),
+        )
+        exported = [json.loads(line) async for line in hub.exchange.export(LOCAL, session.id)]
+        assert {line["version"] for line in exported[1:]} == {BODY_VERSION}
 
 
 async def test_import_drops_permissions_that_were_granted_elsewhere(

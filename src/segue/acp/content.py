@@ -8,7 +8,17 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from segue.model.content import Audio, Block, Diff, Image, Other, Resource, ResourceLink, Text
+from segue.model.content import (
+    Audio,
+    Block,
+    Diff,
+    FileChange,
+    Image,
+    Other,
+    Resource,
+    ResourceLink,
+    Text,
+)
 
 from . import wire
 
@@ -101,5 +111,5 @@ def _write(block: Block) -> wire.ContentBlock | None:
                 meta=extra.get("contents_meta"),
             )
             return wire.ResourceBlock(resource=resource, **common)
-        case Diff() | Other():
+        case Diff() | FileChange() | Other():
             return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from msgspec.structs import replace
 
 from segue.model import ids
-from segue.model.content import Diff, Text, as_content, plain_text
+from segue.model.content import FileChange, Text, as_content, plain_text
 from segue.model.event import (
     AgentMessage,
     Compacted,
@@ -35,6 +35,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.lifecycle import StopReason
+from segue.model.tools.patches import file_change
 
 from .base import Answer, Turn
 from .permission import check_permission, permission_fields, refusal
@@ -76,6 +77,7 @@ slash are commands; it repeats all other lines.
 """
 
 MAX_READ_BYTES = 100_000
+MAX_REPLACED_BYTES = 10_000_000
 _COMMAND = re.compile(r"^/([a-z]+)(?:\s+(.*))?$", re.DOTALL)
 _STOPS = {"end_turn", "max_tokens", "max_turn_requests", "refusal"} & set(get_args(StopReason))
 _MARKS: dict[str, Any] = {">": "in_progress", "x": "completed"}
@@ -251,26 +253,29 @@ class _DemoTurn:
         if answer.input is not None:
             path, content = str(answer.input.get("path")), str(answer.input.get("content"))
         try:
-            diff = await asyncio.to_thread(self._replace_file, path, content + "\n")
-            result = ToolResult(call_id=call, content=(diff,))
+            change = await asyncio.to_thread(self._replace_file, path, content + "\n")
+            result = ToolResult(call_id=call, content=(change,))
         except (OSError, UnicodeError) as error:
             result = _failed_result(call, error)
         await self._turn.emit(result)
 
     def _read_file(self, path: str) -> str:
         """Return the text of a file. Raises PermissionError if it cannot be read."""
-        _, data, _ = self._in_directories(lambda paths: paths.read_file(path, MAX_READ_BYTES))
-        return data.decode("utf-8", "replace")
+        return self._read_bytes(path, MAX_READ_BYTES).decode("utf-8", "replace")
 
-    def _replace_file(self, path: str, content: str) -> Diff:
+    def _read_bytes(self, path: str, limit: int) -> bytes:
+        _, data, _ = self._in_directories(lambda paths: paths.read_file(path, limit))
+        return data
+
+    def _replace_file(self, path: str, content: str) -> FileChange:
         """Write a file and return the difference. Raises PermissionError if that fails."""
         try:
-            old: str | None = self._read_file(path)
+            old: bytes | None = self._read_bytes(path, MAX_REPLACED_BYTES)
         except PermissionError:
             old = None  # a new or unreadable file; replace_file checks whether it may be written
         data = content.encode()
         file = self._in_directories(lambda paths: paths.replace_file(path, data))
-        return Diff(path=file.path, old=old, new=content)
+        return file_change(file.path, old, data)
 
     def _in_directories(self, operation: Callable[[PathGuard], T]) -> T:
         """Return the result of a file operation. Raises PermissionError if it fails."""

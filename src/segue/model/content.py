@@ -64,6 +64,20 @@ class Diff(_Block, frozen=True, tag="diff"):
     old: str | None = None
 
 
+class FileChange(_Block, frozen=True, tag="file_change"):
+    """A change of one file by a tool: hashes of its whole content, and a patch.
+
+    `before_sha256` is null if the file is new. `patch` has the hunks of a unified patch, each with
+    three lines of context, without headers of files. It is left out if the change is large, and if
+    the file is new and the input of the tool call has all of its text.
+    """
+
+    path: str
+    before_sha256: str | None
+    after_sha256: str
+    patch: str | None = None
+
+
 class Other(_Block, frozen=True, tag="other"):
     """A block that only one protocol has, stored as it is."""
 
@@ -71,7 +85,7 @@ class Other(_Block, frozen=True, tag="other"):
     raw: Any
 
 
-Block = Text | Image | Audio | ResourceLink | Resource | Diff | Other
+Block = Text | Image | Audio | ResourceLink | Resource | Diff | FileChange | Other
 Content = tuple[Block, ...]
 
 
@@ -91,6 +105,8 @@ def describe_block(block: Block) -> str:
             return block.text or ""
         case Diff():
             return f"{'new file' if block.old is None else 'changed'}: {block.path}"
+        case FileChange():
+            return f"{'new file' if block.before_sha256 is None else 'changed'}: {block.path}"
         case ResourceLink():
             name = block.title or block.name
             return f"{name}: {block.uri}" if name and name != block.uri else block.uri

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from .ansi import strip_codes
-from .content import Block, Diff, ResourceLink, plain_text
+from .content import Block, Diff, FileChange, ResourceLink, plain_text
 from .event import (
     AgentMessage,
     AgentThought,
@@ -221,7 +221,7 @@ def _text_of_event(body: Body) -> str:
 def _text(content: Sequence[Block]) -> str:
     parts = [plain_text(content)]
     for block in content:
-        if isinstance(block, Diff):
+        if isinstance(block, Diff | FileChange):
             parts.append(block.path)
         elif isinstance(block, ResourceLink):
             parts.append(f"{block.name} {block.uri}")

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 
 from segue.model.ansi import strip_colors
-from segue.model.content import Block, Diff, Other, plain_text
+from segue.model.content import Block, Diff, FileChange, Other, plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -34,7 +34,7 @@ from .chunks import (
     read_chunks,
     render_chunks,
 )
-from .diffs import compare_texts
+from .diffs import file_diff
 from .items import (
     INSERTED_LABELS,
     Item,
@@ -122,12 +122,12 @@ def _item_paragraphs(item: Item) -> Iterator[str]:
             yield f"**{body.name}** {title if title != body.name else ''}".strip()
             yield from _tool_paragraphs(call_parts(body))
             if item.outcome is not None and isinstance(item.outcome.body, ToolResult):
-                yield from _result_paragraphs(item.outcome.body)
+                yield from _result_paragraphs(item.outcome.body, body)
             for started in item.threads:
                 yield from map(_quote, _thread_paragraphs(started))
         case ToolResult() as body:
             yield "**Result**"
-            yield from _result_paragraphs(body)
+            yield from _result_paragraphs(body, None)
         case PermissionAsked() as body:
             yield f"*Asked: {item.text}* {_answer(body, item.outcome)}"
         case PlanChanged() as body:
@@ -142,10 +142,10 @@ def _item_paragraphs(item: Item) -> Iterator[str]:
             yield f"*{item.text}*"
 
 
-def _result_paragraphs(body: ToolResult) -> Iterator[str]:
+def _result_paragraphs(body: ToolResult, call: ToolCall | None) -> Iterator[str]:
     if body.status != "completed":
         yield f"*({body.status})*"
-    yield from _tool_paragraphs(result_parts(body))
+    yield from _tool_paragraphs(result_parts(body, call))
 
 
 def _answer(request: PermissionAsked, outcome: Event | None) -> str:
@@ -170,7 +170,7 @@ def _thread_paragraphs(started: StartedThread) -> Iterator[str]:
 
 def _block_paragraphs(content: tuple[Block, ...]) -> Iterator[str]:
     for block in content:
-        if isinstance(block, Diff):
+        if isinstance(block, Diff | FileChange):
             yield _diff(block)
         elif isinstance(block, Other):
             yield _fence(to_json(block.raw), "json")
@@ -192,8 +192,8 @@ def _quote(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
 
-def _diff(block: Diff) -> str:
-    diff = compare_texts(block.old, block.new)
+def _diff(block: Diff | FileChange) -> str:
+    diff = file_diff(block)
     lines = [f"{' ' if line.sign == '@' else line.sign}{line.text}" for line in diff.lines]
     return f"`{block.path}`\n\n" + _fence("\n".join(lines), "diff")
 

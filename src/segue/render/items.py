@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from segue.model.content import Block, Diff, Text, plain_text
+from segue.model.content import Block, Diff, FileChange, Text, plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -32,6 +32,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session, Thread
+from segue.model.tools.patches import with_texts
 from segue.model.tools.titles import call_title, request_title
 
 from .message_parts import PromptMessage, find_inserted_only, summarize_message
@@ -187,7 +188,7 @@ class ToolPart(NamedTuple):
     """A labelled part of a tool's input or output: a diff, a block, or code in a language."""
 
     label: str
-    diff: Diff | None = None
+    diff: Diff | FileChange | None = None
     block: Block | None = None
     code: str = ""
     language: str = ""
@@ -212,16 +213,19 @@ def call_parts(call: ToolCall) -> list[ToolPart]:
     return parts
 
 
-def result_parts(result: ToolResult) -> list[ToolPart]:
-    """Return the content of a tool's result, or its raw output if it has no content."""
-    parts = [_block_part("output", block) for block in result.content]
+def result_parts(result: ToolResult, call: ToolCall | None) -> list[ToolPart]:
+    """Return the content of a tool's result, or its raw output if it has no content.
+
+    `call` is the tool call, if it is known.
+    """
+    parts = [_block_part("output", block) for block in with_texts(result.content, call)]
     if not parts and result.output not in (None, "", {}, []):
         parts.append(_value_part("output", result.output))
     return parts
 
 
 def _block_part(label: str, block: Block) -> ToolPart:
-    if isinstance(block, Diff):
+    if isinstance(block, Diff | FileChange):
         return ToolPart("change", diff=block)
     if isinstance(block, Text):
         return ToolPart(label, code=block.text)

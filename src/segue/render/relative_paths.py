@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from segue.model.content import Block, Diff, Resource, ResourceLink
+from segue.model.content import Block, Diff, FileChange, Resource, ResourceLink
 from segue.model.event import (
     AgentMessage,
     Event,
@@ -90,7 +90,7 @@ def _shorten_blocks(content: tuple[Block, ...], prefix: re.Pattern[str]) -> tupl
 
 def _shorten_block(block: Block, prefix: re.Pattern[str]) -> Block:
     match block:
-        case Diff():
+        case Diff() | FileChange():
             return replace(block, path=_shorten(block.path, prefix))
         case Resource():
             return replace(block, uri=_shorten(block.uri, prefix))

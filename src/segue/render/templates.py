@@ -11,7 +11,7 @@ from segue.model import clock
 from segue.model.content import Audio, Image
 
 from . import format, items
-from .diffs import compare_texts
+from .diffs import file_diff, is_new_file
 from .markdown import MAX_MARKDOWN_CHARACTERS, code, format_backticks, markdown, sendable
 from .message_parts import split_blocks
 from .project_names import is_project, project_name
@@ -68,7 +68,8 @@ def environment(*directories: Path) -> Environment:
         "can_embed": can_embed,
         "MAX_TOOL_CHARACTERS": MAX_TOOL_CHARACTERS,
         "MAX_MARKDOWN_CHARACTERS": MAX_MARKDOWN_CHARACTERS,
-        "compare_texts": compare_texts,
+        "file_diff": file_diff,
+        "is_new_file": is_new_file,
         "call_parts": items.call_parts,
         "result_parts": items.result_parts,
         "headline": items.headline,

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 import threading
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segue.agents.tools import PathGuard, ToolError, find
-from segue.model.content import Diff, Image
+from segue.model.content import FileChange, Image
 
 from .session_directory import SessionDirectory, text_of
 
@@ -55,10 +56,17 @@ async def test_write_creates_directories_and_keeps_the_file_mode(
 ) -> None:
     result = await directory.run("write", file_path="x/y/run.sh", content="echo\n")
     script = directory.path / "x/y/run.sh"
-    assert result.content[1] == Diff(path=str(script), new="echo\n")
+    assert result.content[1] == FileChange(
+        path=str(script), before_sha256=None, after_sha256=sha256(b"echo\n").hexdigest()
+    )  # the text of a new file is in the call
     script.chmod(0o755)
     result = await directory.run("write", file_path=str(script), content="echo 2\n")
-    assert result.content[1] == Diff(path=str(script), old="echo\n", new="echo 2\n")
+    assert result.content[1] == FileChange(
+        path=str(script),
+        before_sha256=sha256(b"echo\n").hexdigest(),
+        after_sha256=sha256(b"echo 2\n").hexdigest(),
+        patch="@@ -1 +1 @@\n-echo\n+echo 2\n",
+    )
     assert stat.S_IMODE(script.stat().st_mode) == 0o755
     assert [path.name for path in script.parent.iterdir()] == ["run.sh"]
 

@@ -35,11 +35,13 @@ from segue.model.content import (
     Block,
     Content,
     Diff,
+    FileChange,
     Image,
     Other,
     Resource,
     ResourceLink,
     Text,
+    describe_block,
     plain_text,
 )
 from segue.model.event import (
@@ -274,8 +276,8 @@ def _describe(block: Block) -> str:
             return f"<resource uri={block.uri!r}>\n{text}\n</resource>"
         case ResourceLink():
             return f"[{block.name or 'resource'}: {block.uri}]"
-        case Diff():
-            return f"[{'new file' if block.old is None else 'changed'}: {block.path}]"
+        case Diff() | FileChange():
+            return f"[{describe_block(block)}]"
         case Image() | Audio():
             return f"[{block.mime}]"
         case Other(raw=raw):
@@ -291,7 +293,7 @@ def _result_content(body: ToolResult) -> list[Any]:
     """Return the text of a result, truncated, and its images."""
     blocks = body.content
     if any(isinstance(block, Text) for block in blocks):
-        blocks = tuple(block for block in blocks if not isinstance(block, Diff))
+        blocks = tuple(block for block in blocks if not isinstance(block, Diff | FileChange))
     parts = [part for block in blocks for part in _prompt_parts(block)]
     if not parts and body.output is not None:
         output = body.output

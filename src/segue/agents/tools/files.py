@@ -8,15 +8,15 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from segue.model.content import Diff, Image
+from segue.model.content import Image
 from segue.model.event import ToolResult
+from segue.model.tools.patches import file_change
 
 from .base import Tool, ToolContext, ToolError, ToolInput, completed_result
 
 MAX_FILE_BYTES = 10_000_000
 MAX_TEXT_CHARACTERS = 60_000  # of a file that one call shows
 MAX_LINE_CHARACTERS = 2_000
-MAX_DIFF_CHARACTERS = 200_000  # results of larger changes have no diff
 _IMAGE_SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -100,14 +100,19 @@ async def _write(context: ToolContext, arguments: WriteInput) -> ToolResult:
 
 def _write_blocking(context: ToolContext, arguments: WriteInput) -> ToolResult:
     try:
-        _, before, _ = context.paths.read_file(arguments.file_path, MAX_DIFF_CHARACTERS)
-        old: str | None = before.decode("utf-8", "replace")
+        _, data, status = context.paths.read_file(arguments.file_path, MAX_FILE_BYTES)
+        before: bytes | None = data
+        is_whole = status.st_size <= MAX_FILE_BYTES
     except ToolError:
-        old = None  # a new or unreadable file; replace_file checks whether it may be written
-    file = context.paths.replace_file(arguments.file_path, _encode(arguments.content))
-    verb = "Wrote" if old is None else "Replaced"
-    lines = len(arguments.content.splitlines())
-    return _change_result(f"{verb} {file.path} ({lines} lines).", file.path, old, arguments.content)
+        # A new or unreadable file; replace_file checks whether it may be written.
+        before, is_whole = None, True
+    after = _encode(arguments.content)
+    file = context.paths.replace_file(arguments.file_path, after)
+    verb = "Wrote" if before is None else "Replaced"
+    summary = f"{verb} {file.path} ({len(arguments.content.splitlines())} lines)."
+    if not is_whole:
+        return completed_result(summary)
+    return completed_result(summary, file_change(file.path, before, after, arguments.content))
 
 
 async def _edit(context: ToolContext, arguments: EditInput) -> ToolResult:
@@ -131,15 +136,11 @@ def _edit_blocking(context: ToolContext, arguments: EditInput) -> ToolResult:
             " text, or set replace_all"
         )
     new = old.replace(arguments.old_string, arguments.new_string)
-    context.paths.replace_file(arguments.file_path, _encode(new), create=False)
+    after = _encode(new)
+    context.paths.replace_file(arguments.file_path, after, create=False)
     count_text = "once" if count == 1 else f"{count} times"
-    return _change_result(f"Edited {file.path} ({count_text}).", file.path, old, new)
-
-
-def _change_result(summary: str, path: str, old: str | None, new: str) -> ToolResult:
-    if len(old or "") + len(new) > MAX_DIFF_CHARACTERS:
-        return completed_result(summary)
-    return completed_result(summary, Diff(path=path, old=old, new=new))
+    change = file_change(file.path, data, after)
+    return completed_result(f"Edited {file.path} ({count_text}).", change)
 
 
 def _encode(text: str) -> bytes:

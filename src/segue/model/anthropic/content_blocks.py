@@ -10,6 +10,7 @@ from segue.model.content import (
     Block,
     Content,
     Diff,
+    FileChange,
     Image,
     Other,
     Resource,
@@ -108,6 +109,8 @@ def _block(block: Block) -> Fields | None:
             removed = "".join(f"-{line}\n" for line in (old or "").splitlines())
             added = "".join(f"+{line}\n" for line in new.splitlines())
             return {"type": "text", "text": f"{path}\n{removed}{added}"}
+        case FileChange(path=path, patch=patch):
+            return {"type": "text", "text": f"{path}\n{patch or ''}"}
         case Other(dialect=dialect, raw=dict(raw)) if dialect == DIALECT:
             return raw
     return {"type": "text", "text": f"[{type(block).__name__.lower()}]"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,7 +15,7 @@ from segue.acp.rpc import INVALID_PARAMS, RpcError
 from segue.interfaces.acp.errors import invalid_params
 from segue.interfaces.acp.meta import info_meta, turn_meta
 from segue.model import clock
-from segue.model.content import Content, Diff
+from segue.model.content import Content, Diff, FileChange
 from segue.model.event import (
     Compacted,
     ConfigChanged,
@@ -28,6 +28,7 @@ from segue.model.event import (
     ToolCall,
 )
 from segue.model.session import Session
+from segue.model.tools.patches import with_texts
 from segue.model.tools.titles import call_title
 
 from .options import OFFERED
@@ -139,13 +140,15 @@ def tool_call_fields(call: ToolCall, content: list[Any]) -> dict[str, Any]:
 
 
 def encode_tool_content(
-    content: Content, encode_diff: Callable[[Diff], VersionedDiff]
+    content: Content,
+    encode_diff: Callable[[Diff | FileChange], Iterable[VersionedDiff]],
+    call: ToolCall | None = None,
 ) -> list[wire.ToolContent | VersionedDiff]:
-    """Return the content of a tool call or of its result."""
+    """Return the content of a tool call, or of the result of `call`."""
     encoded: list[wire.ToolContent | VersionedDiff] = []
-    for block in content:
-        if isinstance(block, Diff):
-            encoded.append(encode_diff(block))
+    for block in with_texts(content, call):
+        if isinstance(block, Diff | FileChange):
+            encoded += encode_diff(block)
         else:
             encoded += [
                 wire.ToolContent(content=wire_block) for wire_block in write_blocks([block])

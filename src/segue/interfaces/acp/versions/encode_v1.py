@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from segue.acp import v1, wire
 from segue.acp.content import write_blocks
-from segue.model.content import Content, Diff, Text
+from segue.model.content import Content, Diff, FileChange, Text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -26,6 +26,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session
+from segue.model.tools.patches import as_diffs
 
 from . import options
 from .content import (
@@ -55,6 +56,7 @@ class EncoderV1:
     def __init__(self, client_session: v1.ClientSession | None) -> None:
         """Create an encoder. `client_session` has the client's optional session abilities."""
         self._client_session = client_session or v1.ClientSession()
+        self._calls: dict[str, ToolCall] = {}  # that have not ended
         self._streamed_lengths: dict[str, int] = {}  # characters sent as deltas, by message id
 
     def encode_replayed(self, event: Event) -> Iterator[v1.Update]:
@@ -91,13 +93,15 @@ class EncoderV1:
             case UserMessage() | AgentMessage() | AgentThought() as body:
                 yield from self._encode_message(event.id, type(body), body.content)
             case ToolCall() as body:
+                self._calls[body.call_id] = body
                 content = encode_tool_content(body.content, encode_diff)
                 yield v1.ToolCall(**tool_call_fields(body, content))
             case ToolResult() as body:
+                call = self._calls.pop(body.call_id, None)
                 yield v1.ToolCallUpdate(
                     tool_call_id=body.call_id,
                     status="completed" if body.status == "completed" else "failed",
-                    content=encode_tool_content(body.content, encode_diff) or UNSET,
+                    content=encode_tool_content(body.content, encode_diff, call) or UNSET,
                     raw_output=UNSET if body.output is None else body.output,
                 )
             case PlanChanged() as body:
@@ -140,6 +144,7 @@ class EncoderV1:
                 yield chunk(content=wire_block, message_id=message_id)
 
 
-def encode_diff(block: Diff) -> v1.ToolDiff:
-    """Encode a diff as the texts before and after it."""
-    return v1.ToolDiff(path=block.path, old_text=block.old, new_text=block.new)
+def encode_diff(block: Diff | FileChange) -> Iterator[v1.ToolDiff]:
+    """Encode a diff, or each hunk of a patch, as the texts before and after it."""
+    for diff in [block] if isinstance(block, Diff) else as_diffs(block):
+        yield v1.ToolDiff(path=diff.path, old_text=diff.old, new_text=diff.new)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from msgspec import UNSET
 
 from segue.acp import v2, wire
 from segue.acp.content import write_blocks
 from segue.acp.rpc import INTERNAL_ERROR
-from segue.model.content import Diff
+from segue.model.content import Diff, FileChange
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -29,7 +29,7 @@ from segue.model.event import (
 )
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
-from segue.render.diffs import Change, find_changes
+from segue.model.tools.patches import patch_lines
 
 from . import options
 from .content import (
@@ -58,6 +58,7 @@ class EncoderV2:
 
     def __init__(self) -> None:
         self._failure: str | None = None  # the last error of the current turn
+        self._calls: dict[str, ToolCall] = {}  # that have not ended
         self._attached_during_turn = False  # and no message has started since
 
     def encode_replayed(self, event: Event) -> Iterator[v2.Update]:
@@ -99,13 +100,15 @@ class EncoderV2:
                 message = _MESSAGES[type(body)]
                 yield message(message_id=event.id, content=write_blocks(body.content))
             case ToolCall() as body:
+                self._calls[body.call_id] = body
                 content = encode_tool_content(body.content, encode_diff)
                 yield v2.ToolCallUpdate(**tool_call_fields(body, content))
             case ToolResult() as body:
+                call = self._calls.pop(body.call_id, None)
                 yield v2.ToolCallUpdate(
                     tool_call_id=body.call_id,
                     status=body.status,
-                    content=encode_tool_content(body.content, encode_diff) or UNSET,
+                    content=encode_tool_content(body.content, encode_diff, call) or UNSET,
                     raw_output=UNSET if body.output is None else body.output,
                 )
             case PlanChanged() as body:
@@ -164,55 +167,26 @@ def state_of(session: Session) -> str:
     return "running" if session.status in ("running", "rescheduling") else "idle"
 
 
-def encode_diff(block: Diff) -> v2.ToolDiff:
-    """Encode a diff as a Git patch."""
-    operation = "add" if block.old is None else "modify"
+def encode_diff(block: Diff | FileChange) -> Iterator[v2.ToolDiff]:
+    """Encode a diff as a Git patch; a change without a patch is left out."""
+    if isinstance(block, Diff):
+        is_new, patch = block.old is None, "".join(patch_lines(block.old or "", block.new))
+    elif block.patch is not None:
+        is_new, patch = block.before_sha256 is None, block.patch
+    else:
+        return
+    operation = "add" if is_new else "modify"
     change = v2.DiffChange(operation=operation, path=block.path, file_type="text")
-    return v2.ToolDiff(
-        changes=[change], patch=v2.DiffPatch(format="git_patch", text=_git_patch(block))
-    )
+    text = _git_header(block.path, is_new=is_new, has_hunks=bool(patch)) + patch
+    yield v2.ToolDiff(changes=[change], patch=v2.DiffPatch(format="git_patch", text=text))
 
 
-def _git_patch(block: Diff) -> str:
-    """Return a diff in the format of `git diff`."""
-    name = block.path.lstrip(os.sep)
-    before = "/dev/null" if block.old is None else f"a/{name}"
+def _git_header(path: str, *, is_new: bool, has_hunks: bool) -> str:
+    """Return what `git diff` writes before the hunks of a file."""
+    name = path.lstrip(os.sep)
     lines = [f"diff --git a/{name} b/{name}\n"]
-    if block.old is None:
+    if is_new:
         lines.append("new file mode 100644\n")
-    lines += _hunks(
-        (block.old or "").splitlines(keepends=True),
-        block.new.splitlines(keepends=True),
-        f"--- {before}\n+++ b/{name}\n",
-    )
+    if has_hunks:
+        lines.append(f"--- {'/dev/null' if is_new else f'a/{name}'}\n+++ b/{name}\n")
     return "".join(lines)
-
-
-def _hunks(before: list[str], after: list[str], header: str) -> Iterator[str]:
-    """Yield the changes in the format of `git diff`; all lines if they cannot be compared."""
-    changes: Iterable[Sequence[Change]] | None = find_changes(before, after)
-    if changes is None:
-        changes = [[("replace", 0, len(before), 0, len(after))]]
-    for group in changes:
-        yield header
-        header = ""
-        first, last = group[0], group[-1]
-        old_range, new_range = _line_range(first[1], last[2]), _line_range(first[3], last[4])
-        yield f"@@ -{old_range} +{new_range} @@\n"
-        for tag, old_start, old_end, new_start, new_end in group:
-            sign = " " if tag == "equal" else "-"
-            yield from (_patch_line(sign, line) for line in before[old_start:old_end])
-            if tag != "equal":
-                yield from (_patch_line("+", line) for line in after[new_start:new_end])
-
-
-def _line_range(start: int, end: int) -> str:
-    """Return a range of lines as a hunk's header has it."""
-    if end - start == 1:
-        return str(start + 1)
-    return f"{start + 1 if end > start else start},{end - start}"
-
-
-def _patch_line(sign: str, line: str) -> str:
-    ending = "" if line.endswith("\n") else "\n\\ No newline at end of file\n"
-    return f"{sign}{line}{ending}"

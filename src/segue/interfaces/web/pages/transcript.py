@@ -201,7 +201,9 @@ def event_text(session: Session, event: Event) -> Response:
         case ToolCall() as body:
             texts = [part.code or _plain_text(part.block) for part in items.call_parts(body)]
         case ToolResult() as body:
-            texts = [part.code or _plain_text(part.block) for part in items.result_parts(body)]
+            texts = [
+                part.code or _plain_text(part.block) for part in items.result_parts(body, None)
+            ]
         case body:
             texts = [_plain_text(*getattr(body, "content", getattr(body, "summary", ())))]
     text = "\n\n".join(filter(None, texts))
