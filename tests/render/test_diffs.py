@@ -1,0 +1,54 @@
+"""Show changes of files: whole texts, and the patches that results of tools have."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segue.hub import Hub
+from segue.model.content import Diff, as_content
+from segue.model.event import ToolCall, ToolResult, UserMessage
+from segue.model.principal import LOCAL
+from segue.model.tools.patches import MAX_PATCHED_CHARACTERS, file_change
+from segue.render import documents
+from segue.render.diffs import compare_texts, file_diff
+from segue.store.memory import MemoryStore
+
+TEXTS = st.lists(st.sampled_from(["a", "b", "c", "", "-x", " y"]), max_size=40).map(
+    lambda lines: "".join(f"{line}\n" for line in lines)
+)
+
+
+@given(TEXTS, TEXTS)
+def test_patch_is_shown_as_the_difference_of_both_texts(old: str, new: str) -> None:
+    assert file_diff(file_change("/a", old.encode(), new.encode())) == compare_texts(old, new)
+
+
+def test_change_without_a_patch_is_not_complete() -> None:
+    change = file_change("/a", b"old", b"x" * MAX_PATCHED_CHARACTERS)
+    assert file_diff(change) == ([], 0, 0, False)
+
+
+@pytest.mark.parametrize("render", [documents.markdown, documents.html])
+@pytest.mark.parametrize("before", [None, "".join(f"{number}\n" for number in range(30))])
+async def test_document_shows_a_stored_patch_as_it_shows_both_texts(
+    tmp_path: Path, render: Any, before: str | None
+) -> None:
+    after = (before or "0\n29\n").replace("0\n", "zero\n", 1).replace("29\n", "last\n")
+    old = None if before is None else before.encode()
+    stored = file_change("/w/a", old, after.encode(), after)
+    texts = []
+    async with Hub(MemoryStore(), tmp_path) as hub:
+        for change in (stored, Diff(path="/w/a", old=before, new=after)):
+            id = (await hub.editor.create(LOCAL, cwd="/w")).id
+            call = ToolCall(
+                call_id="c", name="write", input={"file_path": "/w/a", "content": after}
+            )
+            result = ToolResult(call_id="c", content=(*as_content("Wrote it."), change))
+            await hub.editor.append(LOCAL, id, UserMessage(content=as_content("go")), call, result)
+            session = await hub.sessions.get(LOCAL, id)
+            pieces = [piece async for piece in render(hub.history, LOCAL, session)]
+            texts.append("".join(pieces).partition("Wrote it.")[2])
+    assert "zero" in texts[0] and texts[0] == texts[1]
