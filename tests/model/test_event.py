@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from segue.model import codec, event
@@ -123,3 +124,19 @@ def test_status_of_a_result_and_origin_of_a_session_are_always_written() -> None
     )
     assert b'"origin":"python"' in codec.encode(Created(cwd="/"))
     assert decode_body(b'{"type":"tool_result","call_id":"c"}', 1) == ToolResult(call_id="c")
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b"{}",
+        b'{"type":["tool_call"]}',
+        b'{"type":"model_called","usage":5}',
+        b'{"type":"model_called","usage":{"input_tokens":"5"}}',
+        b'{"type":"tool_call","call_id":"c","name":"n","extra":{"permission":5},"kind":5}',
+        b'{"type":"tool_call","call_id":"c","name":"n","extra":5}',
+    ],
+)
+def test_body_of_version_1_that_does_not_fit_is_refused(stored: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_body(stored, 1)

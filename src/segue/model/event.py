@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from . import codec
 from .content import Content
+from .formats import version_1
 from .lifecycle import Status, StopReason
 
 BODY_VERSION = 2  # the format that bodies are written in
@@ -548,38 +549,9 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
 BODIES: dict[str, type[Body]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyBody)}
 _TAGS: dict[type[Body], str] = {cls: tag for tag, cls in BODIES.items()}
 
-
-def usage_from_1(usage: dict[str, Any]) -> dict[str, Any]:
-    """Return the usage of version 1, which left out zeros, as that of version 2.
-
-    Without any number of tokens, none was reported. A cost of 0 was an unknown one.
-    """
-    names = ("input_tokens", "output_tokens", "cache_read_tokens")
-    hour = usage.get("cache_1h_tokens")
-    writes = usage.get("cache_5m_tokens", 0) + (hour or 0)
-    reported = writes or any(name in usage for name in names)
-    converted = {name: usage.get(name, 0 if reported else None) for name in names}
-    converted |= {"cache_write_tokens": writes if reported else None, "cost": usage.get("cost")}
-    return converted | ({"cache_1h_tokens": hour} if hour else {})
-
-
-def _usage_from_1(body: dict[str, Any]) -> dict[str, Any]:
-    usage = body.get("usage")
-    return body if usage is None else {**body, "usage": usage_from_1(usage)}
-
-
-def _tool_call_from_1(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool call of version 1, whose permission was in its `extra`, as version 2."""
-    extra = dict(body.get("extra", {}))
-    permission = extra.pop("permission", None)
-    return body if permission is None else {**body, **permission, "extra": extra}
-
-
 # (type, version) → a function that converts a body to the next version.
 UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
-    ("model_called", 1): _usage_from_1,
-    ("outcome_evaluated", 1): _usage_from_1,
-    ("tool_call", 1): _tool_call_from_1,
+    (type, 1): convert for type, convert in version_1.CONVERTERS.items()
 }
 
 _decode: codec.Decoder[AnyBody] = codec.Decoder(AnyBody)
@@ -596,12 +568,15 @@ def decode_body(data: bytes, version: int = BODY_VERSION) -> AnyBody:
     if version == BODY_VERSION:
         return _decode(data)
     raw = _decode_raw(data)
+    is_newer = version > BODY_VERSION
     while version < BODY_VERSION:
-        if upcast := UPCASTS.get((raw["type"], version)):
+        if upcast := UPCASTS.get((str(raw.get("type")), version)):
             raw = upcast(raw)
         version += 1
     try:
         body: AnyBody = codec.convert(raw, AnyBody)
         return body
     except msgspec.ValidationError:
+        if not is_newer:
+            raise
         return Foreign(dialect="segue", raw=raw)

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from . import codec
-from .event import AgentRef, ForkPoint, Usage, usage_from_1, written
+from .event import AgentRef, ForkPoint, Usage, written
+from .formats.version_1 import convert_usage
 from .lifecycle import Status, StopReason
 
 # The session option that lists the tools that the user always allows.
@@ -162,8 +163,8 @@ def decode_session(row: bytes) -> Session:
     if _IN_EVERY_ROW in row:
         return _decode_session(row)
     raw = _decode_raw(row)
-    models = {name: usage_from_1(used) for name, used in raw.get("models", {}).items()}
-    raw |= {"usage": usage_from_1(raw.get("usage", {})), "models": models}
+    models = {name: convert_usage(used) for name, used in raw.get("models", {}).items()}
+    raw |= {"usage": convert_usage(raw.get("usage", {})), "models": models}
     session: Session = codec.convert(raw, Session)
     return session
 

@@ -1,0 +1,1 @@
+"""Convert values that older versions of segue have stored."""
