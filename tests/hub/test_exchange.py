@@ -66,7 +66,7 @@ async def test_imported_session_equals_the_exported_one(make_hub: MakeHub) -> No
 
 
 async def test_export_of_version_1_is_imported(make_hub: MakeHub) -> None:
-    lines = (Path(__file__).parent / "exports/version_1.jsonl").read_bytes().splitlines()
+    lines = (Path(__file__).parent / "old_exports/version_1_turns.jsonl").read_bytes().splitlines()
     async with make_hub() as hub:
         session = await hub.exchange.import_session(LOCAL, lines)
         expected = Usage(
