@@ -15,9 +15,10 @@ import pytest
 
 from segue.agents.acp import AcpAgent, processes
 from segue.hub import Hub
-from segue.model.content import plain_text
-from segue.model.event import Delta, Event, PermissionAsked
+from segue.model.content import FileChange, plain_text
+from segue.model.event import Delta, Event, PermissionAsked, ToolResult
 from segue.model.principal import LOCAL, Principal
+from segue.model.tools.patches import as_diffs
 from segue.model.tools.titles import call_title, request_title
 from segue.store.sqlite import SQLiteStore
 
@@ -97,6 +98,13 @@ def comparable_events(events: list[Event]) -> list[Any]:
             fields.pop(name, None)
         for name in ("policy", "verdict", "request", "model"):  # that only the built-in agent has
             fields.pop(name, None)
+        if isinstance(event.body, ToolResult):  # a process sends the texts of a change
+            blocks = event.body.content
+            fields["content"] = [
+                shown
+                for block in blocks
+                for shown in (as_diffs(block) if isinstance(block, FileChange) else [block])
+            ]
         if event.type not in ("created", "config_changed", "permission_answered"):
             comparable.append((event.type, fields))
     return comparable
