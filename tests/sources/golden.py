@@ -31,11 +31,10 @@ class ReadSession(NamedTuple):
     def tokens(self) -> dict[str, int]:
         """The tokens of the session; the input includes the cache."""
         usage = self.row.usage
-        written = usage.cache_5m_tokens + usage.cache_1h_tokens
         return {
-            "input": usage.input_tokens + usage.cache_read_tokens + written,
-            "cached": usage.cache_read_tokens,
-            "output": usage.output_tokens,
+            "input": usage.context_tokens,
+            "cached": usage.cache_read_tokens or 0,
+            "output": usage.output_tokens or 0,
         }
 
     @property

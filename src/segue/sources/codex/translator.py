@@ -331,7 +331,7 @@ class Translator:
 
     def _called(self, counts: list[int]) -> Iterator[AnyBody]:
         tokens = _usage(counts)
-        if tokens != Usage():
+        if not tokens.is_zero:
             yield bodies.model_called(tokens, self.state.model)
 
 

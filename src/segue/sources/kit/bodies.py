@@ -58,29 +58,33 @@ def count(value: Any) -> int:
 
 def usage(
     *,
-    input: Any = 0,
-    output: Any = 0,
-    cache_read: Any = 0,
-    cache_write: Any = 0,
+    input: Any = None,
+    output: Any = None,
+    cache_read: Any = None,
+    cache_write: Any = None,
     cost: float | None = None,
     input_includes_cache: bool,
 ) -> Usage:
     """Return the tokens of a model call.
 
     `input_includes_cache` says whether the tool's input tokens include those read from and written
-    to the cache; segue's do not. `cost` is in US dollars, if the tool records it.
+    to the cache; segue's do not. `cost` is in US dollars, if the tool records it. A number that the
+    tool does not record is None.
     """
-    cached, written = count(cache_read), count(cache_write)
-    fresh = count(input)
-    if input_includes_cache:
-        fresh = max(0, fresh - cached - written)
+    fresh = _recorded(input)
+    if input_includes_cache and fresh is not None:
+        fresh = max(0, fresh - count(cache_read) - count(cache_write))
     return Usage(
         input_tokens=fresh,
-        output_tokens=count(output),
-        cache_read_tokens=cached,
-        cache_5m_tokens=written,
-        cost=round(cost * 1_000_000) if cost and 0 < cost < MAX_COUNT else 0,
+        output_tokens=_recorded(output),
+        cache_read_tokens=_recorded(cache_read),
+        cache_write_tokens=_recorded(cache_write),
+        cost=round(cost * 1_000_000) if cost and 0 < cost < MAX_COUNT else None,
     )
+
+
+def _recorded(value: Any) -> int | None:
+    return None if value is None else count(value)
 
 
 def model_called(tokens: Usage, model: str | None, **fields: Any) -> ModelCalled:
@@ -170,7 +174,8 @@ def tool_result(
     """Return the end of a tool call; a command with an exit code other than 0 has failed."""
     if status == "completed" and exit_code:
         status = "failed"
-    return ToolResult(call_id=call_id, status=status, content=(*content_of(parts), *tuple(diffs)))
+    content = (*content_of(parts), *diffs)
+    return ToolResult(call_id=call_id, status=status, content=content, exit_code=exit_code)
 
 
 def interrupted(reason: str = "cancelled") -> Interrupted:
