@@ -37,8 +37,8 @@ def test_older_body_is_upgraded_version_by_version(monkeypatch: pytest.MonkeyPat
         return {"type": raw["type"], "content": [{"type": "text", "text": raw["words"]}]}
 
     monkeypatch.setattr(event, "BODY_VERSION", 3)
-    monkeypatch.setitem(event.UPCASTS, ("user_message", 1), upgrade_from_1)
-    monkeypatch.setitem(event.UPCASTS, ("user_message", 2), upgrade_from_2)
+    monkeypatch.setitem(event.UPCASTS, 1, upgrade_from_1)
+    monkeypatch.setitem(event.UPCASTS, 2, upgrade_from_2)
     hello = UserMessage(content=as_content("hello"))
     assert decode_body(b'{"type":"user_message","text":"hello"}', 1) == hello
     assert decode_body(b'{"type":"user_message","words":"hello"}', 2) == hello

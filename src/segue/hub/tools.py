@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from segue.sources.registry import built_in_names, label, names
 from segue.sources.registry import definitions as all_tools
 from segue.sources.registry import find as find_tool
-from segue.sources.registry import label, names
 
 if TYPE_CHECKING:
     from segue.sources.base import SourceDefinition as Tool
 
-__all__ = ["Tool", "all_tools", "find_tool", "label", "names"]
+__all__ = ["Tool", "all_tools", "built_in_names", "find_tool", "label", "names"]

@@ -15,7 +15,6 @@ from msgspec import UNSET, UnsetType
 
 from . import codec
 from .content import Content
-from .formats import version_1
 from .lifecycle import Status, StopReason
 
 BODY_VERSION = 2  # the format that bodies are written in
@@ -549,10 +548,15 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
 BODIES: dict[str, type[Body]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyBody)}
 _TAGS: dict[type[Body], str] = {cls: tag for tag, cls in BODIES.items()}
 
-# (type, version) → a function that converts a body to the next version.
-UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
-    (type, 1): convert for type, convert in version_1.CONVERTERS.items()
-}
+
+def _from_version_1(body: dict[str, Any]) -> dict[str, Any]:
+    from .formats import version_1  # late: only stores and files of older versions need it
+
+    return version_1.convert(body)
+
+
+# By version: a function that converts a body to the next version.
+UPCASTS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_version_1}
 
 _decode: codec.Decoder[AnyBody] = codec.Decoder(AnyBody)
 _decode_raw: codec.Decoder[dict[str, Any]] = codec.Decoder(dict[str, Any])
@@ -570,7 +574,7 @@ def decode_body(data: bytes, version: int = BODY_VERSION) -> AnyBody:
     raw = _decode_raw(data)
     is_newer = version > BODY_VERSION
     while version < BODY_VERSION:
-        if upcast := UPCASTS.get((str(raw.get("type")), version)):
+        if upcast := UPCASTS.get(version):
             raw = upcast(raw)
         version += 1
     try:

@@ -31,7 +31,6 @@ from .event import (
     ToolResult,
     UserMessage,
 )
-from .tools.titles import computed_title
 
 MAX_EVENT_CHARS = 256_000  # of one event that are searchable
 MAX_TOOL_RESULT_CHARS = 16_000  # of one tool result
@@ -203,6 +202,8 @@ def _text_of_event(body: Body) -> str:
         case UserMessage() | AgentMessage() | AgentThought() | SystemMessage() | ToolResult():
             return _text(body.content)
         case ToolCall():
+            from .tools.titles import computed_title  # late: lists and searches index nothing
+
             title = body.title or computed_title(body)
             return " ".join(filter(None, (title, body.name, _text(body.content))))
         case InfoChanged():

@@ -9,7 +9,6 @@ import msgspec
 
 from . import codec
 from .event import AgentRef, ForkPoint, Usage, written
-from .formats.version_1 import convert_usage
 from .lifecycle import Status, StopReason
 
 # The session option that lists the tools that the user always allows.
@@ -162,6 +161,8 @@ def decode_session(row: bytes) -> Session:
     """Return the session of a row. Rows of older versions are converted."""
     if _IN_EVERY_ROW in row:
         return _decode_session(row)
+    from .formats.version_1 import convert_usage  # late: no new row needs it
+
     raw = _decode_raw(row)
     models = {name: convert_usage(used) for name, used in raw.get("models", {}).items()}
     raw |= {"usage": convert_usage(raw.get("usage", {})), "models": models}

@@ -33,6 +33,11 @@ def _installed() -> dict[str, str]:
     return {name: value for name, value in installed_sources().items() if name not in _MODULES}
 
 
+def built_in_names() -> list[str]:
+    """Return the names of segue's own sources, which costs nothing: help texts show them."""
+    return list(_MODULES)
+
+
 def names() -> list[str]:
     """Return the names of all sources, those of other packages last."""
     return [*_MODULES, *_installed()]

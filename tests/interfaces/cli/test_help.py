@@ -35,7 +35,7 @@ def test_demo_help_names_the_defaults_of_the_demo(run: Run) -> None:
     assert "ornone.[default:none]" in help
     help = "".join(run("list", "--help").stdout.split())
     assert "[default:theplatform'sdatadirectory]" in help
-    assert "ornone.[default:claude,withtheembeddedstore]" in help
+    assert "ornone.[default:all,withtheembeddedstore]" in help
 
 
 def test_top_level_help_names_every_command(run: Run) -> None:

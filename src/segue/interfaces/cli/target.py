@@ -111,7 +111,7 @@ def target_options(command: F) -> F:
     return add_target_options(
         command,
         default_directory="the platform's data directory",
-        default_sources=f"{', '.join(tools.names())}, with the embedded store",
+        default_sources="all, with the embedded store",
     )
 
 
@@ -153,8 +153,8 @@ def add_target_options(command: F, *, default_directory: str, default_sources: s
             "--sources",
             envvar="SEGUE_SOURCES",
             metavar="NAMES",
-            help=f"Other tools whose sessions are included: {', '.join(tools.names())}, or none.  "
-            f"[default: {default_sources}]",
+            help="Other tools whose sessions are included, separated by commas: "
+            f"{', '.join(tools.built_in_names())}, or none.  [default: {default_sources}]",
         ),
     ]
     for option in reversed(options):

@@ -8,6 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 
+def convert(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a body of version 1 as version 2; most types did not change."""
+    converter = _CONVERTERS.get(str(body.get("type")))
+    return body if converter is None else converter(body)
+
+
 def convert_usage(usage: Any) -> Any:
     """Return the usage of version 1, which left out zeros, as that of version 2.
 
@@ -37,7 +43,7 @@ def _convert_tool_call(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-CONVERTERS = {
+_CONVERTERS = {
     "model_called": _convert_usage_of,
     "outcome_evaluated": _convert_usage_of,
     "tool_call": _convert_tool_call,
