@@ -21,16 +21,19 @@ from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
+from segue.agents.base import Turn
 from segue.agents.base.turn_hooks import HookRegistry
 from segue.agents.model import ModelAgents, Settings
 from segue.agents.registry import AgentRegistry
 from segue.agents.tools import BUILT_IN, PathGuard, ToolContext
 from segue.hub import Hub
 from segue.model.event import AgentMessage, Delta, Event, ModelAsked, ToolCall, ToolResult
+from segue.model.lifecycle import StopReason
 from segue.model.principal import LOCAL
 from segue.store.sqlite import SQLiteStore
 
 MAX_CHUNK_US, MAX_CALL_MS, MAX_CANCEL_MS = 100.0, 5.0, 1000.0
+MIN_CHUNKS_PER_MINUTE, MAX_HANDOVER_MS = 200_000, 50.0
 
 Stream = Callable[[list[ModelMessage], AgentInfo], AsyncIterator[Any]]
 
@@ -197,6 +200,78 @@ async def time_cancels(directory: Path, rounds: int) -> list[float]:
     return seconds
 
 
+async def time_long_answer(directory: Path, words: int) -> float:
+    """Return the seconds in which an agent streams so many words to a subscriber."""
+
+    class Words:
+        async def run(self, turn: Turn) -> StopReason:
+            for number in range(words):
+                await turn.delta("word12 ")
+                if number % 50 == 0:
+                    await asyncio.sleep(0)
+            return "end_turn"
+
+    registry = AgentRegistry({"default": lambda _: Words()})
+    store = SQLiteStore.open(directory / "segue.db")
+    async with Hub(store, directory, agent_registry=registry) as hub:
+        session = await hub.editor.create(LOCAL, cwd=str(directory))
+        reader = asyncio.create_task(collect_turn(hub, session.id))
+        start = time.perf_counter()
+        await hub.turns.run(LOCAL, session.id, "Speak")
+        await reader
+        return time.perf_counter() - start
+
+
+async def time_handovers(directory: Path, rounds: int) -> list[float]:
+    """Return the seconds from the end of a turn to the start of one in another process.
+
+    The two hubs have stores of their own on one file, as two processes have.
+    """
+
+    def open_one() -> Hub:
+        return Hub(SQLiteStore.open(directory / "segue.db"), directory)
+
+    seconds = []
+    async with open_one() as hub, open_one() as other:
+        session = await hub.editor.create(LOCAL, cwd=str(directory))
+        for _ in range(rounds):
+            first = await other.turns.submit(LOCAL, session.id, "/slow 0.01\n/say one two three")
+            await hub.turns.wait_started(LOCAL, session.id, first)
+            second = await hub.turns.submit(LOCAL, session.id, "/say next")
+            await hub.turns.wait(LOCAL, session.id, second)
+            events = await hub.history.events(LOCAL, session.id, limit=100_000)
+            ended = [e.at for e in events if getattr(e.body, "stop_reason", None) is not None][-2]
+            begun = next(event.at for event in events if event.id == second)
+            seconds.append((begun - ended) / 1e6)
+    return seconds
+
+
+async def measure_waiting_turns(directory: Path, count: int) -> tuple[float, int]:
+    """Return the CPU seconds in a second, and the tasks, of so many turns that wait."""
+
+    async def ask(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
+        yield {0: DeltaToolCall("weather", "{}")}
+
+    agents = ScriptedModels(ask)
+    tools = [{"type": "custom", "name": "weather", "description": "?", "input_schema": {}}]
+    registry = AgentRegistry(
+        {"default": lambda spec: agents.build({**spec, "model": "function:any", "tools": tools})}
+    )
+    store = SQLiteStore.open(directory / "segue.db")
+    async with Hub(store, directory, agent_registry=registry) as hub:
+        before = len(asyncio.all_tasks())
+        for _ in range(count):
+            session = await hub.editor.create(LOCAL, cwd=str(directory))
+            await hub.turns.submit(LOCAL, session.id, "Go")
+        await hub.turns.engine.wait_idle()
+        idle_tasks = 4  # renew leases, retry, recover, and watch the store
+        tasks = len(asyncio.all_tasks()) - before - idle_tasks
+        gc.collect()
+        start = time.process_time()
+        await asyncio.sleep(2)
+        return (time.process_time() - start) / 2, max(0, tasks)
+
+
 async def main() -> int:
     bench = Bench(
         "What a turn adds to its model and tools", ("segue", "without segue", "added", "unit")
@@ -252,6 +327,37 @@ async def main() -> int:
         ok=worst <= MAX_CANCEL_MS,
         segue=worst,
         unit="ms",
+    )
+    words = 20_000 if bench.quick else 1_500_000  # the second is an answer of 10 MB
+    with temporary_directory() as directory:
+        elapsed = await time_long_answer(directory, words)
+    per_minute = words / elapsed * 60
+    bench.row(
+        f"chunks a minute in an answer of {words * 7 / 1e6:.1f} MB",
+        target=f"≥ {MIN_CHUNKS_PER_MINUTE:,}",
+        ok=per_minute >= MIN_CHUNKS_PER_MINUTE,
+        segue=per_minute,
+        unit="chunks",
+    )
+    with temporary_directory() as directory:
+        handovers = await time_handovers(directory, 5 if bench.quick else 30)
+    median = statistics.median(handovers) * 1e3
+    bench.row(
+        "hand-over of a lease to another process, median",
+        target=f"≤ {MAX_HANDOVER_MS:g} ms",
+        ok=median <= MAX_HANDOVER_MS,
+        segue=median,
+        unit="ms",
+    )
+    waiting = 20 if bench.quick else 1000
+    with temporary_directory() as directory:
+        cpu, tasks = await measure_waiting_turns(directory, waiting)
+    bench.row(
+        f"CPU of {waiting} turns that wait, and {tasks} tasks",
+        target="≤ 2 %, no task",
+        ok=cpu <= 0.02 and tasks == 0,
+        segue=cpu * 100,
+        unit="%",
     )
     return bench.finish()
 

@@ -28,7 +28,7 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     "tests/faults/test_recovery.py::test_turn_killed_at_any_step_leaves_an_idle_session": {
         "make_locations": {"sqlite"}
     },
-    "tests/faults/test_sleep.py::test_suspended_process_closes_its_own_turn_when_it_resumes": {
+    "tests/faults/test_sleep.py::test_suspended_process_continues_a_turn_that_no_other_took_over": {
         "make_locations": {"postgres"}
     },
     "tests/faults/test_sleep.py"

@@ -8,6 +8,7 @@ import pytest
 
 from segue.agents.model.models import preload
 from segue.hub import Hub
+from segue.hub.turns.opened import OpenSession
 from segue.model.event import Event, PermissionAsked
 from segue.model.principal import LOCAL, Principal
 from segue.model.session import Session
@@ -58,11 +59,12 @@ class ModelSetup:
         *,
         answer: str = "allow",
         principal: Principal = LOCAL,
+        opened: OpenSession | None = None,
     ) -> list[Any]:
         """Send a prompt, answer permission requests, and return the bodies of the turn's events."""
         session = session or await self.session()
         seq = (await self.hub.sessions.get(LOCAL, session.id)).last_seq
-        await self.hub.turns.submit(principal, session.id, text)
+        await self.hub.turns.submit(principal, session.id, text, opened=opened)
         return await self.collect_events(session.id, seq, answer)
 
     async def collect_events(self, id: str, seq: int, answer: str = "allow") -> list[Any]:

@@ -69,7 +69,7 @@ async def assert_refused(hub: segue.Hub, message: str) -> None:
 async def test_a_prompt_without_the_sdk_names_the_package_to_install() -> None:
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "claude.continue", "true")
-        hold = await hub.turns.lease(segue.LOCAL, ID)  # opening it needs no SDK
+        hold = await hub.turns.open(segue.LOCAL, ID)  # opening it needs no SDK
         await assert_refused(hub, "pip install claude-agent-sdk")
         await hold.close()
 

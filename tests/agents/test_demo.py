@@ -151,8 +151,9 @@ async def test_mcp_command_calls_the_servers_of_the_session(hub: Hub) -> None:
             return ToolResult(call_id="", content=as_content("four"))
 
     session = await hub.editor.create(LOCAL)
-    await hub.turns.lease(LOCAL, session.id, tools=Servers())
-    await hub.turns.run(LOCAL, session.id, '/mcp tools add {"a": 2, "b": 2}\n/mcp tools add {oops')
+    opened = await hub.turns.open(LOCAL, session.id, tools=Servers())
+    script = '/mcp tools add {"a": 2, "b": 2}\n/mcp tools add {oops'
+    await hub.turns.run(LOCAL, session.id, script, opened=opened)
     assert called == [("tools", "add", {"a": 2, "b": 2})]
     (result,) = [e.body for e in await hub.history.events(LOCAL, session.id, types=["tool_result"])]
     assert result.content == as_content("four")

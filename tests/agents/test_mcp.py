@@ -45,10 +45,10 @@ async def test_the_model_calls_a_tool_of_the_clients_server(setup: ModelSetup) -
         servers = await McpServers.connect([stdio()], str(setup.cwd), sandbox=None)
         assert servers.failures == {}
         session = await setup.session()
-        await setup.hub.turns.lease(LOCAL, session.id, tools=servers)
+        opened = await setup.hub.turns.open(LOCAL, session.id, tools=servers)
         setup.add_scripts([Use("adder__add", {"a": 2, "b": 40})])
-        bodies = await setup.run_prompt("Add", session)
-        await setup.run_prompt("Add", session, principal=REMOTE_CALLER)
+        bodies = await setup.run_prompt("Add", session, opened=opened)
+        await setup.run_prompt("Add", session, principal=REMOTE_CALLER, opened=opened)
         await servers.close()
     assert "adder__add" not in str(
         setup.provider.requests[-1]["tools"]

@@ -104,6 +104,60 @@ async def test_a_session_continues_after_a_turn_that_waits_for_the_client_is_int
     assert answered["is_error"]
 
 
+async def test_one_idle_lists_all_parallel_requests_and_repeated_answers_change_nothing(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as (api, provider):
+        policy = {"permission_policy": {"type": "always_ask"}}
+        toolset = {"type": "agent_toolset_20260401", "default_config": policy}
+        agent = await api.agent(tools=[toolset, WEATHER])
+        id = (await api.session(agent=agent["id"]))["id"]
+        uses = [Use("bash", {"command": f"echo {number} >> ran.txt"}) for number in range(2)]
+        provider.scripts = [[*uses, Use("weather", {"city": "Oslo"})], [Say("Done.")]]
+        await api.send(id, message("Go"))
+        events = await until(api, id, rests(1))
+        (idle,) = [event for event in events if event["type"] == "session.status_idle"]
+        calls = [event for event in events if event["type"].endswith("tool_use")]
+        waiting = [call["id"] for call in calls]
+        assert sorted(idle["stop_reason"]["event_ids"]) == sorted(waiting)
+        answers = [
+            {"type": "user.tool_confirmation", "tool_use_id": use, "result": "allow"}
+            for use in waiting[:2]
+        ]
+        # A client that answers at each idle, and one that repeats itself, do no harm.
+        for answer in [answers[0], answers[0], answers[1], answers[1]]:
+            await api.send(id, answer)
+        events = await until(api, id, rests(2))
+        last = [event for event in events if event["type"] == "session.status_idle"][-1]
+        assert last["stop_reason"]["event_ids"] == waiting[2:]
+        for _ in range(2):
+            await api.send(id, result(waiting[2], "rain"))
+        events = await until(
+            api, id, lambda events: events[-1].get("stop_reason") == {"type": "end_turn"}
+        )
+        for answer in answers:
+            await api.send(id, answer)
+        refused = {**answers[0], "result": "deny"}
+        await api.fails(400, "POST", f"/v1/sessions/{id}/events", {"events": [refused]})
+        kinds = types(await api.events(id))
+        assert kinds.count("user.tool_confirmation") == 2
+        assert kinds.count("user.custom_tool_result") == 1
+        assert kinds.count("agent.tool_result") == 2
+
+
+async def test_server_writes_no_result_in_the_name_of_a_client(tmp_path: Path) -> None:
+    async with served(tmp_path) as (api, provider):
+        agent = await api.agent(tools=[WEATHER])
+        id = (await api.session(agent=agent["id"]))["id"]
+        provider.scripts = [[Use("weather", {"city": "Oslo"})]]
+        await api.send(id, message("What is it like?"))
+        await until(api, id, rests(1))
+        await api.send(id, {"type": "user.interrupt"})
+        kinds = types(await until(api, id, rests(2)))
+        assert "user.custom_tool_result" not in kinds
+        assert kinds.count("agent.tool_result") == 1
+
+
 @pytest.mark.parametrize(
     ("asked", "sent"),
     [

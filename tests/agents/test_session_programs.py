@@ -59,9 +59,9 @@ async def test_a_purge_ends_the_sessions_programs_and_deletes_their_files(
 async def test_closing_a_session_ends_its_programs(setup: ModelSetup) -> None:
     async with setup:
         session = await setup.session()
-        lease = await setup.hub.turns.lease(LOCAL, session.id)
+        opened = await setup.hub.turns.open(LOCAL, session.id)
         token = await start_daemon(setup, session)
-        await lease.close()
+        await opened.close()
         assert not is_running(token)
 
 

@@ -5,7 +5,6 @@ from contextlib import suppress
 from typing import Any
 
 from segue.hub import Hub
-from segue.model import clock
 from segue.model.event import Event
 from segue.model.principal import LOCAL
 from tests.faults.processes import TIMEOUT_SECONDS
@@ -13,22 +12,10 @@ from tests.faults.processes import TIMEOUT_SECONDS
 WORKSPACE = "local"
 
 
-async def wait_for_lease_expiry(hub: Hub, *sessions: str) -> None:
-    """Wait until the leases of these sessions have expired. Live processes renew theirs."""
-    while True:
-        leases = [await hub.store.lease_of(WORKSPACE, session) for session in sessions]
-        last = max((lease.expires_at for lease in leases if lease), default=0)
-        remaining = last - clock.now()
-        if remaining < 0:
-            return
-        await asyncio.sleep(remaining / clock.SECOND)
-
-
 async def recover_sessions(hub: Hub, *sessions: str) -> None:
-    """Recover the turns of dead processes once their leases have expired."""
+    """Recover the turns of dead or suspended processes."""
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        await wait_for_lease_expiry(hub, *sessions)
-        await hub.turns.engine.recover()
+        hub.turns.engine.start()
         for session in sessions:
             await wait_until_idle(hub, session)
 

@@ -23,6 +23,7 @@ from segue.model.event import (
 from segue.model.principal import LOCAL
 from tests.faults.processes import TIMEOUT_SECONDS, Child, StoreLocation, child
 from tests.faults.stream import FollowerCheck
+from tests.faults.takeover import wait_until_idle
 
 LEASE = 15 * SECOND
 
@@ -36,6 +37,11 @@ class Scene:
         self.session = session
         self.screen = FollowerCheck()
         self.follower = hub.history.follow(LOCAL, session, deltas=True)
+
+    async def prompt(self, text: str) -> str:
+        """Send a prompt in the other process, and return the turn."""
+        turn: str = (await self.other.request(do="prompt", session=self.session, text=text))["turn"]
+        return turn
 
     async def until(self, kind: type, **fields: Any) -> Any:
         """Watch until an event of a kind, or a piece of a message."""
@@ -56,14 +62,12 @@ async def scene(location: StoreLocation) -> AsyncIterator[Scene]:
         child("holder.py", *location.arguments, LEASE) as other,
     ):
         session = await hub.editor.create(LOCAL, cwd="/work")
-        holder = (await other.expect("ready"))["holder"]
         await other.request(do="hold", session=session.id)
         scene = Scene(hub, other, session.id)
         yield scene
         await scene.follower.aclose()
-        # It has been the other process's all the time.
-        lease = await hub.store.lease_of("local", session.id)
-        assert lease is not None and lease.holder == holder and lease.epoch == 1
+        # An open session without a turn has no lease.
+        await wait_until_idle(hub, session.id)
 
 
 def test_prompt_from_another_process_runs_and_its_deltas_arrive(location: StoreLocation) -> None:
@@ -72,7 +76,7 @@ def test_prompt_from_another_process_runs_and_its_deltas_arrive(location: StoreL
             slow = "/slow 0.04\n/say one two three four five six seven eight nine ten\n/slow 0"
             quick = "\n".join(f"/say quick words of message {number}" for number in range(30))
             thought = "/think a thought\n/slow 0.03\n/think a slower thought, word by word"
-            turn = await there.hub.turns.submit(LOCAL, there.session, f"{slow}\n{quick}\n{thought}")
+            turn = await there.prompt(f"{slow}\n{quick}\n{thought}")
             ended = await there.until(StatusChanged, status="idle")
             assert ended.stop_reason == "end_turn"
             # A little more of the stream, for pieces that come too late.
@@ -97,7 +101,7 @@ def test_paused_follower_gets_a_message_before_deltas_of_the_next(location: Stor
             slow = FollowerCheck()
             pausing = there.hub.history.follow(LOCAL, there.session, deltas=True)
             text = "/wait 0.3\n/say first\n/slow 0.05\n/say " + "second " * 100
-            await there.hub.turns.submit(LOCAL, there.session, text)
+            await there.prompt(text)
             # It has taken the last event that there is, and does not ask for more ...
             while not slow.events or not isinstance(slow.bodies[-1], InfoChanged):
                 slow.show(await anext(pausing))
@@ -117,7 +121,7 @@ def test_cancel_from_another_process_ends_the_turn(location: StoreLocation) -> N
     async def main() -> None:
         async with scene(location) as there:
             text = "/slow 0.05\n/say " + "word " * 1000
-            await there.hub.turns.submit(LOCAL, there.session, text)
+            await there.prompt(text)
             await there.until(Delta)
             began = time.monotonic()
             await there.hub.turns.cancel(LOCAL, there.session)
@@ -131,7 +135,8 @@ def test_cancel_from_another_process_ends_the_turn(location: StoreLocation) -> N
             session = await there.hub.sessions.get(LOCAL, there.session)
             assert (session.status, session.turn) == ("idle", None)
             # The other process is none the worse for it.
-            assert await there.hub.turns.run(LOCAL, there.session, "/say hello") == "end_turn"
+            turn = await there.prompt("/say hello")
+            assert await there.hub.turns.wait(LOCAL, there.session, turn) == "end_turn"
 
     asyncio.run(main())
 
@@ -141,7 +146,7 @@ def test_answer_from_another_process_reaches_the_permission_request(
 ) -> None:
     async def main() -> None:
         async with scene(location) as there:
-            turn = await there.hub.turns.submit(LOCAL, there.session, "/ask May I?\n/ask And this?")
+            turn = await there.prompt("/ask May I?\n/ask And this?")
             request = await there.until(PermissionAsked)
             await there.hub.turns.answer(LOCAL, there.session, request.ask_id, "allow", "do")
             second = await there.until(PermissionAsked)
@@ -162,11 +167,9 @@ def test_answer_from_another_process_reaches_the_permission_request(
 def test_prompts_from_another_process_queue_and_run_in_order(location: StoreLocation) -> None:
     async def main() -> None:
         async with scene(location) as there:
-            first = await there.hub.turns.submit(LOCAL, there.session, "/wait 0.2\n/say first")
+            first = await there.prompt("/wait 0.2\n/say first")
             await there.until(UserMessage)
-            turns = [
-                await there.hub.turns.submit(LOCAL, there.session, f"/say {n}") for n in range(5)
-            ]
+            turns = [await there.prompt(f"/say {n}") for n in range(5)]
             for turn in (first, *turns):
                 assert await there.hub.turns.wait(LOCAL, there.session, turn) == "end_turn"
             for _ in (first, *turns):

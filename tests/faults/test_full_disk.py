@@ -186,8 +186,8 @@ def test_message_that_fails_on_a_full_disk_is_stored_with_the_end_of_its_turn(
     async def main() -> None:
         async with Hub(await sqlite_location.open(), sqlite_location.directory) as hub:
             session = (await hub.editor.create(LOCAL, cwd="/work")).id
-            await hub.turns.lease(LOCAL, session, agent=Streaming())
-            assert await hub.turns.run(LOCAL, session, "go") == "error"
+            opened = await hub.turns.open(LOCAL, session, agent=Streaming())
+            assert await hub.turns.run(LOCAL, session, "go", opened=opened) == "error"
             events = await read_events(hub, session)
             (failed,) = bodies(events, Failed)
             assert failed.code == "StoreFull" and "full" in failed.message

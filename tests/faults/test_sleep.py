@@ -17,8 +17,6 @@ from tests.faults.takeover import (
     bodies,
     read_events,
     recover_sessions,
-    wait_for_lease_expiry,
-    wait_until_idle,
 )
 
 SHORT = 3_000_000  # a lease, in microseconds; a loaded machine still renews it in time
@@ -30,7 +28,7 @@ async def suspend(other: Child, store: Store, session: str) -> None:
     """Suspend a process, but not during a write, because its locks would stay."""
     while True:
         other.suspend()
-        probe = asyncio.ensure_future(store.acquire(WORKSPACE, session, "another process", SHORT))
+        probe = asyncio.ensure_future(store.acquire(WORKSPACE, session, "another process"))
         done, _ = await asyncio.wait([probe], timeout=0.3)
         if done:
             assert probe.result() is None  # its lease holds still
@@ -103,21 +101,23 @@ def test_a_process_suspended_past_its_lease_writes_nothing_when_it_wakes(
     asyncio.run(main())
 
 
-def test_suspended_process_closes_its_own_turn_when_it_resumes(location: StoreLocation) -> None:
+def test_suspended_process_continues_a_turn_that_no_other_took_over(
+    location: StoreLocation,
+) -> None:
     async def main() -> None:
         async with (
             Hub(await location.open(), location.directory, lease=SHORT) as hub,
             child("holder.py", *location.arguments, SHORT) as process,
         ):
             session = (await hub.editor.create(LOCAL, cwd="/work")).id
-            await streaming(hub, process, session)
+            turn = await streaming(hub, process, session, STREAM[:3000])
             await suspend(process, hub.store, session)
-            await wait_for_lease_expiry(hub, session)
+            await asyncio.sleep(1.2 * SHORT / SECOND)
             process.resume()
-            await asyncio.wait_for(wait_until_idle(hub, session), TIMEOUT_SECONDS)
-            events = await read_events(hub, session)
-            assert_idle(await hub.sessions.get(LOCAL, session), events)
-            check_interrupted_message(events)
+            reason = hub.turns.wait(LOCAL, session, turn)
+            assert await asyncio.wait_for(reason, TIMEOUT_SECONDS) == "end_turn"
+            (message,) = bodies(await read_events(hub, session), AgentMessage)
+            assert f"/slow 0.02\n/say {plain_text(message.content)}" == STREAM[:3000]
 
     asyncio.run(main())
 

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from segue.factory import open_hub
+from segue.hub.turns.holder import holder_pid
 from segue.model import ids
 from tests.interfaces.rest.api import HEADERS, message
 
@@ -74,7 +75,7 @@ class WorkerGroup:
         async with await open_hub(self.directory, self.database or None) as hub:
             lease = await hub.store.lease_of("local", ids.parse(session) or "")
             assert lease is not None
-            return int(lease.holder.split(":")[1])
+            return holder_pid(lease.holder)
 
 
 @contextmanager

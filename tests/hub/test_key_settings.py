@@ -83,7 +83,7 @@ async def test_key_cannot_answer_a_request_of_the_local_users_turn(make_hub: Mak
         body = {"ask_id": asked.body.ask_id, "option": "allow"}
         await hub.store.put_inbox("local", id, "answer", ids.new_id(), body)
         async with asyncio.timeout(60):
-            while await hub.store.inbox("local", id):
+            while any(item.kind == "answer" for item in await hub.store.inbox("local", id)):
                 await asyncio.sleep(0.01)
         assert (await hub.sessions.get(LOCAL, id)).open_asks == (asked.body.ask_id,)
         await hub.turns.answer(LOCAL, id, asked.body.ask_id, "reject")
@@ -230,7 +230,7 @@ async def test_result_of_a_clients_tool_in_a_local_turn_comes_from_the_local_use
             body = {"result": {"type": "tool_result", "call_id": call_id}}
             await hub.store.put_inbox("local", id, "result", ids.new_id(), body)
             async with asyncio.timeout(60):
-                while await hub.store.inbox("local", id):
+                while any(item.kind == "result" for item in await hub.store.inbox("local", id)):
                     await asyncio.sleep(0.01)
             sender = LOCAL
         rain = ToolResult(call_id=call_id, content=as_content("rain"))

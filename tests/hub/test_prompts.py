@@ -92,15 +92,15 @@ async def test_queued_prompts_are_listed_in_order_until_they_begin(make_hub: Mak
         assert list(await hub.turns.queued(LOCAL, id)) == []
 
 
-async def test_agent_of_a_lease_answers_while_the_lease_is_held(make_hub: MakeHub) -> None:
+async def test_agent_of_an_open_session_answers_until_it_is_closed(make_hub: MakeHub) -> None:
     async def shout(turn: Turn) -> None:
         await turn.send_message(turn.text.upper())
 
     async with make_hub() as hub:
         id = (await hub.editor.create(LOCAL)).id
-        lease = await hub.turns.lease(LOCAL, id, agent=ScriptedAgent(shout))
-        await hub.turns.run(LOCAL, id, "quietly")
-        await lease.close()
+        opened = await hub.turns.open(LOCAL, id, agent=ScriptedAgent(shout))
+        await hub.turns.run(LOCAL, id, "quietly", opened=opened)
+        await opened.close()
         await hub.turns.run(LOCAL, id, "/say quietly")
         texts = [body.content[0].text for body in await read_bodies(hub, id, "agent_message")]
         assert texts == ["QUIETLY", "quietly"]

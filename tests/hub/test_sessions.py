@@ -69,7 +69,7 @@ async def test_session_of_another_workspace_does_not_exist(make_hub: MakeHub) ->
             hub.editor.fork(OTHER, id),
             hub.turns.submit(OTHER, id, "hi"),
             hub.turns.cancel(OTHER, id),
-            hub.turns.lease(OTHER, id),
+            hub.turns.open(OTHER, id),
             hub.editor.append(OTHER, id, UserMessage(content=as_content("x"))),
         ):
             with pytest.raises(NotFound) as raised:

@@ -10,7 +10,8 @@ from segue.agents.base import Turn
 from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.agents.registry import AgentRegistry
 from segue.hub import Hub
-from segue.hub.turns import engine, runner
+from segue.hub.turns import runner
+from segue.hub.turns.holder import holder_name
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.errors import InvalidInput, LeaseLost, NoAgent, NotFound
@@ -33,6 +34,8 @@ from segue.model.lifecycle import StopReason
 from segue.model.principal import LOCAL
 
 MakeHub = Callable[..., Hub]
+
+DEAD_PROCESS = 2**22 + 1  # above the highest process id
 
 
 async def read_bodies(hub: Hub, id: str, *types: str) -> list[Any]:
@@ -284,13 +287,16 @@ async def test_process_that_lost_its_lease_does_not_update_the_session_model(
             lease = await hub.store.lease_of("local", session.id)
             assert lease is not None
             await hub.store.release(lease)
-            assert await hub.store.acquire(
-                "local", session.id, "another", engine.LEASE_MICROSECONDS
-            )
+            assert await hub.store.acquire("local", session.id, "another")
             return await built_in_agent(workspace)
 
         monkeypatch.setattr(hub.records, "built_in_agent", lose_lease)
-        await hub.turns.submit(LOCAL, session.id, "x")
+        turn = await hub.turns.submit(LOCAL, session.id, "x")
+        while (lease := await hub.store.lease_of("local", session.id)) is None or (
+            lease.holder != "another" or hub.turns.engine.running
+        ):
+            await asyncio.sleep(0.01)
+        await hub.turns.withdraw(LOCAL, session.id, turn)
         await hub.turns.engine.wait_idle()
         assert (await built_in_agent("local")).version == 2
         assert await hub.sessions.get(LOCAL, session.id) == session
@@ -379,26 +385,19 @@ async def test_session_with_an_unknown_agent_rejects_prompts(make_hub: MakeHub) 
         async def play(turn: Turn) -> None:
             await turn.send_message("here")
 
-        lease = await hub.turns.lease(LOCAL, id, agent=ScriptedAgent(play))
-        assert await hub.turns.run(LOCAL, id, "hello") == "end_turn"
-        await lease.close()
+        opened = await hub.turns.open(LOCAL, id, agent=ScriptedAgent(play))
+        assert await hub.turns.run(LOCAL, id, "hello", opened=opened) == "end_turn"
+        await opened.close()
         with pytest.raises(NoAgent):
             await hub.turns.submit(LOCAL, id, "hello")
 
 
 async def test_turn_with_hooks_of_a_dead_process_does_not_block_the_queue(
-    make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+    make_hub: MakeHub,
 ) -> None:
     async with make_hub() as hub:
         id = (await hub.editor.create(LOCAL, cwd="/")).id
         overrides = {"kind": "model", "model": "test:any", HOOKS_KEY: ids.new_id()}
-        with_hooks = await hub.turns.submit(LOCAL, id, "with hooks", overrides=overrides)
-        await hub.turns.submit(LOCAL, id, "after it")
-        await hub.turns.cancel(LOCAL, id)
-        assert await hub.turns.wait(LOCAL, id, with_hooks) == "cancelled"
-        assert await hub.turns.queued(LOCAL, id) == []
-
-        monkeypatch.setattr(engine, "ORPHANED_MICROSECONDS", 0)
         orphaned = await hub.turns.submit(LOCAL, id, "with hooks", overrides=overrides)
         assert await hub.turns.wait(LOCAL, id, orphaned) == "error"
         (failed,) = await read_bodies(hub, id, "failed")
@@ -406,14 +405,29 @@ async def test_turn_with_hooks_of_a_dead_process_does_not_block_the_queue(
         assert await hub.turns.run(LOCAL, id, "/say hello") == "end_turn"
 
 
-async def test_closing_a_lease_cancels_the_turn(make_hub: MakeHub) -> None:
+async def test_closing_a_session_cancels_its_own_turns_only(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         id = (await hub.editor.create(LOCAL)).id
-        lease = await hub.turns.lease(LOCAL, id)
-        turn = await hub.turns.submit(LOCAL, id, "/wait 60")
+        mine, other = [await hub.turns.open(LOCAL, id) for _ in range(2)]
+        turn = await hub.turns.submit(LOCAL, id, "/wait 60", opened=mine)
+        queued = await hub.turns.submit(LOCAL, id, "mine too", opened=mine)
+        theirs = await hub.turns.submit(LOCAL, id, "/wait 0.2", opened=other)
         await wait_for(hub, id, lambda body: isinstance(body, UserMessage))
-        await lease.close()
+        await mine.close()
         assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
+        assert await hub.turns.wait(LOCAL, id, queued) == "cancelled"
+        await wait_for(hub, id, lambda body: isinstance(body, UserMessage) and "0.2" in str(body))
+        await mine.close()
+        assert await hub.turns.wait(LOCAL, id, theirs) == "end_turn"
+
+
+async def test_open_session_without_a_turn_has_no_lease(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        id = (await hub.editor.create(LOCAL)).id
+        opened = await hub.turns.open(LOCAL, id)
+        assert await hub.store.lease_of("local", id) is None
+        assert await hub.turns.run(LOCAL, id, "/say hello", opened=opened) == "end_turn"
+        await hub.turns.engine.wait_idle()
         assert await hub.store.lease_of("local", id) is None
 
 
@@ -492,7 +506,8 @@ async def test_turn_of_a_dead_process_is_ended_and_not_repeated(
 ) -> None:
     async with make_hub() as hub:
         id = (await hub.editor.create(LOCAL)).id
-        lease = await hub.store.acquire("local", id, "another process", 1)
+        dead = holder_name(DEAD_PROCESS, "1", "x")
+        lease = await hub.store.acquire("local", id, dead)
         assert lease is not None
         turn = ids.new_id()
         await hub.editor.append(

@@ -48,7 +48,6 @@ Name = tuple[str, str]  # workspace and id
 
 WORKSPACES = ("this", "that")
 HOLDERS = ("one", "two")
-lifetimes = st.sampled_from((0, 3600 * clock.SECOND))  # of leases: none, or longer than the test
 
 
 class Agreement(RuleBasedStateMachine):
@@ -280,18 +279,18 @@ class Agreement(RuleBasedStateMachine):
     def wait(self, ticks: int) -> None:
         self.time += ticks
 
-    @rule(target=leases, name=sessions, holder=st.sampled_from(HOLDERS), ttl=lifetimes)
-    def acquire(self, name: Name, holder: str, ttl: int) -> Lease:
+    @rule(target=leases, name=sessions, holder=st.sampled_from(HOLDERS), over=st.none() | leases)
+    def acquire(self, name: Name, holder: str, over: Lease | None) -> Lease:
         leases = self.call_each(
-            lambda _, store: store.acquire(*name, self.scoped_names[holder], ttl)
+            lambda _, store: store.acquire(*name, self.scoped_names[holder], over=over)
         )
         workspace, session = name
-        missing = Lease(workspace=workspace, session=session, holder="none", epoch=1, expires_at=0)
-        return self.equal([timeless(lease) for lease in leases]) or missing
+        missing = Lease(workspace=workspace, session=session, holder="none", epoch=1)
+        return self.equal(leases) or missing
 
-    @rule(holder=st.sampled_from(HOLDERS), ttl=lifetimes)
-    def renew(self, holder: str, ttl: int) -> None:
-        self.same(lambda store: store.renew(self.scoped_names[holder], ttl))
+    @rule(holder=st.sampled_from(HOLDERS))
+    def renew(self, holder: str) -> None:
+        self.same(lambda store: store.renew(self.scoped_names[holder]))
 
     @rule(lease=leases)
     def release(self, lease: Lease) -> None:
@@ -334,13 +333,13 @@ class Agreement(RuleBasedStateMachine):
     async def contents(self, store: Store) -> dict[str, Any]:
         rows = {name: row for name in self.names if (row := await store.get(*name))}
         leases = {name: await store.lease_of(*name) for name in self.names}
-        expired = [lease for lease in await store.expired_leases() if self.is_ours(lease.workspace)]
+        held = [lease for lease in await store.leases() if self.is_ours(lease.workspace)]
         return {
             "rows": rows,
-            "leases": {name: timeless(lease) for name, lease in leases.items()},
-            "expired": {timeless(lease) for lease in expired},
+            "leases": leases,
+            "held": set(held),
             "inboxes": {n: [plain(item) for item in await store.inbox(*n)] for n in rows},
-            "waiting": {n for n in await store.waiting_prompts(clock.LATEST) if self.is_ours(n[0])},
+            "waiting": {n for n in await store.waiting() if self.is_ours(n[0])},
             "deltas": {name: await store.deltas(*name) for name in rows},
             "usage": [await store.usage(self.scoped_names[name]) for name in WORKSPACES],
         }
@@ -349,11 +348,7 @@ class Agreement(RuleBasedStateMachine):
         return workspace in self.scoped_names.values()
 
 
-# A store shared by machines keeps leases by its own clock, and numbers are any that rise.
-
-
-def timeless(lease: Lease | None) -> Lease | None:
-    return None if lease is None else replace(lease, expires_at=0)
+# Numbers are any that rise.
 
 
 def plain(item: InboxItem) -> InboxItem:

@@ -66,7 +66,7 @@ async def fill(connection: Any, *, analyzed: bool) -> None:
         FROM generate_series(1, 4000) AS i;
         INSERT INTO links (session, store, workspace, state, created_at, active_at, id)
         SELECT pk, 'm', workspace, state, created_at, active_at, id FROM sessions WHERE pk % 9 = 0;
-        INSERT INTO leases (session, holder, epoch, expires_at) SELECT pk, '', 1, 0 FROM sessions;
+        INSERT INTO leases (session, holder, epoch, renewals) SELECT pk, '', 1, 0 FROM sessions;
         INSERT INTO events (session, seq, id, at, type, version, body)
         SELECT pk, seq, 'event ' || seq, seq, 'interrupted', 1, '{{"type":"interrupted"}}'
         FROM sessions, generate_series(101, 103) AS seq;
@@ -187,7 +187,7 @@ async def test_other_reads_use_indexes_too(url: str, analyzed: bool) -> None:
                 store.ranked(WORKSPACE, Query(text="hello")),
                 {"search_words", "events_pkey", *rows[:1]},
             ),
-            (store.expired_leases(), {"leases_expires", "sessions_pkey"}),
+            (store.leases(), {"leases_holder", "sessions_pkey"}),
         ):
             matches = await plan(store, connection, call)
             assert "Seq Scan" not in kinds(matches)

@@ -15,7 +15,7 @@ from segue.model.event import (
 )
 from segue.model.session import ALWAYS_ALLOWED, Session
 
-from .base import ALLOW, REJECT, Answer, Turn
+from .base import ALLOW, REJECT, Answer, PermissionRequest, Turn
 from .base.spec import PermissionOverride
 
 # The fields of a call that segue has already denied, so that no client runs it.
@@ -90,18 +90,40 @@ async def check_permission(
 
     If the user always allows the tool, the session remembers it.
     """
+    decided = decide_permission(turn, name, kind, policy, override)
+    if decided is not None:
+        return decided
+    request = permission_request(call_id, title, name)
+    answer = await turn.request_permission(request.title, request.options, request.call_id)
+    await remember_permission(turn, name, answer)
+    return answer
+
+
+def decide_permission(
+    turn: Turn, name: str, kind: ToolKind, policy: Policy, override: PermissionOverride = None
+) -> Answer | None:
+    """Return whether a call may run; None if the user must be asked."""
     match verdict(turn.session, name, kind, _applicable_policy(turn, policy), override):
         case "allow":
             return Answer(option=ALLOW)
         case "deny":
             plan = turn.session.mode == "plan"
             return Answer(note=_PLAN_MODE_DENIAL if plan else _NEVER_ASKS_DENIAL)
+    return None
+
+
+def permission_request(call_id: str | None, title: str, name: str) -> PermissionRequest:
+    """Return the question whether a tool may run."""
     always = Option(id="allow_always", name=f"Always allow {name} here", kind="allow_always")
-    answer = await turn.request_permission(title, (ALLOW, always, REJECT), call_id)
-    if answer.option == always:
-        names = turn.session.options.get(ALWAYS_ALLOWED, ())
+    return PermissionRequest(title=title, options=(ALLOW, always, REJECT), call_id=call_id)
+
+
+async def remember_permission(turn: Turn, name: str, answer: Answer) -> None:
+    """Remember in the session that the user always allows a tool."""
+    names = turn.session.options.get(ALWAYS_ALLOWED, ())
+    always = answer.option is not None and answer.option.kind == "allow_always"
+    if always and name not in names:
         await turn.emit(ConfigChanged(options={ALWAYS_ALLOWED: sorted({*names, name})}))
-    return answer
 
 
 def _applicable_policy(turn: Turn, policy: Policy) -> Policy:

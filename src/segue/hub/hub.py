@@ -175,8 +175,8 @@ class Hub:
     @cached_property
     def turns(self) -> TurnService:
         """Prompt sessions, answer and cancel turns."""
+        from .turns.deps import TurnDeps
         from .turns.engine import LEASE_MICROSECONDS, TurnEngine
-        from .turns.runner import TurnDeps
         from .turns.service import TurnService
 
         deps = TurnDeps(self.store, self.history.live, self.agents.for_turn, self)

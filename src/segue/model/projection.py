@@ -149,7 +149,10 @@ def _tool_call(session: Session, event: Event, body: ToolCall) -> Changes:
 
 
 def _tool_result(session: Session, event: Event, body: ToolResult) -> Changes:
-    return {"open_calls": tuple(call for call in session.open_calls if call != body.call_id)}
+    return {
+        "open_calls": tuple(call for call in session.open_calls if call != body.call_id),
+        "pending": tuple(id for id in session.pending if id != body.call_id),
+    }
 
 
 def _asked(session: Session, event: Event, body: PermissionAsked) -> Changes:
@@ -157,7 +160,10 @@ def _asked(session: Session, event: Event, body: PermissionAsked) -> Changes:
 
 
 def _answered(session: Session, event: Event, body: PermissionAnswered) -> Changes:
-    return {"open_asks": tuple(ask for ask in session.open_asks if ask != body.ask_id)}
+    return {
+        "open_asks": tuple(ask for ask in session.open_asks if ask != body.ask_id),
+        "pending": tuple(id for id in session.pending if id != body.ask_id),
+    }
 
 
 def _info(session: Session, event: Event, body: InfoChanged) -> Changes:

@@ -58,12 +58,13 @@ class _UvicornServer(uvicorn.Server):
         )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End event streams at once, and wait for running requests and turns."""
+        """End event streams at once, and wait for running turns and requests.
+
+        Clients and workers can send results for turns that still run.
+        """
         self._app.closing.set()
-        turns = self._app.hub.turns.engine.drain(self._grace_seconds, SERVER_STOPPED)
-        draining = asyncio.ensure_future(turns)
+        await self._app.hub.turns.engine.drain(self._grace_seconds, SERVER_STOPPED)
         await super().shutdown(sockets)
-        await draining
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

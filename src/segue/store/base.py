@@ -24,7 +24,8 @@ from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState
 
 EventDecider = Callable[[Session], Drafts]
-InboxKind = Literal["prompt", "cancel", "answer", "result"]
+# A prompt whose turn has begun stays in the inbox as `turn` until the turn ends.
+InboxKind = Literal["prompt", "turn", "cancel", "answer", "result"]
 
 MAX_SEQ = (1 << 24) - 1  # events in one session
 SHARE_KIND = "share"  # the kind of the record of a session's share link
@@ -40,20 +41,24 @@ def share_record_id(session_id: str) -> str:
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """One process's right to run a session's turns until `expires_at`.
+    """One process's right to run a session's turns, until it is released or taken over.
 
-    Each new holder gets a higher epoch.
+    Each new holder gets a higher epoch. `renewals` rises while the holder is alive. No clock is
+    involved: another process takes the lease over once it has seen no renewal for long enough.
     """
 
     workspace: str
     session: str
     holder: str
     epoch: int
-    expires_at: int
+    renewals: int = 0
 
 
 class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to the process that runs a session's turns; `number` is the order of arrival."""
+    """A request to a session's turns; `number` is the order of arrival.
+
+    `holder` is the process that received it and acts on it; empty if any process may.
+    """
 
     number: int
     session: str
@@ -61,6 +66,7 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     at: int
     body: dict[str, Any] = {}
+    holder: str = ""
 
 
 class Usage(NamedTuple):
@@ -141,14 +147,16 @@ class Store(Protocol):
         *,
         lease: Lease | None = None,
         consume: Sequence[int] = (),
+        begin: Sequence[InboxItem] = (),
         checkpoint: Checkpoint | None = None,
     ) -> tuple[Session, list[Event]]:
         """Append the events that `decide` returns for the current row, all or none.
 
         Returns the new row and the events that were added. Raises LeaseLost if `lease` is given
-        and no longer held. `consume` lists inbox items that this change removes; raises Conflict
-        if one of them is gone. `decide` may be called again after a lost race, so it must be quick
-        and pure.
+        and no longer held. `consume` lists inbox items that this change removes, `begin` prompts
+        that become items of the kind `turn`, with the given bodies and holders; raises Conflict if
+        one of them is gone. `decide` may be called again after a lost race, so it must be quick and
+        pure.
         """
 
     async def load(
@@ -251,32 +259,60 @@ class Store(Protocol):
 
     # turns
 
-    async def acquire(self, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
-        """Return the lease, or None while another holder has it. Renews the holder's own lease."""
+    async def acquire(
+        self, workspace: str, id: str, holder: str, *, over: Lease | None = None
+    ) -> Lease | None:
+        """Return the lease, or None while another holder has it.
 
-    async def renew(self, holder: str, ttl: int) -> set[tuple[str, str]]:
-        """Extend a holder's unexpired leases. Returns (workspace, session) of each."""
+        `over` is the lease of a holder that has died: it is taken over if it was not renewed since.
+        """
 
-    async def release(self, lease: Lease) -> None: ...
+    async def renew(self, holder: str) -> set[tuple[str, str]]:
+        """Renew a holder's leases. Returns (workspace, session) of each."""
+
+    async def release(self, lease: Lease) -> None:
+        """Release a lease. Every process gets an `inbox` signal for the session."""
+
     async def lease_of(self, workspace: str, id: str) -> Lease | None:
-        """Return the lease on a session, expired or not."""
+        """Return the lease on a session, None if no process holds it."""
 
-    async def expired_leases(self) -> list[Lease]:
-        """Return the leases that expired without being released."""
+    async def leases(self) -> list[Lease]:
+        """Return the leases that are held."""
 
     async def put_inbox(
-        self, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
+        self,
+        workspace: str,
+        id: str,
+        kind: InboxKind,
+        item_id: str,
+        body: dict[str, Any],
+        holder: str = "",
     ) -> InboxItem: ...
     async def inbox(self, workspace: str, id: str) -> list[InboxItem]: ...
     async def drop_inbox(self, workspace: str, id: str, numbers: Sequence[int]) -> set[int]:
-        """Delete items, and return the numbers of those that still existed."""
+        """Delete items, and return the numbers of those that still existed.
 
-    async def waiting_prompts(self, before: int) -> list[tuple[str, str]]:
-        """Return (workspace, session) of sessions with prompts from before a time and no lease."""
+        Turns that have begun stay: only the change that ends a turn deletes its items.
+        """
+
+    async def disown_inbox(self, holder: str) -> None:
+        """Let any process act on the inbox items of a holder that ends."""
+
+    async def waiting(self) -> list[tuple[str, str]]:
+        """Return (workspace, session) of sessions without a lease that have inbox items.
+
+        Turns that wait for an answer, and that any process can resume, do not count.
+        """
 
     async def put_deltas(self, lease: Lease, deltas: Sequence[Delta]) -> None: ...
     async def deltas(self, workspace: str, id: str) -> list[Delta]:
         """Return the deltas of messages that are still being written, in order."""
+
+    async def new_deltas(self, workspace: str, id: str, after: int) -> tuple[list[Delta], int]:
+        """Return the deltas that were stored after a number, and the number of the last one.
+
+        Numbers begin at 1 and only rise. Unlike `deltas`, this costs what was added.
+        """
 
     async def ack(self, workspace: str, id: str, seq: int) -> None:
         """Record that a client has received a session's events up to this one.

@@ -12,7 +12,6 @@ import asyncio
 import operator
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -42,30 +41,15 @@ from .base import (
     check_record_version,
     fork_event,
     is_counted_file,
-    lease_lost,
     not_found,
     share_record_id,
     start_session,
 )
+from .memory_entry import Entry, check_lease, same_lease
+from .memory_search import mentions, score, words_of
 
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 _decode_checkpoint: codec.Decoder[Checkpoint] = codec.Decoder(Checkpoint)
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A session and everything that belongs to it."""
-
-    session: Session
-    events: list[Event]
-    change: int
-    born: int
-    epoch: int = 0
-    lease: Lease | None = None
-    inbox: list[InboxItem] = field(default_factory=list)
-    deltas: list[Delta] = field(default_factory=list)
-    acked_seq: int = 0
-    checkpoint: bytes | None = None
 
 
 class MemoryStore(Store):
@@ -73,7 +57,7 @@ class MemoryStore(Store):
 
     def __init__(self) -> None:
         self._cursor_key = secrets.token_bytes(32)
-        self._entries: dict[tuple[str, str], _Entry] = {}
+        self._entries: dict[tuple[str, str], Entry] = {}
         self._change = 0
         self._number = 0
         self._listeners: list[Callable[[Signal], None]] = []
@@ -123,7 +107,7 @@ class MemoryStore(Store):
         change = self._change + 1
         born = change if new else 0
         stored_events = [_stored_event(added) for added in events]
-        entry = _Entry(_stored_row(session), stored_events, change, born=born)
+        entry = Entry(_stored_row(session), stored_events, change, born=born)
         if checkpoint is not None:
             entry.checkpoint = codec.encode(checkpoint)
         self._change = change
@@ -157,13 +141,17 @@ class MemoryStore(Store):
         *,
         lease: Lease | None = None,
         consume: Sequence[int] = (),
+        begin: Sequence[InboxItem] = (),
         checkpoint: Checkpoint | None = None,
     ) -> tuple[Session, list[Event]]:
         entry = self._find(workspace, id)
         at = clock.now()
         if lease is not None:
-            _check_lease(entry, lease, at)
-        if not {item.number for item in entry.inbox}.issuperset(consume):
+            check_lease(entry, lease)
+        begun = {item.number: replace(item, kind="turn", body=_copy(item.body)) for item in begin}
+        prompts = {item.number for item in entry.inbox if item.kind == "prompt"}
+        known = {item.number for item in entry.inbox}
+        if not known.issuperset(consume) or not prompts.issuperset(begun):
             raise errors.Conflict("another process has already handled that request")
         known_ids = {added.id for added in entry.events}
         drafts = [
@@ -175,14 +163,16 @@ class MemoryStore(Store):
         row, stored_events = _stored_row(session), [_stored_event(added) for added in events]
         if checkpoint is not None:
             entry.checkpoint = codec.encode(checkpoint)
-        entry.inbox = [item for item in entry.inbox if item.number not in consume]
+        entry.inbox = [
+            begun.get(item.number, item) for item in entry.inbox if item.number not in consume
+        ]
         if events:
             self._change += 1
             entry.session, entry.change = row, self._change
             entry.events += stored_events
             if lease is not None:
                 stored = {added.id for added in events}
-                entry.deltas = [delta for delta in entry.deltas if delta.message not in stored]
+                entry.deltas = [item for item in entry.deltas if item[1].message not in stored]
             self._notify(Signal("events", workspace, id))
         return session, events
 
@@ -241,7 +231,7 @@ class MemoryStore(Store):
         events = self._find(workspace, id).events
         return next((event.seq for event in events if event.id == event_id), None)
 
-    def _find(self, workspace: str, id: str) -> _Entry:
+    def _find(self, workspace: str, id: str) -> Entry:
         try:
             return self._entries[workspace, id]
         except KeyError:
@@ -283,8 +273,8 @@ class MemoryStore(Store):
         terms = search_text.terms(query.text)
         hits = []
         for entry in self._matching(workspace, query):
-            best = max(entry.events, key=lambda event: _score(terms, event))
-            hits.append(SearchHit(entry.session, best, _score(terms, best)))
+            best = max(entry.events, key=lambda event: score(terms, event))
+            hits.append(SearchHit(entry.session, best, score(terms, best)))
         return sorted(hits, key=lambda hit: hit.score, reverse=True)[: query.limit]
 
     async def newest_matches(
@@ -292,7 +282,7 @@ class MemoryStore(Store):
     ) -> list[Event | None]:
         entries = [self._entries.get((workspace, session.id)) for session in sessions]
         histories = [reversed(entry.events) if entry else () for entry in entries]
-        return [next((e for e in events if _score(terms, e)), None) for events in histories]
+        return [next((e for e in events if score(terms, e)), None) for events in histories]
 
     async def occurrences(
         self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
@@ -302,7 +292,7 @@ class MemoryStore(Store):
             event.seq
             for event in (entry.events[::-1] if entry and terms else ())
             if (before is None or event.seq < before)
-            and all(search_text.words_have_term(term, _words(event)) for term in terms)
+            and all(search_text.words_have_term(term, words_of(event)) for term in terms)
         ]
         return seqs[:limit]
 
@@ -319,43 +309,40 @@ class MemoryStore(Store):
         rows = [row for row in rows if since(row) < before]
         return sorted(rows, key=lambda row: (since(row), row.id))[:limit]
 
-    def _of(self, workspace: str) -> Iterator[_Entry]:
+    def _of(self, workspace: str) -> Iterator[Entry]:
         return (entry for (owner, _), entry in self._entries.items() if owner == workspace)
 
-    def _matching(self, workspace: str, query: Query) -> Iterator[_Entry]:
+    def _matching(self, workspace: str, query: Query) -> Iterator[Entry]:
         terms = None if query.text is None else search_text.terms(query.text)
         for entry in self._of(workspace):
-            if matches(query, entry.session) and (terms is None or _mentions(terms, entry)):
+            if matches(query, entry.session) and (terms is None or mentions(terms, entry.events)):
                 yield entry
 
     # turns
 
-    async def acquire(self, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
+    async def acquire(
+        self, workspace: str, id: str, holder: str, *, over: Lease | None = None
+    ) -> Lease | None:
         entry = self._find(workspace, id)
-        at = clock.now()
-        current = entry.lease if entry.lease is not None and entry.lease.expires_at > at else None
-        if current is not None and current.holder != holder:
+        if entry.lease is not None and entry.lease.holder == holder:
+            return entry.lease
+        if entry.lease is not None and entry.lease != over:
             return None
-        if current is None:
-            entry.epoch += 1
-        entry.lease = Lease(
-            workspace=workspace, session=id, holder=holder, epoch=entry.epoch, expires_at=at + ttl
-        )
+        entry.epoch += 1
+        entry.lease = Lease(workspace=workspace, session=id, holder=holder, epoch=entry.epoch)
         return entry.lease
 
-    async def renew(self, holder: str, ttl: int) -> set[tuple[str, str]]:
-        at = clock.now()
+    async def renew(self, holder: str) -> set[tuple[str, str]]:
         renewed = set()
         for name, entry in self._entries.items():
-            lease = entry.lease
-            if lease is not None and lease.holder == holder and lease.expires_at > at:
-                entry.lease = replace(lease, expires_at=at + ttl)
+            if entry.lease is not None and entry.lease.holder == holder:
+                entry.lease = replace(entry.lease, renewals=entry.lease.renewals + 1)
                 renewed.add(name)
         return renewed
 
     async def release(self, lease: Lease) -> None:
         entry = self._entries.get((lease.workspace, lease.session))
-        if entry is not None and _same(entry.lease, lease):
+        if entry is not None and same_lease(entry.lease, lease):
             entry.lease = None
             entry.deltas = []
             self._notify(Signal("inbox", lease.workspace, lease.session))
@@ -364,19 +351,28 @@ class MemoryStore(Store):
         entry = self._entries.get((workspace, id))
         return entry.lease if entry else None
 
-    async def expired_leases(self) -> list[Lease]:
-        at = clock.now()
-        leases = (entry.lease for entry in self._entries.values())
-        return [lease for lease in leases if lease is not None and lease.expires_at <= at]
+    async def leases(self) -> list[Lease]:
+        return [entry.lease for entry in self._entries.values() if entry.lease is not None]
 
     async def put_inbox(
-        self, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
+        self,
+        workspace: str,
+        id: str,
+        kind: InboxKind,
+        item_id: str,
+        body: dict[str, Any],
+        holder: str = "",
     ) -> InboxItem:
         entry = self._find(workspace, id)
-        stored_body = _decode_any(codec.encode(body))
         self._number += 1
         item = InboxItem(
-            number=self._number, session=id, kind=kind, id=item_id, at=clock.now(), body=stored_body
+            number=self._number,
+            session=id,
+            kind=kind,
+            id=item_id,
+            at=clock.now(),
+            body=_copy(body),
+            holder=holder,
         )
         entry.inbox.append(item)
         self._notify(Signal("inbox", workspace, id))
@@ -387,7 +383,8 @@ class MemoryStore(Store):
 
     async def drop_inbox(self, workspace: str, id: str, numbers: Sequence[int]) -> set[int]:
         entry = self._find(workspace, id)
-        dropped = {item.number for item in entry.inbox}.intersection(numbers)
+        droppable = {item.number for item in entry.inbox if item.kind != "turn"}
+        dropped = droppable.intersection(numbers)
         entry.inbox = [item for item in entry.inbox if item.number not in dropped]
         return dropped
 
@@ -398,23 +395,37 @@ class MemoryStore(Store):
     async def acked_seq(self, workspace: str, id: str) -> int:
         return self._find(workspace, id).acked_seq
 
-    async def waiting_prompts(self, before: int) -> list[tuple[str, str]]:
-        at = clock.now()
+    async def disown_inbox(self, holder: str) -> None:
+        for name, entry in self._entries.items():
+            if holder and any(item.holder == holder for item in entry.inbox):
+                entry.inbox = [
+                    replace(item, holder="") if item.holder == holder else item
+                    for item in entry.inbox
+                ]
+                self._notify(Signal("inbox", *name))
+
+    async def waiting(self) -> list[tuple[str, str]]:
         return [
             name
             for name, entry in self._entries.items()
-            if any(item.kind == "prompt" and item.at < before for item in entry.inbox)
-            and (entry.lease is None or entry.lease.expires_at <= at)
+            if entry.lease is None
+            and any(item.kind != "turn" or item.holder for item in entry.inbox)
         ]
 
     async def put_deltas(self, lease: Lease, deltas: Sequence[Delta]) -> None:
         entry = self._find(lease.workspace, lease.session)
-        _check_lease(entry, lease, clock.now())
-        entry.deltas = [*entry.deltas, *deltas]
+        check_lease(entry, lease)
+        for delta in deltas:
+            self._number += 1
+            entry.deltas.append((self._number, delta))
         self._notify(Signal("deltas", lease.workspace, lease.session))
 
     async def deltas(self, workspace: str, id: str) -> list[Delta]:
-        return self._find(workspace, id).deltas
+        return [delta for _, delta in self._find(workspace, id).deltas]
+
+    async def new_deltas(self, workspace: str, id: str, after: int) -> tuple[list[Delta], int]:
+        new = [item for item in self._find(workspace, id).deltas if item[0] > after]
+        return [delta for _, delta in new], new[-1][0] if new else after
 
     def watch(self, listener: Callable[[Signal], None]) -> Callable[[], None]:
         self._listeners.append(listener)
@@ -573,28 +584,7 @@ def _stored_event(added: Event) -> Event:
     return replace(added, body=event.decode_body(codec.encode(added.body)))
 
 
-def _mentions(terms: Sequence[Term], entry: _Entry) -> bool:
-    """Return whether every term occurs in some event; False without terms."""
-    texts = [_words(event) for event in entry.events]
-    matches = [any(search_text.words_have_term(term, words) for words in texts) for term in terms]
-    return bool(matches) and all(matches)
-
-
-def _score(terms: Sequence[Term], event: Event) -> float:
-    """Return the share of an event's words that are terms; 0 if none of them occurs in it."""
-    words = _words(event)
-    matches = sum(search_text.words_have_term(term, words) for term in terms)
-    return matches / max(1, len(words))
-
-
-def _words(event: Event) -> list[str]:
-    return search_text.tokens(search_text.searchable_text(event.body))
-
-
-def _check_lease(entry: _Entry, lease: Lease, at: int) -> None:
-    if entry.lease is None or not _same(entry.lease, lease) or entry.lease.expires_at <= at:
-        raise lease_lost(lease)
-
-
-def _same(current: Lease | None, lease: Lease) -> bool:
-    return current is not None and (current.holder, current.epoch) == (lease.holder, lease.epoch)
+def _copy(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a body as a store that encodes it would."""
+    copied: dict[str, Any] = _decode_any(codec.encode(body))
+    return copied

@@ -16,7 +16,7 @@ from .base import InboxItem, Lease
 Row = Sequence[Any]
 
 LEASES = (
-    "SELECT s.workspace, s.id, l.holder, l.epoch, l.expires_at"
+    "SELECT s.workspace, s.id, l.holder, l.epoch, l.renewals"
     " FROM leases l JOIN sessions s ON s.pk = l.session WHERE l.holder <> ''"
 )
 CHECKPOINTS = 'SELECT source, path, inode, "offset", tail_hash, extra FROM imports'
@@ -24,7 +24,13 @@ CHECKPOINTS = 'SELECT source, path, inode, "offset", tail_hash, extra FROM impor
 TURNS = """
 SELECT (SELECT count(*) FROM sessions WHERE workspace = {0} AND in_turn = 1)
   + (SELECT count(*) FROM inbox WHERE workspace = {0} AND kind = 'prompt')"""
-INBOX_ITEMS = "SELECT number, kind, id, at, body FROM inbox"
+INBOX_ITEMS = "SELECT number, kind, id, at, body, holder FROM inbox"
+# Sessions without a lease that have inbox items for a process to act on. A turn that waits for an
+# answer and needs no process in particular is not among them.
+WAITING = """
+SELECT DISTINCT s.workspace, s.id FROM inbox i JOIN sessions s ON s.pk = i.session
+LEFT JOIN leases l ON l.session = i.session
+WHERE (i.kind <> 'turn' OR i.holder <> '') AND coalesce(l.holder, '') = ''"""
 DELTAS = 'SELECT number, message, kind, "offset", text FROM deltas'
 
 decode_any: codec.Decoder[Any] = codec.Decoder(Any)
@@ -34,9 +40,9 @@ decode_record: codec.Decoder[Record] = codec.Decoder(Record)
 
 def decode_lease(row: Row) -> Lease:
     """Return the lease of a row of LEASES."""
-    workspace, session, holder, epoch, expires_at = row
+    workspace, session, holder, epoch, renewals = row
     return Lease(
-        workspace=workspace, session=session, holder=holder, epoch=epoch, expires_at=expires_at
+        workspace=workspace, session=session, holder=holder, epoch=epoch, renewals=renewals
     )
 
 
@@ -67,8 +73,16 @@ def encode_checkpoint(checkpoint: Checkpoint) -> Row:
 
 def decode_inbox_item(session: str, row: Row) -> InboxItem:
     """Return the inbox item of a row of INBOX_ITEMS."""
-    number, kind, id, at, body = row
-    return InboxItem(number=number, session=session, kind=kind, id=id, at=at, body=decode_any(body))
+    number, kind, id, at, body, holder = row
+    return InboxItem(
+        number=number,
+        session=session,
+        kind=kind,
+        id=id,
+        at=at,
+        body=decode_any(body),
+        holder=holder,
+    )
 
 
 def decode_delta(session: str, row: Row) -> Delta:

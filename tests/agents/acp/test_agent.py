@@ -60,11 +60,11 @@ async def opened_hub(home: Path) -> AsyncIterator[Hub]:
 
 
 async def open_session(hub: Hub, command: str, cwd: Path, id: str | None = None) -> tuple[str, Any]:
-    """Open a session with an agent process; return its id and the hold."""
+    """Open a session with an agent process; return its id and the open session."""
     if id is None:
         id = (await hub.editor.create(LOCAL, cwd=str(cwd))).id
     agent = await hub.agents.from_spec(LOCAL, {"kind": "acp", "command": command})
-    return id, await hub.turns.lease(LOCAL, id, agent=agent)
+    return id, await hub.turns.open(LOCAL, id, agent=agent)
 
 
 async def message_texts(hub: Hub, id: str) -> list[str]:
@@ -137,24 +137,26 @@ async def test_an_agent_process_stores_the_same_events_as_the_built_in_agent(
             cwd = tmp_path / f"work-{command is None}"
             cwd.mkdir()
             id = (await hub.editor.create(LOCAL, cwd=str(cwd))).id
-            hold = None if command is None else (await open_session(hub, command, cwd, id))[1]
+            opened = None if command is None else (await open_session(hub, command, cwd, id))[1]
             answering = asyncio.create_task(answer_requests(hub, id, "allow"))
-            assert await hub.turns.run(LOCAL, id, SCRIPT) == "end_turn"
+            assert await hub.turns.run(LOCAL, id, SCRIPT, opened=opened) == "end_turn"
             answering.cancel()
             events = list(await hub.history.events(LOCAL, id))
             histories.append(str(comparable_events(events)).replace(str(cwd), "CWD"))
             assert (cwd / "a.txt").read_text() == "some text\n"
             assert (await hub.sessions.get(LOCAL, id)).title == "Named"
-            if hold is not None:
-                await hold.close()
+            if opened is not None:
+                await opened.close()
         assert histories[0] == histories[1]
 
 
 async def test_text_is_streamed_as_it_arrives(tmp_path: Path, version: int) -> None:
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, segue_command(tmp_path, version), tmp_path)
+        id, opened = await open_session(hub, segue_command(tmp_path, version), tmp_path)
         deltas = []
-        turn = await hub.turns.submit(LOCAL, id, "/slow 0.05\n/say one two three four")
+        turn = await hub.turns.submit(
+            LOCAL, id, "/slow 0.05\n/say one two three four", opened=opened
+        )
         async for item in hub.history.follow(LOCAL, id, deltas=True):
             if isinstance(item, Delta):
                 deltas.append(item.text)
@@ -162,7 +164,7 @@ async def test_text_is_streamed_as_it_arrives(tmp_path: Path, version: int) -> N
                 break
         assert len(deltas) > 1 and "".join(deltas) == "one two three four"
         assert await hub.turns.wait(LOCAL, id, turn) == "end_turn"
-        await hold.close()
+        await opened.close()
 
 
 @pytest.mark.parametrize(("option", "outcome"), [("allow", "completed"), ("reject", "cancelled")])
@@ -170,9 +172,9 @@ async def test_a_permission_request_of_the_process_reaches_segues_clients(
     tmp_path: Path, version: int, option: str, outcome: str
 ) -> None:
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, segue_command(tmp_path, version), tmp_path)
+        id, opened = await open_session(hub, segue_command(tmp_path, version), tmp_path)
         answering = asyncio.create_task(answer_requests(hub, id, option))
-        await hub.turns.run(LOCAL, id, "/ask May I?")
+        await hub.turns.run(LOCAL, id, "/ask May I?", opened=opened)
         answering.cancel()
         (request,) = await hub.history.events(LOCAL, id, types=["permission_asked"])
         (call,) = await hub.history.events(LOCAL, id, types=["tool_call"])
@@ -180,18 +182,18 @@ async def test_a_permission_request_of_the_process_reaches_segues_clients(
         assert request.body.call_id == call.body.call_id
         (result,) = await hub.history.events(LOCAL, id, types=["tool_result"])
         assert (result.body.status == "completed") == (outcome == "completed")
-        await hold.close()
+        await opened.close()
 
 
 async def test_a_new_process_continues_the_native_session(tmp_path: Path, version: int) -> None:
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, segue_command(tmp_path, version), tmp_path)
-        await hub.turns.run(LOCAL, id, "/say one")
-        await hold.close()
+        id, opened = await open_session(hub, segue_command(tmp_path, version), tmp_path)
+        await hub.turns.run(LOCAL, id, "/say one", opened=opened)
+        await opened.close()
         assert running_processes(segue_command(tmp_path, version)) == []
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, segue_command(tmp_path, version), tmp_path, id)
-        await hub.turns.run(LOCAL, id, "/history")
+        id, opened = await open_session(hub, segue_command(tmp_path, version), tmp_path, id)
+        await hub.turns.run(LOCAL, id, "/history", opened=opened)
         assert (await message_texts(hub, id))[
             -1
         ] == "Before this turn: 1 messages of yours, 1 of mine."
@@ -203,20 +205,20 @@ async def test_a_new_process_continues_the_native_session(tmp_path: Path, versio
         assert (await message_texts(hub, fork))[
             -1
         ] == "Before this turn: 2 messages of yours, 2 of mine."
-        await hub.turns.run(LOCAL, id, "/history")
+        await hub.turns.run(LOCAL, id, "/history", opened=opened)
         assert (await message_texts(hub, id))[
             -1
         ] == "Before this turn: 2 messages of yours, 2 of mine."
         await other.close()
         assert running_processes(segue_command(tmp_path, version)) != []
-        await hold.close()
+        await opened.close()
     assert running_processes(segue_command(tmp_path, version)) == []
 
 
 async def test_cancelling_ends_the_turn_in_the_process_too(tmp_path: Path, version: int) -> None:
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, segue_command(tmp_path, version), tmp_path)
-        turn = await hub.turns.submit(LOCAL, id, "/say begun\n/wait 60")
+        id, opened = await open_session(hub, segue_command(tmp_path, version), tmp_path)
+        turn = await hub.turns.submit(LOCAL, id, "/say begun\n/wait 60", opened=opened)
         async for item in hub.history.follow(LOCAL, id, deltas=True):
             if isinstance(item, Delta) or item.type == "agent_message":
                 break
@@ -224,9 +226,9 @@ async def test_cancelling_ends_the_turn_in_the_process_too(tmp_path: Path, versi
         async with asyncio.timeout(60):
             assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
         assert await message_texts(hub, id) == ["begun"]
-        assert await hub.turns.run(LOCAL, id, "/say again") == "end_turn"
+        assert await hub.turns.run(LOCAL, id, "/say again", opened=opened) == "end_turn"
         assert await message_texts(hub, id) == ["begun", "again"]
-        await hold.close()
+        await opened.close()
 
 
 # Faulty agents.
@@ -234,8 +236,8 @@ async def test_cancelling_ends_the_turn_in_the_process_too(tmp_path: Path, versi
 
 async def test_an_agent_that_mixes_protocol_versions_is_understood(tmp_path: Path) -> None:
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, faulty_command(tmp_path), tmp_path)
-        assert await hub.turns.run(LOCAL, id, "tool") == "end_turn"
+        id, opened = await open_session(hub, faulty_command(tmp_path), tmp_path)
+        assert await hub.turns.run(LOCAL, id, "tool", opened=opened) == "end_turn"
         (call,) = await hub.history.events(LOCAL, id, types=["tool_call"])
         assert (call_title(call.body), call.body.kind) == ("Edit", "edit")
         assert (call.body.title, call.body.input) == (None, {"a": 1})  # the title is the name
@@ -244,26 +246,26 @@ async def test_an_agent_that_mixes_protocol_versions_is_understood(tmp_path: Pat
         assert (diff.path, diff.old, diff.new, result.body.output) == ("/a", "x", "y", "fine")
         usage = (await hub.sessions.get(LOCAL, id)).usage
         assert (usage.cost, usage.input_tokens, usage.output_tokens) == (500_000, 3, 4)
-        await hold.close()
+        await opened.close()
 
 
 async def test_invalid_updates_are_ignored(tmp_path: Path) -> None:
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, faulty_command(tmp_path), tmp_path)
-        assert await hub.turns.run(LOCAL, id, "odd") == "end_turn"
+        id, opened = await open_session(hub, faulty_command(tmp_path), tmp_path)
+        assert await hub.turns.run(LOCAL, id, "odd", opened=opened) == "end_turn"
         (plan,) = await hub.history.events(LOCAL, id, types=["plan_changed"])
         assert [(entry.content, entry.status) for entry in plan.body.entries] == [("a", "pending")]
         assert (await hub.sessions.get(LOCAL, id)).open_calls == ()
-        await hold.close()
+        await opened.close()
 
 
 async def test_terminal_output_becomes_the_result_of_the_call(tmp_path: Path) -> None:
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, faulty_command(tmp_path), tmp_path)
-        assert await hub.turns.run(LOCAL, id, "terminal") == "end_turn"
+        id, opened = await open_session(hub, faulty_command(tmp_path), tmp_path)
+        assert await hub.turns.run(LOCAL, id, "terminal", opened=opened) == "end_turn"
         (result,) = await hub.history.events(LOCAL, id, types=["tool_result"])
         assert plain_text(result.body.content) == "grün\nmore"
-        await hold.close()
+        await opened.close()
 
 
 @pytest.mark.parametrize(
@@ -274,39 +276,39 @@ async def test_an_option_of_an_unknown_kind_does_not_count_as_approval(
     tmp_path: Path, option: str | None, outcome: Any
 ) -> None:
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, faulty_command(tmp_path), tmp_path)
+        id, opened = await open_session(hub, faulty_command(tmp_path), tmp_path)
         answering = asyncio.create_task(answer_requests(hub, id, option))  # type: ignore[arg-type]
-        await hub.turns.run(LOCAL, id, "ask")
+        await hub.turns.run(LOCAL, id, "ask", opened=opened)
         answering.cancel()
         (request,) = await hub.history.events(LOCAL, id, types=["permission_asked"])
         kinds = {choice.id: choice.kind for choice in request.body.options}
         assert kinds == {"go": "allow_once", "odd": "reject_once"}
         assert json.loads((await message_texts(hub, id))[0]) == {"outcome": outcome}
-        await hold.close()
+        await opened.close()
 
 
 async def test_a_crashed_process_is_reported_and_restarted(tmp_path: Path) -> None:
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, faulty_command(tmp_path), tmp_path)
-        await hub.turns.run(LOCAL, id, "first")
-        assert await hub.turns.run(LOCAL, id, "die") == "error"
+        id, opened = await open_session(hub, faulty_command(tmp_path), tmp_path)
+        await hub.turns.run(LOCAL, id, "first", opened=opened)
+        assert await hub.turns.run(LOCAL, id, "die", opened=opened) == "error"
         assert await message_texts(hub, id) == ["going"]
         assert "exit code 3: out of luck" in await failure_message(hub, id)
-        await hub.turns.run(LOCAL, id, "seen")
+        await hub.turns.run(LOCAL, id, "seen", opened=opened)
         assert json.loads((await message_texts(hub, id))[-1]) == ["first", "die", "seen"]
-        await hold.close()
+        await opened.close()
 
 
 async def test_an_agent_without_the_history_receives_it_with_the_prompt(tmp_path: Path) -> None:
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, faulty_command(tmp_path, "forgetful"), tmp_path)
-        await hub.turns.run(LOCAL, id, "remember the milk")
-        await hold.close()
-        _, hold = await open_session(hub, faulty_command(tmp_path, "forgetful"), tmp_path, id)
-        await hub.turns.run(LOCAL, id, "seen")
+        id, opened = await open_session(hub, faulty_command(tmp_path, "forgetful"), tmp_path)
+        await hub.turns.run(LOCAL, id, "remember the milk", opened=opened)
+        await opened.close()
+        _, opened = await open_session(hub, faulty_command(tmp_path, "forgetful"), tmp_path, id)
+        await hub.turns.run(LOCAL, id, "seen", opened=opened)
         (prompt,) = json.loads((await message_texts(hub, id))[-1])
         assert "User: remember the milk" in prompt and prompt.startswith("seen")
-        await hold.close()
+        await opened.close()
 
 
 ECHO = shlex.join([sys.executable, str(Path(__file__).parents[3] / "examples" / "echo_agent.py")])
@@ -320,9 +322,9 @@ async def test_a_session_title_comes_from_the_users_prompt(
     async with opened_hub(tmp_path) as hub:
         id = (await hub.editor.create(LOCAL, cwd=str(tmp_path))).id
         await hub.turns.run(LOCAL, id, "Plan a garden" if titled else "***")
-        _, hold = await open_session(hub, ECHO, tmp_path, id)
-        await hub.turns.run(LOCAL, id, "Where do the beans go?")
-        await hold.close()
+        _, opened = await open_session(hub, ECHO, tmp_path, id)
+        await hub.turns.run(LOCAL, id, "Where do the beans go?", opened=opened)
+        await opened.close()
         title = "Plan a garden" if titled else "Where do the beans go?"
         assert (await hub.sessions.get(LOCAL, id)).title == title
         agent = await hub.agents.from_spec(LOCAL, {"kind": "acp", "command": ECHO})
@@ -335,8 +337,8 @@ async def test_a_process_that_ignores_a_cancel_is_killed_with_its_children(
 ) -> None:
     monkeypatch.setattr("segue.agents.acp.agent.STUCK_SECONDS", 0.1)
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, faulty_command(tmp_path), tmp_path)
-        turn = await hub.turns.submit(LOCAL, id, "ignore_cancel")
+        id, opened = await open_session(hub, faulty_command(tmp_path), tmp_path)
+        turn = await hub.turns.submit(LOCAL, id, "ignore_cancel", opened=opened)
         async for item in hub.history.follow(LOCAL, id, deltas=True):
             if isinstance(item, Delta):
                 break
@@ -345,19 +347,19 @@ async def test_a_process_that_ignores_a_cancel_is_killed_with_its_children(
             assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
         (began,) = await message_texts(hub, id)
         grandchild = psutil.Process(int(began.split()[1]))
-        await hub.turns.run(LOCAL, id, "seen")
+        await hub.turns.run(LOCAL, id, "seen", opened=opened)
         assert json.loads((await message_texts(hub, id))[-1]) == ["ignore_cancel", "seen"]
         assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
-        await hold.close()
+        await opened.close()
 
 
 async def test_a_required_login_is_reported_with_its_methods(tmp_path: Path) -> None:
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, faulty_command(tmp_path, "login"), tmp_path)
-        assert await hub.turns.run(LOCAL, id, "hello") == "error"
+        id, opened = await open_session(hub, faulty_command(tmp_path, "login"), tmp_path)
+        assert await hub.turns.run(LOCAL, id, "hello", opened=opened) == "error"
         assert "requires a login" in (message := await failure_message(hub, id))
         assert "Sign in with your face" in message
-        await hold.close()
+        await opened.close()
 
 
 @pytest.mark.parametrize(
@@ -372,54 +374,57 @@ async def test_a_command_that_is_not_an_agent_is_reported(
     tmp_path: Path, command: str, message: str
 ) -> None:
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, command, tmp_path)
-        assert await hub.turns.run(LOCAL, id, "hello") == "error"
+        id, opened = await open_session(hub, command, tmp_path)
+        assert await hub.turns.run(LOCAL, id, "hello", opened=opened) == "error"
         assert message in await failure_message(hub, id)
-        await hold.close()
+        await opened.close()
 
 
 async def test_only_the_local_user_is_answered(tmp_path: Path) -> None:
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, faulty_command(tmp_path), tmp_path)
+        id, opened = await open_session(hub, faulty_command(tmp_path), tmp_path)
         assert (
-            await hub.turns.run(Principal(workspace="local", local=False), id, "hello") == "error"
+            await hub.turns.run(
+                Principal(workspace="local", local=False), id, "hello", opened=opened
+            )
+            == "error"
         )
         assert "local user" in await failure_message(hub, id)
         assert not (tmp_path / "kept.json").exists()
-        await hold.close()
+        await opened.close()
 
 
 async def test_an_idle_process_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "IDLE_SECONDS", 0.2)
     command = faulty_command(tmp_path)
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, command, tmp_path)
-        await hub.turns.run(LOCAL, id, "first")
+        id, opened = await open_session(hub, command, tmp_path)
+        await hub.turns.run(LOCAL, id, "first", opened=opened)
         async with asyncio.timeout(60):
             while running_processes(command):
                 await asyncio.sleep(0.05)
-        await hub.turns.run(LOCAL, id, "seen")
+        await hub.turns.run(LOCAL, id, "seen", opened=opened)
         assert json.loads((await message_texts(hub, id))[-1]) == ["first", "seen"]
-        await hold.close()
+        await opened.close()
     assert os.path.exists(tmp_path / "kept.json")
 
 
 async def test_the_next_turn_waits_for_a_late_end_of_a_cancelled_turn(tmp_path: Path) -> None:
     command = shlex.join([sys.executable, str(PROGRAMS / "late.py")])
     async with opened_hub(tmp_path) as hub:
-        id, hold = await open_session(hub, command, tmp_path)
-        turn = await hub.turns.submit(LOCAL, id, "wait")
+        id, opened = await open_session(hub, command, tmp_path)
+        turn = await hub.turns.submit(LOCAL, id, "wait", opened=opened)
         async for item in hub.history.follow(LOCAL, id, deltas=True):
             if isinstance(item, Delta):
                 break
         await hub.turns.cancel(LOCAL, id)
         async with asyncio.timeout(60):
             assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
-        assert await hub.turns.run(LOCAL, id, "again") == "end_turn"
+        assert await hub.turns.run(LOCAL, id, "again", opened=opened) == "end_turn"
         first, second = [text.split() for text in await message_texts(hub, id)]
         assert (first[0], second[0]) == ("wait", "again")
         assert first[1] == second[1]  # the same process answered
-        await hold.close()
+        await opened.close()
 
 
 async def test_a_prompt_imports_and_continues_a_native_session(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from segue.acp.rpc import RpcError
 from segue.hub import Hub
+from segue.hub.turns.opened import OpenSession
 from segue.model.content import plain_text
 from segue.model.event import ConfigChanged, Event, PermissionAsked, ToolCall
 from segue.model.principal import LOCAL
@@ -27,8 +28,8 @@ PROGRAM = Path(__file__).parent / "programs" / "asking.py"
 class AgentSession:
     """A session with an agent process that sends scripted requests."""
 
-    def __init__(self, hub: Hub, id: str) -> None:
-        self.hub, self.id = hub, id
+    def __init__(self, hub: Hub, id: str, opened: OpenSession) -> None:
+        self.hub, self.id, self.opened = hub, id, opened
         self.permission_titles: list[str] = []
 
     async def __call__(
@@ -36,7 +37,7 @@ class AgentSession:
     ) -> list[Any]:
         """Let the process send requests, and return the answers."""
         seq = (await self.hub.sessions.get(LOCAL, self.id)).last_seq
-        await self.hub.turns.submit(LOCAL, self.id, json.dumps(requests))
+        await self.hub.turns.submit(LOCAL, self.id, json.dumps(requests), opened=self.opened)
         calls: dict[str | None, ToolCall] = {}
         async for item in self.hub.history.follow(LOCAL, self.id, seq):
             assert isinstance(item, Event)
@@ -65,9 +66,9 @@ async def open_session(
         id = (await hub.editor.create(LOCAL, cwd=str(home / "cwd"))).id
         if config:
             await hub.editor.configure(LOCAL, id, ConfigChanged(**config))
-        hold = await hub.turns.lease(LOCAL, id, agent=agent)
-        yield AgentSession(hub, id)
-        await hold.close()
+        opened = await hub.turns.open(LOCAL, id, agent=agent)
+        yield AgentSession(hub, id, opened)
+        await opened.close()
 
 
 def read(path: Path, **fields: Any) -> Any:
@@ -233,7 +234,9 @@ async def test_pending_requests_are_answered_when_the_turn_is_cancelled(
     async with open_session(tmp_path, 1, "patient") as session, asyncio.timeout(60):
         await session(["capabilities", {}])  # starts the process
         (child,) = set(psutil.Process().children(recursive=True)) - others
-        turn = await session.hub.turns.submit(LOCAL, session.id, json.dumps([request]))
+        turn = await session.hub.turns.submit(
+            LOCAL, session.id, json.dumps([request]), opened=session.opened
+        )
         while not (await session.hub.sessions.get(LOCAL, session.id)).open_asks:
             await asyncio.sleep(0.01)
         await session.hub.turns.cancel(LOCAL, session.id)

@@ -114,11 +114,12 @@ async def test_sessions_of_claude_agent_are_prompted_listed_and_imported(
             assert {"mode", "model"} <= set(names)
             session = await hub.editor.create(LOCAL, id=started.id, cwd=str(project))
             await hub.editor.configure(LOCAL, session.id, ConfigChanged(options=options))
-            hold = await hub.turns.lease(LOCAL, session.id, agent=agent)
+            opened = await hub.turns.open(LOCAL, session.id, agent=agent)
             async with asyncio.timeout(100):
-                assert await hub.turns.run(LOCAL, session.id, "Are you there?") == "end_turn"
+                reason = await hub.turns.run(LOCAL, session.id, "Are you there?", opened=opened)
+                assert reason == "end_turn"
             assert await message_texts(hub, session.id) == ["Here I am."]
-            await hold.close()
+            await opened.close()
     async with opened_hub(home / "two") as hub:  # another store, which does not have the session
         await hub.agents.register_agent(
             LOCAL, "acp:claude", {"kind": "acp", "command": claude_agent}

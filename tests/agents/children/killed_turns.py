@@ -17,6 +17,8 @@ from typing import Any
 
 from segue.agents.model.models import make_model, preload
 from segue.hub import Hub
+from segue.model.errors import NotFound
+from segue.model.event import Event, PermissionAsked
 from segue.model.principal import LOCAL
 from segue.store import open_store
 from segue.store.base import Store
@@ -54,12 +56,21 @@ async def do_nothing() -> None:
     return
 
 
+async def allow_requests(hub: Hub, session: str) -> None:
+    async for event in hub.history.follow(LOCAL, session):
+        if isinstance(event, Event) and isinstance(event.body, PermissionAsked):
+            with suppress(NotFound):  # withdrawn meanwhile
+                await hub.turns.answer(LOCAL, session, event.body.ask_id, "allow")
+
+
 async def run_turn(directory: str, lease: int, session: str, step: int) -> None:
     store: Any = KillingStore(await open_store(Path(directory), None), step)
     hub = Hub(store, Path(directory), lease=lease)
     hub.turns.engine.recover = do_nothing  # type: ignore[method-assign]  # the test recovers killed turns
+    answering = asyncio.create_task(allow_requests(hub, session))
     id = await hub.turns.submit(LOCAL, session, "Go")
     reason = await hub.turns.wait(LOCAL, session, id)
+    answering.cancel()
     await hub.close()
     report("lived", session=session, steps=store.steps, reason=reason)
 

@@ -14,12 +14,14 @@ from common import WORKSPACE, open_location, read_requests, report
 
 from segue.hub import Hub
 from segue.hub.turns import engine
+from segue.hub.turns.opened import OpenSession
 from segue.model.errors import SegueError
 from segue.model.event import ToolResult
 from segue.model.principal import LOCAL
 
 assert LOCAL.workspace == WORKSPACE
 engine.RECOVER_SECONDS = 0.2  # looks for abandoned turns sooner than it would
+OPENED: dict[str, OpenSession] = {}
 
 
 class Hanging:
@@ -51,9 +53,21 @@ async def obey(hub: Hub, order: dict[str, Any]) -> dict[str, Any]:
             created = await hub.editor.create(LOCAL, cwd="/work")
             return {"session": created.id}
         case "hold":
-            await hub.turns.lease(LOCAL, session, tools=Hanging())
+            OPENED[session] = await hub.turns.open(LOCAL, session, tools=Hanging())
         case "prompt":
-            return {"turn": await hub.turns.submit(LOCAL, session, order["text"])}
+            opened = None if order.get("plain") else OPENED.get(session)
+            return {"turn": await hub.turns.submit(LOCAL, session, order["text"], opened=opened)}
+        case "close":
+            await OPENED.pop(session).close()
+        case "quit":
+            for opened in OPENED.values():
+                await opened.close()
+            await hub.close()
+        case "answer":
+            await hub.turns.answer(LOCAL, session, order["ask"], "allow")
+        case "drain":
+            await hub.turns.engine.drain(20.0, "the server stops")
+            await hub.close()
         case "wait":
             return {"reason": await hub.turns.wait(LOCAL, session, order["turn"])}
         case "run":

@@ -21,7 +21,7 @@ from segue.agents.base import AgentSession, Tools, Turn
 from segue.model import ids
 from segue.model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text
 from segue.model.errors import AgentFailed, NoAgent, SegueError, Unauthorized, without_locations
-from segue.model.event import AnyBody, ConfigChanged
+from segue.model.event import AnyBody, ConfigChanged, UserMessage
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 
@@ -160,8 +160,10 @@ class AcpAgent:
     ) -> AgentSession:
         """Start a native session for a new segue session."""
         async with self._running_agent(cwd) as agent:
-            native_id = await agent.client.new(cwd, **_setup_params(roots, tools, agent.client))
+            params = _setup_params(roots, tools, agent.client)
+            native_id = await agent.client.new(cwd, **params)
             agent.add_session(native_id)
+            agent.setup_params[native_id] = params
             if agent.client.version == 1:
                 await asyncio.sleep(COMMAND_SECONDS)  # they arrive after the response
             offered = agent.offered[native_id]
@@ -212,15 +214,19 @@ class AcpAgent:
             return
         native_id = agent.native_ids.pop(session, None)
         if native_id is not None:
-            agent.open_sessions.discard(native_id)
-            if agent.client.supports("close"):
-                try:
-                    async with asyncio.timeout(CANCEL_SECONDS):
-                        await agent.client.close(native_id)
-                except (RpcError, Disconnected, TimeoutError) as error:
-                    log.info("the agent did not close session %s: %s", native_id, error)
+            await self._close_native(agent, native_id)
         if not agent.open_sessions and self._pool.is_unused(self._command):
             await self._pool.discard(self._command, agent)
+
+    async def _close_native(self, agent: RunningAgent, native_id: str) -> None:
+        """Close a native session, if the agent can."""
+        agent.forget_session(native_id)
+        if agent.client.supports("close"):
+            try:
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    await agent.client.close(native_id)
+            except (RpcError, Disconnected, TimeoutError) as error:
+                log.info("the agent did not close session %s: %s", native_id, error)
 
     @asynccontextmanager
     async def _running_agent(self, cwd: str) -> AsyncIterator[RunningAgent]:
@@ -272,6 +278,7 @@ class AcpAgent:
             reason: StopReason = stop_reason(result)
             return reason
         finally:
+            agent.known_seqs[native.id] = turn.session.last_seq
             handler.close()
             files.close()
 
@@ -301,25 +308,47 @@ class AcpAgent:
         """Open the native session of a turn: the bound one, a fork of its parent, or a new one."""
         session = turn.session
         bound = self.native_id(session)
-        if bound is not None and await self._ensure_open(session, turn.tools, agent, bound):
+        if bound is not None and await self._has_missed_turns(turn, agent, bound):
+            await self._close_native(agent, bound)
+            params = _setup_params(session.roots, turn.tools, agent.client)
+            new_id = await agent.client.new(turn.cwd, **params)
+            native = _NativeSession(new_id, has_history=False)
+        elif bound is not None and await self._ensure_open(session, turn.tools, agent, bound):
             return _NativeSession(bound, has_history=True)
-        native = await self._fork_or_start(turn, agent)
+        else:
+            native = await self._fork_or_start(turn, agent)
         agent.add_session(native.id, session.id)
+        agent.setup_params[native.id] = _setup_params(session.roots, turn.tools, agent.client)
         await turn.emit(ConfigChanged(options=self.session_options(native.id, session.id)))
         return native
+
+    async def _has_missed_turns(self, turn: Turn, agent: RunningAgent, native_id: str) -> bool:
+        """Return whether another process has added turns since this process ran the last one."""
+        known = agent.known_seqs.get(native_id)
+        if known is None:
+            return False
+        return any(
+            event.seq > known and isinstance(event.body, UserMessage)
+            for event in await turn.history()
+        )
 
     async def _ensure_open(
         self, session: Session, tools: Tools | None, agent: RunningAgent, native_id: str
     ) -> bool:
         """Return True if the process has the native session open, after opening it if necessary."""
+        params = _setup_params(session.roots, tools, agent.client)
         if agent.native_ids.get(session.id) == native_id:
-            return True
+            if agent.setup_params.get(native_id, params) == params:
+                return True
+            # The client has opened the session again, with other MCP servers or directories.
+            await self._close_native(agent, native_id)
         # A restarted process may have given the same id to another session.
         if native_id in agent.open_sessions:
             return False
         if not await self._reopen(session, tools, agent, native_id):
             return False
         agent.add_session(native_id, session.id)
+        agent.setup_params[native_id] = params
         return True
 
     async def _reopen(

@@ -71,6 +71,8 @@ class RunningAgent:
         self.open_sessions: set[str] = set()  # native ids
         self.native_ids: dict[str, str] = {}  # by segue's session id
         self.offered: dict[str, dict[str, Any]] = {}  # options and commands, by native id
+        self.setup_params: dict[str, dict[str, Any]] = {}  # of open sessions, by native id
+        self.known_seqs: dict[str, int] = {}  # the last event that a session knows, by native id
         self.prompts: dict[str, asyncio.Task[Any]] = {}  # running ones, by native id
 
     @classmethod
@@ -140,6 +142,13 @@ class RunningAgent:
         if session_id is not None:
             self.native_ids[session_id] = native_id
         self.update_offered(native_id, self.client.setup_results.pop(native_id, {}))
+
+    def forget_session(self, native_id: str) -> None:
+        """Forget a session that the process does not have open any more."""
+        self.open_sessions.discard(native_id)
+        self.setup_params.pop(native_id, None)
+        self.known_seqs.pop(native_id, None)
+        self.native_ids = {id: n for id, n in self.native_ids.items() if n != native_id}
 
     def update_offered(self, native_id: str, update: dict[str, Any]) -> dict[str, Any]:
         """Apply an update to the options and commands of a session, and return them."""

@@ -62,6 +62,20 @@ class SupportsCheck(Protocol):
 
 
 @runtime_checkable
+class SupportsResume(Protocol):
+    """An agent that can continue a turn from its stored events, also in another process.
+
+    It does not wait for answers and results of clients: `run` and `resume` return
+    `requires_action` when nothing else is left to do. The turn is stored then, and has no task.
+    """
+
+    async def run(self, turn: Turn) -> StopReason: ...
+    async def resume(self, turn: Turn) -> StopReason:
+        """Continue a turn, whose `events` tell what has been done and answered."""
+        ...
+
+
+@runtime_checkable
 class SupportsRelease(Protocol):
     """An agent that keeps resources for a session between its turns."""
 
@@ -135,6 +149,14 @@ class NeedsLogin(Protocol):
     async def log_out(self) -> None:
         """Log out."""
         ...
+
+
+class PermissionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A question to the user, usually about a tool call."""
+
+    title: str
+    options: tuple[Option, ...]
+    call_id: str | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,6 +251,8 @@ class TurnPort(Protocol):
         self, title: str, options: Sequence[Option], call_id: str | None
     ) -> Answer: ...
     async def result(self, call_id: str) -> list[Event]: ...
+    async def ask(self, requests: Sequence[PermissionRequest]) -> list[Answer | None]: ...
+    async def events(self) -> list[Event]: ...
     async def take_new_prompts(self) -> list[Event]: ...
     def publish_delta(self, message: str, kind: StreamKind, offset: int, text: str) -> None: ...
 
@@ -251,6 +275,7 @@ class Turn:
         self.prompt = prompt
         self.id = turn_id
         self._tools = tools
+        self.waiting_calls: set[str] = set()  # whose results a resumable agent waits for
         self.outcome = outcome  # the outcome that the prompt defines, if any
         self.system = system  # the system message sent with the prompt
 
@@ -389,6 +414,20 @@ class Turn:
         """Ask the user for permission, through any interface, and wait for the answer."""
         await self.emit()
         return await self._port.request_permission(title, options, call_id)
+
+    async def ask(self, requests: Sequence[PermissionRequest]) -> list[Answer | None]:
+        """Ask the user for permissions, all at once, and do not wait for the answers.
+
+        Returns the answers that the session's mode gives already, None for the others. For agents
+        that can resume: see SupportsResume.
+        """
+        await self.emit()
+        return await self._port.ask(requests)
+
+    async def events(self) -> list[Event]:
+        """Return the stored events of this turn, its prompt included."""
+        await self.emit()
+        return await self._port.events()
 
     async def take_new_prompts(self) -> list[Event]:
         """Add the prompts that arrived since the turn began to it, and return their events."""

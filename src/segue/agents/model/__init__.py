@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from segue.agents.mcp import McpServers
 
+    from .loop import ModelLoop
+
 __all__ = ["ModelAgent", "ModelAgents", "Settings"]
 
 
@@ -137,6 +139,16 @@ class ModelAgent:
             raise NoAgent(message, remote_message=without_locations(message)) from None
 
     async def run(self, turn: Turn) -> StopReason:
+        loop = await self._loop(turn)
+        return "error" if loop is None else await loop.run()
+
+    async def resume(self, turn: Turn) -> StopReason:
+        """Continue a turn that waited for clients, from its stored events."""
+        loop = await self._loop(turn)
+        return "error" if loop is None else await loop.resume()
+
+    async def _loop(self, turn: Turn) -> ModelLoop | None:
+        """Return the loop of a turn; without its model, store the failure and return None."""
         from .models import ModelUnavailable
 
         settings = self._settings
@@ -151,7 +163,7 @@ class ModelAgent:
                     retry="terminal",
                 )
             )
-            return "error"
+            return None
         from .loop import ModelLoop
 
         session = turn.session
@@ -172,7 +184,7 @@ class ModelAgent:
             private=turn.private_directories,
         )
         servers = await self._shared.servers(turn, settings, context)
-        return await ModelLoop(turn, model, settings, context, servers, self._hooks.hooks).run()
+        return ModelLoop(turn, model, settings, context, servers, self._hooks.hooks)
 
     async def _variables(self, turn: Turn) -> dict[str, str]:
         """Return the secret environment variables for programs that run on this machine."""

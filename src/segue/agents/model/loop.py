@@ -8,8 +8,17 @@ from pydantic_ai.models import Model
 from segue.agents.base import Tools, Turn
 from segue.agents.base.turn_hooks import Hooks
 from segue.agents.tools import ToolContext
-from segue.model.content import as_content
-from segue.model.event import AnyBody, Event, OutcomeEvaluated, SystemMessage, Usage, UserMessage
+from segue.model.content import as_content, plain_text
+from segue.model.event import (
+    AgentMessage,
+    AnyBody,
+    Event,
+    ModelCalled,
+    OutcomeEvaluated,
+    SystemMessage,
+    Usage,
+    UserMessage,
+)
 from segue.model.lifecycle import StopReason
 
 from .compaction import COMPACTION_THRESHOLD, compact
@@ -18,7 +27,7 @@ from .grader import grade
 from .instructions import instructions
 from .request import BudgetReached, ContextFull, ModelAnswer, ModelFailed, ModelRequests
 from .settings import Settings
-from .tool_runner import ToolRunner
+from .tool_runner import ToolProgress, ToolRunner
 
 
 class ModelLoop:
@@ -46,6 +55,31 @@ class ModelLoop:
     async def run(self) -> StopReason:
         """Answer the turn's prompt."""
         turn = self._turn
+        await self._prepare()
+        prompt = turn.outcome or UserMessage(content=turn.prompt)
+        self._add([Event(seq=0, id=turn.id, at=0, body=prompt)])
+        if turn.system:
+            self._add([Event(seq=0, id="", at=0, body=SystemMessage(content=turn.system))])
+        return await self._answer([])
+
+    async def resume(self) -> StopReason:
+        """Continue the turn from its stored events."""
+        turn = self._turn
+        await self._prepare()
+        events = await turn.events()
+        if all(event.id != turn.id or event.type == "status_changed" for event in events):
+            # A turn that continues after a budget was raised has no message of its own.
+            self._add([Event(seq=0, id=turn.id, at=0, body=UserMessage(content=turn.prompt))])
+        self._add(events)
+        for event in events:
+            if isinstance(event.body, AgentMessage):
+                self._last_text = plain_text(event.body.content) or self._last_text
+            self._remaining_requests -= isinstance(event.body, ModelCalled)
+        return await self._answer(events)
+
+    async def _prepare(self) -> None:
+        """Read the history, and collect the tools."""
+        turn = self._turn
         self._instructions = instructions(
             self._settings,
             turn.roots,
@@ -55,27 +89,32 @@ class ModelLoop:
             turn.mounts,
         )
         self._add(await turn.history(since_compaction=True))
-        prompt = turn.outcome or UserMessage(content=turn.prompt)
-        self._add([Event(seq=0, id=turn.id, at=0, body=prompt)])
-        if turn.system:
-            self._add([Event(seq=0, id="", at=0, body=SystemMessage(content=turn.system))])
         self._tools = await self._tool_runner.load_tools()
+
+    async def _answer(self, resumed_from: list[Event]) -> StopReason:
         try:
-            if turn.outcome is not None:
-                return await self._reach_outcome()
-            return await self._work()
+            if self._turn.outcome is not None:
+                return await self._reach_outcome(resumed_from)
+            return await self._work(resumed_from)
         except ModelFailed as error:
-            await turn.emit(error.event)
+            await self._turn.emit(error.event)
             return "error"
         except BudgetReached:
             return "budget_reached"
 
-    async def _work(self) -> StopReason:
-        """Send requests until the model calls no more tools."""
+    async def _work(self, resumed_from: list[Event]) -> StopReason:
+        """Send requests until the model calls no more tools.
+
+        A turn that waited for clients has events, and first continues its tool calls.
+        """
         continued = False
-        while self._remaining_requests > 0:
-            self._remaining_requests -= 1
-            stop = await self._step()
+        while resumed_from or self._remaining_requests > 0:
+            if resumed_from:
+                stop = self._after_tools(await self._tool_runner.resume(resumed_from))
+                resumed_from = []
+            else:
+                self._remaining_requests -= 1
+                stop = await self._step()
             if stop == "end_turn" and self._hooks is not None:
                 reason = await self._hooks.before_stop(self._turn, continued=continued)
                 if reason is not None:
@@ -103,8 +142,14 @@ class ModelLoop:
             return "refusal"
         if not calls:
             return "max_tokens" if truncated else "end_turn"
-        self._add(await self._tool_runner.run(calls))
-        return "cancelled" if self._tool_runner.stopped else None
+        return self._after_tools(await self._tool_runner.run(calls))
+
+    def _after_tools(self, progress: ToolProgress) -> StopReason | None:
+        """Return why the turn stops after its tool calls; None if it continues."""
+        self._add(progress.events)
+        if self._tool_runner.stopped:
+            return "cancelled"
+        return "requires_action" if progress.waits else None
 
     async def _request(self) -> ModelAnswer:
         """Send the conversation, compacted first if it does not fit into the context."""
@@ -116,7 +161,7 @@ class ModelLoop:
             await self._compact()
             return await self._requests.send(self._messages(), self._tools)
 
-    async def _reach_outcome(self) -> StopReason:
+    async def _reach_outcome(self, resumed_from: list[Event]) -> StopReason:
         """Work and grade in turns, until the outcome is reached or the iterations are used up."""
         outcome = self._turn.outcome
         assert outcome is not None
@@ -124,8 +169,12 @@ class ModelLoop:
         # A turn that continues after a budget was raised begins with the interrupted iteration.
         first = iterations.get(outcome.outcome_id, 0)
         for iteration in range(first, outcome.max_iterations):
-            await self._store_evaluation(iteration, "running")
-            stop = await self._work()
+            if not resumed_from:
+                await self._store_evaluation(iteration, "running")
+            stop = await self._work(resumed_from)
+            resumed_from = []
+            if stop == "requires_action":
+                return stop
             if stop != "end_turn":
                 await self._store_evaluation(iteration, "failed", f"the work ended early: {stop}")
                 return stop

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import ToolDefinition
 
-from segue.agents.base import McpTool, Tools, Turn
+from segue.agents.base import ALLOW, Answer, McpTool, PermissionRequest, Tools, Turn
 from segue.agents.base.spec import PermissionOverride, tool_name
 from segue.agents.base.turn_hooks import HookedCall, Hooks, PostToolDecision
 from segue.agents.permission import (
     DENIED,
-    check_permission,
+    decide_permission,
     permission_fields,
+    permission_request,
     policy_by_key,
     refusal,
+    remember_permission,
 )
 from segue.agents.tools import BUILT_IN, Tool, ToolContext, ToolError, failed_result
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.event import (
     RUN_BY_OTHERS,
+    AnyBody,
     Event,
     Location,
+    PermissionAnswered,
+    PermissionAsked,
     Policy,
+    StatusChanged,
     SystemMessage,
     ToolCall,
     ToolKind,
@@ -39,7 +45,8 @@ from segue.model.tools.titles import request_title_of
 from .conversation import provider_extra
 from .settings import CustomTool, Settings, Toolset
 
-# The key in a call's `extra` for the model's input, if a hook has replaced it.
+# The key in a call's `extra` for what hooks did: the model's `input`, if they have replaced it, and
+# their `context`, a message for the model.
 HOOKED = "hooked"
 # Tools that segue runs itself, even if a remote worker runs the other tools.
 _NEVER_REMOTE = ("web_fetch", "web_search")
@@ -77,6 +84,13 @@ class PreparedCall(NamedTuple):
     def for_hooks(self) -> HookedCall:
         """The call as hooks receive it."""
         return HookedCall(self.event.call_id, self.event.name, self.event.server, self.event.input)
+
+
+class ToolProgress(NamedTuple):
+    """The results of some calls, and whether others wait for clients."""
+
+    events: list[Event]
+    waits: bool
 
 
 class ToolRunner:
@@ -156,9 +170,12 @@ class ToolRunner:
             return call
         decision = await self._hooks.before_tool(self._turn, call.for_hooks)
         self.stopped = self.stopped or decision.stop
+        hooked = {} if decision.context is None else {"context": decision.context}
         if decision.input is not None:
-            extra = {**event.extra, HOOKED: {"input": event.input}}
-            event = msgspec.structs.replace(event, input=decision.input, extra=extra)
+            hooked["input"] = event.input
+            event = msgspec.structs.replace(event, input=decision.input)
+        if hooked:
+            event = msgspec.structs.replace(event, extra={**event.extra, HOOKED: hooked})
         call = self._prepare_offered(event, tool, decision.refusal, decision.override)
         return call._replace(context=decision.context)
 
@@ -213,33 +230,83 @@ class ToolRunner:
 
     # Running calls.
 
-    async def run(self, calls: Sequence[PreparedCall]) -> list[Event]:
-        """Ask for permission, run the calls and return the stored results.
+    async def run(
+        self, calls: Sequence[PreparedCall], answers: Mapping[str, Answer | None] | None = None
+    ) -> ToolProgress:
+        """Ask for permissions, run the calls that need no answer, and return the stored results.
 
-        All permission requests are made at once. Calls on this machine then run in order; calls to
-        MCP servers, clients and remote workers run at the same time.
+        All permission requests are made at once. Calls on this machine run in order, calls to MCP
+        servers at the same time. `answers` has the permission requests of earlier, by call: None
+        if one is still open.
         """
-        checked = await _gather([self._check(call) for call in calls])
+        known: dict[str, Answer | None] = dict(answers or {})
+        for call in calls:
+            if call.event.call_id not in known and (decided := self._decide(call)) is not None:
+                known[call.event.call_id] = decided
+        asked = [call for call in calls if call.event.call_id not in known]
+        given = await self._turn.ask([self._request(call) for call in asked]) if asked else []
+        known.update(
+            {call.event.call_id: answer for call, answer in zip(asked, given, strict=True)}
+        )
         local_lock = asyncio.Lock()
-        results = await _gather([self._run_call(call, local_lock) for call in checked])
-        return [event for events in results for event in events]
+        runnable = [
+            await self._apply(call, answer)
+            for call in calls
+            if (answer := known[call.event.call_id]) is not None
+        ]
+        results = await _gather([self._run_call(call, local_lock) for call in runnable])
+        waits = len(runnable) < len(calls) or bool(self._turn.waiting_calls)
+        return ToolProgress([event for events in results for event in events], waits)
 
-    async def _check(self, call: PreparedCall) -> PreparedCall:
+    async def resume(self, events: Sequence[Event]) -> ToolProgress:
+        """Continue the calls of a turn that waited for clients; `events` are those of the turn."""
+        bodies = [event.body for event in events if event.body.thread is None]
+        ended = {body.call_id for body in bodies if isinstance(body, ToolResult)}
+        calls = {body.call_id: body for body in bodies if isinstance(body, ToolCall)}
+        answers = _read_answers(bodies)
+        stored: list[Event] = []
+        for body in _since_last_wait(bodies):
+            if isinstance(body, ToolResult) and body.call_id in calls:
+                call = self._restore(calls[body.call_id])
+                if self._is_run_by_client(call):
+                    stored += await self._after_client_result(call, body)
+        waiting = [self._restore(call) for id, call in calls.items() if id not in ended]
+        progress = await self.run(
+            waiting, {id: answer for id, answer in answers.items() if id not in ended}
+        )
+        return ToolProgress([*stored, *progress.events], progress.waits)
+
+    def _restore(self, event: ToolCall) -> PreparedCall:
+        """Return a stored call as it was prepared."""
+        tool = self._tools.get(tool_name(event.name, event.server))
+        if tool is None:
+            return PreparedCall(event, None, refusal=f"there is no tool {event.name!r} any more")
+        override = event.verdict if self._hooks is not None and event.verdict != "deny" else None
+        denial = "this call was denied" if event.verdict == "deny" else None
+        call = self._prepare_offered(event, tool, denial, override)
+        return call._replace(context=event.extra.get(HOOKED, {}).get("context"))
+
+    def _decide(self, call: PreparedCall) -> Answer | None:
+        """Return whether a call may run, None if the user must be asked."""
+        tool = call.tool
+        # The client that runs a custom tool decides.
+        if tool is None or call.refusal is not None or call.event.custom:
+            return Answer(option=ALLOW)
+        return decide_permission(
+            self._turn, tool.permission_name, tool.kind, tool.policy, call.override
+        )
+
+    def _request(self, call: PreparedCall) -> PermissionRequest:
+        assert call.tool is not None  # other calls need no permission
+        title = request_title_of(call.event)
+        return permission_request(call.event.call_id, title, call.tool.permission_name)
+
+    async def _apply(self, call: PreparedCall, answer: Answer) -> PreparedCall:
         """Return the call with the user's changes, or with a refusal."""
         tool = call.tool
-        if tool is None or call.refusal is not None:
+        if tool is None or call.refusal is not None or call.event.custom:
             return call
-        if call.event.custom:
-            return call  # the client that runs it decides
-        answer = await check_permission(
-            self._turn,
-            call.event.call_id,
-            request_title_of(call.event),
-            tool.permission_name,
-            tool.kind,
-            tool.policy,
-            call.override,
-        )
+        await remember_permission(self._turn, tool.permission_name, answer)
         if not answer.allowed:
             return call._replace(refusal=refusal(answer))
         if answer.input is None:
@@ -255,8 +322,9 @@ class ToolRunner:
         tool = call.tool
         if call.refusal is not None:
             return await self._store(call, failed_result(call.refusal))
-        if call.event.custom or (tool is not None and self._runs_remotely(tool)):
-            return await self._wait_for_result(call)
+        if self._is_run_by_client(call):
+            self._turn.waiting_calls.add(call.event.call_id)
+            return []
         if tool is not None and tool.mcp is not None:
             return await self._store(call, await self._call_mcp(tool.mcp, call.arguments))
         async with local_lock:
@@ -274,16 +342,16 @@ class ToolRunner:
             *_context_messages(call.context, decision.context),
         )
 
-    async def _wait_for_result(self, call: PreparedCall) -> list[Event]:
-        """Wait for the result of a call that a client or a remote worker runs."""
-        events = await self._turn.result(call.event.call_id)
-        decision = PostToolDecision()
-        if isinstance(events[0].body, ToolResult):
-            decision = await self._after_tool(call, events[0].body)
+    def _is_run_by_client(self, call: PreparedCall) -> bool:
+        """Return whether a client or a remote worker runs a call."""
+        return call.event.custom or (call.tool is not None and self._runs_remotely(call.tool))
+
+    async def _after_client_result(self, call: PreparedCall, result: ToolResult) -> list[Event]:
+        """Run the hooks for a result that a client or a remote worker has sent."""
+        decision = await self._after_tool(call, result)
         if decision.output is not None:
             raise ValueError("a hook cannot change the result of a tool that a client runs")
-        messages = _context_messages(call.context, decision.context)
-        return [*events, *await self._turn.emit(*messages)]
+        return await self._turn.emit(*_context_messages(call.context, decision.context))
 
     async def _after_tool(self, call: PreparedCall, result: ToolResult) -> PostToolDecision:
         if self._hooks is None or call.refusal is not None:
@@ -325,6 +393,27 @@ async def _gather(coroutines: Sequence[Any]) -> list[Any]:
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None  # the caller expects the error itself, not a group
     return [task.result() for task in tasks]
+
+
+def _since_last_wait(bodies: Sequence[AnyBody]) -> Sequence[AnyBody]:
+    """Return the events since the turn waited for clients the last time."""
+    for index in range(len(bodies) - 1, -1, -1):
+        body = bodies[index]
+        if isinstance(body, StatusChanged) and body.stop_reason == "requires_action":
+            return bodies[index + 1 :]
+    return bodies
+
+
+def _read_answers(bodies: Sequence[AnyBody]) -> dict[str, Answer | None]:
+    """Return the answers to the permission requests of a turn, by call; None if still open."""
+    asked = {body.ask_id: body for body in bodies if isinstance(body, PermissionAsked)}
+    answers: dict[str, Answer | None] = {body.call_id or "": None for body in asked.values()}
+    for body in bodies:
+        if isinstance(body, PermissionAnswered) and body.ask_id in asked:
+            request = asked[body.ask_id]
+            option = next((option for option in request.options if option.id == body.option), None)
+            answers[request.call_id or ""] = Answer(option=option, note=body.note, input=body.input)
+    return answers
 
 
 def _context_messages(*texts: str | None) -> list[SystemMessage]:

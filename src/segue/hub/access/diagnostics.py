@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from segue.hub.sessions.catalog import SessionCatalog
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
+from segue.hub.turns.holder import is_dead
 from segue.model import projection
 from segue.model.errors import SegueError
 from segue.model.principal import Principal
@@ -69,9 +70,9 @@ class Diagnostics:
                 yield Finding("sessions", "problem", problem)
         which = "all" if deep else "the latest"
         yield Finding("sessions", "ok", f"{which} {count} match their events")
-        expired = len(await self._store.expired_leases())
-        if expired:
-            message = f"{expired} were cut off; each is closed when its session is next opened"
+        cut_off = sum(is_dead(lease.holder) for lease in await self._store.leases())
+        if cut_off:
+            message = f"{cut_off} were cut off; each is closed when its session is next opened"
             yield Finding("turns", "warning", message)
         sources = await self._sources.in_workspace(principal.workspace)
         for source in sources:

@@ -44,6 +44,47 @@ class Subscription(asyncio.Event):
         self.set()
 
 
+class UnfinishedMessage:
+    """The text of a message that is being written, as the pieces in which it arrived."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.size = 0  # in characters
+        self._pieces: list[str] = []
+
+    def add(self, offset: int, text: str) -> None:
+        """Add text at an offset; text that does not follow what is known is left out."""
+        if offset == self.size:
+            self._pieces.append(text)
+            self.size += len(text)
+
+    @property
+    def pieces(self) -> int:
+        """The number of pieces so far."""
+        return len(self._pieces)
+
+    def text(self, first: int = 0, end: int | None = None) -> str:
+        """Return the text from one piece up to another."""
+        return "".join(self._pieces[first:end])
+
+
+class _StoredDeltas:
+    """The messages that a turn in another process is writing, read as they grow."""
+
+    def __init__(self, store: Store, name: Name) -> None:
+        self._store = store
+        self._name = name
+        self._last_number = 0
+        self.messages: dict[str, UnfinishedMessage] = {}
+
+    async def read(self) -> None:
+        """Read what was added since the last call."""
+        deltas, self._last_number = await self._store.new_deltas(*self._name, self._last_number)
+        for delta in deltas:
+            message = self.messages.setdefault(delta.message, UnfinishedMessage(delta.kind))
+            message.add(delta.offset, delta.text)
+
+
 class LiveUpdates:
     """Wake the subscribers of sessions and workspaces in this process."""
 
@@ -54,8 +95,8 @@ class LiveUpdates:
         self._workspace_queues: dict[str, set[asyncio.Queue[SessionChange]]] = {}
         self._listeners: list[Callable[[Signal], None]] = []
         self._unsubscribers: list[Callable[[], None]] = []
-        # The messages that turns of this process are writing: session → message id → text.
-        self._unfinished: dict[Name, dict[str, tuple[str, str]]] = {}
+        # The messages that turns of this process are writing, by session and message id.
+        self._unfinished: dict[Name, dict[str, UnfinishedMessage]] = {}
 
     def start(self) -> None:
         """Begin to listen to the store and the sources, once."""
@@ -107,10 +148,12 @@ class LiveUpdates:
 
     # Messages that turns of this process are writing.
 
-    def add_delta(self, name: Name, message: str, kind: str, text: str) -> None:
+    def add_delta(self, name: Name, message: str, kind: str, offset: int, text: str) -> None:
         """Add text to a message that is being written."""
         messages = self._unfinished.setdefault(name, {})
-        messages[message] = (kind, messages.get(message, (kind, ""))[1] + text)
+        if message not in messages:
+            messages[message] = UnfinishedMessage(kind)
+        messages[message].add(offset, text)
         for subscription in self._subscriptions.get(name, ()):
             if subscription.deltas:
                 subscription.set()
@@ -126,16 +169,14 @@ class LiveUpdates:
         for subscription in self._subscriptions.get(name, ()):
             subscription.wake()
 
-    async def _unfinished_messages(self, name: Name) -> dict[str, tuple[str, str]]:
-        """Return kind and text of the messages that a turn in any process is writing."""
+    async def _unfinished_messages(
+        self, name: Name, stored_deltas: _StoredDeltas
+    ) -> dict[str, UnfinishedMessage]:
+        """Return the messages that a turn in any process is writing."""
         if name in self._unfinished:
             return self._unfinished[name]
-        messages: dict[str, tuple[str, str]] = {}
-        for delta in await self._store.deltas(*name):
-            kind, text = messages.get(delta.message, (delta.kind, ""))
-            if delta.offset == len(text):
-                messages[delta.message] = (kind, text + delta.text)
-        return messages
+        await stored_deltas.read()
+        return stored_deltas.messages
 
     async def follow(
         self,
@@ -150,34 +191,40 @@ class LiveUpdates:
         `read` yields the events after a seq. Ends when it raises NotFound.
         """
         with self.subscribe(name, deltas=deltas) as subscription:
-            sent: dict[str, int] = {}
+            sent: dict[str, tuple[int, int]] = {}  # of each message: pieces and characters
             stored: set[str] = set()
+            stored_deltas = _StoredDeltas(self._store, name)
             while True:
                 subscription.clear()
                 has_events, subscription.has_events = subscription.has_events, False
                 try:
                     # Read before the events: a message that began after another was stored must
                     # not be shown before it.
-                    unfinished = dict(await self._unfinished_messages(name)) if deltas else {}
+                    unfinished: dict[str, tuple[UnfinishedMessage, int]] = {}
+                    if deltas:
+                        messages = await self._unfinished_messages(name, stored_deltas)
+                        unfinished = {id: (m, m.pieces) for id, m in messages.items()}
                     stored &= unfinished.keys()
                     async for event in read(after) if has_events else _no_events():
                         after = event.seq
                         if deltas and event.type in ("agent_message", "agent_thought"):
                             stored.add(event.id)
                             sent.pop(event.id, None)
+                            stored_deltas.messages.pop(event.id, None)
                         yield event
                 except NotFound:
                     return
-                for message, (kind, text) in unfinished.items():
-                    offset = sent.get(message, 0)
-                    if message not in stored and len(text) > offset:
-                        sent[message] = len(text)
+                for id, (message, pieces) in unfinished.items():
+                    first, offset = sent.get(id, (0, 0))
+                    if id not in stored and pieces > first:
+                        text = message.text(first, pieces)
+                        sent[id] = (pieces, offset + len(text))
                         yield Delta(
                             session=name[1],
-                            message=message,
-                            kind="thought" if kind == "thought" else "message",
+                            message=id,
+                            kind="thought" if message.kind == "thought" else "message",
                             offset=offset,
-                            text=text[offset:],
+                            text=text,
                         )
                 await subscription.wait()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from segue.agents.base import streamed_draft
+from segue.hub.history.follow import UnfinishedMessage
 from segue.model.event import (
     AnyBody,
     Delta,
@@ -61,14 +62,15 @@ def end_turn_events(
 
 def partial_messages(deltas: Iterable[Delta]) -> list[Draft]:
     """Return the messages that were cut off, with the text that had arrived."""
-    messages: dict[str, tuple[str, str]] = {}
+    messages: dict[str, UnfinishedMessage] = {}
     for delta in deltas:
-        kind, text = messages.get(delta.message, (delta.kind, ""))
-        if delta.offset == len(text):
-            messages[delta.message] = (kind, text + delta.text)
+        message = messages.setdefault(delta.message, UnfinishedMessage(delta.kind))
+        message.add(delta.offset, delta.text)
     return [
-        streamed_draft(id, "thought" if kind == "thought" else "message", text, partial=True)
-        for id, (kind, text) in messages.items()
+        streamed_draft(
+            id, "thought" if message.kind == "thought" else "message", message.text(), partial=True
+        )
+        for id, message in messages.items()
     ]
 
 

@@ -1,59 +1,48 @@
 """Run turns: one at a time in each session, in one of the processes that share a store.
 
-A prompt is an item in the session's inbox. The process that has the session's lease takes prompts
-from it, in order. The transaction that stores the message also removes the item, so a prompt is
-begun once or not at all. Cancels and answers reach that process the same way, from any other.
-If the process dies, its lease expires. The process that notices closes the turn that was open (a
-begun turn is never run again) and runs the prompts that had not begun.
+A prompt is an item in the session's inbox, with the process that received it. That process acquires
+the session's lease when the prompt is the next one, runs its turn, and releases the lease. The
+transaction that stores the message also turns the item into one of the kind `turn`, so a prompt is
+begun once or not at all. Cancels and answers reach the process that has the lease the same way.
+If that process dies, another one takes its lease over, closes the turn that was open (a begun turn
+is never run again) and runs the prompts that had not begun.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
+from weakref import WeakValueDictionary
 
-from segue.agents.base import Agent, NoTools, SupportsRelease, Tools, Turn
-from segue.agents.base.turn_hooks import HOOKS_KEY
+from segue.agents.base import Agent, SupportsRelease, Tools
 from segue.hub.history.follow import Name
-from segue.hub.turns.end_turn import end_turn_events, failed_request, partial_messages
 from segue.hub.workdir.isolation import remove_temporary_files
 from segue.model import clock, ids
-from segue.model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, StoreError
-from segue.model.event import AnyBody, Draft, Interrupted
-from segue.model.lifecycle import StopReason
-from segue.model.session import Session
+from segue.model.errors import NotFound, SegueError, StoreError
 from segue.store.base import InboxItem, Lease, Signal
 
-from .attribution import attribute, open_request
-from .runner import TurnDeps, TurnRunner
+from .deps import TurnDeps
+from .driver import SessionDriver
+from .holder import StillnessWatch, close_holder, is_comparable, is_dead, new_holder
+from .opened import OpenSession
 
 log = logging.getLogger("segue.turns")
 
+# A lease that is not renewed for so long is taken over, unless its process is known to be dead.
 LEASE_MICROSECONDS = 15 * clock.SECOND
 RENEW_SECONDS = 4.0
-RECOVER_SECONDS = 5.0
-# A prompt that no process has begun for so long was left by a process that died.
-ABANDONED_MICROSECONDS = 3 * clock.SECOND
-# A prompt that needs hooks of a program and waits for so long has outlived that program.
-ORPHANED_MICROSECONDS = 30 * clock.SECOND
+RECOVER_SECONDS = 1.0
+# Between tries to get a lease that another process has; a release wakes this process at once.
+RETRY_SECONDS = 0.1
+# A prompt that its process does not begin for so long does not delay those of other processes.
+OVERTAKE_SECONDS = 1.0
+# How long a session that is closed waits for its cancelled turn to end.
+TURN_END_SECONDS = 5.0
 # A cancelled agent has so long to end its programs before this process ends.
 AGENT_END_SECONDS = 25.0
-
-
-class SessionLease:
-    """A session that is open in this process: its prompts run here until the lease is closed."""
-
-    def __init__(self, engine: TurnEngine, name: Name) -> None:
-        self._engine = engine
-        self.name = name
-
-    async def close(self) -> None:
-        """Cancel the running turn and release the session."""
-        await self._engine.release(self.name)
 
 
 class TurnEngine:
@@ -62,10 +51,18 @@ class TurnEngine:
     def __init__(self, deps: TurnDeps, lease: int = LEASE_MICROSECONDS) -> None:
         self._deps = deps
         self._store = deps.store
-        self._ttl = lease
-        self.holder = f"{socket.gethostname()}:{os.getpid()}:{ids.new_id()}"
-        self._drivers: dict[Name, _SessionDriver] = {}
-        self._open_sessions: dict[Name, tuple[Agent | None, Tools]] = {}
+        self._lease_seconds = lease / clock.SECOND
+        self.holder = new_holder()
+        self._drivers: dict[Name, SessionDriver] = {}
+        self._opened: dict[str, OpenSession] = {}
+        # Sessions with items of this process, and those of them whose lease must become free.
+        self._interesting: set[Name] = set()
+        self._waiting: set[Name] = set()
+        self._kicked: set[Name] = set()
+        self._unable: set[int] = set()  # the numbers of prompts that this process cannot run
+        self._has_waiting = asyncio.Event()
+        self._locks: WeakValueDictionary[Name, asyncio.Lock] = WeakValueDictionary()
+        self._watch = StillnessWatch()
         self._tasks: set[asyncio.Task[None]] = set()
         self._discards: set[asyncio.Task[None]] = set()  # those that end purged sessions
         self._ending_agents: set[asyncio.Task[Any]] = set()  # whose turns have ended
@@ -84,14 +81,17 @@ class TurnEngine:
         self._started = True
         self._deps.live.listen(self._signal)
         self._spawn(self._renew())
+        self._spawn(self._retry_waiting())
         self._spawn(self._recover_regularly())
 
     async def wait_idle(self) -> None:
         """Wait until no turn runs in this process and no prompt is queued for it."""
-        while tasks := [
-            driver.task for driver in self._drivers.values() if driver.task is not None
-        ]:
-            await asyncio.wait(tasks)
+        while self._drivers or self._waiting:
+            tasks = [driver.task for driver in self._drivers.values() if driver.task is not None]
+            if tasks:
+                await asyncio.wait(tasks)
+            else:
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def drain(self, seconds: float, why: str) -> None:
         """Begin no further turn, and interrupt the turns that run longer than `seconds`.
@@ -101,10 +101,13 @@ class TurnEngine:
         """
         self._closed = True
         drivers = list(self._drivers.values())
+        # A turn that waits for a person would wait longer than this.
+        await asyncio.gather(*(driver.stop(why) for driver in drivers if driver.is_waiting))
         tasks = [driver.retire() for driver in drivers]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
         await asyncio.gather(*(driver.stop(why) for driver in drivers))
+        await self._store.disown_inbox(self.holder)
 
     async def close(self) -> None:
         """Cancel this process's turns, release its leases and wait for the end of the agents."""
@@ -116,81 +119,204 @@ class TurnEngine:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        close_holder(self.holder)
+        if self._started:
+            try:
+                await self._store.disown_inbox(self.holder)
+            except StoreError as error:  # other processes notice that this one has ended
+                log.warning("prompts were not left to other processes: %s", error)
 
     async def kick(self, name: Name) -> None:
-        """Run the prompts in a session's inbox, unless another process has its lease."""
+        """Act on a session's inbox, as far as this process is to do that."""
         self.start()
         if driver := self._drivers.get(name):
             driver.wake.set()
             return
-        lease = await self._store.acquire(*name, self.holder, self._ttl)
-        if lease is None:
-            return
-        if self._closed:
-            await self._store.release(lease)
-        else:
-            self._drive(name, lease)
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            if name not in self._drivers and not self._closed:
+                await self._acquire_and_drive(name)
 
-    async def lease(
+    async def _acquire_and_drive(self, name: Name) -> None:
+        try:
+            items = await self._store.inbox(*name)
+        except NotFound:
+            self._note_waiting(name, interested=False)
+            raise
+        lease = await self._store.lease_of(*name)
+        interested = any(item.holder == self.holder for item in items)
+        leased_elsewhere = lease is not None and lease.holder != self.holder
+        if leased_elsewhere and lease is not None and not self._is_abandoned(lease):
+            # Only the timer notices that a process was killed.
+            self._note_waiting(name, interested=interested, by_timer=interested)
+            return
+        if lease is None and not self._has_work(items):
+            is_queued = interested and not any(item.kind == "turn" for item in items)
+            self._note_waiting(name, interested=interested, by_timer=is_queued)
+            return
+        acquired = await self._store.acquire(*name, self.holder, over=lease)
+        if acquired is None:  # another process was faster
+            self._note_waiting(name, interested=True, by_timer=True)
+            return
+        self._note_waiting(name, interested=interested)
+        if self._closed:
+            await self._store.release(acquired)
+            return
+        driver = self._drivers[name] = SessionDriver(self._deps, acquired, self)
+        driver.task = self._spawn(self._driven(name, driver))
+
+    def _note_waiting(self, name: Name, *, interested: bool, by_timer: bool = False) -> None:
+        """Note whether signals of a session, or also the timer, let this process try again."""
+        (self._interesting.add if interested else self._interesting.discard)(name)
+        (self._waiting.add if by_timer else self._waiting.discard)(name)
+        if by_timer:
+            self._has_waiting.set()
+
+    # Which process acts on what.
+
+    def _is_abandoned(self, lease: Lease) -> bool:
+        """Return whether the process that has a lease is dead, or has not renewed it in time."""
+        key = ("lease", lease.workspace, lease.session)
+        value = (lease.holder, lease.epoch, lease.renewals)
+        unchanged = self._watch.seconds(key, value) >= self._lease_seconds
+        return unchanged or is_dead(lease.holder)
+
+    def is_for_this_process(self, item: InboxItem) -> bool:
+        """Return whether this process received an item, or the process that did is gone."""
+        if item.number in self._unable:
+            return False
+        if item.holder in ("", self.holder):
+            return True
+        if is_comparable(item.holder):
+            return is_dead(item.holder)
+        return self._watch.seconds(("item", item.number), item.holder) >= self._lease_seconds
+
+    def is_received_here(self, item: InboxItem) -> bool:
+        """Return whether this process received an item."""
+        return item.holder == self.holder
+
+    def note_unable(self, item: InboxItem) -> None:
+        """Note that this process cannot run a prompt, so that it leaves it to others."""
+        self._unable.add(item.number)
+
+    def next_prompt(self, items: Iterable[InboxItem]) -> InboxItem | None:
+        """Return the prompt that this process is to begin next, if any.
+
+        That is the oldest one, if it is for this process. One of a live process that does not begin
+        it in time is left to that process, and the next one is begun here.
+        """
+        prompts = [item for item in items if item.kind == "prompt"]
+        if not prompts:
+            return None
+        if self.is_for_this_process(prompts[0]):
+            return prompts[0]
+        key = ("next", prompts[0].session)
+        if self._watch.seconds(key, prompts[0].number) < OVERTAKE_SECONDS:
+            return None
+        return next(filter(self.is_for_this_process, prompts), None)
+
+    def _has_work(self, items: Sequence[InboxItem]) -> bool:
+        """Return whether this process has something to do in a session whose lease is free."""
+        turns = [item for item in items if item.kind == "turn"]
+        others = [item for item in items if item.kind not in ("turn", "prompt")]
+        # A turn of this process that waits for an answer has a holder too: this one.
+        left = [item for item in turns if item.holder not in ("", self.holder)]
+        if any(map(self.is_for_this_process, [*others, *left])):
+            return True
+        return not turns and self.next_prompt(items) is not None
+
+    # Sessions that clients have open.
+
+    def open(
         self,
         name: Name,
         agent: Agent | None = None,
         tools: Tools | None = None,
-        *,
-        stored: bool = True,
-    ) -> SessionLease:
-        """Open a session in this process, with an agent and MCP servers of this process's own.
+        roots: Sequence[str] | None = None,
+    ) -> OpenSession:
+        """Open a session in this process, with an agent, MCP servers and roots of its client."""
+        self.start()
+        opened = OpenSession(self, name, agent, tools, roots)
+        self._opened[opened.id] = opened
+        return opened
 
-        If another process has its lease, prompts run there. A session that is not `stored` yet is
-        leased with its first prompt.
-        """
-        self._open_sessions[name] = (agent, tools or NoTools())
+    def opened(self, id: str | None) -> OpenSession | None:
+        """Return a session that a client of this process has open."""
+        return None if id is None else self._opened.get(id)
+
+    async def close_session(self, opened: OpenSession, *, cancel: bool) -> None:
+        """Close an open session; with `cancel`, first cancel the turns started through it."""
+        if self._opened.get(opened.id) is not opened:
+            return
+        if cancel:
+            try:
+                await self._cancel_turns(opened)
+            except NotFound:
+                log.info("session %s was purged", opened.name[1])
+        del self._opened[opened.id]
+        while (driver := self._drivers.get(opened.name)) and not driver.busy:
+            await asyncio.sleep(0.005)  # it releases the lease
+        if any(other.name == opened.name for other in self._opened.values()):
+            return
+        if opened.name not in self._drivers:
+            if isinstance(opened.agent, SupportsRelease):
+                await opened.agent.release(opened.name[1])
+            await self._deps.services.agent_registry.release(opened.name[1])
+
+    async def finish_turns(self, opened: OpenSession) -> None:
+        """Wait until the turns that were started through a session have ended or are stored."""
+
+        def is_running(item: InboxItem) -> bool:
+            driver = self._drivers.get(opened.name)
+            return item.kind == "prompt" or (driver is not None and driver.busy)
+
+        await self._wait_for_items(opened, is_running)
+
+    async def _cancel_turns(self, opened: OpenSession) -> None:
+        mine = [item for item in await self._store.inbox(*opened.name) if _is_of(item, opened)]
+        await self._store.drop_inbox(*opened.name, [item.number for item in mine])
+        for item in await self._store.inbox(*opened.name):
+            if _is_of(item, opened) and item.kind == "turn":
+                await self._store.put_inbox(
+                    *opened.name, "cancel", ids.new_id(), {"turn": item.id}, self.holder
+                )
+                await self.kick(opened.name)
+                break
         try:
-            if stored:
-                await self.kick(name)
-        except BaseException:
-            self._open_sessions.pop(name, None)
-            raise
-        return SessionLease(self, name)
+            async with asyncio.timeout(TURN_END_SECONDS):
+                await self._wait_for_items(opened, lambda _: True)
+        except TimeoutError:
+            log.warning("session %s: the cancelled turn does not end", opened.name[1])
 
-    def has_own_agent(self, name: Name) -> bool:
-        """Return whether a session is open in this process with an agent of its own."""
-        agent, _ = self._open_sessions.get(name, (None, None))
-        return agent is not None
+    async def _wait_for_items(
+        self, opened: OpenSession, counts: Callable[[InboxItem], bool]
+    ) -> None:
+        """Wait until the inbox has no prompt or turn of an open session that counts."""
+        with self._deps.live.subscribe(opened.name) as subscription:
+            while True:
+                subscription.clear()
+                items = await self._store.inbox(*opened.name)
+                if not any(_is_of(item, opened) and counts(item) for item in items):
+                    break
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(subscription.wait(), RETRY_SECONDS)
+        if (driver := self._drivers.get(opened.name)) and driver.opened == opened.id:
+            await driver.turn_ended.wait()
 
-    async def release(self, name: Name) -> None:
-        agent, _ = self._open_sessions.pop(name, (None, None))
-        if driver := self._drivers.get(name):
-            await driver.stop()
-        if isinstance(agent, SupportsRelease):
-            await agent.release(name[1])
-        await self._deps.services.agent_registry.release(name[1])
+    # Tasks.
 
-    def _drive(self, name: Name, lease: Lease) -> None:
-        if name not in self._drivers:
-            driver = self._drivers[name] = _SessionDriver(
-                self._deps, lease, self._open_sessions, self._await_agent
-            )
-            driver.task = self._spawn(self._driven(name, driver))
-
-    async def _driven(self, name: Name, driver: _SessionDriver) -> None:
+    async def _driven(self, name: Name, driver: SessionDriver) -> None:
         try:
-            can_run = await driver.run()
+            await driver.run()
         except StoreError as error:
             log.warning("session %s: the turn was not finished: %s", name[1], error)
             return
         finally:
             self._drivers.pop(name, None)
-        # A prompt may have arrived between the last read of the inbox and the release.
-        if can_run and not self._closed:
-            try:
-                items = await self._store.inbox(*name)
-            except NotFound:
-                return
-            if any(item.kind == "prompt" for item in items):
-                await self.kick(name)
+        # An item may have arrived between the last read of the inbox and the release.
+        if not self._closed:
+            await self._kick_existing(name)
 
-    def _await_agent(self, task: asyncio.Task[Any]) -> None:
+    def await_agent(self, task: asyncio.Task[Any]) -> None:
         """Remember an agent that still runs after its turn, until it ends."""
         self._ending_agents.add(task)
         task.add_done_callback(self._on_agent_end)
@@ -201,13 +327,24 @@ class TurnEngine:
             log.warning("an agent failed after its turn was cancelled", exc_info=error)
 
     def _signal(self, signal: Signal) -> None:
-        driver = self._drivers.get((signal.workspace, signal.session))
+        name = (signal.workspace, signal.session)
+        driver = self._drivers.get(name)
         if driver is not None and signal.kind in ("inbox", "purged"):
             driver.wake.set()
+        elif signal.kind == "inbox" and name in self._interesting and name not in self._kicked:
+            self._kicked.add(name)
+            self._spawn(self._kick_signalled(name))
         if signal.kind == "purged" and not self._closed:
             task = self._spawn(self._discard(signal.session))
             self._discards.add(task)
             task.add_done_callback(self._discards.discard)
+
+    async def _kick_signalled(self, name: Name) -> None:
+        self._kicked.discard(name)
+        try:
+            await self._kick_existing(name)
+        except SegueError as error:
+            log.warning("session %s: %s", name[1], error)
 
     async def _discard(self, session: str) -> None:
         """End the programs of a purged session and delete their temporary files."""
@@ -227,19 +364,29 @@ class TurnEngine:
 
     async def _renew(self) -> None:
         while True:
-            await asyncio.sleep(min(RENEW_SECONDS, self._ttl / clock.SECOND / 3))
+            await asyncio.sleep(min(RENEW_SECONDS, self._lease_seconds / 3))
             if not self._drivers:
                 continue
             drivers = dict(self._drivers)
             try:
-                leased = await self._store.renew(self.holder, self._ttl)
+                leased = await self._store.renew(self.holder)
                 for name, driver in drivers.items():
                     if name not in leased:
                         driver.lose_lease()
                 for name in leased - self._drivers.keys():
-                    await self._take_over(name)  # an error ended its driver and left the turn open
+                    await self._kick_existing(name)  # an error ended its driver
             except SegueError as error:
                 log.warning("could not renew leases: %s", error)
+
+    async def _retry_waiting(self) -> None:
+        """Try to get the leases that other processes have, in case one of them dies."""
+        while True:
+            await self._has_waiting.wait()
+            await asyncio.sleep(RETRY_SECONDS)
+            for name in list(self._waiting):
+                await self._kick_signalled(name)
+            if not self._waiting:
+                self._has_waiting.clear()
 
     async def _recover_regularly(self) -> None:
         while True:
@@ -247,180 +394,26 @@ class TurnEngine:
                 await self.recover()
             except SegueError as error:
                 log.warning("could not recover abandoned turns: %s", error)
+            self._watch.forget(60.0 + self._lease_seconds)
             await asyncio.sleep(RECOVER_SECONDS)
 
     async def recover(self) -> None:
         """Close the turns of dead processes and run the prompts that they had not begun."""
-        for lease in await self._store.expired_leases():
-            await self._take_over((lease.workspace, lease.session))
-        for name in await self._store.waiting_prompts(clock.now() - ABANDONED_MICROSECONDS):
-            await self._take_over(name)
+        for lease in await self._store.leases():
+            # A lease of this process without a driver: an error ended the driver.
+            name = (lease.workspace, lease.session)
+            if lease.holder == self.holder or self._is_abandoned(lease):
+                await self._kick_existing(name)
+        for name in await self._store.waiting():
+            await self._kick_existing(name)
 
-    async def _take_over(self, name: Name) -> None:
+    async def _kick_existing(self, name: Name) -> None:
         try:
             await self.kick(name)
         except NotFound:
             return
 
 
-class _SessionDriver:
-    """Run the turns of one session while this process has its lease."""
-
-    def __init__(
-        self,
-        deps: TurnDeps,
-        lease: Lease,
-        open_sessions: Mapping[Name, tuple[Agent | None, Tools]],
-        await_agent: Callable[[asyncio.Task[Any]], None],
-    ) -> None:
-        self._deps = deps
-        self._store = deps.store
-        self._lease = lease
-        self._name: Name = (lease.workspace, lease.session)
-        self._runner: TurnRunner | None = None
-        self._stopping = False
-        self._lost = False
-        self._open_sessions = open_sessions
-        self._await_agent = await_agent
-        self.wake = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
-
-    @property
-    def busy(self) -> bool:
-        return self._runner is not None
-
-    def retire(self) -> asyncio.Task[None]:
-        """Begin no further turn; return the task, which ends with the running turn."""
-        assert self.task is not None  # set right after the driver is created
-        self._stopping = True
-        self.wake.set()
-        return self.task
-
-    async def stop(self, why: str | None = None) -> None:
-        """Cancel the running turn and end; with `why`, the turn counts as interrupted."""
-        task = self.retire()
-        if self._runner is not None:
-            self._runner.cancel(why)
-        await asyncio.wait([task])
-
-    def lose_lease(self) -> None:
-        """Stop at once and write nothing, because the lease is lost."""
-        if not self._lost:
-            log.info("session %s: the lease was lost", self._lease.session)
-        self._lost = self._stopping = True
-        self.wake.set()
-        if self._runner is not None:
-            self._runner.abandon()
-
-    async def run(self) -> bool:
-        """Run until no prompt is left; return False if this process cannot run those that are."""
-        try:
-            can_run = await self._run_prompts()
-        except (LeaseLost, NotFound):
-            self.lose_lease()
-        finally:
-            self._deps.live.finish_messages(self._name)
-        if self._lost:
-            return False
-        # Not after an error: recovery finds an open turn by its expired lease.
-        await self._store.release(self._lease)
-        return can_run
-
-    async def _run_prompts(self) -> bool:
-        await self._close_left_turn()
-        while not self._stopping:
-            self.wake.clear()
-            prompt = await self._next_prompt()
-            if prompt is not None:
-                if not await self._turn(prompt):
-                    return False
-            elif self._name in self._open_sessions:
-                await self.wake.wait()
-            else:
-                break
-        return not self._stopping
-
-    async def _close_left_turn(self) -> None:
-        """Close the turn that a process which died left open."""
-        session = await self._store.get(*self._name)
-        if session is None or session.turn is None:
-            return
-        partial = partial_messages(await self._store.deltas(*self._name))
-        spans = ("model_asked", "model_called")
-        last = await self._store.events(*self._name, types=spans, limit=1, backward=True)
-        request = open_request(last[0]) if last else None
-        unstored = [
-            *(attribute(draft, session.turn, request) for draft in partial),
-            *failed_request(request),
-        ]
-
-        def decide(current: Session) -> list[AnyBody | Draft]:
-            if current.turn is None:
-                return []
-            why = "the process that ran this turn ended before it did"
-            return [*unstored, Interrupted(reason=why), *end_turn_events(current, why, "error")]
-
-        await self._store.change(*self._name, decide, lease=self._lease)
-
-    async def _next_prompt(self) -> InboxItem | None:
-        """Return the oldest prompt; drop the cancels and answers before it, which have no turn."""
-        stale = []
-        prompt = None
-        for item in await self._store.inbox(*self._name):
-            if item.kind == "prompt":
-                prompt = prompt or item
-            elif prompt is None:
-                stale.append(item.number)
-        if stale:
-            await self._store.drop_inbox(*self._name, stale)
-        return prompt
-
-    async def _turn(self, prompt: InboxItem) -> bool:
-        """Run one turn; return False if this process cannot build the session's agent."""
-        session = await self._store.get(*self._name)
-        if session is None:
-            raise NotFound(f"no session {self._lease.session}", session=self._lease.session)
-        agent, tools = self._open_sessions.get(self._name, (None, NoTools()))
-        try:
-            overrides = prompt.body.get("overrides", {})
-            local = bool(prompt.body.get("local"))
-            agent = agent or await self._deps.build_agent(
-                session, overrides, self._lease, local=local
-            )
-        except NoAgent as error:
-            log.warning("session %s: %s", session.id, error)
-            if HOOKS_KEY not in overrides or prompt.at > clock.now() - ORPHANED_MICROSECONDS:
-                return await self._drop_cancelled()
-            agent = _FailingAgent(error)
-        self._runner = TurnRunner(self._deps, self._lease, self.wake, agent, tools)
-        try:
-            if not self._stopping:  # stop() may be called while the agent is built
-                await self._runner.run(prompt.number, prompt.id, prompt.body)
-        except LeaseLost:
-            raise
-        except Conflict as error:
-            # The prompt was withdrawn, or the session has terminated.
-            log.info("session %s: %s", session.id, error)
-            await self._store.drop_inbox(*self._name, [prompt.number])
-        finally:
-            task, self._runner = self._runner.agent_task, None
-            if task is not None and not task.done():
-                self._await_agent(task)
-        return True
-
-    async def _drop_cancelled(self) -> bool:
-        """Drop the prompts that a later cancel withdraws; return whether there were any."""
-        items = await self._store.inbox(*self._name)
-        cancel = max((item.number for item in items if item.kind == "cancel"), default=0)
-        numbers = [item.number for item in items if item.number <= cancel]
-        return bool(await self._store.drop_inbox(*self._name, numbers))
-
-
-class _FailingAgent:
-    """End a turn that no agent can answer with the reason."""
-
-    def __init__(self, error: NoAgent) -> None:
-        self._error = error
-
-    async def run(self, turn: Turn) -> StopReason:
-        raise self._error
+def _is_of(item: InboxItem, opened: OpenSession) -> bool:
+    """Return whether an item is a prompt or turn of a client's open session."""
+    return item.kind in ("prompt", "turn") and item.body.get("opened") == opened.id

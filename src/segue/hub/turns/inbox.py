@@ -23,6 +23,10 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `overrides` of the agent and the permission `mode` apply to this turn only. With
     `replay_to_late_stream`, a stream that opens after the turn still gets its events. A prompt
     that `resumes` continues a turn which a budget stopped; it appends no message.
+
+    `opened` is the open session of the client that sent it, and `roots` are that client's. `needs`
+    names what only the process that received the prompt has. `resumable` says, once the turn has
+    begun, that its agent can resume it.
     """
 
     content: Content
@@ -33,6 +37,10 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     system: SystemText | None = None
     replay_to_late_stream: bool = False
     resumes: bool = False
+    opened: str | None = None
+    roots: tuple[str, ...] | None = None
+    needs: str | None = None
+    resumable: bool = False
 
     def drafts(self, id: str) -> list[Draft]:
         if self.resumes:

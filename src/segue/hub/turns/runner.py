@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -15,19 +15,20 @@ from segue.agents.base import (
     Agent,
     Answer,
     Keyring,
+    PermissionRequest,
     ReadsDirectorySettings,
     StreamKind,
+    SupportsResume,
     Tools,
     Turn,
 )
-from segue.hub.history.follow import LiveUpdates, Name
+from segue.hub.history.follow import Name
 from segue.hub.sessions.directories import OUTPUTS
 from segue.hub.turns.end_turn import end_turn_events, failed_request
 from segue.model import codec, ids
-from segue.model.errors import LeaseLost, NotFound, SegueError
+from segue.model.errors import LeaseLost, NotFound
 from segue.model.event import (
     AnyBody,
-    Delta,
     Draft,
     Drafts,
     Event,
@@ -49,59 +50,28 @@ from segue.store.base import InboxItem, Lease, Store
 
 from .attribution import OpenRequest, attribute, open_request
 from .budgets import budget_message
+from .delta_writer import DeltaWriter
+from .deps import TurnDeps
 from .inbox import RESUME, Prompt, Result
 from .turn_events import (
     failed_event,
     first_events,
-    join_deltas,
-    last_compaction,
     marked_by_key,
     marked_local,
     status_with_pending,
     with_body,
 )
+from .turn_reader import TurnReader
 
 if TYPE_CHECKING:
-    from segue.agents.registry import AgentRegistry
-    from segue.hub.resources.credentials import Credentials
-    from segue.hub.workdir.prepare import WorkDirectories
+    pass
 
-FLUSH_SECONDS = 0.05
 # How long an agent may take to clean up after a cancel before its turn ends without it.
 GRACE_SECONDS = 0.7
 # How long a cancelled turn waits until its files are collected; the next turn waits for the rest.
 COLLECT_SECONDS = 0.2
-EVENTS_PER_READ = 500
 # The permission mode in which every request is allowed.
 ALLOW_ALL_MODE = "bypassPermissions"
-
-
-class BuildAgent(Protocol):
-    """Build the agent of a turn; `local` says that the local user starts it."""
-
-    def __call__(
-        self, session: Session, overrides: dict[str, Any], lease: Lease, *, local: bool
-    ) -> Awaitable[Agent]: ...
-
-
-class TurnServices(Protocol):
-    """The services that a turn uses, each built by the first turn that needs it."""
-
-    @property
-    def workdirs(self) -> WorkDirectories: ...
-    @property
-    def credentials(self) -> Credentials: ...
-    @property
-    def agent_registry(self) -> AgentRegistry: ...
-
-
-class TurnDeps(NamedTuple):
-    """What all turns of a process use."""
-
-    store: Store
-    live: LiveUpdates
-    build_agent: BuildAgent
-    services: TurnServices
 
 
 class TurnRunner:
@@ -121,22 +91,28 @@ class TurnRunner:
         self._session: Session | None = None
         self._local = False
         self._mode: str | None = None  # the permission mode of this turn only
-        self._turn_id: str | None = None
+        self._items: list[InboxItem] = []  # the prompts of this turn
+        self._roots: tuple[str, ...] | None = None  # of the client that started this turn
         self._first_seq = 0
         self._asks: dict[str, tuple[Sequence[Option], asyncio.Future[Answer]]] = {}
         self._results: dict[str, asyncio.Future[list[Event]]] = {}
         self._local_calls: set[str] = set()  # custom tools whose results only the local user sends
         self._request: OpenRequest | None = None  # the model request that is running
         self._calls: dict[str, ToolCall] = {}
-        self._unflushed: list[Delta] = []
-        self._flushing = asyncio.Lock()
-        self._flusher: asyncio.Task[None] | None = None
+        self._deltas = DeltaWriter(deps.store, deps.live, lease)
+        self._reader = TurnReader(deps.store, self._name)
         self.agent_task: asyncio.Task[StopReason] | None = None
         self._cancelled = False
         self._cancel_id: str | None = None
         self._interruption: str | None = None
         self._abandoned = False
         self._ended = False
+        self._resumes = isinstance(agent, SupportsResume)
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if the agent waits for nothing but clients, as far as the engine knows."""
+        return self._session is not None and bool(self._session.pending)
 
     def cancel(self, why: str | None = None) -> None:
         """Cancel the turn; with `why`, end it as interrupted for this reason instead."""
@@ -151,48 +127,89 @@ class TurnRunner:
 
     # Called by the engine.
 
-    async def run(self, number: int, turn_id: str, body: dict[str, Any]) -> None:
-        """Run the turn of an inbox item until it ends.
+    async def run(self, item: InboxItem) -> None:
+        """Run the turn of a prompt until it ends.
 
-        Raises Conflict if the item was withdrawn or the session has terminated.
+        Raises Conflict if the prompt was withdrawn or the session has terminated.
         """
-        prompt: Prompt = codec.convert(body, Prompt)
-        self._turn_id = turn_id
+        turn_id, prompt = item.id, codec.convert(item.body, Prompt)
         session, events = await self._change(
-            lambda current: first_events(current, turn_id, prompt), consume=[number]
+            lambda current: first_events(current, turn_id, prompt),
+            begin=[self._begun(item)],
         )
-        self._session, self._local, self._mode = session, prompt.local, prompt.mode
+        self._start_from([item], session)
         self._first_seq = next((e.seq for e in events if e.id == turn_id), session.last_seq)
         if not prompt.replay_to_late_stream:
             await self._store.ack(*self._name, self._first_seq)
+        outcome = (
+            await self._reader.open_outcome(self.session) if prompt.resumes else prompt.outcome
+        )
+        await self._run_until_it_waits(self._turn(outcome), resumed=False)
+
+    async def resume(self, items: Sequence[InboxItem], session: Session) -> None:
+        """Store the answers in the inbox, and continue a stored turn if it can run again."""
+        self._start_from(items, session)
+        turn_id = items[0].id
+        self._first_seq = await self._store.locate(*self._name, turn_id) or session.last_seq
+        for call in await self._reader.calls(self._first_seq):
+            self._note_call(call)
+        turn = self._turn(await self._reader.open_outcome(self.session))
+        if await self._runs_again():
+            await self._run_until_it_waits(turn, resumed=True)
+        elif self._cancelled:
+            await self._finish(turn, "cancelled")
+
+    async def _runs_again(self) -> bool:
+        """Store the answers to a turn that waits for clients; return whether it runs again."""
+        await self._read_inbox()
+        if self._cancelled or self._abandoned or not await self._reader.can_continue(self.session):
+            return False
+        await self.append([StatusChanged(status="running", turn=self._items[0].id)])
+        return True
+
+    def _start_from(self, items: Sequence[InboxItem], session: Session) -> None:
+        prompts = [codec.convert(item.body, Prompt) for item in items]
+        self._items, self._session = list(items), session
+        self._local = all(prompt.local for prompt in prompts)
+        self._mode, self._roots = prompts[0].mode, prompts[0].roots
+
+    def _turn(self, outcome: OutcomeDefined | None) -> Turn:
+        prompt: Prompt = codec.convert(self._items[0].body, Prompt)
         system = () if prompt.system is None else prompt.system.content
-        outcome = await self._open_outcome() if prompt.resumes else prompt.outcome
-        turn = Turn(self, prompt.content, turn_id, self._tools, outcome, system)
-        self.agent_task = asyncio.get_running_loop().create_task(self._run_agent(turn))
+        return Turn(self, prompt.content, self._items[0].id, self._tools, outcome, system)
+
+    async def _run_until_it_waits(self, turn: Turn, *, resumed: bool) -> None:
+        """Run the agent until the turn ends, or until it is stored because it waits for clients."""
         try:
-            reason = await self._supervise(turn)
+            while True:
+                work = self._run_agent(turn, resumed=resumed)
+                self.agent_task = asyncio.get_running_loop().create_task(work)
+                reason = await self._supervise(turn)
+                if reason != "requires_action":
+                    break
+                await self._store_as_waiting(turn)
+                if not await self._runs_again():
+                    if not self._cancelled:
+                        return
+                    reason = "cancelled"
+                    break
+                turn, resumed = self._turn(turn.outcome), True
         finally:
             self._ended = True  # an agent that outlives its turn writes nothing more
             self._withdraw_requests()
-            if self._flusher is not None:
-                self._flusher.cancel()
+            self._deltas.close()
         if not self._abandoned:
             await self._finish(turn, reason)
 
-    async def _open_outcome(self) -> OutcomeDefined | None:
-        """Return the outcome that is not completed yet, if there is one."""
-        open_ids = [
-            outcome.outcome_id for outcome in self.session.outcomes if outcome.completed_at is None
-        ]
-        if not open_ids:
-            return None
-        types = ("outcome_defined",)
-        for event in await self._store.events(
-            *self._name, types=types, limit=EVENTS_PER_READ, backward=True
-        ):
-            if isinstance(event.body, OutcomeDefined) and event.body.outcome_id in open_ids:
-                return event.body
-        return None
+    async def _store_as_waiting(self, turn: Turn) -> None:
+        """Store which requests the turn waits for, once each of its calls has ended or waits."""
+
+        def decide(session: Session) -> list[AnyBody | Draft]:
+            calls = [call for call in session.open_calls if call in turn.waiting_calls]
+            return [status_with_pending(session, (*session.open_asks, *calls))]
+
+        self._session, _ = await self._change(decide)
+        self._live.finish_messages(self._name)
 
     async def _finish(self, turn: Turn, reason: StopReason | Exception) -> None:
         """Collect the turn's files and end the turn. A cancel does not wait long for the files."""
@@ -224,12 +241,12 @@ class TurnRunner:
             return [failed_event(error, prefix=prefix, code="unknown")]
         return []
 
-    async def _run_agent(self, turn: Turn) -> StopReason:
+    async def _run_agent(self, turn: Turn, *, resumed: bool) -> StopReason:
         """Prepare the session's directory and run the agent.
 
         Raises NotPermitted if files of an API key could configure the local user's program.
         """
-        if self.session.at_budget:
+        if self.session.at_budget and not resumed:
             return "budget_reached"
         if not self._local:
             await self._services.workdirs.allow_key(self.session)
@@ -240,6 +257,9 @@ class TurnRunner:
             failures = await self._services.workdirs.prepare(self.session, local=self._local)
             if failures:
                 await turn.emit(*failures)
+        if resumed:
+            assert isinstance(self._agent, SupportsResume)
+            return await self._agent.resume(turn)
         return await self._agent.run(turn)
 
     async def _supervise(self, turn: Turn) -> StopReason | Exception:
@@ -293,57 +313,71 @@ class TurnRunner:
     async def _read_inbox(self) -> None:
         """Act on cancels, answers and tool results. Prompts wait for their own turns."""
         items = await self._store.inbox(*self._name)
-        cancel = next((item for item in reversed(items) if item.kind == "cancel"), None)
+        cancel = next((item for item in reversed(items) if self._is_cancel(item)), None)
         if cancel is not None:
-            # A cancel also drops the prompts that were queued when it was sent.
-            dropped = [item.number for item in items if item.number <= cancel.number]
-            await self._store.drop_inbox(*self._name, dropped)
+            cancels = [item.number for item in items if item.kind == "cancel"]
+            await self._store.drop_inbox(*self._name, cancels)
             self._cancelled, self._cancel_id = True, cancel.id
             return
+        if self._resumes and self.session.status != "idle":
+            return  # answers are stored when the turn waits for them
         for item in items:
             if item.kind == "answer":
                 await self._deliver_answer(item)
             elif item.kind == "result":
                 await self._deliver_result(item)
 
+    def _is_cancel(self, item: InboxItem) -> bool:
+        """Return whether an item cancels this turn."""
+        turn = item.body.get("turn")
+        return item.kind == "cancel" and (turn is None or turn == self._items[0].id)
+
     async def _deliver_answer(self, item: InboxItem) -> None:
         ask_id, chosen = item.body.get("ask_id", ""), item.body.get("option")
         options, future = self._asks.get(ask_id, ((), None))
+        if self._resumes and ask_id in self.session.open_asks:
+            options = await self._reader.options_of(ask_id)
         option = next((option for option in options if option.id == chosen), None)
         refused = self._local and not item.body.get("local")
-        if future is None or future.done() or refused or (chosen is not None and option is None):
+        is_open = bool(options) and (future is None or not future.done())
+        if not is_open or refused or (chosen is not None and option is None):
             await self._store.drop_inbox(*self._name, [item.number])
             return
         note, new_input = item.body.get("note"), item.body.get("input")
 
         def decide(session: Session) -> list[AnyBody | Draft]:
-            pending = tuple(id for id in session.pending if id != ask_id)
             body = PermissionAnswered(ask_id=ask_id, option=chosen, note=note, input=new_input)
-            return [Draft(id=item.id, body=body), status_with_pending(session, pending)]
+            return [Draft(id=item.id, body=body), *self._status_without(session, ask_id)]
 
         self._session, _ = await self._change(decide, consume=[item.number])
-        del self._asks[ask_id]
-        future.set_result(Answer(option=option, note=note, input=new_input))
+        if future is not None:
+            del self._asks[ask_id]
+            future.set_result(Answer(option=option, note=note, input=new_input))
+
+    def _status_without(self, session: Session, request: str) -> list[StatusChanged]:
+        """Return the status after an answer; a stored turn only changes it when it runs again."""
+        if self._resumes:
+            return []
+        return [status_with_pending(session, tuple(id for id in session.pending if id != request))]
 
     async def _deliver_result(self, item: InboxItem) -> None:
         submitted: Result = codec.convert(item.body, Result)
         call_id = submitted.result.call_id
         future = self._results.get(call_id)
-        if call_id in self._local_calls and not submitted.local:
+        refused = call_id in self._local_calls and not submitted.local
+        if refused or call_id not in self.session.open_calls:
             await self._store.drop_inbox(*self._name, [item.number])
             return
-        if future is None or future.done():
-            if call_id not in self.session.open_calls:
-                await self._store.drop_inbox(*self._name, [item.number])
+        if not self._resumes and (future is None or future.done()):
             return  # the agent will wait for the result in a moment
 
         def decide(session: Session) -> list[AnyBody | Draft]:
-            pending = tuple(id for id in session.pending if id != call_id)
-            return [*submitted.drafts(item.id), status_with_pending(session, pending)]
+            return [*submitted.drafts(item.id), *self._status_without(session, call_id)]
 
         self._session, events = await self._change(decide, consume=[item.number])
-        del self._results[call_id]
-        future.set_result([e for e in events if not isinstance(e.body, StatusChanged)])
+        if future is not None:
+            del self._results[call_id]
+            future.set_result([e for e in events if not isinstance(e.body, StatusChanged)])
 
     async def _end(
         self, turn: Turn, reason: StopReason | Exception, failures: Sequence[Failed]
@@ -370,7 +404,8 @@ class TurnRunner:
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [*tail, *end_turn_events(session, why, stop)]
 
-        session, _ = await self._change(decide)
+        turns = [item.number for item in self._items]
+        session, _ = await self._change(decide, consume=turns)
         self._live.finish_messages(self._name)
         if stop == "budget_reached" and not session.at_budget:
             # The budget was raised a moment ago.
@@ -382,6 +417,8 @@ class TurnRunner:
     def session(self) -> Session:
         assert self._session is not None  # a Turn has begun
         session = self._with_own_settings(self._session)
+        if self._roots is not None and self._roots != session.roots:
+            session = replace(session, roots=self._roots)
         return session if self._mode is None else replace(session, mode=self._mode)
 
     def _with_own_settings(self, session: Session) -> Session:
@@ -409,70 +446,84 @@ class TurnRunner:
             return []
         self._check()
         if messages := {draft.id for draft in drafts if isinstance(draft, Draft)}:
-            await self._drop_deltas(messages)
+            await self._deltas.drop(messages)
         mark = marked_local if self._local else marked_by_key
         drafts = [with_body(draft, mark) for draft in drafts]
-        self._session, events = await self._change(lambda _: drafts)
+        session, events = await self._change(lambda _: drafts)
+        self._session = session
         for event in events:
             if isinstance(event.body, ModelAsked | ModelCalled):
                 self._request = open_request(event)
             elif isinstance(event.body, ToolCall):
-                self._calls[event.body.call_id] = event.body
-                if event.body.local:
-                    self._local_calls.add(event.body.call_id)
+                self._note_call(event.body)
         self._live.finish_messages(self._name, [event.id for event in events])
         return events
 
+    def _note_call(self, call: ToolCall) -> None:
+        self._calls[call.call_id] = call
+        if call.local:
+            self._local_calls.add(call.call_id)
+
     async def _change(
-        self, decide: Callable[[Session], Drafts], consume: Sequence[int] = ()
+        self,
+        decide: Callable[[Session], Drafts],
+        consume: Sequence[int] = (),
+        begin: Sequence[InboxItem] = (),
     ) -> tuple[Session, list[Event]]:
         """Append events of this turn under its lease."""
+        turn_id = self._items[0].id if self._items else begin[0].id
 
         def drafts(session: Session) -> list[AnyBody | Draft]:
-            request = self._request
-            return [attribute(draft, self._turn_id, request) for draft in decide(session)]
+            return [attribute(draft, turn_id, self._request) for draft in decide(session)]
 
-        return await self._store.change(*self._name, drafts, lease=self._lease, consume=consume)
+        return await self._store.change(
+            *self._name, drafts, lease=self._lease, consume=consume, begin=begin
+        )
 
     def _check(self) -> None:
         if self._ended or self._abandoned:
             raise LeaseLost("this turn has ended", session=self._lease.session)
 
     async def history(self, *, since_compaction: bool) -> list[Event]:
-        pages: list[list[Event]] = []  # the newest page first
-        while True:
-            before = pages[-1][0].seq if pages else self._first_seq
-            page = await self._store.events(
-                *self._name, before=before, limit=EVENTS_PER_READ, backward=True
-            )
-            start = last_compaction(page) if since_compaction else None
-            pages.append(page[start:])
-            if start is not None or len(page) < EVENTS_PER_READ:
-                return [
-                    event
-                    for page in reversed(pages)
-                    for event in page
-                    if not event.body.is_off_branch
-                ]
+        return await self._reader.history(self._first_seq, since_compaction=since_compaction)
+
+    async def events(self) -> list[Event]:
+        return await self._reader.events_from(self._first_seq)
 
     async def request_permission(
         self, title: str, options: Sequence[Option], call_id: str | None
     ) -> Answer:
         self._check()
-        # The mode may have changed since the turn began.
-        current = await self._store.get(*self._name)
-        mode = None if current is None else self._with_own_settings(current).mode
-        if (self._mode or mode) == ALLOW_ALL_MODE:
-            # Nothing is stored: the tool call shows what was done.
-            allow = next((option for option in options if option.kind.startswith("allow")), None)
-            if allow is not None:
-                return Answer(option=allow)
-        call = self._calls.get(call_id or "")
-        own_title = None if call is not None and request_title_of(call) == title else title
+        if (allow := await self._allowed_by_mode(options)) is not None:
+            return allow
         ask_id = ids.new_id()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asks[ask_id] = (options, future)
-        request = PermissionAsked(
+        request = self._request_event(ask_id, title, options, call_id)
+
+        def decide(session: Session) -> list[AnyBody | Draft]:
+            pending = (*session.pending, ask_id)
+            return [Draft(id=ask_id, body=request), status_with_pending(session, pending)]
+
+        self._session, _ = await self._change(decide)
+        return await future
+
+    async def _allowed_by_mode(self, options: Sequence[Option]) -> Answer | None:
+        """Return the answer that the session's mode gives; it may have changed since the start."""
+        current = await self._store.get(*self._name)
+        mode = None if current is None else self._with_own_settings(current).mode
+        if (self._mode or mode) != ALLOW_ALL_MODE:
+            return None
+        # Nothing is stored: the tool call shows what was done.
+        allow = next((option for option in options if option.kind.startswith("allow")), None)
+        return None if allow is None else Answer(option=allow)
+
+    def _request_event(
+        self, ask_id: str, title: str, options: Sequence[Option], call_id: str | None
+    ) -> PermissionAsked:
+        call = self._calls.get(call_id or "")
+        own_title = None if call is not None and request_title_of(call) == title else title
+        return PermissionAsked(
             ask_id=ask_id,
             title=own_title,
             options=tuple(options),
@@ -480,12 +531,17 @@ class TurnRunner:
             local=self._local,
         )
 
-        def decide(session: Session) -> list[AnyBody | Draft]:
-            pending = (*session.pending, ask_id)
-            return [Draft(id=ask_id, body=request), status_with_pending(session, pending)]
-
-        await self._change(decide)
-        return await future
+    async def ask(self, requests: Sequence[PermissionRequest]) -> list[Answer | None]:
+        self._check()
+        answers = [await self._allowed_by_mode(request.options) for request in requests]
+        drafts = []
+        for request, answer in zip(requests, answers, strict=True):
+            if answer is None:
+                id = ids.new_id()
+                asked = self._request_event(id, request.title, request.options, request.call_id)
+                drafts.append(Draft(id=id, body=asked))
+        await self.append(drafts)
+        return answers
 
     async def result(self, call_id: str) -> list[Event]:
         self._check()
@@ -502,53 +558,39 @@ class TurnRunner:
     async def take_new_prompts(self) -> list[Event]:
         self._check()
         items = [item for item in await self._store.inbox(*self._name) if item.kind == "prompt"]
-        # An outcome is a turn of its own, and the prompts after it wait for it.
-        items = list(takewhile(lambda item: not item.body.get("outcome"), items))
+        items = list(takewhile(self._joins, items))
         if not items:
             return []
         prompts = [codec.convert(item.body, Prompt) for item in items]
         pairs = zip(items, prompts, strict=True)
         drafts = [draft for item, prompt in pairs for draft in prompt.drafts(item.id)]
         self._session, events = await self._change(
-            lambda _: drafts, consume=[item.number for item in items]
+            lambda _: drafts,
+            begin=[self._begun(item) for item in items],
         )
+        self._items += items
         if self._local and not all(prompt.local for prompt in prompts):
             self._local = False
             await self._services.workdirs.allow_key(self.session)
         return events
 
+    def _begun(self, item: InboxItem) -> InboxItem:
+        """Return the item that a prompt becomes; it has a holder if the turn needs that process."""
+        body = {**item.body, "resumable": self._resumes}
+        return replace(item, body=body, holder=item.holder if item.body.get("needs") else "")
+
+    def _joins(self, item: InboxItem) -> bool:
+        """Return whether a prompt can join this turn: if the same client sent it here.
+
+        An outcome is a turn of its own, and the prompts after it wait for it.
+        """
+        first = self._items[0]
+        same_client = item.body.get("opened") == first.body.get("opened")
+        return item.holder == first.holder and same_client and not item.body.get("outcome")
+
     def publish_delta(self, message: str, kind: StreamKind, offset: int, text: str) -> None:
         self._check()
-        self._live.add_delta(self._name, message, kind, text)
-        self._unflushed.append(
-            Delta(
-                session=self._lease.session,
-                message=message,
-                kind=kind,
-                offset=offset,
-                text=text,
-            )
-        )
-        if self._flusher is None or self._flusher.done():
-            self._flusher = asyncio.get_running_loop().create_task(self._flush())
-
-    async def _flush(self) -> None:
-        """Store the deltas for other processes, a few times a second."""
-        await asyncio.sleep(FLUSH_SECONDS)
-        while self._unflushed:
-            deltas, self._unflushed = self._unflushed, []
-            try:
-                async with self._flushing:
-                    await self._store.put_deltas(self._lease, join_deltas(deltas))
-            except SegueError:
-                return  # a lost delta does no harm: the message itself will be stored
-            await asyncio.sleep(FLUSH_SECONDS)
-
-    async def _drop_deltas(self, messages: set[str | None]) -> None:
-        """Drop the deltas of messages that are about to be stored, so that none is shown later."""
-        self._unflushed = [delta for delta in self._unflushed if delta.message not in messages]
-        async with self._flushing:
-            return
+        self._deltas.publish(message, kind, offset, text)
 
 
 async def resume(store: Store, name: Name) -> None:

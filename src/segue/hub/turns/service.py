@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from segue.agents.base import Agent, SupportsCheck, Tools
+from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub.access.quotas import Quotas
 from segue.hub.history.reader import HistoryReader
 from segue.hub.resources.records import Records
@@ -18,7 +19,7 @@ from segue.hub.sessions.editor import SessionEditor, require_idle
 from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.sync.importer import SourceSync
 from segue.hub.turns.end_turn import end_turn_events
-from segue.model import clock, codec, ids
+from segue.model import codec, ids
 from segue.model.content import Block, Text, as_content
 from segue.model.errors import InvalidInput, NoAgent, NotFound, NotPermitted, StoreReadOnly
 from segue.model.event import (
@@ -29,6 +30,7 @@ from segue.model.event import (
     Event,
     Interrupted,
     OutcomeDefined,
+    PermissionAnswered,
     PermissionAsked,
     StatusChanged,
     ToolCall,
@@ -38,16 +40,18 @@ from segue.model.lifecycle import StopReason
 from segue.model.principal import Principal
 from segue.model.session import Session
 from segue.sources import registry
-from segue.store.base import Store
+from segue.store.base import InboxKind, Store
 
 from . import budgets
 from .agents import SessionAgents
-from .engine import SessionLease, TurnEngine
+from .engine import TurnEngine
 from .inbox import Prompt, Result, SystemText
+from .opened import OpenSession
 from .runner import resume
 
 # A prompt that is withdrawn in another process appends no event that would wake a waiting client.
 WITHDRAWN_POLL_SECONDS = 1.0
+RECENT_EVENTS = 200  # among which an earlier identical answer or result is searched
 
 
 class TurnService:
@@ -88,14 +92,15 @@ class TurnService:
         overrides: dict[str, Any] | None = None,
         mode: str | None = None,
         replay_to_late_stream: bool = False,
+        opened: OpenSession | None = None,
     ) -> str:
         """Prompt a session's agent; return the id of the turn, which is the message's id too.
 
         A caller that must know the id in advance may choose a new one. `overrides` of the agent
         and the permission `mode` apply to this turn only. With `replay_to_late_stream`, a stream
         that opens shortly after the turn replays it. The prompt is durable when this returns. It
-        runs in the process that has the session open, else here; raises NoAgent if no process can
-        run it, and QuotaExceeded if the workspace has too many turns or bytes.
+        runs in this process, with the agent, MCP servers and roots of `opened`. Raises NoAgent if
+        this process cannot run it, QuotaExceeded if the workspace has too many turns or bytes.
         """
         prompt = Prompt(
             content=as_content(content),
@@ -104,8 +109,11 @@ class TurnService:
             overrides=overrides or {},
             mode=mode,
             replay_to_late_stream=replay_to_late_stream,
+            opened=None if opened is None else opened.id,
+            roots=None if opened is None else opened.roots,
+            needs=_process_needs(overrides or {}, opened),
         )
-        return await self._submit(principal, id, prompt, turn_id)
+        return await self._submit(principal, id, prompt, turn_id, opened)
 
     async def define_outcome(
         self,
@@ -131,14 +139,20 @@ class TurnService:
         prompt = Prompt(
             content=content, local=principal.local, outcome=outcome, replay_to_late_stream=True
         )
-        await self._submit(principal, id, prompt, turn_id)
+        await self._submit(principal, id, prompt, turn_id, None)
         return outcome
 
     async def run(
-        self, principal: Principal, id: str, content: str | Block | Iterable[Block]
+        self,
+        principal: Principal,
+        id: str,
+        content: str | Block | Iterable[Block],
+        *,
+        opened: OpenSession | None = None,
     ) -> StopReason:
         """Submit a prompt, wait for its turn to end and return why it ended."""
-        return await self.wait(principal, id, await self.submit(principal, id, content))
+        turn = await self.submit(principal, id, content, opened=opened)
+        return await self.wait(principal, id, turn)
 
     async def wait(self, principal: Principal, id: str, turn_id: str) -> StopReason:
         """Return why a turn ended, once it has; a withdrawn prompt counts as cancelled."""
@@ -165,27 +179,32 @@ class TurnService:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(subscription.wait(), WITHDRAWN_POLL_SECONDS)
 
-    async def cancel(self, principal: Principal, id: str) -> str | None:
-        """Cancel the running turn and the queued prompts, in any process.
+    async def cancel(self, principal: Principal, id: str, turn_id: str | None = None) -> str | None:
+        """Withdraw the queued prompts and cancel the running turn, in any process.
 
-        A turn that a budget stopped is not resumed afterwards, even if the budget changes.
-        Returns the id that the turn's Interrupted event will have; None if nothing is running.
+        With `turn_id`, only that turn or prompt. A turn that a budget stopped is not resumed
+        afterwards, even if the budget changes. Returns the id that the turn's Interrupted event
+        will have; None if nothing is running.
         """
-        # In this order: a prompt that leaves the inbox in between is the turn that is found then.
-        queued = await self.queued(principal, id)
         name = (principal.workspace, id)
         cancel_id = ids.new_id()
+        # In this order: a prompt that leaves the inbox in between is the turn that is found then.
+        queued = await self.queued(principal, id)
+        for prompt in queued:
+            if turn_id in (None, prompt):
+                await self.withdraw(principal, id, prompt)
         session = await self._lookup.find_stored(principal, id)
-        if not queued and session.turn is None:
-            if session.stop_reason != "budget_reached":
-                return None
-            _, events = await self._store.change(
-                *name, lambda row: _abandon_budget_stop(row, cancel_id)
-            )
-            return cancel_id if events else None
-        await self._store.put_inbox(*name, "cancel", cancel_id, {})
-        await self.engine.kick(name)
-        return cancel_id
+        if session.turn is not None and turn_id in (None, session.turn):
+            body = {} if turn_id is None else {"turn": turn_id}
+            await self._store.put_inbox(*name, "cancel", cancel_id, body, self.engine.holder)
+            await self.engine.kick(name)
+            return cancel_id
+        if session.stop_reason != "budget_reached" or turn_id is not None:
+            return None
+        _, events = await self._store.change(
+            *name, lambda row: _abandon_budget_stop(row, cancel_id)
+        )
+        return cancel_id if events else None
 
     async def queued(self, principal: Principal, id: str) -> Sequence[str]:
         """Return the ids of prompts whose turns have not begun, in order."""
@@ -224,7 +243,7 @@ class TurnService:
         """
         session = await self._lookup.find_stored(principal, id)
         if ask_id not in session.open_asks:
-            raise NotFound(f"session {id} has no open permission request {ask_id}", session=id)
+            return await self._repeated_answer(principal, id, ask_id, option)
         if not principal.local:
             await self._check_answerable(principal, id, ask_id)
         body = {
@@ -235,8 +254,40 @@ class TurnService:
             "local": principal.local,
         }
         answer_id = ids.new_id()
-        await self._store.put_inbox(principal.workspace, id, "answer", answer_id, body)
+        await self._put_inbox(principal, id, "answer", answer_id, body)
         return answer_id
+
+    async def _put_inbox(
+        self, principal: Principal, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
+    ) -> None:
+        """Put an item into a session's inbox, and act on it if no other process does.
+
+        A turn that needs the process which began it is resumed there.
+        """
+        name = (principal.workspace, id)
+        items = await self._store.inbox(*name)
+        owner = next((item.holder for item in items if item.kind == "turn"), "")
+        holder = owner or self.engine.holder
+        await self._store.put_inbox(*name, kind, item_id, body, holder)
+        await self.engine.kick(name)
+
+    async def _repeated_answer(
+        self, principal: Principal, id: str, ask_id: str, option: str | None
+    ) -> str:
+        """Return the event of an answer that was given before. Raises NotFound if it differs."""
+        for event in await self._recent(principal, id, "permission_answered"):
+            body = event.body
+            if isinstance(body, PermissionAnswered) and body.ask_id == ask_id and option:
+                if body.option == option:
+                    return event.id
+                break
+        raise NotFound(f"session {id} has no open permission request {ask_id}", session=id)
+
+    async def _recent(self, principal: Principal, id: str, type: str) -> list[Event]:
+        """Return the latest events of a type, newest first."""
+        name = (principal.workspace, id)
+        events = await self._store.events(*name, types=(type,), limit=RECENT_EVENTS, backward=True)
+        return events[::-1]
 
     async def _check_answerable(self, principal: Principal, id: str, ask_id: str) -> None:
         """Raise NotPermitted if only the local user may answer a permission request."""
@@ -267,6 +318,9 @@ class TurnService:
         """
         session = await self._lookup.find_stored(principal, id)
         if result.call_id not in session.open_calls:
+            for event in await self._recent(principal, id, "tool_result"):
+                if _is_same_result(event.body, result):
+                    return event.id  # it was submitted before
             raise NotFound(f"session {id} has no open tool call {result.call_id}", session=id)
         result_id = ids.new_id()
         submitted = Result(result=result, local=principal.local, system=system)
@@ -274,7 +328,7 @@ class TurnService:
         if not principal.local:
             await self._check_submittable(principal, id, result.call_id)
             await self._quotas.check(principal, bytes=len(codec.encode(body)))
-        await self._store.put_inbox(principal.workspace, id, "result", result_id, body)
+        await self._put_inbox(principal, id, "result", result_id, body)
         return result_id
 
     async def _check_submittable(self, principal: Principal, id: str, call_id: str) -> None:
@@ -294,15 +348,16 @@ class TurnService:
                     return
             after = events[0].seq
 
-    async def lease(
+    async def open(
         self,
         principal: Principal,
         id: str,
         *,
         agent: Agent | None = None,
         tools: Tools | None = None,
-    ) -> SessionLease:
-        """Run a session's prompts in this process, with this agent and tools, until released.
+        roots: Sequence[str] | None = None,
+    ) -> OpenSession:
+        """Open a session for a client, whose prompts run with this agent, these tools and roots.
 
         A source's session is not imported before its first prompt, unless the tool's own agent
         answers in it. Raises StoreReadOnly if the store can only be read.
@@ -314,15 +369,18 @@ class TurnService:
         if is_imported or (source and await self._agents.answers_in_source(principal, source.name)):
             try:
                 await self.prepare_for_prompt(principal, id)
-                is_imported = True
             except NoAgent:
                 if is_imported:
                     raise
-        name = (principal.workspace, id)
-        return await self.engine.lease(name, agent, tools, stored=is_imported)
+        return self.engine.open((principal.workspace, id), agent, tools, roots)
 
     async def prepare_for_prompt(
-        self, principal: Principal, id: str, *, overrides: dict[str, Any] | None = None
+        self,
+        principal: Principal,
+        id: str,
+        *,
+        overrides: dict[str, Any] | None = None,
+        opened: OpenSession | None = None,
     ) -> Session:
         """Return the session as the store has it; import it first if a source owns it.
 
@@ -345,7 +403,7 @@ class TurnService:
         require_idle(session)
         definition = registry.find(source.name)
         in_source = not overrides and await self._agents.answers_in_source(principal, source.name)
-        if not self.engine.has_own_agent((principal.workspace, id)):
+        if opened is None or opened.agent is None:
             kind = definition.agent if in_source and definition is not None else "default"
             agent = await self._agents.from_spec(principal, {"kind": kind, **(overrides or {})})
             if isinstance(agent, SupportsCheck):
@@ -379,18 +437,25 @@ class TurnService:
         return session
 
     async def _submit(
-        self, principal: Principal, id: str, prompt: Prompt, turn_id: str | None
+        self,
+        principal: Principal,
+        id: str,
+        prompt: Prompt,
+        turn_id: str | None,
+        opened: OpenSession | None,
     ) -> str:
         if all(isinstance(block, Text) and not block.text.strip() for block in prompt.content):
             raise InvalidInput("a prompt needs some content")
-        session = await self.prepare_for_prompt(principal, id, overrides=prompt.overrides)
+        session = await self.prepare_for_prompt(
+            principal, id, overrides=prompt.overrides, opened=opened
+        )
         name = (principal.workspace, id)
         if session.status == "terminated":
             raise InvalidInput(
                 f"session {id} has terminated; fork it to continue the conversation", session=id
             )
         budgets.require_budget_left(session)
-        if not self.engine.has_own_agent(name) and not await self._is_leased_elsewhere(name):
+        if opened is None or opened.agent is None:
             spec = await self._agents.spec(session, prompt.overrides)
             if not self._agents.registry.can_build(spec):
                 self._agents.registry.build(spec)  # raises NoAgent
@@ -398,18 +463,24 @@ class TurnService:
         body: dict[str, Any] = to_builtins(prompt)
         prompt_bytes = 0 if principal.local else len(codec.encode(body))
         async with self._quotas.reserve(principal, turns=1, bytes=prompt_bytes):
-            await self._store.put_inbox(*name, "prompt", turn_id, body)
+            await self._store.put_inbox(*name, "prompt", turn_id, body, self.engine.holder)
         await self.engine.kick(name)
         await self._work_queue.enqueue(session)
         return turn_id
 
-    async def _is_leased_elsewhere(self, name: tuple[str, str]) -> bool:
-        lease = await self._store.lease_of(*name)
-        return (
-            lease is not None
-            and lease.holder != self.engine.holder
-            and lease.expires_at > clock.now()
-        )
+
+def _is_same_result(body: AnyBody, result: ToolResult) -> bool:
+    return isinstance(body, ToolResult) and (
+        (body.call_id, body.status, body.content, body.output)
+        == (result.call_id, result.status, result.content, result.output)
+    )
+
+
+def _process_needs(overrides: dict[str, Any], opened: OpenSession | None) -> str | None:
+    """Return what a turn needs that only the process that received its prompt has."""
+    if HOOKS_KEY in overrides:
+        return "the hooks"
+    return "the MCP servers" if opened is not None and opened.tools.servers() else None
 
 
 def _abandon_budget_stop(session: Session, cancel_id: str) -> list[AnyBody | Draft]:

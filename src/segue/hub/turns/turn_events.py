@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from msgspec.structs import replace
 
@@ -80,14 +81,10 @@ def status_with_pending(session: Session, pending: tuple[str, ...]) -> StatusCha
 
 def join_deltas(deltas: Sequence[Delta]) -> list[Delta]:
     """Return the deltas with neighbouring deltas of one message joined."""
-    joined: list[Delta] = []
-    for delta in deltas:
-        if joined and joined[-1].message == delta.message:
-            text = joined[-1].text + delta.text
-            joined[-1] = replace(joined[-1], text=text)
-        else:
-            joined.append(delta)
-    return joined
+    return [
+        replace(neighbours[0], text="".join(delta.text for delta in neighbours))
+        for neighbours in (list(group) for _, group in groupby(deltas, lambda d: d.message))
+    ]
 
 
 def failed_event(error: Exception, *, prefix: str = "", code: str | None = None) -> Failed:

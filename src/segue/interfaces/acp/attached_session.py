@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +34,11 @@ from .versions.policy import VersionPolicy
 
 if TYPE_CHECKING:
     from segue.agents.base import ConnectedTools
-    from segue.hub.turns.engine import SessionLease
+    from segue.hub.turns.opened import OpenSession
 
 log = logging.getLogger("segue.acp")
 
-# How long a closing session waits for a cancelled turn that another process runs.
+# How long an edit of a session waits for a cancelled turn that another process runs.
 TURN_END_SECONDS = 5.0
 
 
@@ -79,11 +80,17 @@ class AttachedSession:
         self._answers: dict[str, asyncio.Future[str]] = {}
         self._submitted: set[str] = set()
         self._started: set[str] = set()
+        self._paused = False
+        # The last event whose prompts were answered, and the first of a replay that needs that.
+        self._tracked_seq = session.last_seq
+        self._first_untracked = sys.maxsize
         self._failure: str | None = None  # the last error of the current turn
         self._calls: dict[str, ToolCall] = {}  # of the current turn
         self._client_requests: set[asyncio.Task[Any]] = set()  # that agents sent to the client
-        self.lease: SessionLease | None = None
+        self.opened: OpenSession | None = None
         self.mcp_servers: ConnectedTools | None = None
+        # What the client opened the session with before it opened it again during a turn.
+        self._earlier: list[tuple[OpenSession | None, ConnectedTools | None]] = []
         self.id = session.id
 
     # Opening.
@@ -94,6 +101,8 @@ class AttachedSession:
             if event.seq > self._session.last_seq:
                 break
             await self._send_all(self._encoder.encode_replayed(event))
+            if event.seq >= self._first_untracked:
+                await self._track_prompts(event)
 
     async def send_opened(self) -> None:
         """Send the updates that end the opening of an existing session."""
@@ -137,7 +146,9 @@ class AttachedSession:
                 raise session_not_found(self._client_session_id)
             self._answers[turn_id] = answer
             try:
-                await self._hub.turns.submit(self._principal, self.id, content, turn_id=turn_id)
+                await self._hub.turns.submit(
+                    self._principal, self.id, content, turn_id=turn_id, opened=self.opened
+                )
             except BaseException:
                 self._answers.pop(turn_id, None)
                 raise
@@ -155,7 +166,7 @@ class AttachedSession:
             if await self._hub.turns.withdraw(self._principal, self.id, turn_id):
                 self._answer(turn_id, "cancelled")
             elif not self._policy.answers_prompt_at_start:
-                await self._hub.turns.cancel(self._principal, self.id)
+                await self._hub.turns.cancel(self._principal, self.id, turn_id)
 
     async def cancel(self) -> None:
         """Cancel the running turn and the prompts that were submitted before this call."""
@@ -192,7 +203,7 @@ class AttachedSession:
     # Closing.
 
     async def close(self, before_silence: Callable[[], Awaitable[object]] | None = None) -> None:
-        """Cancel the client's turns, release the lease, and stop sending updates.
+        """Cancel the client's turns, and stop sending updates.
 
         `before_silence` runs when no turn of the client is left, and the client receives the
         events that it stores.
@@ -201,15 +212,14 @@ class AttachedSession:
             self._closed = True
             for task in self._client_requests:
                 task.cancel()
-            await self._cancel_own_prompts()
-        if self.lease is not None:
-            await self.lease.close()
+            await self._withdraw_prompts()
+        await self._close_opened()
         if not self._connection.closed:
             try:
                 async with asyncio.timeout(TURN_END_SECONDS):
                     await self._wait_until(lambda: not self._busy)
             except TimeoutError:
-                log.info("session %s: another process did not end the cancelled turn", self.id)
+                log.info("session %s: the cancelled turn has not ended", self.id)
         try:
             if before_silence is not None:
                 await before_silence()
@@ -217,23 +227,67 @@ class AttachedSession:
                 await self.wait_sent()
         finally:
             await self._stop()
-            if self.mcp_servers is not None:
-                await self.mcp_servers.close()
+            for _, mcp_servers in (*self._earlier, (None, self.mcp_servers)):
+                if mcp_servers is not None:
+                    await mcp_servers.close()
 
     @property
     def _busy(self) -> bool:
         """True while a prompt of this client is unanswered or its turn has not ended."""
         return bool(self._answers) or bool(self._started)
 
-    async def _cancel_own_prompts(self) -> None:
+    async def _withdraw_prompts(self) -> None:
         try:
             for turn_id in list(self._answers):
                 if await self._hub.turns.withdraw(self._principal, self.id, turn_id):
                     self._answer(turn_id, "cancelled")
-            if self._busy:
-                await self._hub.turns.cancel(self._principal, self.id)
         except SegueError as error:
-            log.warning("session %s: cannot cancel the turn: %s", self.id, error.message)
+            log.warning("session %s: cannot withdraw the prompts: %s", self.id, error.message)
+
+    async def _close_opened(self) -> None:
+        """Cancel the turns that the client started, and no others."""
+        for opened, _ in (*self._earlier, (self.opened, None)):
+            try:
+                if opened is not None:
+                    await opened.close()
+            except SegueError as error:
+                log.warning("session %s: cannot cancel the turn: %s", self.id, error.message)
+
+    async def finish_turns(self) -> None:
+        """Wait until the client's turns have ended or are stored, and leave those as they are."""
+        for opened, _ in (*self._earlier, (self.opened, None)):
+            if opened is not None:
+                await opened.finish_turns()
+                await opened.close(cancel=False)
+
+    async def reopen(self, opened: OpenSession | None, mcp_servers: ConnectedTools | None) -> None:
+        """Use what the client has opened the session with again, from the next prompt on."""
+        self._earlier.append((self.opened, self.mcp_servers))
+        self.opened, self.mcp_servers = opened, mcp_servers
+        await self.close_earlier()
+
+    async def pause(self) -> None:
+        """Stop sending updates and answering prompts; a successor continues with both."""
+        self._paused = True
+        await self._stop()
+
+    def continue_from(self, earlier: AttachedSession) -> None:
+        """Answer the prompts of a paused attachment, while its turn runs on."""
+        self._answers, self._submitted = earlier._answers, earlier._submitted
+        self._started, self._submit_lock = earlier._started, earlier._submit_lock
+        self._failure, self._calls = earlier._failure, earlier._calls
+        self._client_requests = earlier._client_requests
+        self._first_untracked = earlier._tracked_seq + 1
+        self._earlier = [*earlier._earlier, (earlier.opened, earlier.mcp_servers)]
+
+    async def close_earlier(self) -> None:
+        """Close what the session was opened with before, unless a turn may still use it."""
+        while self._earlier and not self._busy:
+            opened, mcp_servers = self._earlier.pop(0)
+            if opened is not None:
+                await opened.close(cancel=False)
+            if mcp_servers is not None:
+                await mcp_servers.close()
 
     async def _stop(self) -> None:
         await self._permission_requests.stop()
@@ -271,9 +325,10 @@ class AttachedSession:
             log.exception("session %s: following its events failed", self.id)
             self._fail_prompts(INTERNAL_ERROR, "internal error")
         finally:
-            for turn_id in list(self._answers):
-                self._answer(turn_id, "cancelled")
-            self._started.clear()
+            if not self._paused:
+                for turn_id in list(self._answers):
+                    self._answer(turn_id, "cancelled")
+                self._started.clear()
             self._progress.set()
 
     async def _handle_event(self, event: Event) -> None:
@@ -282,22 +337,29 @@ class AttachedSession:
         is_own_prompt = isinstance(body, UserMessage) and event.id in self._answers
         if not is_own_prompt or self._policy.echoes_own_prompts:
             await self._send_all(self._encoder.encode_event(event, session))
+        await self._track_prompts(event)
         match body:
-            case UserMessage() if is_own_prompt:
-                self._started.add(event.id)
-                if self._policy.answers_prompt_at_start:
-                    self._answer(event.id, event.id)
             case ToolCall():
                 self._calls[body.call_id] = body
-            case Failed():
-                self._failure = body.message
             case PermissionAsked():
                 self._permission_requests.send(body, self._calls.get(body.call_id or ""))
             case PermissionAnswered():
                 self._permission_requests.withdraw(body.ask_id)
-            case StatusChanged(stop_reason=reason) if session.turn is None:
-                await self._end_turn(reason or "end_turn")
         self._progress.set()
+
+    async def _track_prompts(self, event: Event) -> None:
+        """Answer the prompts whose turns start or end with an event."""
+        match event.body:
+            case UserMessage() if event.id in self._answers:
+                self._started.add(event.id)
+                if self._policy.answers_prompt_at_start:
+                    self._answer(event.id, event.id)
+            case Failed(message=message):
+                self._failure = message
+            case StatusChanged(status="idle" | "terminated", stop_reason=reason):
+                if reason != "requires_action":
+                    await self._end_turn(reason or "end_turn")
+        self._tracked_seq = event.seq
 
     async def _end_turn(self, reason: StopReason) -> None:
         """Answer the prompts of a turn that has ended, and those that were withdrawn with it."""
@@ -307,6 +369,7 @@ class AttachedSession:
         self._started.clear()
         self._failure = None
         await self._answer_withdrawn()
+        await self.close_earlier()
 
     async def _answer_withdrawn(self) -> None:
         """Answer prompts that were withdrawn before they started."""

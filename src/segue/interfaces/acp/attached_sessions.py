@@ -49,6 +49,11 @@ class AttachedSessions:
         elif before_silence is not None:
             await before_silence()
 
+    async def finish_turns(self) -> None:
+        """Wait until the client's turns have ended, or are stored while they wait for an answer."""
+        sessions = list(self._sessions.values())
+        await asyncio.gather(*(session.finish_turns() for session in sessions))
+
     async def close(self) -> None:
         """Cancel the turns that the client started, and detach all its sessions."""
         await asyncio.gather(*(self._close_one(session_id) for session_id in list(self._sessions)))

@@ -30,11 +30,19 @@ _NEEDS_STORAGE = frozenset({"load", "resume", "delete", "fork", "title", "archiv
 
 
 async def serve(
-    open_hub: OpenHub, principal: Principal, reader: Reader, writer: Writer, **options: Any
+    open_hub: OpenHub,
+    principal: Principal,
+    reader: Reader,
+    writer: Writer,
+    *,
+    finish_turns: bool = False,
+    **options: Any,
 ) -> None:
     """Answer one client until it disconnects, then cancel its turns and release its sessions.
 
-    The hub is opened when it is first needed, and closed at the end. AcpServer gets `options`.
+    With `finish_turns`, wait for its turns first. A turn that waits for an answer then is stored,
+    if its agent can resume it. The hub is opened when it is first needed, and closed at the end.
+    AcpServer gets `options`.
     """
     async with AsyncExitStack() as stack:
 
@@ -45,6 +53,8 @@ async def serve(
         server.connection = Connection(reader, writer, server)
         try:
             await server.connection.serve()
+            if finish_turns:
+                await server.finish_turns()
         finally:
             await server.close()
 

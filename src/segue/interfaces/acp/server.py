@@ -87,6 +87,10 @@ class AcpServer:
         self._agent_login_methods: list[wire.LoginMethod] = []
         self._login_methods_task: asyncio.Future[None] | None = None
 
+    async def finish_turns(self) -> None:
+        """Wait until the turns that the client started have ended, or wait for an answer."""
+        await self._attached.finish_turns()
+
     async def close(self) -> None:
         """Cancel the turns that the client started, and detach its sessions."""
         if self._login_methods_task is not None:

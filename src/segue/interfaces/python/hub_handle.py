@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from segue.factory import open_hub
 from segue.hub import Hub, Store
 from segue.hub.location import data_dir
+from segue.hub.turns.opened import OpenSession
 from segue.model.principal import LOCAL
 from segue.model.session import Session
 
@@ -25,20 +26,21 @@ class HubHandle:
 
     def __init__(self, hub: Hub, on_close: Callable[[], Awaitable[None]] | None = None) -> None:
         self.hub = hub
+        self.opened: OpenSession | None = None
         self._resources = AsyncExitStack()
         if on_close is not None:
             self._resources.push_async_callback(on_close)
 
     async def hold(self, session: Session, servers: Sequence[McpServer]) -> dict[str, str]:
-        """Hold a session open with its MCP servers.
+        """Open a session with its MCP servers.
 
         Returns the reason for each server that could not be connected, by its name.
         """
         tools = await self.hub.agents.connect_mcp(LOCAL, servers, session.cwd)
         if tools is not None:
             self._resources.push_async_callback(tools.close)
-        hold = await self.hub.turns.lease(LOCAL, session.id, tools=tools)
-        self._resources.push_async_callback(hold.close)
+        self.opened = await self.hub.turns.open(LOCAL, session.id, tools=tools)
+        self._resources.push_async_callback(self.opened.close)
         return {} if tools is None else dict(tools.failures)
 
     async def close(self) -> None:

@@ -104,8 +104,8 @@ class SDKSession:
 
         Raises InvalidInput if a hook blocks it, Conflict if the session is closed.
         """
-        hub = (await self._open()).hub
-        content = as_content(prompt)
+        handle = await self._open()
+        hub, content = handle.hub, as_content(prompt)
         turn = await hub.turns.submit(
             LOCAL,
             self.session_id,
@@ -113,6 +113,7 @@ class SDKSession:
             system=await self._run_prompt_hooks(hub, content),
             overrides=self._turn_overrides(),
             mode=self._mode,
+            opened=handle.opened,
         )
         self._sent.append(turn)
 
@@ -142,12 +143,7 @@ class SDKSession:
         handle, self._handle = self._handle, None
         if handle is None:
             return
-        try:
-            if self._hooks_id is not None:  # only this process can run turns with its hooks
-                for turn in self._sent:
-                    await handle.hub.turns.withdraw(LOCAL, self.session_id, turn)
-        finally:
-            await handle.close()
+        await handle.close()
         if self._hooks_id is not None:
             handle.hub.agent_registry.hooks.unregister(self._hooks_id)
 

@@ -19,6 +19,7 @@ from segue.store.base import (
     SHARE_KIND,
     TYPES_THAT_KEEP_IDS,
     EventDecider,
+    InboxItem,
     Lease,
     Signal,
     append_drafts,
@@ -144,6 +145,7 @@ class SessionHistory:
         *,
         lease: Lease | None = None,
         consume: Sequence[int] = (),
+        begin: Sequence[InboxItem] = (),
         checkpoint: Checkpoint | None = None,
     ) -> tuple[Session, list[Event]]:
         async def change(connection: Connection) -> tuple[Session, list[Event]]:
@@ -152,6 +154,12 @@ class SessionHistory:
                 sql = "DELETE FROM inbox WHERE session = $1 AND number = ANY($2) RETURNING number"
                 dropped = {number for (number,) in await connection.fetch(sql, pk, list(consume))}
                 if dropped != set(consume):
+                    raise errors.Conflict("another process has already handled that request")
+            for item in begin:
+                sql = "UPDATE inbox SET kind = 'turn', holder = $3, body = $4"
+                sql += " WHERE session = $1 AND number = $2 AND kind = 'prompt' RETURNING number"
+                values = (pk, item.number, item.holder, codec.encode(item.body))
+                if not await connection.fetch(sql, *values):
                     raise errors.Conflict("another process has already handled that request")
             drafts = await _without_stored(connection, pk, decide(session))
             if not drafts:

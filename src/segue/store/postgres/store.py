@@ -56,15 +56,17 @@ class PostgresStore:
         self.renew = turns.renew
         self.release = turns.release
         self.lease_of = turns.lease_of
-        self.expired_leases = turns.expired_leases
+        self.leases = turns.leases
         self.put_inbox = turns.put_inbox
         self.inbox = turns.inbox
         self.drop_inbox = turns.drop_inbox
         self.ack = turns.ack
         self.acked_seq = turns.acked_seq
-        self.waiting_prompts = turns.waiting_prompts
+        self.disown_inbox = turns.disown_inbox
+        self.waiting = turns.waiting
         self.put_deltas = turns.put_deltas
         self.deltas = turns.deltas
+        self.new_deltas = turns.new_deltas
 
         records = Records(database)
         self.put_key = records.put_key

@@ -1,6 +1,5 @@
 """The state of turns: leases, the inbox, deltas and acknowledgements.
 
-Leases use the server's clock, so that machines whose clocks differ agree on who has a lease.
 Acquiring a lease and appending under it both lock the lease's row, so a process that lost its lease
 writes nothing more.
 """
@@ -24,13 +23,14 @@ from segue.store.rows import (
     DELTAS,
     INBOX_ITEMS,
     LEASES,
+    WAITING,
     decode_delta,
     decode_inbox_item,
     decode_lease,
 )
 
 from .connection import Database, Row
-from .sql import HAS_LEASE, NOW, PK
+from .sql import HAS_LEASE, PK
 from .watch import Watcher
 
 # For changes that need not survive a crash of the server: the commit does not wait for the disk.
@@ -44,45 +44,49 @@ class TurnState:
         self._database = database
         self._watcher = watcher
 
-    async def acquire(self, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
+    async def acquire(
+        self, workspace: str, id: str, holder: str, *, over: Lease | None = None
+    ) -> Lease | None:
         # The lock prevents that the session is purged meanwhile.
         sql = f"""
             WITH s AS ({PK} FOR KEY SHARE),
             taken AS (
-              INSERT INTO leases AS l (session, holder, epoch, expires_at)
-              SELECT pk, $3, 1, {NOW} + $4 FROM s
+              INSERT INTO leases AS l (session, holder, epoch, renewals)
+              SELECT pk, $3, 1, 0 FROM s
               ON CONFLICT (session) DO UPDATE SET
                 holder = $3,
-                epoch = l.epoch + (l.holder <> $3 OR l.expires_at <= {NOW})::int,
-                expires_at = {NOW} + $4
-              WHERE l.holder = $3 OR l.expires_at <= {NOW}
-              RETURNING epoch, expires_at
+                epoch = l.epoch + (l.holder <> $3)::int,
+                renewals = CASE WHEN l.holder = $3 THEN l.renewals ELSE 0 END
+              WHERE l.holder = $3 OR l.holder = ''
+                OR (l.holder = $4 AND l.epoch = $5 AND l.renewals = $6)
+              RETURNING epoch, renewals
             )
-            SELECT taken.epoch, taken.expires_at FROM s LEFT JOIN taken ON true
+            SELECT taken.epoch, taken.renewals FROM s LEFT JOIN taken ON true
         """
-        rows = await self._database.write(sql, workspace, id, holder, ttl)
+        died = ("", 0, 0) if over is None else (over.holder, over.epoch, over.renewals)
+        rows = await self._database.write(sql, workspace, id, holder, *died)
         if not rows:
             raise not_found(id)
-        ((epoch, expires_at),) = rows
+        ((epoch, renewals),) = rows
         if epoch is None:
             return None
-        return decode_lease((workspace, id, holder, epoch, expires_at))
+        return decode_lease((workspace, id, holder, epoch, renewals))
 
-    async def renew(self, holder: str, ttl: int) -> set[tuple[str, str]]:
+    async def renew(self, holder: str) -> set[tuple[str, str]]:
         sql = f"""
             WITH renewed AS (
-              UPDATE leases SET expires_at = {NOW} + $2
-              WHERE holder = $1 AND holder <> '' AND expires_at > {NOW} RETURNING session
+              UPDATE leases SET renewals = renewals + 1
+              WHERE holder = $1 AND holder <> '' RETURNING session
             )
             SELECT s.workspace, s.id, {_NO_SYNC} FROM renewed r JOIN sessions s ON s.pk = r.session
         """
-        rows = await self._database.write(sql, holder, ttl)
+        rows = await self._database.write(sql, holder)
         return {(workspace, id) for workspace, id, _ in rows}
 
     async def release(self, lease: Lease) -> None:
         sql = f"""
             WITH released AS (
-              UPDATE leases SET holder = '', expires_at = 0
+              UPDATE leases SET holder = ''
               WHERE session = ({PK}) AND holder = $3 AND epoch = $4 RETURNING session
             ),
             cleared AS (DELETE FROM deltas d USING released r WHERE d.session = r.session)
@@ -96,29 +100,35 @@ class TurnState:
         sql = f"{LEASES} AND s.workspace = $1 AND s.id = $2"
         return next(map(decode_lease, await self._database.fetch(sql, workspace, id)), None)
 
-    async def expired_leases(self) -> list[Lease]:
-        # In a subselect, the time is computed once and an index can be used.
-        sql = f"{LEASES} AND l.expires_at <= (SELECT {NOW})"
-        return [decode_lease(row) for row in await self._database.fetch(sql)]
+    async def leases(self) -> list[Lease]:
+        return [decode_lease(row) for row in await self._database.fetch(LEASES)]
 
     async def put_inbox(
-        self, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
+        self,
+        workspace: str,
+        id: str,
+        kind: InboxKind,
+        item_id: str,
+        body: dict[str, Any],
+        holder: str = "",
     ) -> InboxItem:
         at, data = clock.now(), codec.encode(body)
         sql = f"""
             WITH s AS ({PK} FOR KEY SHARE),
             put AS (
-              INSERT INTO inbox (session, workspace, kind, id, at, body)
-              SELECT pk, $1, $3, $4, $5, $6 FROM s RETURNING number
+              INSERT INTO inbox (session, workspace, kind, id, at, body, holder)
+              SELECT pk, $1, $3, $4, $5, $6, $7 FROM s RETURNING number
             )
             SELECT number FROM put
         """
-        rows = await self._database.write(sql, workspace, id, kind, item_id, at, data)
+        rows = await self._database.write(sql, workspace, id, kind, item_id, at, data, holder)
         if not rows:
             raise not_found(id)
         self._watcher.publish(Signal("inbox", workspace, id))
         number = rows[0][0]
-        return InboxItem(number=number, session=id, kind=kind, id=item_id, at=at, body=body)
+        return InboxItem(
+            number=number, session=id, kind=kind, id=item_id, at=at, body=body, holder=holder
+        )
 
     async def inbox(self, workspace: str, id: str) -> list[InboxItem]:
         rows = await self._rows_of_session(workspace, id, INBOX_ITEMS)
@@ -128,7 +138,8 @@ class TurnState:
         sql = f"""
             WITH s AS ({PK}),
             dropped AS (
-              DELETE FROM inbox USING s WHERE session = s.pk AND number = ANY($3) RETURNING number
+              DELETE FROM inbox USING s
+              WHERE session = s.pk AND number = ANY($3) AND kind <> 'turn' RETURNING number
             )
             SELECT dropped.number FROM s LEFT JOIN dropped ON true
         """
@@ -150,13 +161,18 @@ class TurnState:
             raise not_found(id)
         return int(rows[0][0])
 
-    async def waiting_prompts(self, before: int) -> list[tuple[str, str]]:
-        sql = f"""
-            SELECT DISTINCT s.workspace, s.id FROM inbox i JOIN sessions s ON s.pk = i.session
-            LEFT JOIN leases l ON l.session = i.session
-            WHERE i.kind = 'prompt' AND i.at < $1 AND coalesce(l.expires_at, 0) <= {NOW}
+    async def disown_inbox(self, holder: str) -> None:
+        sql = """
+            WITH disowned AS (
+              UPDATE inbox SET holder = '' WHERE holder = $1 AND holder <> '' RETURNING session
+            )
+            SELECT DISTINCT s.workspace, s.id FROM disowned d JOIN sessions s ON s.pk = d.session
         """
-        return [(workspace, id) for workspace, id in await self._database.fetch(sql, before)]
+        for workspace, id in await self._database.write(sql, holder):
+            self._watcher.publish(Signal("inbox", workspace, id))
+
+    async def waiting(self) -> list[tuple[str, str]]:
+        return [(workspace, id) for workspace, id in await self._database.fetch(WAITING)]
 
     async def put_deltas(self, lease: Lease, deltas: Sequence[Delta]) -> None:
         # The lock prevents that the lease or the session is deleted meanwhile.
@@ -193,6 +209,19 @@ class TurnState:
     async def deltas(self, workspace: str, id: str) -> list[Delta]:
         rows = await self._rows_of_session(workspace, id, DELTAS)
         return [decode_delta(id, row) for row in rows]
+
+    async def new_deltas(self, workspace: str, id: str, after: int) -> tuple[list[Delta], int]:
+        sql = f"""
+            WITH s AS ({PK})
+            SELECT t.* FROM s
+            LEFT JOIN LATERAL ({DELTAS} WHERE session = s.pk AND number > $3) t ON true
+            ORDER BY t.number
+        """
+        found = await self._database.fetch(sql, workspace, id, after)
+        if not found:
+            raise not_found(id)
+        rows = [row for row in found if row[0] is not None]
+        return [decode_delta(id, row) for row in rows], rows[-1][0] if rows else after
 
     async def _rows_of_session(self, workspace: str, id: str, sql: str) -> list[Row]:
         """Return the rows that belong to a session, in the order of their numbers."""

@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from segue.model import clock, search_text
+from segue.model import search_text
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Event
 from segue.model.principal import ApiKey
@@ -233,27 +233,27 @@ class Reader:
         sql = f"{rows.LEASES} AND s.workspace = ? AND s.id = ?"
         return next(map(rows.decode_lease, self.execute(sql, (workspace, id))), None)
 
-    def expired_leases(self) -> list[Lease]:
-        sql = f"{rows.LEASES} AND l.expires_at <= ?"
-        return [rows.decode_lease(row) for row in self.execute(sql, (clock.now(),))]
+    def leases(self) -> list[Lease]:
+        return [rows.decode_lease(row) for row in self.execute(rows.LEASES)]
 
     def inbox(self, workspace: str, id: str) -> list[InboxItem]:
         sql = f"{rows.INBOX_ITEMS} WHERE session = ? ORDER BY number"
         items = self.execute(sql, (self.pk(workspace, id),))
         return [rows.decode_inbox_item(id, row) for row in items]
 
-    def waiting_prompts(self, before: int) -> list[tuple[str, str]]:
-        sql = """
-            SELECT DISTINCT s.workspace, s.id FROM inbox i JOIN sessions s ON s.pk = i.session
-            LEFT JOIN leases l ON l.session = i.session
-            WHERE i.kind = 'prompt' AND i.at < ? AND coalesce(l.expires_at, 0) <= ?
-        """
-        return self.execute(sql, (before, clock.now())).fetchall()
+    def waiting(self) -> list[tuple[str, str]]:
+        return self.execute(rows.WAITING).fetchall()
 
     def deltas(self, workspace: str, id: str) -> list[Delta]:
         sql = f"{rows.DELTAS} WHERE session = ? ORDER BY number"
         deltas = self.execute(sql, (self.pk(workspace, id),))
         return [rows.decode_delta(id, row) for row in deltas]
+
+    def new_deltas(self, workspace: str, id: str, after: int) -> tuple[list[Delta], int]:
+        sql = f"{rows.DELTAS} WHERE session = ? AND number > ? ORDER BY number"
+        new_rows = self.execute(sql, (self.pk(workspace, id), after)).fetchall()
+        last = new_rows[-1][0] if new_rows else after
+        return [rows.decode_delta(id, row) for row in new_rows], last
 
     def acked_seq(self, workspace: str, id: str) -> int:
         sql = "SELECT acked_seq FROM sessions WHERE workspace = ? AND id = ?"

@@ -1,8 +1,9 @@
 """Notice what other processes commit.
 
 `PRAGMA data_version` shows that another connection changed the file, but not what. A short timer
-reads it, and after a change reads the rows above the last known numbers: the change counter, the
-newest inbox item, the newest delta. Signals of this process's writer come without the timer.
+reads it, and after a change reads the rows above the last known numbers: the change counter (of
+sessions and released leases), the newest inbox item, the newest delta. Signals of this process's
+writer come without the timer.
 """
 
 from __future__ import annotations
@@ -97,6 +98,9 @@ class _LastSeen:
             sql = "SELECT workspace, id FROM purged WHERE change > ?"
             for workspace, id in self._execute(sql, (self._change,)):
                 signals.append(Signal("purged", workspace, id))
+            sql = "SELECT s.workspace, s.id FROM leases l JOIN sessions s ON s.pk = l.session"
+            for workspace, id in self._execute(f"{sql} WHERE l.released > ?", (self._change,)):
+                signals.append(Signal("inbox", workspace, id))
             self._change = change
         for kind, table in (("inbox", "inbox"), ("deltas", "deltas")):
             seen = self._inbox if kind == "inbox" else self._delta

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from segue.model import codec, errors, event, projection
 from segue.model.event import Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
@@ -112,15 +114,17 @@ def change(
     *,
     lease: Lease | None = None,
     consume: Sequence[int] = (),
+    begin: Sequence[InboxItem] = (),
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Session, list[Event]]:
     pk, session = find(tx, workspace, id)
     if lease is not None:
         _check_lease(tx, pk, lease)
     if consume:
-        missing = set(consume) - drop_inbox(tx, workspace, id, consume)
-        if missing:
+        sql = "DELETE FROM inbox WHERE session = ? AND number = ?"
+        if not all(tx.execute(sql, (pk, number)).rowcount for number in consume):
             raise errors.Conflict("another process has already handled that request")
+    _begin_items(tx, pk, begin)
     drafts = [draft for draft in decide(session) if not _is_stored(tx, pk, draft)]
     if not drafts:
         _put_checkpoint(tx, pk, session, checkpoint)
@@ -239,37 +243,35 @@ def _is_stored(tx: Transaction, pk: int, draft: event.AnyBody | Draft) -> bool:
 
 
 def _check_lease(tx: Transaction, pk: int, lease: Lease) -> None:
-    sql = "SELECT holder, epoch, expires_at FROM leases WHERE session = ?"
-    row = tx.execute(sql, (pk,)).fetchone()
-    if row is None or row[:2] != (lease.holder, lease.epoch) or row[2] <= tx.at:
+    sql = "SELECT holder, epoch FROM leases WHERE session = ?"
+    if tx.execute(sql, (pk,)).fetchone() != (lease.holder, lease.epoch):
         raise lease_lost(lease)
 
 
-def acquire(tx: Transaction, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
+def acquire(
+    tx: Transaction, workspace: str, id: str, holder: str, *, over: Lease | None = None
+) -> Lease | None:
     pk, _ = find(tx, workspace, id)
-    sql = "SELECT holder, epoch, expires_at FROM leases WHERE session = ?"
-    row = tx.execute(sql, (pk,)).fetchone()
-    epoch = 1
-    if row is not None:
-        owner, epoch, expires_at = row
-        if expires_at > tx.at and owner != holder:
-            return None
-        if owner != holder or expires_at <= tx.at:
-            epoch += 1
-    lease = Lease(
-        workspace=workspace, session=id, holder=holder, epoch=epoch, expires_at=tx.at + ttl
-    )
-    tx.execute(
-        "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?)", (pk, holder, epoch, lease.expires_at)
-    )
+    sql = "SELECT holder, epoch, renewals FROM leases WHERE session = ?"
+    owner, epoch, renewals = tx.execute(sql, (pk,)).fetchone() or ("", 0, 0)
+    lease = Lease(workspace=workspace, session=id, holder=holder, epoch=epoch + 1)
+    if owner == holder:
+        return replace(lease, epoch=epoch, renewals=renewals)
+    died = over is not None and (owner, epoch, renewals) == (over.holder, over.epoch, over.renewals)
+    if owner and not died:
+        return None
+    sql = """
+        INSERT INTO leases (session, holder, epoch, renewals, released) VALUES (?, ?, ?, 0, 0)
+        ON CONFLICT (session) DO UPDATE SET
+          holder = excluded.holder, epoch = excluded.epoch, renewals = 0
+    """
+    tx.execute(sql, (pk, holder, lease.epoch))
     return lease
 
 
-def renew(tx: Transaction, holder: str, ttl: int) -> set[tuple[str, str]]:
-    rows = tx.execute(
-        "UPDATE leases SET expires_at = ? WHERE holder = ? AND expires_at > ? RETURNING session",
-        (tx.at + ttl, holder, tx.at),
-    ).fetchall()
+def renew(tx: Transaction, holder: str) -> set[tuple[str, str]]:
+    sql = "UPDATE leases SET renewals = renewals + 1 WHERE holder = ? AND holder <> ''"
+    rows = tx.execute(f"{sql} RETURNING session", (holder,)).fetchall()
     sql = "SELECT workspace, id FROM sessions WHERE pk = ?"
     return {tx.execute(sql, row).fetchone() for row in rows}
 
@@ -279,30 +281,55 @@ def release(tx: Transaction, lease: Lease) -> None:
         pk, _ = find(tx, lease.workspace, lease.session)
     except errors.NotFound:
         return  # the session was purged, with its lease
-    sql = "UPDATE leases SET holder = '', expires_at = 0"
+    sql = "UPDATE leases SET holder = '', released = ?"
     sql += " WHERE session = ? AND holder = ? AND epoch = ?"
-    if not tx.execute(sql, (pk, lease.holder, lease.epoch)).rowcount:
+    if not tx.execute(sql, (tx.change + 1, pk, lease.holder, lease.epoch)).rowcount:
         return
+    tx.touch()
     tx.execute("DELETE FROM deltas WHERE session = ?", (pk,))
     tx.signals.append(Signal("inbox", lease.workspace, lease.session))
 
 
 def put_inbox(
-    tx: Transaction, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
+    tx: Transaction,
+    workspace: str,
+    id: str,
+    kind: InboxKind,
+    item_id: str,
+    body: dict[str, Any],
+    holder: str = "",
 ) -> InboxItem:
     pk, _ = find(tx, workspace, id)
-    sql = "INSERT INTO inbox (session, workspace, kind, id, at, body) VALUES (?, ?, ?, ?, ?, ?)"
-    values = (pk, workspace, kind, item_id, tx.at, codec.encode(body))
+    sql = "INSERT INTO inbox (session, workspace, kind, id, at, body, holder)"
+    sql += " VALUES (?, ?, ?, ?, ?, ?, ?)"
+    values = (pk, workspace, kind, item_id, tx.at, codec.encode(body), holder)
     number = tx.execute(sql, values).lastrowid
     assert number is not None
     tx.signals.append(Signal("inbox", workspace, id))
-    return InboxItem(number=number, session=id, kind=kind, id=item_id, at=tx.at, body=body)
+    return InboxItem(
+        number=number, session=id, kind=kind, id=item_id, at=tx.at, body=body, holder=holder
+    )
 
 
 def drop_inbox(tx: Transaction, workspace: str, id: str, numbers: Sequence[int]) -> set[int]:
     pk, _ = find(tx, workspace, id)
-    sql = "DELETE FROM inbox WHERE session = ? AND number = ? RETURNING number"
+    sql = "DELETE FROM inbox WHERE session = ? AND number = ? AND kind <> 'turn' RETURNING number"
     return {number for item in numbers for (number,) in tx.execute(sql, (pk, item)).fetchall()}
+
+
+def _begin_items(tx: Transaction, pk: int, items: Sequence[InboxItem]) -> None:
+    sql = "UPDATE inbox SET kind = 'turn', holder = ?, body = ?"
+    sql += " WHERE session = ? AND number = ? AND kind = 'prompt'"
+    for item in items:
+        if not tx.execute(sql, (item.holder, codec.encode(item.body), pk, item.number)).rowcount:
+            raise errors.Conflict("another process has already handled that request")
+
+
+def disown_inbox(tx: Transaction, holder: str) -> None:
+    sql = "UPDATE inbox SET holder = '' WHERE holder = ? AND holder <> '' RETURNING session"
+    for row in set(tx.execute(sql, (holder,)).fetchall()):
+        name = tx.execute("SELECT workspace, id FROM sessions WHERE pk = ?", row).fetchone()
+        tx.signals.append(Signal("inbox", *name))
 
 
 def put_deltas(tx: Transaction, lease: Lease, deltas: Sequence[Delta]) -> None:

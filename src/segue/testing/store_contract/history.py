@@ -25,7 +25,6 @@ from segue.store.base import Store
 from segue.testing.helpers import ids_of, message_texts
 
 from .harness import (
-    MINUTE,
     WORKSPACE,
     Contract,
     agent_message,
@@ -229,7 +228,7 @@ class HistoryContract(Contract):
         session = await create_session(store, user_message(f"before {ODD} behind"))
         assert await list_ids(store, text="behind") == [session.id]
         assert await list_ids(store, text=f"before {ODD}") == [session.id]
-        lease = await store.acquire(WORKSPACE, session.id, "holder", MINUTE)
+        lease = await store.acquire(WORKSPACE, session.id, "holder")
         assert lease is not None
         piece = Delta(session=session.id, message="m", kind="message", offset=0, text=ODD)
         await store.put_deltas(lease, [piece])

@@ -17,7 +17,6 @@ from segue.testing.helpers import ids_of, message_texts
 
 from .harness import (
     FAR_FUTURE,
-    MINUTE,
     OTHER_WORKSPACE,
     WORKSPACE,
     Contract,
@@ -114,7 +113,7 @@ class SessionContract(Contract):
 
     async def test_a_session_of_another_workspace_does_not_exist(self, store: Store) -> None:
         session = await create_session(store, user_message("secret"), workspace=OTHER_WORKSPACE)
-        lease = await store.acquire(OTHER_WORKSPACE, session.id, "holder", MINUTE)
+        lease = await store.acquire(OTHER_WORKSPACE, session.id, "holder")
         assert lease is not None
         item = await store.put_inbox(OTHER_WORKSPACE, session.id, "prompt", "p", {})
         assert await store.get(WORKSPACE, session.id) is None
@@ -135,7 +134,7 @@ class SessionContract(Contract):
                 WORKSPACE, session.id, ids.new_id(), 1, Draft(body=Created(cwd="/")), no_events
             ),
             store.purge(WORKSPACE, session.id, allow_purge),
-            store.acquire(WORKSPACE, session.id, "holder", MINUTE),
+            store.acquire(WORKSPACE, session.id, "holder"),
             store.put_deltas(replace(lease, workspace=WORKSPACE), []),
             store.put_inbox(WORKSPACE, session.id, "prompt", "p", {}),
             store.inbox(WORKSPACE, session.id),
@@ -305,7 +304,7 @@ class SessionContract(Contract):
         session = await create_session(
             store, user_message("word"), tag_change("t"), memory_store_ids=("m",)
         )
-        await store.acquire(WORKSPACE, session.id, "holder", 0)
+        await store.acquire(WORKSPACE, session.id, "holder")
         await store.put_inbox(WORKSPACE, session.id, "prompt", "p", {})
         point = await store.change_point(WORKSPACE)
         await store.purge(WORKSPACE, session.id, allow_purge)
@@ -320,7 +319,7 @@ class SessionContract(Contract):
         assert await store.sweep(WORKSPACE, Query(), point, "") == []
         assert await store.stale(WORKSPACE, "active", FAR_FUTURE, 10) == []
         assert await store.lease_of(WORKSPACE, session.id) is None
-        assert (await store.expired_leases(), await store.waiting_prompts(FAR_FUTURE)) == ([], [])
+        assert (await store.leases(), await store.waiting()) == ([], [])
 
     async def test_guard_can_prevent_a_purge(self, store: Store) -> None:
         session = await create_session(store, user_message("word"))
@@ -333,7 +332,7 @@ class SessionContract(Contract):
         session = await create_session(
             store, user_message("old"), user_message("words"), memory_store_ids=("m",)
         )
-        lease = await store.acquire(WORKSPACE, session.id, "holder", MINUTE)
+        lease = await store.acquire(WORKSPACE, session.id, "holder")
         assert lease is not None
         await store.put_inbox(WORKSPACE, session.id, "prompt", "p", {})
         await store.purge(WORKSPACE, session.id, allow_purge)
@@ -347,8 +346,8 @@ class SessionContract(Contract):
 
     async def test_a_lease_on_a_purged_session_can_still_be_released(self, store: Store) -> None:
         session = await create_session(store)
-        lease = await store.acquire(WORKSPACE, session.id, "holder", MINUTE)
+        lease = await store.acquire(WORKSPACE, session.id, "holder")
         assert lease is not None
         await store.purge(WORKSPACE, session.id, allow_purge)
         await store.release(lease)
-        assert await store.renew("holder", MINUTE) == set()
+        assert await store.renew("holder") == set()

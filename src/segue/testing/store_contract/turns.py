@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from segue.model import clock, ids
 from segue.model.errors import Conflict, LeaseLost, NotFound
 from segue.model.event import Delta, Draft
 from segue.model.session import Session
-from segue.store.base import InboxKind, Lease, Store
+from segue.store.base import InboxKind, Lease, Signal, Store
 from segue.testing.helpers import message_texts
 
 from .harness import (
-    FAR_FUTURE,
-    MINUTE,
     OTHER_WORKSPACE,
     WORKSPACE,
     Contract,
@@ -29,15 +29,18 @@ from .harness import (
     user_message,
 )
 
-EXPIRED_AT_ONCE = 0  # the lifetime of a lease
 
-
-async def acquire_lease(
-    store: Store, session: Session, holder: str = "one", ttl: int = MINUTE
-) -> Lease:
-    lease = await store.acquire(session.workspace, session.id, holder, ttl)
+async def acquire_lease(store: Store, session: Session, holder: str = "one") -> Lease:
+    lease = await store.acquire(session.workspace, session.id, holder)
     assert lease is not None
     return lease
+
+
+async def take_over(store: Store, lease: Lease, holder: str) -> Lease:
+    """Take a lease over from a holder that does not renew it."""
+    taken = await store.acquire(lease.workspace, lease.session, holder, over=lease)
+    assert taken is not None
+    return taken
 
 
 async def write_message(store: Store, lease: Lease, text: str = "word") -> None:
@@ -51,12 +54,10 @@ def make_delta(session: Session, message: str, offset: int, text: str) -> Delta:
 class TurnContract(Contract):
     # leases
 
-    async def test_lease_has_its_holder_and_expiry(self, store: Store) -> None:
+    async def test_lease_has_its_holder(self, store: Store) -> None:
         session = await create_session(store)
-        before = clock.now()
         lease = await acquire_lease(store, session, "one")
         assert (lease.workspace, lease.session, lease.holder) == (WORKSPACE, session.id, "one")
-        assert before + MINUTE <= lease.expires_at <= clock.now() + MINUTE
         assert await store.lease_of(WORKSPACE, session.id) == lease
 
     async def test_session_without_a_holder_has_no_lease(self, store: Store) -> None:
@@ -64,43 +65,34 @@ class TurnContract(Contract):
         assert await store.lease_of(WORKSPACE, session.id) is None
         await store.release(await acquire_lease(store, session))
         assert await store.lease_of(WORKSPACE, session.id) is None
+        assert await store.lease_of(OTHER_WORKSPACE, session.id) is None
+        assert await store.lease_of(WORKSPACE, ids.new_id()) is None
 
-    async def test_a_lease_excludes_other_holders(self, store: Store) -> None:
+    async def test_held_lease_is_refused_to_others_and_returned_to_its_holder(
+        self, store: Store
+    ) -> None:
         session = await create_session(store)
         lease = await acquire_lease(store, session, "one")
-        assert await store.acquire(WORKSPACE, session.id, "two", MINUTE) is None
-        assert await store.lease_of(WORKSPACE, session.id) == lease
-        other = await create_session(store)
-        assert (await acquire_lease(store, other, "two")).holder == "two"
+        assert await store.acquire(WORKSPACE, session.id, "two") is None
+        assert await acquire_lease(store, session, "one") == lease
 
-    async def test_one_of_several_concurrent_requests_gets_the_lease(self, store: Store) -> None:
+    async def test_one_of_many_concurrent_callers_gets_the_lease(self, store: Store) -> None:
         session = await create_session(store)
-        requests = [store.acquire(WORKSPACE, session.id, str(i), MINUTE) for i in range(10)]
-        leases = [lease for lease in await asyncio.gather(*requests) if lease is not None]
+        holders = [f"holder {number}" for number in range(20)]
+        results = await asyncio.gather(
+            *(store.acquire(WORKSPACE, session.id, holder) for holder in holders)
+        )
+        leases = [lease for lease in results if lease is not None]
         assert len(leases) == 1
         assert await store.lease_of(WORKSPACE, session.id) == leases[0]
 
-    async def test_holder_that_acquires_again_keeps_the_epoch(self, store: Store) -> None:
+    async def test_unknown_session_cannot_be_leased(self, store: Store) -> None:
         session = await create_session(store)
-        first = await acquire_lease(store, session, "one")
-        again = await acquire_lease(store, session, "one", 2 * MINUTE)
-        assert again.epoch == first.epoch
-        assert again.expires_at > first.expires_at
-        await write_message(store, first)
+        for name in ((WORKSPACE, ids.new_id()), (OTHER_WORKSPACE, session.id)):
+            with pytest.raises(NotFound):
+                await store.acquire(*name, "one")
 
-    async def test_next_holder_of_an_expired_lease_has_a_higher_epoch(self, store: Store) -> None:
-        session = await create_session(store)
-        first = await acquire_lease(store, session, "one", EXPIRED_AT_ONCE)
-        second = await acquire_lease(store, session, "two")
-        assert second.epoch > first.epoch
-        assert await store.acquire(WORKSPACE, session.id, "one", MINUTE) is None
-
-    async def test_holder_that_acquires_after_expiry_has_a_higher_epoch(self, store: Store) -> None:
-        session = await create_session(store)
-        first = await acquire_lease(store, session, "one", EXPIRED_AT_ONCE)
-        assert (await acquire_lease(store, session, "one")).epoch > first.epoch
-
-    async def test_epochs_rise_after_a_release(self, store: Store) -> None:
+    async def test_epochs_rise_with_each_new_lease(self, store: Store) -> None:
         session = await create_session(store)
         epochs = []
         for holder in ("one", "two", "one"):
@@ -114,16 +106,29 @@ class TurnContract(Contract):
         await write_message(store, await acquire_lease(store, session), "mine")
         assert message_texts(await read_history(store, session)) == ["mine"]
 
+    async def test_lease_that_was_not_renewed_can_be_taken_over_once(self, store: Store) -> None:
+        session = await create_session(store)
+        seen = await acquire_lease(store, session, "one")
+        assert await store.renew("one") == {(WORKSPACE, session.id)}
+        assert await store.acquire(WORKSPACE, session.id, "two", over=seen) is None
+        renewed = await store.lease_of(WORKSPACE, session.id)
+        assert renewed is not None and renewed.renewals > seen.renewals
+        taken = await store.acquire(WORKSPACE, session.id, "two", over=renewed)
+        assert taken is not None
+        assert (taken.holder, taken.epoch) == ("two", seen.epoch + 1)
+        assert await store.acquire(WORKSPACE, session.id, "three", over=renewed) is None
+        with pytest.raises(LeaseLost):
+            await write_message(store, renewed)
+        assert await store.renew("one") == set()
+
     async def test_lost_lease_does_not_allow_writes(self, store: Store) -> None:
         session = await create_session(store)
-        expired = await acquire_lease(store, session, "one", EXPIRED_AT_ONCE)
+        lost = await acquire_lease(store, session, "one")
+        current = await take_over(store, lost, "two")
         with pytest.raises(LeaseLost):
-            await write_message(store, expired)
-        current = await acquire_lease(store, session, "two")
+            await write_message(store, lost)
         with pytest.raises(LeaseLost):
-            await write_message(store, expired)
-        with pytest.raises(LeaseLost):
-            await store.change(WORKSPACE, session.id, no_events, lease=expired)
+            await store.change(WORKSPACE, session.id, no_events, lease=lost)
         await store.release(current)
         with pytest.raises(LeaseLost):
             await write_message(store, current)
@@ -132,18 +137,17 @@ class TurnContract(Contract):
             await write_message(store, current)
         assert await store.get(WORKSPACE, session.id) == session
 
-    async def test_lost_lease_consumes_no_inbox_item(self, store: Store) -> None:
+    async def test_lost_lease_consumes_and_begins_no_inbox_item(self, store: Store) -> None:
         session = await create_session(store)
         item = await store.put_inbox(WORKSPACE, session.id, "prompt", "p", {})
-        lost = await acquire_lease(store, session, "one", EXPIRED_AT_ONCE)
-        with pytest.raises(LeaseLost):
-            await store.change(
-                WORKSPACE,
-                session.id,
-                lambda _: [user_message("x")],
-                lease=lost,
-                consume=[item.number],
-            )
+        lost = await acquire_lease(store, session, "one")
+        await take_over(store, lost, "two")
+        items: list[dict[str, Any]] = [{"consume": [item.number]}, {"begin": [item]}]
+        for arguments in items:
+            with pytest.raises(LeaseLost):
+                await store.change(
+                    WORKSPACE, session.id, lambda _: [user_message("x")], lease=lost, **arguments
+                )
         assert await store.inbox(WORKSPACE, session.id) == [item]
 
     async def test_change_without_a_lease_ignores_the_lease_of_others(self, store: Store) -> None:
@@ -152,27 +156,26 @@ class TurnContract(Contract):
         await append_events(store, session, user_message("from outside"))
         assert message_texts(await read_history(store, session)) == ["from outside"]
 
-    async def test_renew_extends_the_leases_that_a_holder_still_has(self, store: Store) -> None:
+    async def test_renew_renews_the_leases_that_a_holder_still_has(self, store: Store) -> None:
         one, two, three = [
             await create_session(store, workspace=w)
             for w in (WORKSPACE, OTHER_WORKSPACE, WORKSPACE)
         ]
         first = await acquire_lease(store, one, "one")
         await acquire_lease(store, two, "one")
-        lost = await acquire_lease(store, three, "one", EXPIRED_AT_ONCE)
-        await acquire_lease(store, await create_session(store), "two")
-        renewed = await store.renew("one", 2 * MINUTE)
+        current = await take_over(store, await acquire_lease(store, three, "one"), "two")
+        renewed = await store.renew("one")
         assert renewed == {(WORKSPACE, one.id), (OTHER_WORKSPACE, two.id)}
         after = await store.lease_of(WORKSPACE, one.id)
         assert after is not None
-        assert (after.epoch, after.expires_at > first.expires_at) == (first.epoch, True)
-        assert await store.lease_of(WORKSPACE, three.id) == lost
-        assert await store.renew("three", MINUTE) == set()
+        assert (after.epoch, after.renewals > first.renewals) == (first.epoch, True)
+        assert await store.lease_of(WORKSPACE, three.id) == current
+        assert await store.renew("three") == set()
 
     async def test_release_of_an_old_lease_does_not_affect_the_new_one(self, store: Store) -> None:
         session = await create_session(store)
-        old = await acquire_lease(store, session, "one", EXPIRED_AT_ONCE)
-        new = await acquire_lease(store, session, "two")
+        old = await acquire_lease(store, session, "one")
+        new = await take_over(store, old, "two")
         await store.release(old)
         assert await store.lease_of(WORKSPACE, session.id) == new
         await store.release(new)
@@ -181,27 +184,44 @@ class TurnContract(Contract):
 
     async def test_lease_of_an_earlier_epoch_releases_nothing(self, store: Store) -> None:
         session = await create_session(store)
-        old = await acquire_lease(store, session, "one", EXPIRED_AT_ONCE)
+        old = await acquire_lease(store, session, "one")
+        await store.release(old)
         new = await acquire_lease(store, session, "one")
         await store.release(old)
         assert await store.lease_of(WORKSPACE, session.id) == new
 
-    async def test_expired_leases_are_returned_until_they_are_acquired(self, store: Store) -> None:
+    async def test_held_leases_are_listed_until_they_are_released(self, store: Store) -> None:
         session, there = (
             await create_session(store),
             await create_session(store, workspace=OTHER_WORKSPACE),
         )
-        await acquire_lease(store, await create_session(store), "alive")
-        leases = [
-            await acquire_lease(store, row, "dead", EXPIRED_AT_ONCE) for row in (session, there)
-        ]
-        expired = await store.expired_leases()
-        assert sorted(expired, key=lambda lease: lease.workspace) == leases
-        assert await store.lease_of(WORKSPACE, session.id) == leases[0]
-        await acquire_lease(store, session, "next")
-        assert await store.expired_leases() == [leases[1]]
+        leases = [await acquire_lease(store, row) for row in (session, there)]
+        assert sorted(await store.leases(), key=lambda lease: lease.workspace) == leases
+        await store.release(leases[0])
+        assert await store.leases() == [leases[1]]
         await store.release(leases[1])
-        assert await store.expired_leases() == []
+        assert await store.leases() == []
+
+    async def test_release_signals_a_process_that_waits_for_the_lease(
+        self, store: Store, open_store: OpenStore
+    ) -> None:
+        session = await create_session(store)
+        lease = await acquire_lease(store, session, "one")
+        other = await open_store()
+        released = asyncio.Event()
+
+        def listen(signal: Signal) -> None:
+            if signal == Signal("inbox", WORKSPACE, session.id):
+                released.set()
+
+        try:
+            other.watch(listen)
+            await asyncio.sleep(0.2)
+            released.clear()
+            await store.release(lease)
+            await asyncio.wait_for(released.wait(), 10)
+        finally:
+            await other.close()
 
     async def test_lease_is_visible_to_another_connection(
         self, store: Store, open_store: OpenStore
@@ -210,7 +230,7 @@ class TurnContract(Contract):
         lease = await acquire_lease(store, session, "one")
         other = await open_store()
         try:
-            assert await other.acquire(WORKSPACE, session.id, "two", MINUTE) is None
+            assert await other.acquire(WORKSPACE, session.id, "two") is None
             assert await other.lease_of(WORKSPACE, session.id) == lease
         finally:
             await other.close()
@@ -306,7 +326,26 @@ class TurnContract(Contract):
         two = await store.put_inbox(WORKSPACE, session.id, "prompt", "b", {})
         assert two.number > one.number
 
-    async def test_prompts_of_sessions_without_a_holder_are_waiting(self, store: Store) -> None:
+    async def test_begun_prompt_stays_as_a_turn_until_it_is_consumed(self, store: Store) -> None:
+        session = await create_session(store)
+        item = await store.put_inbox(WORKSPACE, session.id, "prompt", "p", {"n": 1}, "one")
+        assert item.holder == "one"
+        begun = replace(item, holder="", body={"n": 2})
+        await store.change(WORKSPACE, session.id, lambda _: [user_message("p")], begin=[begun])
+        turn = replace(begun, kind="turn")
+        assert await store.inbox(WORKSPACE, session.id) == [turn]
+        assert await store.drop_inbox(WORKSPACE, session.id, [item.number]) == set()
+        for again in (item, turn):
+            with pytest.raises(Conflict):
+                await store.change(
+                    WORKSPACE, session.id, lambda _: [user_message("x")], begin=[again]
+                )
+        assert await store.inbox(WORKSPACE, session.id) == [turn]
+        await store.change(WORKSPACE, session.id, no_events, consume=[item.number])
+        assert await store.inbox(WORKSPACE, session.id) == []
+        assert message_texts(await read_history(store, session)) == ["p"]
+
+    async def test_sessions_with_items_and_without_a_holder_are_waiting(self, store: Store) -> None:
         session, there = (
             await create_session(store),
             await create_session(store, workspace=OTHER_WORKSPACE),
@@ -316,18 +355,28 @@ class TurnContract(Contract):
             await store.put_inbox(row.workspace, row.id, "prompt", ids.new_id(), {})
         await store.put_inbox(WORKSPACE, cancelled.id, "cancel", "c", {})
         lease = await acquire_lease(store, busy)
-        waiting = await store.waiting_prompts(FAR_FUTURE)
-        assert sorted(waiting) == sorted([(WORKSPACE, session.id), (OTHER_WORKSPACE, there.id)])
-        assert await store.waiting_prompts(0) == []
+        names = [(WORKSPACE, session.id), (OTHER_WORKSPACE, there.id), (WORKSPACE, cancelled.id)]
+        assert sorted(await store.waiting()) == sorted(names)
         await store.release(lease)
-        assert (WORKSPACE, busy.id) in await store.waiting_prompts(FAR_FUTURE)
+        assert (WORKSPACE, busy.id) in await store.waiting()
 
-    async def test_prompt_is_waiting_after_its_lease_expired(self, store: Store) -> None:
+    async def test_turn_that_any_process_can_resume_is_not_waiting(self, store: Store) -> None:
+        session, bound = await create_session(store), await create_session(store)
+        for row, holder in ((session, ""), (bound, "one")):
+            item = await store.put_inbox(WORKSPACE, row.id, "prompt", "p", {}, "one")
+            begun = replace(item, holder=holder)
+            await store.change(WORKSPACE, row.id, lambda _: [user_message("p")], begin=[begun])
+        assert await store.waiting() == [(WORKSPACE, bound.id)]
+
+    async def test_disowned_items_have_no_holder(self, store: Store) -> None:
         session = await create_session(store)
-        item = await store.put_inbox(WORKSPACE, session.id, "prompt", "p", {})
-        await acquire_lease(store, session, "dead", EXPIRED_AT_ONCE)
-        assert await store.waiting_prompts(FAR_FUTURE) == [(WORKSPACE, session.id)]
-        assert await store.waiting_prompts(item.at) == []
+        one, two = [
+            await store.put_inbox(WORKSPACE, session.id, "prompt", name, {}, holder)
+            for name, holder in (("a", "one"), ("b", "two"))
+        ]
+        await store.disown_inbox("one")
+        await store.disown_inbox("")
+        assert await store.inbox(WORKSPACE, session.id) == [replace(one, holder=""), two]
 
     # deltas
 
@@ -343,6 +392,26 @@ class TurnContract(Contract):
         await store.put_deltas(lease, deltas[2:])
         assert await store.deltas(WORKSPACE, session.id) == deltas
         assert await store.deltas(WORKSPACE, (await create_session(store)).id) == []
+
+    async def test_new_deltas_are_those_after_a_number(self, store: Store) -> None:
+        session = await create_session(store)
+        lease = await acquire_lease(store, session)
+        message = ids.new_id()
+        deltas = [make_delta(session, message, at, text) for at, text in ((0, "a"), (1, "b"))]
+        assert await store.new_deltas(WORKSPACE, session.id, 0) == ([], 0)
+        await store.put_deltas(lease, deltas[:1])
+        first, number = await store.new_deltas(WORKSPACE, session.id, 0)
+        await store.put_deltas(lease, deltas[1:])
+        second, last = await store.new_deltas(WORKSPACE, session.id, number)
+        assert (first, second, number < last) == (deltas[:1], deltas[1:], True)
+        assert await store.new_deltas(WORKSPACE, session.id, last) == ([], last)
+        stored = Draft(body=agent_message("ab"), id=message)
+        await store.change(WORKSPACE, session.id, lambda _: [stored], lease=lease)
+        await store.put_deltas(lease, [make_delta(session, "n", 0, "c")])
+        third, newest = await store.new_deltas(WORKSPACE, session.id, last)
+        assert (third, newest > last) == ([make_delta(session, "n", 0, "c")], True)
+        with pytest.raises(NotFound):
+            await store.new_deltas(WORKSPACE, ids.new_id(), 0)
 
     async def test_stored_message_removes_its_deltas(self, store: Store) -> None:
         session = await create_session(store)
@@ -393,10 +462,8 @@ class TurnContract(Contract):
 
     async def test_lost_lease_stores_no_deltas(self, store: Store) -> None:
         session = await create_session(store)
-        lost = await acquire_lease(store, session, "one", EXPIRED_AT_ONCE)
-        with pytest.raises(LeaseLost):
-            await store.put_deltas(lost, [make_delta(session, "m", 0, "a")])
-        await acquire_lease(store, session, "two")
+        lost = await acquire_lease(store, session, "one")
+        await take_over(store, lost, "two")
         with pytest.raises(LeaseLost):
             await store.put_deltas(lost, [make_delta(session, "m", 0, "a")])
         assert await store.deltas(WORKSPACE, session.id) == []

@@ -15,7 +15,6 @@ from segue.model.session import Session
 from segue.store.base import Store, Usage
 
 from .harness import (
-    MINUTE,
     OTHER_WORKSPACE,
     WORKSPACE,
     Contract,
@@ -141,7 +140,7 @@ class UsageContract(Contract):
         item = await store.put_inbox(WORKSPACE, session.id, "prompt", ids.new_id(), {})
         await store.put_inbox(WORKSPACE, session.id, "cancel", ids.new_id(), {})
         assert await turns() == 1
-        lease = await store.acquire(WORKSPACE, session.id, "a process", MINUTE)
+        lease = await store.acquire(WORKSPACE, session.id, "a process")
         begun = [status_change("running", turn="t")]
         name = (WORKSPACE, session.id)
         await store.change(*name, lambda _: begun, lease=lease, consume=[item.number])

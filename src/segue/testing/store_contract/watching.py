@@ -14,7 +14,6 @@ from segue.model.event import Created, Delta, Draft
 from segue.store.base import InboxItem, Signal, Store
 
 from .harness import (
-    MINUTE,
     OTHER_WORKSPACE,
     WORKSPACE,
     Contract,
@@ -99,7 +98,7 @@ class WatchContract(Contract):
 
     async def test_watcher_gets_signals_of_deltas(self, store: Store) -> None:
         session = await create_session(store)
-        lease = await store.acquire(WORKSPACE, session.id, "one", MINUTE)
+        lease = await store.acquire(WORKSPACE, session.id, "one")
         assert lease is not None
         delta = Delta(session=session.id, message="m", kind="thought", offset=0, text="a")
         await expect_signal(
@@ -108,7 +107,7 @@ class WatchContract(Contract):
 
     async def test_release_signals_the_inbox(self, store: Store) -> None:
         session = await create_session(store)
-        lease = await store.acquire(WORKSPACE, session.id, "one", MINUTE)
+        lease = await store.acquire(WORKSPACE, session.id, "one")
         assert lease is not None
         await expect_signal(store, store.release(lease), Signal("inbox", WORKSPACE, session.id))
 
@@ -165,7 +164,7 @@ class WatchContract(Contract):
         self, store: Store, open_store: OpenStore
     ) -> None:
         session, purged = await create_session(store), await create_session(store)
-        lease = await store.acquire(WORKSPACE, session.id, "one", MINUTE)
+        lease = await store.acquire(WORKSPACE, session.id, "one")
         assert lease is not None
         delta = Delta(session=session.id, message="m", kind="message", offset=0, text="a")
         other = await open_store()

@@ -8,6 +8,7 @@ import os
 from segue.acp.rpc import Connection
 from segue.agents.base import Agent, ConnectedTools
 from segue.hub import Hub
+from segue.hub.turns.opened import OpenSession
 from segue.interfaces.acp.attached_session import AttachedSession
 from segue.interfaces.acp.attached_sessions import AttachedSessions
 from segue.interfaces.acp.versions.policy import VersionPolicy
@@ -57,20 +58,42 @@ class SessionAttacher:
         *,
         created: bool = False,
     ) -> None:
-        """Lease the session, so that its prompts run in this process, and send its new events.
+        """Open the session for the client's prompts, and send its new events.
 
-        A session that cannot be prompted is attached without a lease.
+        A session that cannot be prompted is attached all the same.
         """
         await self._send_warnings(attached_session, session, mcp_servers)
-        try:
-            attached_session.lease = await self._hub.turns.lease(
-                self._principal, session.id, agent=self._agent, tools=mcp_servers
-            )
-        except (ReadOnly, StoreReadOnly):
-            log.info("session %s is read-only and cannot be prompted", session.id)
+        attached_session.opened = await self._open(session, mcp_servers)
         attached_session.mcp_servers = mcp_servers
         attached_session.start(created=created)
         self._attached.add(attached_session)
+        await attached_session.close_earlier()
+
+    async def reopen(
+        self,
+        attached_session: AttachedSession,
+        session: Session,
+        mcp_servers: ConnectedTools | None,
+    ) -> None:
+        """Open an attached session again. A turn that runs is not disturbed."""
+        await self._send_warnings(attached_session, session, mcp_servers)
+        await attached_session.reopen(await self._open(session, mcp_servers), mcp_servers)
+
+    async def _open(
+        self, session: Session, mcp_servers: ConnectedTools | None
+    ) -> OpenSession | None:
+        """Open a session for the client's prompts; return None if it cannot be prompted."""
+        try:
+            return await self._hub.turns.open(
+                self._principal,
+                session.id,
+                agent=self._agent,
+                tools=mcp_servers,
+                roots=session.roots,
+            )
+        except (ReadOnly, StoreReadOnly):
+            log.info("session %s is read-only and cannot be prompted", session.id)
+            return None
 
     async def _send_warnings(
         self,

@@ -165,16 +165,27 @@ class OpenHandlers:
         return await self._hub.records.program(self._principal.workspace, name, spec)
 
     async def _reopen(self, request: wire.SetupRequest, *, replay: bool) -> Session:
-        """Open an existing session. If it is attached already, it is closed first."""
+        """Open an existing session. A turn that runs in it is not disturbed."""
         roots, servers = self._check_setup(request)
         session = await self._access.sync_and_get(request.session_id)
         if directories.real(request.cwd) != session.directory:
             raise RpcError(INVALID_PARAMS, f"cwd is not this session's, which is {session.cwd}")
         async with self._attached.lock(session.id):
-            await self._attached.detach(session.id)
+            earlier = self._attached.get(session.id)
             session = await self._hub.sync.import_if_listed_only(self._principal, session.id)
             session = await self._set_roots(session, roots)
+            if earlier is not None and not replay:
+                async with self._connect(servers, session.cwd, session) as mcp_servers:
+                    await self._attacher.reopen(earlier, session, mcp_servers)
+                if self._policy.always_sends_state:
+                    await earlier.send_opened()
+                return session
+            if earlier is not None:
+                await earlier.pause()
+                session = await self._hub.sessions.get(self._principal, session.id)
             attached_session = self._attacher.prepare(session, request.session_id)
+            if earlier is not None:
+                attached_session.continue_from(earlier)
             if replay:
                 await attached_session.replay()
             if replay or self._policy.always_sends_state:

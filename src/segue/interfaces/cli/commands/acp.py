@@ -37,6 +37,11 @@ key. To use a model, set its key in the environment and run:
 )
 @click.option("--setup", is_flag=True, help="Show which model is configured, and exit.")
 @click.option("--login", is_flag=True, help="Run the other agent with these ARGS, and exit.")
+@click.option(
+    "--finish-turns",
+    is_flag=True,
+    help="When the editor closes the pipe, let the turns that it started finish first.",
+)
 @click.option("--verbose", is_flag=True, help="Log details on standard error.")
 @click.argument("args", nargs=-1)
 @target_options
@@ -45,6 +50,7 @@ def acp_command(
     agent: str | None,
     setup: bool,
     login: bool,
+    finish_turns: bool,
     verbose: bool,
     args: tuple[str, ...],
 ) -> None:
@@ -69,7 +75,12 @@ def acp_command(
     from segue.interfaces.acp import serve_stdio
 
     served_agent = None if agent is None else _served_agent(agent)
-    serve_stdio(lambda: target.open(lasting=True), target.principal, served_agent=served_agent)
+    serve_stdio(
+        lambda: target.open(lasting=True),
+        target.principal,
+        served_agent=served_agent,
+        finish_turns=finish_turns,
+    )
 
 
 def _run_login(agent: str, args: tuple[str, ...]) -> None:

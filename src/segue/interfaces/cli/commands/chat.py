@@ -204,13 +204,16 @@ async def run_turn(hub: Hub, principal: Principal, id: str, text: str) -> str:
     """
     import asyncio
 
-    seq = (await hub.turns.prepare_for_prompt(principal, id)).last_seq
     turn = await hub.turns.submit(principal, id, text)
     streamed_message = ""
-    requests = _PermissionRequests(hub, principal, id)
+    requests = _PermissionRequests(hub, principal, id, turn)
     calls = OpenCalls()
     try:
-        async for item in hub.history.follow(principal, id, seq, deltas=True):
+        # A turn of another client may come first.
+        seq = await hub.turns.wait_started(principal, id, turn)
+        if seq is None:
+            return "cancelled"
+        async for item in hub.history.follow(principal, id, seq - 1, deltas=True):
             if isinstance(item, Delta):
                 click.echo(click.style(safe(item.text), dim=item.kind == "thought"), nl=False)
                 streamed_message = item.message
@@ -232,7 +235,7 @@ async def run_turn(hub: Hub, principal: Principal, id: str, text: str) -> str:
         requests.close()
         if requests.error is not None:
             raise requests.error from None
-        await hub.turns.cancel(principal, id)
+        await hub.turns.cancel(principal, id, turn)
         await hub.turns.wait(principal, id, turn)
         raise
     finally:
@@ -243,10 +246,10 @@ async def run_turn(hub: Hub, principal: Principal, id: str, text: str) -> str:
 class _PermissionRequests:
     """The permission requests of one turn, asked in the terminal until they are answered."""
 
-    def __init__(self, hub: Hub, principal: Principal, id: str) -> None:
+    def __init__(self, hub: Hub, principal: Principal, id: str, turn_id: str) -> None:
         import asyncio
 
-        self._hub, self._principal, self._id = hub, principal, id
+        self._hub, self._principal, self._id, self._turn_id = hub, principal, id, turn_id
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._terminal_lock = asyncio.Lock()  # one request is asked at a time
         self._turn = asyncio.current_task()
@@ -294,7 +297,7 @@ class _PermissionRequests:
                 try:
                     text = await terminal_lines.read_line("  Your choice: ")
                 except EOFError:
-                    await self._hub.turns.cancel(self._principal, self._id)
+                    await self._hub.turns.cancel(self._principal, self._id, self._turn_id)
                     return
                 answer = _match_option(request.options, text)
                 if answer is None:

@@ -196,12 +196,13 @@ class EventEncoder:
             return schemas.AgentMCPToolResult(
                 **fields, mcp_tool_use_id=use_id, content=content, is_error=failed
             )
-        if call is not None and call.custom:
+        # The server closes the calls of a turn that ends before a client has sent their results.
+        by_client = body.status != "cancelled"
+        if call is not None and call.custom and by_client:
             return schemas.UserCustomToolResult(
                 **fields, custom_tool_use_id=use_id, content=content, is_error=failed
             )
-        # A client sent the result through this API, or was to send it and did not.
-        if "rest" in body.extra or (call is not None and call.extra.get(RUN_BY_OTHERS)):
+        if "rest" in body.extra and by_client:
             return schemas.UserToolResult(
                 **fields, tool_use_id=use_id, content=content, is_error=failed
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from segue.hub import Hub
 from segue.model import ids
 from segue.model.errors import NotFound
@@ -54,6 +56,19 @@ class EventLookup:
             ):
                 self.remember(event.body)
         return self._permission_requests.get(ask_id)
+
+    async def recent_requests(self, open_asks: Sequence[str]) -> list[PermissionAsked]:
+        """Return the open permission requests, then recent ones that were answered."""
+        requests = [await self.permission_request(ask_id) for ask_id in open_asks]
+        recent = await self._hub.history.events(
+            self._principal,
+            self._session_id,
+            types=("permission_asked",),
+            limit=_MAX_CALLS_BACK,
+            backward=True,
+        )
+        requests += [e.body for e in reversed(recent) if isinstance(e.body, PermissionAsked)]
+        return [request for request in requests if request is not None]
 
     async def call_shown_as(self, event_id: str) -> ToolCall | None:
         """Return the tool call that the event of this id shows, if it is a recent one."""

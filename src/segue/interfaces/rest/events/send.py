@@ -155,13 +155,16 @@ async def _prepare_confirmation(
         raise InvalidInput(f"tool call {sent.tool_use_id} cannot be allowed")
 
     async def step() -> schemas.SentEvent:
-        answer = await request.hub.turns.answer(
-            request.principal,
-            session.id,
-            permission.ask_id,
-            None if option is None else option.id,
-            sent.deny_message,
-        )
+        try:
+            answer = await request.hub.turns.answer(
+                request.principal,
+                session.id,
+                permission.ask_id,
+                None if option is None else option.id,
+                sent.deny_message,
+            )
+        except NotFound:  # it was answered, and not like this
+            raise _not_waiting(sent.tool_use_id) from None
         return schemas.UserToolConfirmation(
             id=ids.format_id("sevt", answer),
             processed_at=None,
@@ -177,13 +180,19 @@ async def _prepare_confirmation(
 async def _open_request(
     request: RestRequest, session: Session, tool_use_id: str
 ) -> event.PermissionAsked:
-    """Return the open permission request of a tool call. Raises InvalidInput if it has none."""
+    """Return the permission request of a tool call. Raises InvalidInput if it has none.
+
+    It may have been answered already: a client may repeat its answer.
+    """
     lookup = EventLookup(request.hub, request.principal, session.id)
-    for ask_id in session.open_asks:
-        permission = await lookup.permission_request(ask_id)
-        if permission is not None and ids.parse(tool_use_id, "sevt") == subject_id(permission):
+    for permission in await lookup.recent_requests(session.open_asks):
+        if ids.parse(tool_use_id, "sevt") == subject_id(permission):
             return permission
-    raise InvalidInput(f"tool_use_id: {tool_use_id} does not wait for a confirmation")
+    raise _not_waiting(tool_use_id)
+
+
+def _not_waiting(tool_use_id: str) -> InvalidInput:
+    return InvalidInput(f"tool_use_id: {tool_use_id} does not wait for a confirmation")
 
 
 async def _prepare_result(

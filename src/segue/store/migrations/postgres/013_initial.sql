@@ -132,10 +132,9 @@ CREATE TABLE leases (
   session bigint PRIMARY KEY,
   holder text COLLATE "C" NOT NULL,
   epoch bigint NOT NULL,
-  expires_at bigint NOT NULL
+  renewals bigint NOT NULL
 );
 CREATE INDEX leases_holder ON leases (holder) WHERE holder <> '';
-CREATE INDEX leases_expires ON leases (expires_at) WHERE holder <> '';
 
 CREATE TABLE inbox (
   number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -144,10 +143,13 @@ CREATE TABLE inbox (
   kind text COLLATE "C" NOT NULL,
   id text COLLATE "C" NOT NULL,
   at bigint NOT NULL,
-  body bytea NOT NULL
+  body bytea NOT NULL,
+  holder text COLLATE "C" NOT NULL
 );
 CREATE INDEX inbox_session ON inbox (session, number);
 CREATE INDEX inbox_prompts ON inbox (workspace) WHERE kind = 'prompt';
+CREATE INDEX inbox_holder ON inbox (holder) WHERE holder <> '';
+CREATE INDEX inbox_waiting ON inbox (session) WHERE kind <> 'turn' OR holder <> '';
 
 -- Pieces of messages that are still being written; deleted when the message is stored.
 CREATE UNLOGGED TABLE deltas (

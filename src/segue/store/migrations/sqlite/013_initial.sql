@@ -84,15 +84,17 @@ CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', tokenize = 'ascii'
 -- The writer thread merges index segments while it is idle, so that writes seldom have to.
 INSERT INTO search (search, rank) VALUES ('automerge', 8);
 
--- A released lease stays as a row without a holder, so that epochs only ever rise.
+-- A released lease stays as a row without a holder, so that epochs only ever rise. `released` is the
+-- value of the change counter at its last release, so that other processes notice.
 CREATE TABLE leases (
   session INTEGER PRIMARY KEY,
   holder TEXT NOT NULL,
   epoch INTEGER NOT NULL,
-  expires_at INTEGER NOT NULL
+  renewals INTEGER NOT NULL,
+  released INTEGER NOT NULL
 );
-CREATE INDEX leases_holder ON leases (holder);
-CREATE INDEX leases_expires ON leases (expires_at) WHERE holder <> '';
+CREATE INDEX leases_holder ON leases (holder) WHERE holder <> '';
+CREATE INDEX leases_released ON leases (released);
 
 CREATE TABLE inbox (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -101,10 +103,13 @@ CREATE TABLE inbox (
   kind TEXT NOT NULL,
   id TEXT NOT NULL,
   at INTEGER NOT NULL,
-  body BLOB NOT NULL
+  body BLOB NOT NULL,
+  holder TEXT NOT NULL
 );
 CREATE INDEX inbox_session ON inbox (session, number);
 CREATE INDEX inbox_prompts ON inbox (workspace) WHERE kind = 'prompt';
+CREATE INDEX inbox_holder ON inbox (holder) WHERE holder <> '';
+CREATE INDEX inbox_waiting ON inbox (session) WHERE kind <> 'turn' OR holder <> '';
 
 -- Pieces of messages that are still being written; deleted when the message is stored.
 CREATE TABLE deltas (

@@ -1,0 +1,66 @@
+"""Publish the deltas of a turn: to this process at once, to others a few times a second."""
+
+from __future__ import annotations
+
+import asyncio
+
+from segue.agents.base import StreamKind
+from segue.hub.history.follow import LiveUpdates
+from segue.model.errors import SegueError
+from segue.model.event import Delta
+from segue.store.base import Lease, Store
+
+from .turn_events import join_deltas
+
+FLUSH_SECONDS = 0.05
+
+
+class DeltaWriter:
+    """The deltas of one turn."""
+
+    def __init__(self, store: Store, live: LiveUpdates, lease: Lease) -> None:
+        self._store = store
+        self._live = live
+        self._lease = lease
+        self._unflushed: list[Delta] = []
+        self._flushing = asyncio.Lock()
+        self._flusher: asyncio.Task[None] | None = None
+
+    def publish(self, message: str, kind: StreamKind, offset: int, text: str) -> None:
+        """Add text to a message that is being written."""
+        name = (self._lease.workspace, self._lease.session)
+        self._live.add_delta(name, message, kind, offset, text)
+        self._unflushed.append(
+            Delta(
+                session=self._lease.session,
+                message=message,
+                kind=kind,
+                offset=offset,
+                text=text,
+            )
+        )
+        if self._flusher is None or self._flusher.done():
+            self._flusher = asyncio.get_running_loop().create_task(self._flush())
+
+    def close(self) -> None:
+        """Store no more deltas."""
+        if self._flusher is not None:
+            self._flusher.cancel()
+
+    async def drop(self, messages: set[str | None]) -> None:
+        """Drop the deltas of messages that are about to be stored, so that none is shown later."""
+        self._unflushed = [delta for delta in self._unflushed if delta.message not in messages]
+        async with self._flushing:
+            return
+
+    async def _flush(self) -> None:
+        """Store the deltas for other processes, a few times a second."""
+        await asyncio.sleep(FLUSH_SECONDS)
+        while self._unflushed:
+            deltas, self._unflushed = self._unflushed, []
+            try:
+                async with self._flushing:
+                    await self._store.put_deltas(self._lease, join_deltas(deltas))
+            except SegueError:
+                return  # a lost delta does no harm: the message itself will be stored
+            await asyncio.sleep(FLUSH_SECONDS)

@@ -1,0 +1,48 @@
+"""Sessions that clients have open in this process, with agents and MCP servers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from segue.agents.base import Agent, NoTools, Tools
+from segue.hub.history.follow import Name
+from segue.model import ids
+
+
+class Closer(Protocol):
+    """The part of the turn engine that closes sessions."""
+
+    async def close_session(self, opened: OpenSession, *, cancel: bool) -> None: ...
+    async def finish_turns(self, opened: OpenSession) -> None: ...
+
+
+class OpenSession:
+    """A session that one client has open, with an agent, MCP servers and roots of its own.
+
+    Its prompts run in this process, with them.
+    An open session has no lease while no turn runs, so it blocks no other process.
+    """
+
+    def __init__(
+        self,
+        engine: Closer,
+        name: Name,
+        agent: Agent | None,
+        tools: Tools | None,
+        roots: Sequence[str] | None,
+    ) -> None:
+        self._engine = engine
+        self.id = ids.new_id()
+        self.name = name
+        self.agent = agent
+        self.tools = tools or NoTools()
+        self.roots = None if roots is None else tuple(roots)
+
+    async def close(self, *, cancel: bool = True) -> None:
+        """Close the session; with `cancel`, cancel the turns that were started through it."""
+        await self._engine.close_session(self, cancel=cancel)
+
+    async def finish_turns(self) -> None:
+        """Wait until the turns that were started through it have ended or wait for an answer."""
+        await self._engine.finish_turns(self)

@@ -1,0 +1,28 @@
+"""Search the events of the in-memory store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from segue.model import search_text
+from segue.model.event import Event
+from segue.model.search_text import Term
+
+
+def mentions(terms: Sequence[Term], events: Sequence[Event]) -> bool:
+    """Return whether every term occurs in some event; False without terms."""
+    texts = [words_of(event) for event in events]
+    matches = [any(search_text.words_have_term(term, words) for words in texts) for term in terms]
+    return bool(matches) and all(matches)
+
+
+def score(terms: Sequence[Term], event: Event) -> float:
+    """Return the share of an event's words that are terms; 0 if none of them occurs in it."""
+    words = words_of(event)
+    matches = sum(search_text.words_have_term(term, words) for term in terms)
+    return matches / max(1, len(words))
+
+
+def words_of(event: Event) -> list[str]:
+    """Return the words of an event."""
+    return search_text.tokens(search_text.searchable_text(event.body))

@@ -1,0 +1,252 @@
+"""Turns that wait for a person or a worker survive their process, and the answers resume them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from segue.hub import Hub
+from segue.model.content import as_content, plain_text
+from segue.model.event import (
+    AgentMessage,
+    Event,
+    Interrupted,
+    PermissionAnswered,
+    StatusChanged,
+    ToolCall,
+    ToolResult,
+)
+from segue.model.principal import LOCAL
+from segue.model.session import Session
+from tests.agents.provider import Provider, Step, Use
+from tests.faults.idle import assert_idle
+from tests.faults.processes import TIMEOUT_SECONDS, Child, StoreLocation, child
+from tests.faults.takeover import WORKSPACE, bodies, read_events, wait_until_idle
+
+LEASE = 15_000_000  # far longer than any of these tests may take
+MODEL = "anthropic:claude-sonnet-4-6"
+WEATHER = {"type": "custom", "name": "weather", "description": "?", "input_schema": {}}
+TOOLSET = {"type": "agent_toolset_20260401"}
+
+WAITING: dict[str, list[Step]] = {
+    "permission": [Use("bash", {"command": "echo run >> ran.txt"})],
+    "custom tool": [Use("weather", {"city": "Oslo"})],
+    "self-hosted tool": [Use("bash", {"command": "echo run >> ran.txt"})],
+    "three parallel calls": [
+        Use("bash", {"command": "echo run >> ran.txt"}),
+        Use("weather", {"city": "Oslo"}),
+        Use("bash", {"command": "echo again >> ran.txt"}),
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
+
+
+@asynccontextmanager
+async def waiting_turn(
+    location: StoreLocation, cwd: Path, kind: str
+) -> AsyncIterator[tuple[Hub, Child, str, Provider]]:
+    """Run a turn in another process until it waits."""
+    async with (
+        Provider(WAITING[kind]) as provider,
+        Hub(await location.open(), location.directory, lease=LEASE) as hub,
+        child("holder.py", *location.arguments, LEASE) as other,
+    ):
+        await hub.config.set(WORKSPACE, "model", MODEL)
+        await hub.config.set(WORKSPACE, "model.base_url", provider.url)
+        session = await create_session(hub, cwd, hosted=kind == "self-hosted tool")
+        await other.request(do="prompt", session=session, text="Go")
+        await until_waiting(hub, session)
+        yield hub, other, session, provider
+
+
+async def create_session(hub: Hub, cwd: Path, *, hosted: bool) -> str:
+    cwd.mkdir(exist_ok=True)
+    policy = {"type": "always_allow" if hosted else "always_ask"}
+    toolset = {**TOOLSET, "default_config": {"permission_policy": policy}}
+    agent = await hub.records.built_in_agent(WORKSPACE)
+    agent = replace(agent, overrides={"tools": [toolset, WEATHER]})
+    options: dict[str, Any] = {}
+    if hosted:
+        config = {"name": "h", "config": {"type": "self_hosted"}}
+        environment = await hub.records.create(WORKSPACE, "environment", config)
+        options["environment_id"] = environment.id
+    session = await hub.editor.create(LOCAL, cwd=str(cwd), agent=agent, **options)
+    return session.id
+
+
+async def until_waiting(hub: Hub, session: str) -> Session:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        async for item in hub.history.follow(LOCAL, session):
+            assert isinstance(item, Event)
+            if isinstance(item.body, StatusChanged) and item.body.stop_reason is not None:
+                assert item.body.stop_reason == "requires_action", item.body
+                break
+    while await hub.store.lease_of(WORKSPACE, session) is not None:
+        await asyncio.sleep(0.01)
+    return await hub.sessions.get(LOCAL, session)
+
+
+async def answer_all(hub: Hub, session: str) -> None:
+    """Allow every open permission request and send the results of the clients' tools."""
+    events = await read_events(hub, session)
+    row = await hub.sessions.get(LOCAL, session)
+    for ask_id in row.open_asks:
+        await hub.turns.answer(LOCAL, session, ask_id, "allow")
+    for call in bodies(events, ToolCall):
+        if call.call_id in row.pending:
+            result = ToolResult(call_id=call.call_id, content=as_content("sent"))
+            await hub.turns.submit_tool_result(LOCAL, session, result)
+
+
+async def end(other: Child, how: str) -> None:
+    if how == "SIGKILL":
+        other.kill()
+    else:
+        await other.request(do="drain")
+    if how == "SIGKILL":
+        await other.ended()
+
+
+def request_ids(row: Session) -> Sequence[str]:
+    return (*row.open_asks, *row.open_calls, *row.pending)
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "drain"])
+@pytest.mark.parametrize("kind", WAITING)
+def test_answers_resume_a_turn_whose_process_has_ended(
+    location: StoreLocation, tmp_path: Path, kind: str, how: str
+) -> None:
+    async def main() -> None:
+        cwd = tmp_path / "work"
+        async with waiting_turn(location, cwd, kind) as (hub, other, session, provider):
+            before = await hub.sessions.get(LOCAL, session)
+            assert len(before.pending) == (3 if "three" in kind else 1)
+            await end(other, how)
+            assert request_ids(await hub.sessions.get(LOCAL, session)) == request_ids(before)
+            await answer_all(hub, session)
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await wait_until_idle(hub, session)
+            events = await read_events(hub, session)
+            assert_idle(await hub.sessions.get(LOCAL, session), events)
+            (message,) = bodies(events, AgentMessage)
+            assert plain_text(message.content) == "done"
+            assert bodies(events, Interrupted) == []
+            assert [b.status for b in bodies(events, ToolResult)] == ["completed"] * len(
+                WAITING[kind]
+            )
+            ran = (cwd / "ran.txt").read_text().split() if (cwd / "ran.txt").exists() else []
+            expected = {"permission": ["run"], "three parallel calls": ["run", "again"]}
+            assert ran == expected.get(kind, [])
+            assert len(provider.requests) == 2
+
+    asyncio.run(main())
+
+
+def test_waiting_turn_has_no_lease_and_no_task(sqlite_location: StoreLocation) -> None:
+    async def main() -> None:
+        cwd = sqlite_location.directory / "work"
+        async with (
+            Provider() as provider,
+            Hub(await sqlite_location.open(), sqlite_location.directory) as hub,
+        ):
+            provider.otherwise = [Use("bash", {"command": "true"})]
+            await hub.config.set(WORKSPACE, "model", MODEL)
+            await hub.config.set(WORKSPACE, "model.base_url", provider.url)
+            sessions = [await create_session(hub, cwd, hosted=False) for _ in range(5)]
+            for session in sessions:
+                await hub.turns.submit(LOCAL, session, "Go")
+            for session in sessions:
+                await until_waiting(hub, session)
+            await hub.turns.engine.wait_idle()
+            assert hub.turns.engine.running == 0
+            assert await hub.store.leases() == []
+            assert await hub.store.waiting() == []
+            tasks = [str(task.get_coro()) for task in asyncio.all_tasks()]
+            assert not any("_driven" in task or "_run_agent" in task for task in tasks), tasks
+
+    asyncio.run(main())
+
+
+def test_cancel_ends_a_waiting_turn_of_a_dead_process(
+    location: StoreLocation, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        work = tmp_path / "work"
+        async with waiting_turn(location, work, "permission") as (hub, other, session, _):
+            await end(other, "SIGKILL")
+            row = await hub.sessions.get(LOCAL, session)
+            assert row.turn is not None
+            await hub.turns.cancel(LOCAL, session)
+            reason = hub.turns.wait(LOCAL, session, row.turn)
+            assert await asyncio.wait_for(reason, TIMEOUT_SECONDS) == "cancelled"
+            events = await read_events(hub, session)
+            assert_idle(await hub.sessions.get(LOCAL, session), events)
+
+    asyncio.run(main())
+
+
+def test_repeated_answer_is_accepted_and_changes_nothing(
+    sqlite_location: StoreLocation,
+) -> None:
+    async def main() -> None:
+        work = sqlite_location.directory / "work"
+        async with waiting_turn(sqlite_location, work, "permission") as (
+            hub,
+            _,
+            session,
+            _provider,
+        ):
+            (ask,) = (await hub.sessions.get(LOCAL, session)).open_asks
+            first = await hub.turns.answer(LOCAL, session, ask, "allow")
+            await wait_until_idle(hub, session)
+            before = await read_events(hub, session)
+            assert await hub.turns.answer(LOCAL, session, ask, "allow") == first
+            assert await read_events(hub, session) == before
+            assert len(bodies(before, PermissionAnswered)) == 1
+
+    asyncio.run(main())
+
+
+def test_model_learns_that_the_outcome_of_a_tool_of_a_dead_process_is_unknown(
+    location: StoreLocation, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        cwd = tmp_path / "work"
+        slow = Use("bash", {"command": "echo run >> ran.txt; sleep 60"})
+        async with (
+            Provider([slow, Use("weather", {"city": "Oslo"})]) as provider,
+            Hub(await location.open(), location.directory, lease=LEASE) as hub,
+        ):
+            await hub.config.set(WORKSPACE, "model", MODEL)
+            await hub.config.set(WORKSPACE, "model.base_url", provider.url)
+            session = await create_session(hub, cwd, hosted=False)
+            async with child("holder.py", *location.arguments, LEASE) as other:
+                await other.request(do="prompt", session=session, text="Go")
+                row = await until_waiting(hub, session)
+                (ask,) = row.open_asks
+                await other.request(do="answer", session=session, ask=ask)
+                async with asyncio.timeout(TIMEOUT_SECONDS):
+                    while not (cwd / "ran.txt").exists():
+                        await asyncio.sleep(0.05)
+                await end(other, "SIGKILL")
+            hub.turns.engine.start()
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                while (await hub.sessions.get(LOCAL, session)).status != "idle":
+                    await asyncio.sleep(0.05)
+            await answer_all(hub, session)
+            await wait_until_idle(hub, session)
+            events = await read_events(hub, session)
+            texts = [plain_text(body.content) for body in bodies(events, ToolResult)]
+            assert "outcome is unknown" in texts[0] and texts[1] == "sent"
+            assert (cwd / "ran.txt").read_text().split() == ["run"]
+            assert "outcome is unknown" in str(provider.requests[-1]["messages"][-1])
+
+    asyncio.run(main())
