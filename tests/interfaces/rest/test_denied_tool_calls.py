@@ -100,8 +100,10 @@ async def test_call_of_an_ended_turn_has_a_result(tmp_path: Path, model: Provide
         await wait_for_pending(api, session)
         await api.send(session, {"type": "user.interrupt"})
         await api.hub.turns.engine.wait_idle()
-        (events,) = await api.events(session, **{"types[]": "user.tool_result"})
-        assert (events["tool_use_id"], events["is_error"]) == (call["id"], True)
+        (result,) = await api.events(session, **{"types[]": "agent.tool_result"})
+        assert (result["tool_use_id"], result["is_error"]) == (call["id"], True)
+        # The server writes nothing in a client's name.
+        assert not await api.events(session, **{"types[]": "user.tool_result"})
 
 
 async def test_call_allowed_with_another_input_does_not_run_with_the_original_input(

@@ -217,7 +217,11 @@ async def test_confirmation_of_a_tool_call_answers_its_permission_request(
         assert {**after[0], "processed_at": None, "session_thread_id": None} == echo
         assert after[0]["deny_message"] == ("rather not" if failed else None)
         assert after[3]["is_error"] is failed
-        body = {"events": [response]}
+        stored = await api.events(id)
+        await api.send(id, response)  # the same answer again is accepted, and changes nothing
+        assert await api.events(id) == stored
+        other = {"allow": "deny", "deny": "allow"}[result]
+        body = {"events": [{**response, "result": other}]}
         assert "confirmation" in await api.fails(400, "POST", f"/v1/sessions/{id}/events", body)
 
 
