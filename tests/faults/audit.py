@@ -9,6 +9,7 @@ from segue.model.event import Event, decode_body
 from segue.model.session import Session, decode_session
 from segue.store.base import MAX_SEQ
 from segue.store.query_sql import STATE_CODES, columns
+from segue.store.sqlite.search_index import complete_index, index_path
 
 
 def whole(session: Session, events: list[Event]) -> None:
@@ -23,9 +24,11 @@ def whole(session: Session, events: list[Event]) -> None:
 
 def sqlite_file(path: Path, *, thorough: bool = False) -> None:
     """Rows, events, search index and links of a file agree, each with each and both ways."""
+    complete_index(path)
     # No waiting: the process that held a lock is dead, so there must be none.
     connection = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
+        connection.execute("ATTACH ? AS fts", (str(index_path(path)),))
         connection.execute("BEGIN IMMEDIATE")
         _sessions(connection)
         _search(connection)
@@ -69,7 +72,7 @@ def _search(connection: sqlite3.Connection) -> None:
         words = search_text.tokens(search_text.searchable_text(decode_body(body, version)))
         expected |= {(key, location, word) for location, word in enumerate(words)}
     connection.execute(
-        "CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'search', 'instance')"
+        "CREATE VIRTUAL TABLE temp.words USING fts5vocab('fts', 'search', 'instance')"
     )
     indexed = set(connection.execute("SELECT doc, offset, term FROM temp.words"))
     assert indexed == expected, f"search differs in {sorted(indexed ^ expected)[:5]}"

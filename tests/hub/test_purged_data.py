@@ -69,10 +69,10 @@ async def test_purged_text_leaves_the_sqlite_files(tmp_path: Path) -> None:
         session = await hub.editor.create(LOCAL, title="Purged")
         for _ in range(3):
             await hub.turns.run(LOCAL, session.id, f"/say the {WORD} is here")
-        assert words_in_index(tmp_path / "segue.db")
+        assert words_in_index(tmp_path / "segue-search.db")
         await hub.editor.purge(LOCAL, session.id)
-    assert words_in_index(tmp_path / "segue.db") == []
-    for path in tmp_path.glob("segue.db*"):
+    assert words_in_index(tmp_path / "segue-search.db") == []
+    for path in tmp_path.glob("segue*.db*"):
         assert WORD.encode() not in path.read_bytes()
     async with await open_hub(tmp_path, sources="none") as hub:
         assert not (await hub.sessions.search(LOCAL, Query(text=WORD))).matches
@@ -110,10 +110,10 @@ async def test_an_interrupted_rewrite_of_the_index_is_continued(
             patch.setattr("segue.store.sqlite.writer.CLOSING_MERGE_STEPS", 0)
             await hub.editor.purge(LOCAL, session.id)
             await hub.close()
-    assert words_in_index(tmp_path / "segue.db")
+    assert words_in_index(tmp_path / "segue-search.db")
     async with await open_hub(tmp_path, sources="none") as hub:
         await hub.editor.create(LOCAL, title="Another")
-    assert words_in_index(tmp_path / "segue.db") == []
+    assert words_in_index(tmp_path / "segue-search.db") == []
 
 
 async def test_purged_text_leaves_the_postgres_index(

@@ -123,15 +123,16 @@ async def test_newest_matches_reuse_the_results_of_the_search(
     await fill(sqlite, "workspace", [["alpha beta"], ["gamma"], ["alpha", "alpine"]])
     requests: list[str] = []
     matches = await sqlite.page("workspace", Query(text="alph"))
-    sqlite.reader._connection.set_trace_callback(requests.append)
+    connection = sqlite.reader.search.index.connection()
+    connection.set_trace_callback(requests.append)
     events = await sqlite.newest_matches("workspace", matches, search_text.terms("alph"))
-    sqlite.reader._connection.set_trace_callback(None)
+    connection.set_trace_callback(None)
     assert [search_text.searchable_text(event.body) for event in events if event] == [
         "alpha",
         "alpha beta",
     ]
     assert not [sql for sql in requests if "MATCH" in sql or "words" in sql]
-    assert len(requests) == 4  # begin, the version, the events, end
+    assert len(requests) == 5  # begin, the index's position, the version, the events, end
 
 
 async def test_cached_search_results_are_dropped_after_a_change(sqlite: SQLiteStore) -> None:

@@ -40,7 +40,7 @@ SELECT workspace, sum(sessions), sum(files), sum(bytes), sum(schedules) FROM (
   UNION ALL
   SELECT workspace, 0, 0, {length}(data), 0 FROM parts
 ) AS counted GROUP BY workspace"""
-SQLITE_RECOUNT = RECOUNT.format(length="length", session="e.key >> 24")
+SQLITE_RECOUNT = RECOUNT.format(length="octets", session="e.key >> 24")
 POSTGRES_RECOUNT = RECOUNT.format(length="octet_length", session="e.session")
 
 Totals = dict[str, tuple[int, ...]]  # of each workspace: sessions, files, bytes, schedules
@@ -51,9 +51,15 @@ def as_totals(rows: list[Any]) -> Totals:
     return {workspace: sums for workspace, sums in totals.items() if any(sums)}
 
 
+def as_bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
 def read_sqlite(path: Path) -> tuple[Totals, Totals]:
     """Return the counters of a store and a recount of its rows."""
     with closing(sqlite3.connect(path)) as connection:
+        # SQLite counts characters of text, and bytes only in newer versions.
+        connection.create_function("octets", 1, lambda value: len(as_bytes(value)))
         connection.execute("BEGIN")  # both statements read the same state
         counted = connection.execute(COUNTED).fetchall()
         return as_totals(counted), as_totals(connection.execute(SQLITE_RECOUNT).fetchall())

@@ -14,6 +14,7 @@ from segue.sqlite_wal import enable_wal
 from segue.store import migrations
 
 BUSY_SECONDS = 30.0
+CHECKPOINT_PAGES = 4000  # in the log before a checkpoint; many are versions of the same page
 
 
 _ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
@@ -62,21 +63,22 @@ class translated:
             raise kind(f"{message} {self._path}") from error
 
 
-def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
-    """Return a connection to a store that `prepare` has checked."""
+def connect(path: Path, *, writable: bool, with_index: bool = False) -> sqlite3.Connection:
+    """Return a connection to a store that `prepare` has checked.
+
+    To one `with_index` the search index can be attached and written.
+    """
     parameters = read_only_parameters(path)
     if parameters is not None and writable:
         raise errors.StoreReadOnly(f"the store is read-only, so this cannot be kept: {path}")
     connection = sqlite3.connect(
-        _address(path, parameters), timeout=BUSY_SECONDS, isolation_level=None,
-        check_same_thread=False, cached_statements=512, uri=parameters is not None,
+        address(path, parameters), timeout=BUSY_SECONDS, isolation_level=None,
+        check_same_thread=False, cached_statements=512, uri=with_index or parameters is not None,
     )  # fmt: skip
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA cache_size = -16000")
     connection.execute("PRAGMA temp_store = MEMORY")
-    if not writable:
-        # The vocabulary of the full-text index, for as long as the connection is open.
-        connection.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab (main, search, row)")
+    if not writable and not with_index:
         connection.execute("PRAGMA query_only = ON")
     return connection
 
@@ -94,7 +96,7 @@ def prepare(path: Path) -> None:
             _refuse_older_format(path)
             parameters = read_only_parameters(path)
             connection = sqlite3.connect(
-                _address(path, parameters),
+                address(path, parameters),
                 timeout=BUSY_SECONDS,
                 isolation_level=None,
                 uri=parameters is not None,
@@ -137,7 +139,8 @@ def read_only_parameters(path: Path) -> str | None:
     return "immutable=1"
 
 
-def _address(path: Path, parameters: str | None) -> str:
+def address(path: Path, parameters: str | None) -> str:
+    """Return the name by which SQLite opens a file, with URI parameters if there are any."""
     return str(path) if parameters is None else f"{path.absolute().as_uri()}?{parameters}"
 
 
@@ -175,7 +178,7 @@ def _refuse_older_format(path: Path) -> None:
 def _older_format(path: Path, parameters: str) -> int | None:
     """Return the format of a store of an unreleased segue, 0 if the file has none, else None."""
     try:
-        with closing(sqlite3.connect(_address(path, parameters), uri=True)) as connection:
+        with closing(sqlite3.connect(address(path, parameters), uri=True)) as connection:
             version: int = connection.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
                 return 0
@@ -229,7 +232,7 @@ def _oldest_format() -> int:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    with _transaction(connection):
+    with transaction(connection, "BEGIN IMMEDIATE"):
         if not _is_current(connection, path):
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             for migration in migrations.load("sqlite"):
@@ -238,8 +241,9 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 @contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
+def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Iterator[None]:
+    """Commit what is written, or roll it back after an error."""
+    connection.execute(begin)
     try:
         yield
         connection.execute("COMMIT")

@@ -23,7 +23,7 @@ from segue.model import event, search_text
 from segue.model.search_text import Term
 from segue.store.base import MAX_SEQ
 
-INDEXED_PREFIX_CHARS = 3  # the longest prefix that the index has, see the migration that makes it
+INDEXED_PREFIX_CHARS = 3  # the longest prefix that the index has, see search_index.py
 MAX_PREFIX_WORDS = 32  # words with a long prefix that are looked up one by one
 MAX_SKIPPED_HITS = 40  # stepped over before the scan seeks instead
 MAX_WRONG_HITS = 400  # of a long prefix, before it is looked up completely
@@ -207,7 +207,7 @@ class TermOccurrences:
         return matches
 
     def _occurs(self, key: int) -> bool:
-        sql = "SELECT version, body FROM events WHERE key = ?"
+        sql = "SELECT version, CAST(body AS BLOB) FROM events WHERE key = ?"
         version, body = self._connection.execute(sql, (key,)).fetchone()
         prefix = self._term.tokens[-1]
         # A quick test for plain ASCII, in which no letter is written as an escape.

@@ -29,7 +29,7 @@ from segue.store.base import (
 from segue.store.query_sql import Condition, PageSpec
 
 from .connection import connect, translated
-from .text_search import TextSearch, as_event, build
+from .text_search import EVENTS, ROW, TextSearch, as_event, build
 
 _last = itemgetter(-1)
 
@@ -43,11 +43,12 @@ class Reader:
             self._connection = connect(path, writable=False)
         self.execute = self._connection.execute
         self._cursor_key: bytes | None = None
-        self._search = TextSearch(self._connection)
-        self.newest_matches = self._search.newest_matches
+        self.search = TextSearch(path)
+        self.newest_matches = self.search.newest_matches
 
     def close(self) -> None:
         self._connection.close()
+        self.search.index.close()
 
     def cursor_key(self) -> bytes:
         if self._cursor_key is None:  # it never changes, and every page needs it
@@ -57,12 +58,13 @@ class Reader:
 
     def check(self) -> list[str]:
         messages = [message for (message,) in self.execute("PRAGMA quick_check(20)")]
-        return [f"{self._path}: {message}" for message in messages if message != "ok"]
+        problems = [f"{self._path}: {message}" for message in messages if message != "ok"]
+        return problems + self.search.index.check()
 
     # sessions and their history
 
     def get(self, workspace: str, id: str) -> Session | None:
-        sql = "SELECT row FROM sessions WHERE workspace = ? AND id = ?"
+        sql = f"SELECT {ROW} FROM sessions s WHERE workspace = ? AND id = ?"
         row = self.execute(sql, (workspace, id)).fetchone()
         return decode_session(row[0]) if row else None
 
@@ -71,13 +73,13 @@ class Reader:
         return {id for id in ids if self.execute(sql, (workspace, id)).fetchone()}
 
     def in_id_range(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
-        sql = "SELECT row FROM sessions INDEXED BY sessions_id"
+        sql = f"SELECT {ROW} FROM sessions s INDEXED BY sessions_id"
         sql += " WHERE workspace = ? AND id BETWEEN ? AND ? ORDER BY id LIMIT ?"
         return [decode_session(row) for (row,) in self.execute(sql, (workspace, low, high, limit))]
 
     def directories(self, workspace: str) -> set[str]:
         # Jump from one directory to the next along the index, however many sessions each has.
-        sql = "SELECT cwd, row FROM sessions INDEXED BY sessions_cwd_active"
+        sql = f"SELECT cwd, {ROW} FROM sessions s INDEXED BY sessions_cwd_active"
         sql += " WHERE workspace = ? AND state = ? AND cwd > ? ORDER BY cwd LIMIT 1"
         directories = set()
         for state in (query_sql.STATE_CODES["active"], query_sql.STATE_CODES["archived"]):
@@ -119,7 +121,7 @@ class Reader:
             where, args = f"{where} AND at >= ?", [*args, since]
         if until is not None:
             where, args = f"{where} AND at <= ?", [*args, until]
-        sql = f"SELECT key, id, at, version, body FROM events WHERE {where}"
+        sql = f"{EVENTS} WHERE {where}"
         sql += f" ORDER BY key {'DESC' if backward else 'ASC'} LIMIT ?"
         events = [as_event(row) for row in self.execute(sql, (*args, limit))]
         return events[::-1] if backward else events
@@ -146,9 +148,11 @@ class Reader:
         )
         if not ranges or (query.text is not None and not terms):
             return []
-        spec = PageSpec(workspace, query, after, backward, query.limit, sort_columns=False)
+        spec = PageSpec(
+            workspace, query, after, backward, query.limit, select=ROW, sort_columns=False
+        )
         if terms:
-            sessions = self._search.page(ranges, spec, terms)
+            sessions = self.search.page(ranges, spec, terms)
         else:
             # All at once: stepping a cursor row by row costs more than the rows.
             page = self.execute(*build.page(ranges, spec)).fetchall()
@@ -167,10 +171,10 @@ class Reader:
             return []
         changed = "s.pk IN (SELECT pk FROM sessions WHERE change >= ? AND born < ? AND id > ?)"
         candidates = Condition(changed, [since.low, since.high, after])
-        spec = PageSpec(workspace, query, select="s.row, s.pk", candidates=candidates)
+        spec = PageSpec(workspace, query, select=f"{ROW}, s.pk", candidates=candidates)
         statement = build.page(checks, spec)
         changed_rows = sorted((id, pk, row) for _, id, row, pk in self.execute(*statement))
-        matching = self._search.containing({pk for _, pk, _ in changed_rows}, terms or ())
+        matching = self.search.containing({pk for _, pk, _ in changed_rows}, terms or ())
         return [decode_session(row) for _, pk, row in changed_rows if pk in matching][: query.limit]
 
     def _choose_driver(self, workspace: str, state: int, filters: query_sql.Filters) -> str:
@@ -206,7 +210,7 @@ class Reader:
         terms = search_text.terms(query.text or "")
         if not terms or not query_sql.row_checks(query):
             return []
-        return self._search.ranked(workspace, query, terms)
+        return self.search.ranked(workspace, query, terms)
 
     def occurrences(
         self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
@@ -216,13 +220,13 @@ class Reader:
         if row is None or not terms:
             return []
         last_seq = MAX_SEQ if before is None else max(0, before - 1)
-        return self._search.occurrences(row[0], terms, last_seq)[:limit]
+        return self.search.occurrences(row[0], terms, last_seq)[:limit]
 
     def stale(self, workspace: str, state: SessionState, before: int, limit: int) -> list[Session]:
         column, index = (
             ("active_at", "active") if state == "active" else ("inactive_since", "inactive")
         )
-        sql = f"SELECT row FROM sessions INDEXED BY sessions_{index}"
+        sql = f"SELECT {ROW} FROM sessions s INDEXED BY sessions_{index}"
         sql += f" WHERE workspace = ? AND state = ? AND {column} < ? ORDER BY {column} LIMIT ?"
         args = (workspace, query_sql.STATE_CODES[state], before, limit)
         return [decode_session(row) for (row,) in self.execute(sql, args)]

@@ -8,15 +8,19 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import msgspec
 
+from segue.event_loop import run_in_thread
+from segue.model.query import Query
 from segue.store.base import Signal
 
 from . import writes
 from .connection import prepare, read_only_parameters, translated
 from .reads import Reader
+from .search_index import complete_index
 from .writer import Transaction, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
+MAX_INLINE_CHANGES = 1_000  # that a search indexes itself, in the event loop's thread
 
 
 class SQLiteStore:
@@ -38,10 +42,10 @@ class SQLiteStore:
         self.events = _reading(path, reader.events)
         self.locate = _reading(path, reader.locate)
         self.checkpoint = _reading(path, reader.checkpoint)
-        self.page = _reading(path, reader.page)
+        self.page = self._listing(reader.page)
         self.change_point = _reading(path, reader.change_point)
-        self.sweep = _reading(path, reader.sweep)
-        self.ranked = _reading(path, reader.ranked)
+        self.sweep = self._listing(reader.sweep)
+        self.ranked = self._listing(reader.ranked)
         self.newest_matches = _reading(path, reader.newest_matches)
         self.occurrences = _reading(path, reader.occurrences)
         self.stale = _reading(path, reader.stale)
@@ -98,6 +102,24 @@ class SQLiteStore:
             self._watcher.close()
         self._writer.close()
         self.reader.close()
+
+    def _listing(
+        self, read: Callable[Concatenate[str, Query, P], T]
+    ) -> Callable[Concatenate[str, Query, P], Coroutine[Any, Any, T]]:
+        """Return the store's method for a list or search.
+
+        A search completes the index itself, unless so much is missing that a thread is needed.
+        """
+
+        async def method(workspace: str, query: Query, *args: P.args, **options: P.kwargs) -> T:
+            with translated(self.path):
+                if query.text is not None:
+                    index = self.reader.search.index
+                    if index.missing_changes() > MAX_INLINE_CHANGES and not index.in_memory:
+                        await run_in_thread(lambda: complete_index(self.path))
+                return read(workspace, query, *args, **options)
+
+        return method
 
     @property
     def read_only(self) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar
 
 from segue import fts5
 from segue.model import codec, event
@@ -18,127 +19,166 @@ from segue.store.base import MAX_SEQ
 from segue.store.query_sql import Condition, IndexRange, PageSpec
 
 from .fts_query import TermOccurrences
+from .search_index import SearchIndex, is_damaged
 
 VERY_RARE_EVENTS = 500  # a term with no more hits is looked up completely at once
 RARE_EVENTS = 2_000  # ... and with no more than these, if the newest sessions do not fill a page
 MAX_SCANNED_SESSIONS = 4_000  # tried in order before common terms are looked up completely as well
 RANK_BATCH_EVENTS = 2_000  # events that a ranked search considers at a time
 
+T = TypeVar("T")
+ROW = "CAST(s.row AS BLOB)"  # JSON is stored as text, and decoded from bytes
 _AMONG = "IN (SELECT value FROM json_each(?))"
-_EVENTS = "SELECT key, id, at, version, body FROM events"
+EVENTS = "SELECT key, id, at, version, CAST(body AS BLOB) FROM events"
 
 build = query_sql.Builder(numbered=False, indexed_by=True)
 
 
 class TextSearch:
-    """Searches on one connection."""
+    """Searches of one reader, on a connection of their own that has the search index."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._execute = connection.execute
+    def __init__(self, store: Path) -> None:
+        self.index = SearchIndex(store)
         self._last = _LastSearch()
 
     def page(
         self, ranges: Sequence[IndexRange], spec: PageSpec, terms: Sequence[Term]
     ) -> list[Session]:
         """Return a page of the sessions in which every term occurs."""
-        with self._snapshot():
-            occurrences = self._occurrences_of(terms)
-            pks = _PageSearch(self._execute, ranges, spec, occurrences).find()
-            sessions = self._rows(pks)
-        self._last.remember(spec.workspace, sessions, pks)
-        return sessions
+        return self._search(lambda connection: self._page(connection, ranges, spec, terms))
 
     def containing(self, pks: Collection[int], terms: Sequence[Term]) -> set[int]:
         """Return the sessions, among these, in which every term occurs."""
-        matching = set(pks)
-        for term in terms:
-            matching &= TermOccurrences(self._connection, term).within(matching)
-        return matching
+        return self._search(lambda connection: _containing(connection, pks, terms))
 
     def ranked(self, workspace: str, query: Query, terms: Sequence[Term]) -> list[SearchHit]:
         """Return the sessions that match best, with the event that matches best in each."""
-        checks = query_sql.row_checks(query)
-        occurrences = [TermOccurrences(self._connection, term) for term in terms]
-        ranking = self._execute(fts5.RANKED_HITS, (fts5.any_term(terms),))
-        seen: set[int] = set()
-        hits: list[SearchHit] = []
-        # Read batches until the page is full: the best hits may all be in other workspaces.
-        while batch := ranking.fetchmany(RANK_BATCH_EVENTS):
-            best = fts5.best_by_session(batch, seen)
-            candidates = Condition(f"s.pk {_AMONG}", [str(list(best))])
-            spec = PageSpec(workspace, query, select="s.row, s.pk", candidates=candidates)
-            rows = {pk: row for _, _, row, pk in self._execute(*build.page(checks, spec))}
-            complete = set(_with_all_terms(rows, occurrences))
-            for pk, (key, score) in best.items():
-                if pk in complete:
-                    row = self._execute(f"{_EVENTS} WHERE key = ?", (key,)).fetchone()
-                    hits.append(SearchHit(decode_session(rows[pk]), as_event(row), score))
-                    if len(hits) == query.limit:
-                        return hits
-        return hits
+        return self._search(lambda connection: _ranked(connection, workspace, query, terms))
 
     def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         """Return for each session the newest event in which one of the terms occurs."""
-        newest: dict[int, int] = {}
-        with self._snapshot():
-            occurrences = self._occurrences_of(terms)
-            pks = self._pks(workspace, sessions)
-            last_seqs = {
-                pks[session.id]: session.last_seq for session in sessions if session.id in pks
-            }
-            for term in occurrences:
-                for pk, key in term.newest(last_seqs).items():
-                    newest[pk] = max(key, newest.get(pk, 0))
-            sql = f"{_EVENTS} WHERE key {_AMONG}"
-            rows = self._execute(sql, (str(list(newest.values())),)).fetchall()
-        events = {row[0] >> 24: as_event(row) for row in rows}
-        return [events.get(pks.get(session.id, 0)) for session in sessions]
+        return self._search(
+            lambda connection: self._newest_matches(connection, workspace, sessions, terms)
+        )
 
     def occurrences(self, pk: int, terms: Sequence[Term], last_seq: int) -> list[int]:
         """Return the seqs up to `last_seq` of events in which every term occurs, newest first."""
-        with self._snapshot():
-            keys = [TermOccurrences(self._connection, term).hits(pk, last_seq) for term in terms]
-        return sorted((key & MAX_SEQ for key in set.intersection(*keys)), reverse=True)
 
-    def _pks(self, workspace: str, sessions: Sequence[Session]) -> dict[str, int]:
+        def search(connection: sqlite3.Connection) -> list[int]:
+            keys = [TermOccurrences(connection, term).hits(pk, last_seq) for term in terms]
+            return sorted((key & MAX_SEQ for key in set.intersection(*keys)), reverse=True)
+
+        return self._search(search)
+
+    def _search(self, search: Callable[[sqlite3.Connection], T]) -> T:
+        """Return the result of a search in one state of the store. A damaged index is replaced."""
+        try:
+            with self.index.snapshot() as connection:
+                return search(connection)
+        except sqlite3.DatabaseError as error:
+            if not is_damaged(error):
+                raise
+        self.index.discard()
+        with self.index.snapshot() as connection:
+            return search(connection)
+
+    def _page(
+        self,
+        connection: sqlite3.Connection,
+        ranges: Sequence[IndexRange],
+        spec: PageSpec,
+        terms: Sequence[Term],
+    ) -> list[Session]:
+        occurrences = self._occurrences_of(connection, terms)
+        pks = _PageSearch(connection.execute, ranges, spec, occurrences).find()
+        sql = f"SELECT pk, CAST(row AS BLOB) FROM sessions WHERE pk {_AMONG}"
+        rows = dict(connection.execute(sql, (str(list(pks)),)).fetchall())
+        sessions = decode_sessions([rows[pk] for pk in pks])
+        self._last.remember(spec.workspace, sessions, pks)
+        return sessions
+
+    def _newest_matches(
+        self,
+        connection: sqlite3.Connection,
+        workspace: str,
+        sessions: Sequence[Session],
+        terms: Sequence[Term],
+    ) -> list[Event | None]:
+        newest: dict[int, int] = {}
+        occurrences = self._occurrences_of(connection, terms)
+        pks = self._pks(connection, workspace, sessions)
+        last_seqs = {pks[session.id]: session.last_seq for session in sessions if session.id in pks}
+        for term in occurrences:
+            for pk, key in term.newest(last_seqs).items():
+                newest[pk] = max(key, newest.get(pk, 0))
+        sql = f"{EVENTS} WHERE key {_AMONG}"
+        rows = connection.execute(sql, (str(list(newest.values())),)).fetchall()
+        events = {row[0] >> 24: as_event(row) for row in rows}
+        return [events.get(pks.get(session.id, 0)) for session in sessions]
+
+    def _pks(
+        self, connection: sqlite3.Connection, workspace: str, sessions: Sequence[Session]
+    ) -> dict[str, int]:
         """Return primary keys by session id. A session that was purged meanwhile has none."""
         pks = self._last.pks.get(workspace, {})
         if all(session.id in pks for session in sessions):
             return pks
         sql = f"SELECT id, pk FROM sessions WHERE workspace = ? AND id {_AMONG}"
         ids = codec.encode([session.id for session in sessions]).decode()
-        return dict(self._execute(sql, (workspace, ids)).fetchall())
+        return dict(connection.execute(sql, (workspace, ids)).fetchall())
 
-    def _occurrences_of(self, terms: Sequence[Term]) -> list[TermOccurrences]:
+    def _occurrences_of(
+        self, connection: sqlite3.Connection, terms: Sequence[Term]
+    ) -> list[TermOccurrences]:
         """Return the occurrences of terms, reusing those of the last search for its snippets.
 
         Must be called within a snapshot, so that the version is that of the snapshot.
         """
-        (version,) = self._execute("PRAGMA data_version").fetchone()
-        if version != self._last.version:
-            self._last = _LastSearch(version)
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        if (connection, version) != self._last.version:
+            self._last = _LastSearch((connection, version))
         before = self._last.terms
         self._last.terms = {
-            term: before.get(term) or TermOccurrences(self._connection, term) for term in terms
+            term: before.get(term) or TermOccurrences(connection, term) for term in terms
         }
         return list(self._last.terms.values())
 
-    def _rows(self, pks: Sequence[int]) -> list[Session]:
-        sql = f"SELECT pk, row FROM sessions WHERE pk {_AMONG}"
-        rows = dict(self._execute(sql, (str(list(pks)),)).fetchall())
-        return decode_sessions([rows[pk] for pk in pks])
 
-    @contextmanager
-    def _snapshot(self) -> Iterator[None]:
-        """Let several statements read one state of the store."""
-        self._execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._execute("COMMIT")
+def _containing(
+    connection: sqlite3.Connection, pks: Collection[int], terms: Sequence[Term]
+) -> set[int]:
+    matching = set(pks)
+    for term in terms:
+        matching &= TermOccurrences(connection, term).within(matching)
+    return matching
+
+
+def _ranked(
+    connection: sqlite3.Connection, workspace: str, query: Query, terms: Sequence[Term]
+) -> list[SearchHit]:
+    checks = query_sql.row_checks(query)
+    occurrences = [TermOccurrences(connection, term) for term in terms]
+    seen: set[int] = set()
+    hits: list[SearchHit] = []
+    with closing(connection.execute(fts5.RANKED_HITS, (fts5.any_term(terms),))) as ranking:
+        # Read batches until the page is full: the best hits may all be in other workspaces.
+        while batch := ranking.fetchmany(RANK_BATCH_EVENTS):
+            best = fts5.best_by_session(batch, seen)
+            candidates = Condition(f"s.pk {_AMONG}", [str(list(best))])
+            select = f"{ROW}, s.pk"
+            spec = PageSpec(workspace, query, select=select, candidates=candidates)
+            statement = build.page(checks, spec)
+            rows = {pk: row for _, _, row, pk in connection.execute(*statement)}
+            complete = set(_with_all_terms(rows, occurrences))
+            for pk, (key, score) in best.items():
+                if pk in complete:
+                    row = connection.execute(f"{EVENTS} WHERE key = ?", (key,)).fetchone()
+                    hits.append(SearchHit(decode_session(rows[pk]), as_event(row), score))
+                    if len(hits) == query.limit:
+                        return hits
+    return hits
 
 
 class _PageSearch:
@@ -224,8 +264,8 @@ class _PageSearch:
 class _LastSearch:
     """Results of the last search, valid while the store's version is the same."""
 
-    def __init__(self, version: int = -1) -> None:
-        self.version = version
+    def __init__(self, version: tuple[sqlite3.Connection, int] | None = None) -> None:
+        self.version = version  # of the store, as the connection counts it
         self.terms: dict[Term, TermOccurrences] = {}
         self.pks: dict[str, dict[str, int]] = {}  # by workspace and id
 

@@ -3,8 +3,8 @@
 While one group is synced to disk the next one gathers, so many writers share each sync. An
 operation that fails changes nothing, and the rest of its group is committed. Operations that need
 not survive a crash (deltas) are committed without a sync. What a group changes of a workspace's
-usage is written once, before its commit. While the thread is idle, it merges segments of the
-full-text index, a few pages at a time.
+usage is written once, before its commit. While the thread is idle, it completes the search index
+and merges its segments, a few pages at a time.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from segue import fts5
 from segue.model import clock, errors
 from segue.store.base import Signal
 
-from .connection import check_compat, connect, translated
+from .connection import CHECKPOINT_PAGES, check_compat, connect, transaction, translated
+from .search_index import SearchIndex
 
 if TYPE_CHECKING:
     import asyncio
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MAX_GROUP = 512
 IDLE_SECONDS = 0.1  # without a write, before and between merge steps
-MERGE_PAGES = 64  # of the full-text index, in one step
+MAX_UNINDEXED_CHANGES = 500  # before events are indexed although further writes wait
+CLOSING_INDEX_STEPS = 4  # when the process ends; the next one continues
 CLOSING_MERGE_STEPS = 256  # after a purge, when the process ends
-CHECKPOINT_PAGES = 4000  # in the log before a checkpoint; many are versions of the same page
 
 
 class UsageChange(NamedTuple):
@@ -45,13 +45,14 @@ class UsageChange(NamedTuple):
 
 
 class Transaction:
-    """The connection, time, change counter and signals that an operation uses.
+    """The connection, search index, time, change counter and signals that an operation uses.
 
     An operation adds what it changes of a workspace's usage to `usage_changes`.
     """
 
-    def __init__(self, connection: sqlite3.Connection, change: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, index: SearchIndex, change: int) -> None:
         self.connection = connection
+        self.index = index
         self.execute = connection.execute
         self.at = clock.now()
         self.change = change
@@ -98,6 +99,9 @@ class Writer:
     def __init__(self, path: Path, published: Callable[[list[Signal]], None]) -> None:
         self._path = path
         self._published = published
+        self._index = SearchIndex(path)
+        self._unindexed_changes = 0
+        self._index_unmerged = False
         self._queue: deque[_Job] = deque()
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -157,10 +161,11 @@ class Writer:
                     self._published(signals)
                 _deliver(group)
                 if connection is not None:
-                    self._merge_index(connection)
+                    self._update_index()
         finally:
             if connection is not None:
-                self._erase_purged_words(connection, closing=True)
+                self._finish_index()
+                self._index.close()
                 connection.close()
 
     def _next_group(self) -> list[_Job]:
@@ -169,45 +174,40 @@ class Writer:
                 self._wake.wait()
             return [self._queue.popleft() for _ in range(min(len(self._queue), MAX_GROUP))]
 
-    def _merge_index(self, connection: sqlite3.Connection) -> None:
-        """Merge segments of the full-text index until few are left or a write arrives.
+    def _update_index(self) -> None:
+        """Index new events, then merge segments of the index, until a write arrives.
 
-        Every commit adds a segment, and every search reads all of them. Without this, FTS5 merges
-        many at once, within the write that exceeds its limit.
+        Events are indexed many at a time. A search that comes earlier indexes them itself.
         """
-        self._erase_purged_words(connection)
-        while self._is_idle():
-            before = connection.total_changes
-            try:
-                check_compat(connection, self._path)
-                connection.execute("PRAGMA synchronous = NORMAL")
-                connection.execute(
-                    "INSERT INTO search (search, rank) VALUES ('merge', ?)", (MERGE_PAGES,)
-                )
-            except (sqlite3.Error, errors.StoreError):
-                return  # the next write reports the error to its caller
-            if connection.total_changes - before < 2:  # FTS5 reports that nothing is left to merge
-                return
-
-    def _erase_purged_words(self, connection: sqlite3.Connection, *, closing: bool = False) -> None:
-        """Rewrite the full-text index after a purge: FTS5 keeps deleted words until then.
-
-        Stops when a write arrives, or after a number of steps if the process is `closing`. The
-        next idle writer, of any process, continues.
-        """
-        steps = range(CLOSING_MERGE_STEPS) if closing else iter(self._is_idle, False)
+        if not self._index_unmerged:
+            return
         try:
-            with translated(self._path):
-                sql = "SELECT value FROM meta WHERE name = 'unmerged_purge'"
-                purge = connection.execute(sql).fetchone()
-                if purge is None:
-                    return
-                check_compat(connection, self._path)
-                if fts5.erase_deleted(connection, steps, MERGE_PAGES):
-                    sql = "DELETE FROM meta WHERE name = 'unmerged_purge' AND value = ?"
-                    connection.execute(sql, purge)
+            with translated(self._index.path):
+                if self._unindexed_changes >= MAX_UNINDEXED_CHANGES:
+                    self._complete_index()
+                self._complete_index(iter(self._is_idle, False))
+                self._index.erase(iter(self._is_idle, False))
+                while self._is_idle():
+                    if not self._index.merge():
+                        self._index_unmerged = False
+                        return
         except errors.StoreError:
-            return  # the next write reports the error to its caller
+            return  # a search reports the error to its caller
+
+    def _complete_index(self, steps: Iterable[object] | None = None) -> None:
+        if self._unindexed_changes and self._index.complete(steps):
+            self._unindexed_changes = 0
+
+    def _finish_index(self) -> None:
+        """Index new events and erase purged words, as far as some steps allow."""
+        if not self._index_unmerged:
+            return
+        try:
+            with translated(self._index.path):
+                self._complete_index(range(CLOSING_INDEX_STEPS))
+                self._index.erase(range(CLOSING_MERGE_STEPS))
+        except errors.StoreError:
+            return  # a search reports the error to its caller
 
     def _is_idle(self) -> bool:
         with self._wake:
@@ -225,25 +225,22 @@ class Writer:
         durable = any(job.durable for job in jobs)
         with translated(self._path):
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            connection.execute("BEGIN IMMEDIATE")
-            try:
+            with transaction(connection, "BEGIN IMMEDIATE"):
                 check_compat(connection, self._path)
                 sql = "SELECT value FROM meta WHERE name = 'change'"
                 (change,) = connection.execute(sql).fetchone()
-                transaction = Transaction(connection, change)
+                tx = Transaction(connection, self._index, change)
                 for job in jobs:
-                    _attempt(transaction, job)
-                if transaction.change != change:
+                    _attempt(tx, job)
+                if tx.change != change:
                     sql = "UPDATE meta SET value = ? WHERE name = 'change'"
-                    connection.execute(sql, (transaction.change,))
-                _write_usage(transaction)
-                connection.execute("COMMIT")
-                self.commits += 1
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-        return transaction.signals
+                    connection.execute(sql, (tx.change,))
+                _write_usage(tx)
+        self.commits += 1
+        if tx.change != change:
+            self._unindexed_changes += tx.change - change
+            self._index_unmerged = True
+        return tx.signals
 
 
 class _PartlyWritten(Exception):

@@ -34,8 +34,8 @@ from segue.store.base import (
 from segue.store.query_sql import columns
 from segue.store.rows import encode_checkpoint
 
-from . import fts_index
-from .text_search import as_event
+from .search_index import tokens
+from .text_search import EVENTS, ROW, as_event
 from .writer import Transaction, UsageChange
 
 _MAX_TOMBSTONES = 100_000
@@ -81,7 +81,7 @@ def insert(tx: Transaction, session: Session, events: Iterable[Event], *, new: b
         **columns(session),
         "change": change,
         "born": change if new else 0,
-        "row": codec.encode(session),
+        "row": as_text(codec.encode(session)),
     }
     marks = ", ".join("?" * len(values))
     sql = f"INSERT INTO sessions ({', '.join(values)}) VALUES ({marks})"
@@ -152,7 +152,7 @@ def _put_checkpoint(
 
 
 def find(tx: Transaction, workspace: str, id: str) -> tuple[int, Session]:
-    sql = "SELECT pk, row FROM sessions WHERE workspace = ? AND id = ?"
+    sql = f"SELECT pk, {ROW} FROM sessions s WHERE workspace = ? AND id = ?"
     row = tx.execute(sql, (workspace, id)).fetchone()
     if row is None:
         raise not_found(id)
@@ -171,7 +171,7 @@ def fork(
     pk, parent = find(tx, workspace, id)
     check_fork_point(parent, upto)
     session, events = start_session(workspace, new_id, [created], tx.at)
-    sql = "SELECT key, id, at, version, body FROM events WHERE key > ? AND key <= ? ORDER BY key"
+    sql = f"{EVENTS} WHERE key > ? AND key <= ? ORDER BY key"
     for row in tx.execute(sql, (pk << 24 | 1, pk << 24 | upto)):
         copied = as_event(row)
         session = projection.apply(session, copied)
@@ -184,21 +184,24 @@ def fork(
 def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
     pk, session = find(tx, workspace, id)
     guard(session)
-    tx.execute("PRAGMA secure_delete = ON")  # the writer turns it off when the index is rewritten
-    low, high = pk << 24, pk << 24 | MAX_SEQ
-    sql = "SELECT key, version, body FROM events WHERE key BETWEEN ? AND ?"
+    number = tx.touch()
+    bounds = (pk << 24, pk << 24 | MAX_SEQ)
+    sql = "SELECT key, version, CAST(body AS BLOB) FROM events WHERE key BETWEEN ? AND ?"
+    texts = []
     event_bytes = 0
-    for key, version, body in tx.execute(sql, (low, high)).fetchall():
-        fts_index.remove(tx.execute, key, event.decode_body(body, version))
+    for key, version, body in tx.execute(sql, bounds):
+        texts.append((key, tokens(event.decode_body(body, version))))
         event_bytes += len(body)
-    tx.execute("DELETE FROM events WHERE key BETWEEN ? AND ?", (low, high))
+    tx.index.remove(pk, texts, number)
+    tx.execute("PRAGMA secure_delete = ON")
+    tx.execute("DELETE FROM events WHERE key BETWEEN ? AND ?", bounds)
     for table in ("links", "leases", "inbox", "deltas", "imports"):
         tx.execute(f"DELETE FROM {table} WHERE session = ?", (pk,))
     tx.execute("DELETE FROM sessions WHERE pk = ?", (pk,))
+    tx.execute("PRAGMA secure_delete = OFF")
     tx.usage_changes.append(UsageChange(workspace, sessions=-1, bytes=-event_bytes))
     _delete_records(tx, (workspace, SHARE_KIND, share_record_id(id)))
-    number = tx.touch()
-    tx.execute("INSERT OR REPLACE INTO meta VALUES ('unmerged_purge', ?)", (number,))
+    tx.execute("INSERT OR REPLACE INTO meta VALUES ('last_purge', ?)", (number,))
     tx.execute("INSERT INTO purged VALUES (?, ?, ?)", (number, workspace, id))
     tx.execute("DELETE FROM purged WHERE change < ?", (number - _MAX_TOMBSTONES,))
     tx.signals.append(Signal("purged", workspace, id))
@@ -212,7 +215,7 @@ def _update(tx: Transaction, pk: int, before: Session, after: Session) -> None:
         sql = "UPDATE links SET state = ?, active_at = ? WHERE session = ?"
         tx.execute(sql, (new["state"], after.active_at, pk))
     values["change"] = tx.touch()
-    values["row"] = codec.encode(after)
+    values["row"] = as_text(codec.encode(after))
     sets = ", ".join(f"{name} = ?" for name in values)
     tx.execute(f"UPDATE sessions SET {sets} WHERE pk = ?", (*values.values(), pk))
 
@@ -225,11 +228,18 @@ def _add_events(tx: Transaction, pk: int, events: Iterable[Event]) -> int:
         body = codec.encode(added.body)
         tx.execute(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
-            (key, added.id, added.at, added.type, event.BODY_VERSION, body),
+            (key, added.id, added.at, added.type, event.BODY_VERSION, as_text(body)),
         )
-        fts_index.add(tx.execute, key, added.body)
         event_bytes += len(body)
     return event_bytes
+
+
+def as_text(data: bytes) -> str | bytes:
+    """Return JSON as text, which other programs can read; as bytes if it is not valid UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def _is_stored(tx: Transaction, pk: int, draft: event.AnyBody | Draft) -> bool:
@@ -353,7 +363,7 @@ def ack(tx: Transaction, workspace: str, id: str, seq: int) -> None:
 
 def put_key(tx: Transaction, key: ApiKey) -> None:
     sql = "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)"
-    tx.execute(sql, (key.id, key.workspace, key.digest, codec.encode(key)))
+    tx.execute(sql, (key.id, key.workspace, key.digest, as_text(codec.encode(key))))
 
 
 _NAMED = "workspace = ? AND kind = ? AND id = ?"
@@ -375,7 +385,8 @@ def put_record(
         sql = f"UPDATE records SET newest = 0 WHERE {_NAMED} AND version = ?"
         replaced = tx.execute(sql, (*name, newest)).rowcount
     row = codec.encode(record)
-    values = (record.version, 1, record.archived_at is not None, record.created_at, row)
+    archived = record.archived_at is not None
+    values = (record.version, 1, archived, record.created_at, as_text(row))
     tx.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*name, *values))
     _count_records(tx, name, 1 - replaced, len(row))
     if drop_earlier:
@@ -395,7 +406,7 @@ def _delete_records(
     tx: Transaction, name: tuple[str, str, str], condition: str = "true", *args: int
 ) -> None:
     """Delete the versions of a record that meet a condition."""
-    sql = f"DELETE FROM records WHERE {_NAMED} AND {condition} RETURNING newest, length(row)"
+    sql = f"DELETE FROM records WHERE {_NAMED} AND {condition} RETURNING newest, length(CAST(row AS BLOB))"
     for newest, row_bytes in tx.execute(sql, (*name, *args)).fetchall():
         _count_records(tx, name, -newest, -row_bytes)
 
@@ -447,12 +458,12 @@ def set_overlay(
     tx: Transaction, workspace: str, source: str, id: str, patch: dict[str, Any]
 ) -> None:
     sql = "INSERT OR REPLACE INTO overlays VALUES (?, ?, ?, ?)"
-    tx.execute(sql, (workspace, source, id, codec.encode(patch)))
+    tx.execute(sql, (workspace, source, id, as_text(codec.encode(patch))))
 
 
 def set_setting(tx: Transaction, workspace: str, name: str, value: Any) -> None:
     sql = "INSERT OR REPLACE INTO settings VALUES (?, ?, ?)"
-    tx.execute(sql, (workspace, name, codec.encode(value)))
+    tx.execute(sql, (workspace, name, as_text(codec.encode(value))))
 
 
 def probe_write(tx: Transaction) -> None:

@@ -2,7 +2,9 @@
 -- compat: 13
 
 -- Ids and names compare byte by byte (COLLATE "C"), as in every other store. Columns that may hold
--- any string (a directory, a tag, a body) are bytea, because text in PostgreSQL has no NULs.
+-- any string (a directory, a tag) are bytea, because text in PostgreSQL has no NULs. JSON is bytea
+-- too: it is returned byte by byte as it was written, and jsonb refuses NULs and lone surrogates.
+-- Times are microseconds since 1970, in UTC. The views show JSON as text and times as RFC 3339.
 
 -- `row` is the whole session as JSON; the other columns exist to be indexed. `state` is 0 active,
 -- 1 archived, 2 trashed, and leads every index, so that the usual list skips no hidden rows.
@@ -99,6 +101,20 @@ CREATE TABLE events (
   PRIMARY KEY (session, seq),
   UNIQUE (session, id)
 );
+
+-- For people and other programs; segue itself does not read the views.
+CREATE FUNCTION rfc3339(at bigint) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+  SELECT to_char(to_timestamp(at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
+    || '.' || lpad((at % 1000000)::text, 6, '0') || 'Z'
+$$;
+CREATE VIEW sessions_readable AS SELECT
+  workspace, id, status, rfc3339(created_at) AS created_at, rfc3339(active_at) AS active_at,
+  convert_from(row, 'UTF8') AS row
+FROM sessions;
+CREATE VIEW events_readable AS SELECT
+  s.workspace, s.id AS session_id, e.seq, e.id, rfc3339(e.at) AS at, e.type, e.version,
+  convert_from(e.body, 'UTF8') AS body
+FROM sessions s JOIN events e ON e.session = s.pk;
 
 -- The full-text index. Python makes the tokens and their positions. A long text is several rows,
 -- because a tsvector limits positions. New words go straight into the index (fastupdate = off),

@@ -1,6 +1,11 @@
 -- All tables of a SQLite store. Numbers below 13 were formats of unreleased versions.
 -- compat: 13
 
+-- JSON is stored as TEXT, so that other programs can read it; as a BLOB in the one case in which it
+-- is not valid UTF-8. Times are INTEGERs: microseconds since 1970, in UTC. The views show them as RFC
+-- 3339. The search index is in a file of its own and can be deleted.
+PRAGMA application_id = 0x73656775;  -- "segu"
+
 -- `row` is the whole session as JSON; the other columns exist to be indexed. `state` is 0 active,
 -- 1 archived, 2 trashed, and leads every index, so that the usual list skips no hidden rows.
 -- `inactive_since` is when a session was archived or trashed. `change` and `born` are values of the
@@ -19,12 +24,12 @@ CREATE TABLE sessions (
   deployment TEXT,
   tag BLOB,
   source TEXT NOT NULL,
-  created_at INTEGER NOT NULL,
+  created_at INTEGER NOT NULL, -- microseconds since 1970, UTC
   active_at INTEGER NOT NULL,
   inactive_since INTEGER,
   change INTEGER NOT NULL,
   born INTEGER NOT NULL,
-  row BLOB NOT NULL,
+  row TEXT NOT NULL,
   acked_seq INTEGER NOT NULL DEFAULT 0,
   in_turn INTEGER NOT NULL DEFAULT 0
 );
@@ -69,20 +74,27 @@ CREATE INDEX links_created ON links (workspace, state, store, created_at, id);
 CREATE TABLE events (
   key INTEGER PRIMARY KEY,
   id TEXT NOT NULL,
-  at INTEGER NOT NULL,
+  at INTEGER NOT NULL, -- microseconds since 1970, UTC
   type TEXT NOT NULL,
   version INTEGER NOT NULL,
-  body BLOB NOT NULL
+  body TEXT NOT NULL
 );
 -- By id first: ids rise with time, so events that are added at the same time are adjacent, even if
 -- they belong to different sessions.
 CREATE UNIQUE INDEX events_id ON events (id, key >> 24);
 
--- The full-text index. Python makes the tokens and joins them by spaces; the rowid is the event's
--- key. Contentless: the text is in `events`, and is passed again to delete a row.
-CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', tokenize = 'ascii', prefix = '2 3');
--- The writer thread merges index segments while it is idle, so that writes seldom have to.
-INSERT INTO search (search, rank) VALUES ('automerge', 8);
+-- For people and other programs; segue itself does not read the views.
+CREATE VIEW sessions_readable AS SELECT
+  workspace, id, status,
+  strftime('%Y-%m-%dT%H:%M:%S', created_at / 1000000, 'unixepoch') || printf('.%06dZ', created_at % 1000000) AS created_at,
+  strftime('%Y-%m-%dT%H:%M:%S', active_at / 1000000, 'unixepoch') || printf('.%06dZ', active_at % 1000000) AS active_at,
+  row
+FROM sessions;
+CREATE VIEW events_readable AS SELECT
+  s.workspace, s.id AS session_id, e.key & 16777215 AS seq, e.id,
+  strftime('%Y-%m-%dT%H:%M:%S', e.at / 1000000, 'unixepoch') || printf('.%06dZ', e.at % 1000000) AS at,
+  e.type, e.version, e.body
+FROM sessions s CROSS JOIN events e ON e.key BETWEEN s.pk << 24 AND s.pk << 24 | 16777215;
 
 -- A released lease stays as a row without a holder, so that epochs only ever rise. `released` is the
 -- value of the change counter at its last release, so that other processes notice.
@@ -126,7 +138,7 @@ CREATE TABLE keys (
   id TEXT PRIMARY KEY,
   workspace TEXT NOT NULL,
   digest BLOB NOT NULL UNIQUE,
-  row BLOB NOT NULL
+  row TEXT NOT NULL
 ) WITHOUT ROWID;
 
 -- Every version is kept: sessions refer to one, and it must not change under them.
@@ -138,7 +150,7 @@ CREATE TABLE records (
   newest INTEGER NOT NULL,
   archived INTEGER NOT NULL,
   created_at INTEGER NOT NULL,
-  row BLOB NOT NULL,
+  row TEXT NOT NULL,
   PRIMARY KEY (workspace, kind, id, version)
 ) WITHOUT ROWID;
 CREATE INDEX records_newest ON records (workspace, kind, archived, created_at, id) WHERE newest = 1;
@@ -186,14 +198,14 @@ CREATE TABLE overlays (
   workspace TEXT NOT NULL,
   source TEXT NOT NULL,
   id TEXT NOT NULL,
-  patch BLOB NOT NULL,
+  patch TEXT NOT NULL,
   PRIMARY KEY (workspace, source, id)
 ) WITHOUT ROWID;
 
 CREATE TABLE settings (
   workspace TEXT NOT NULL,
   name TEXT NOT NULL,
-  value BLOB NOT NULL,
+  value TEXT NOT NULL,
   PRIMARY KEY (workspace, name)
 ) WITHOUT ROWID;
 
