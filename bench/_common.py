@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import random
+import shutil
 import sqlite3
 import statistics
 import sys
@@ -39,6 +40,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.store.sqlite import SQLiteStore
+from segue.store.sqlite.search_index import index_path
 
 WORKSPACE = "local"
 NOW = 1_780_000_000 * clock.SECOND  # fixed, so that every run generates the same sessions
@@ -183,15 +185,15 @@ async def build_database(
         return path
     start = time.perf_counter()
     unfinished = path.with_suffix(".new")
-    for leftover in path.parent.glob(f"{unfinished.name}*"):
-        leftover.unlink()
+    for file in (unfinished, index_path(unfinished)):
+        for leftover in path.parent.glob(f"{file.name}*"):
+            leftover.unlink()
     store = SQLiteStore.open(unfinished)
     while batch := [session for _, session in zip(range(BATCH_SESSIONS), sessions, strict=False)]:
         await asyncio.gather(*(store.create(WORKSPACE, id, drafts) for id, drafts in batch))
     await wait_until_idle(unfinished)
     await store.close()
-    for suffix in ("-wal", "-shm"):
-        Path(f"{unfinished}{suffix}").unlink(missing_ok=True)
+    index_path(unfinished).rename(index_path(path))
     unfinished.rename(path)
     megabytes = path.stat().st_size / 1e6
     seconds = time.perf_counter() - start
@@ -199,16 +201,29 @@ async def build_database(
     return path
 
 
+def copy_store(path: Path, target: Path) -> None:
+    """Copy a closed store with its search index."""
+    shutil.copyfile(path, target)
+    shutil.copyfile(index_path(path), index_path(target))
+
+
 async def wait_until_idle(path: Path) -> None:
     """Wait until the store has finished its maintenance after many writes.
 
     The benchmarks then measure a store as it is in daily use, without this work in the background.
     """
-    connection = sqlite3.connect(path)
-    version = None
-    while version != (version := connection.execute("PRAGMA data_version").fetchone()):
+    connections = [sqlite3.connect(file) for file in (path, index_path(path))]
+    versions: list[int] = []
+
+    def read_versions() -> list[int]:
+        return [
+            connection.execute("PRAGMA data_version").fetchone()[0] for connection in connections
+        ]
+
+    while versions != (versions := read_versions()):
         await asyncio.sleep(1)
-    connection.close()
+    for connection in connections:
+        connection.close()
 
 
 # Sessions.

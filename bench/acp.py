@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from _common import (
     Times,
     Vocabulary,
     build_database,
+    copy_store,
     list_corpus,
     temporary_directory,
     time_cases,
@@ -172,7 +172,7 @@ async def make_data_dir(
     path = await build_database(bench, name, directory, sessions, count)
     data = directory / f"data-{name}"
     data.mkdir()
-    shutil.copy(path, data / "segue.db")
+    copy_store(path, data / "segue.db")
     return data
 
 

@@ -13,7 +13,6 @@ import importlib.util
 import json
 import os
 import random
-import shutil
 import socket
 import sqlite3
 import statistics
@@ -35,6 +34,7 @@ from _common import (
     Bench,
     Times,
     build_database,
+    copy_store,
     list_corpus,
     temporary_directory,
 )
@@ -79,7 +79,7 @@ def serve_plain_app(path: str, port: str) -> None:
 
     async def raw(request: Request) -> Response:
         rows = [row for (row,) in connection.execute(sql, (WORKSPACE,)).fetchall()]
-        body = b'{"data":[' + b",".join(rows[:50]) + b"]}"
+        body = '{"data":[' + ",".join(rows[:50]) + "]}"
         return Response(body, media_type="application/json")
 
     app = Starlette(routes=[Route("/decoded", decoded), Route("/raw", raw)])
@@ -281,7 +281,7 @@ async def start_segue(bench: Bench, directory: Path, size: int, stack: ExitStack
     home = directory / str(size)
     home.mkdir()
     path = home / "segue.db"
-    shutil.copyfile(corpus, path)
+    copy_store(corpus, path)
     async with Hub(SQLiteStore.open(path), home) as hub:
         _, key = await hub.keys.create(WORKSPACE)
     with sqlite3.connect(path) as connection:

@@ -29,6 +29,7 @@ from segue.hub import Hub
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.store.sqlite import SQLiteStore
+from segue.store.sqlite.search_index import index_path
 
 MAX_WORD_MS = 5.0
 MAX_TYPED_MS = 30.0
@@ -37,7 +38,7 @@ WORDS_PER_CASE = 12
 
 def read_frequencies(path: Path) -> list[tuple[int, str]]:
     """Return each word with the number of events that contain it, the rarest first."""
-    connection = sqlite3.connect(path)
+    connection = sqlite3.connect(index_path(path))
     connection.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab (main, search, row)")
     rows = connection.execute("SELECT doc, term FROM temp.words ORDER BY doc").fetchall()
     connection.close()
@@ -46,7 +47,7 @@ def read_frequencies(path: Path) -> list[tuple[int, str]]:
 
 def count_sessions(path: Path, word: str) -> int:
     """Return the number of sessions that contain a word."""
-    connection = sqlite3.connect(path)
+    connection = sqlite3.connect(index_path(path))
     sql = "SELECT count(DISTINCT rowid >> 24) FROM search WHERE search MATCH ?"
     (count,) = connection.execute(sql, (f'"{word}"',)).fetchone()
     connection.close()

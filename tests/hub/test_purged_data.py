@@ -69,6 +69,7 @@ async def test_purged_text_leaves_the_sqlite_files(tmp_path: Path) -> None:
         session = await hub.editor.create(LOCAL, title="Purged")
         for _ in range(3):
             await hub.turns.run(LOCAL, session.id, f"/say the {WORD} is here")
+        await hub.sessions.search(LOCAL, Query(text=WORD))  # completes the index
         assert words_in_index(tmp_path / "segue-search.db")
         await hub.editor.purge(LOCAL, session.id)
     assert words_in_index(tmp_path / "segue-search.db") == []
@@ -105,6 +106,7 @@ async def test_an_interrupted_rewrite_of_the_index_is_continued(
     async with await open_hub(tmp_path, sources="none") as hub:
         session = await hub.editor.create(LOCAL, title="Purged")
         await hub.turns.run(LOCAL, session.id, f"/say the {WORD} is here")
+        await hub.sessions.search(LOCAL, Query(text=WORD))  # completes the index
         with monkeypatch.context() as patch:
             patch.setattr("segue.store.sqlite.writer.IDLE_SECONDS", 3600.0)
             patch.setattr("segue.store.sqlite.writer.CLOSING_MERGE_STEPS", 0)

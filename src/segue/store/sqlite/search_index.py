@@ -92,7 +92,8 @@ class _Outdated(Exception):
 
 
 def index_path(store: Path) -> Path:
-    """Return the file of a store's search index."""
+    """Return the file of a store's search index. It is beside the file that a link names."""
+    store = Path(os.path.realpath(store))
     return store.with_name(f"{store.stem}-search{store.suffix}")
 
 
@@ -401,4 +402,3 @@ def _inode(path: Path) -> int:
         return os.stat(path).st_ino
     except OSError:
         return 0
-
