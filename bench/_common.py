@@ -216,9 +216,8 @@ async def wait_until_idle(path: Path) -> None:
     versions: list[int] = []
 
     def read_versions() -> list[int]:
-        return [
-            connection.execute("PRAGMA data_version").fetchone()[0] for connection in connections
-        ]
+        cursors = [connection.execute("PRAGMA data_version") for connection in connections]
+        return [cursor.fetchone()[0] for cursor in cursors]
 
     while versions != (versions := read_versions()):
         await asyncio.sleep(1)

@@ -53,8 +53,8 @@ _UNWRITABLE = (
 
 _STATE = """
 -- One row. `store` names the store that is indexed. `newest_key` and `newest_id` are those of the
--- event that was indexed last: a store restored from a backup does not have it. `last_purge` is the
--- value of the change counter at the last purge. `unerased` is 1 while deleted words are in the file.
+-- event that was indexed last: a store restored from a backup does not have it. `last_purge` is
+-- the change counter of the last purge. `unerased` is 1 while deleted words are in the file.
 CREATE TABLE IF NOT EXISTS fts.state (
   position INTEGER NOT NULL,
   store TEXT NOT NULL,
@@ -98,7 +98,7 @@ def index_path(store: Path) -> Path:
 
 
 class SearchIndex:
-    """A connection to the store with its search index as the database `fts`, opened on first use."""
+    """A connection, made on first use, to the store and its search index, the database `fts`."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
@@ -143,8 +143,12 @@ class SearchIndex:
 
     def missing_changes(self) -> int:
         """Return how many changes of the store are not indexed yet."""
-        change, position, _ = self.connection().execute(_PROGRESS).fetchone()
-        return max(0, int(change - position))
+
+        def read() -> int:
+            change, position, _ = self.connection().execute(_PROGRESS).fetchone()
+            return max(0, int(change - position))
+
+        return self._recovering(read)
 
     def complete(self, steps: Iterable[object] | None = None) -> bool:
         """Index the events that are not indexed yet; return False if the steps were too few."""
@@ -219,8 +223,7 @@ class SearchIndex:
             self._create(connection)
             return
         if not self.path.exists():
-            with suppress(FileExistsError):
-                self._create_file()
+            self._create_file()
         parameters = read_only_parameters(self.path)
         self._inode = _inode(self.path)
         connection.execute("ATTACH ? AS fts", (address(self.path, parameters),))
@@ -236,10 +239,12 @@ class SearchIndex:
             self._create(connection)
 
     def _create_file(self) -> None:
+        if read_only_parameters(self._store) is not None:
+            raise errors.StoreReadOnly(f"the store is read-only: {self._store}")
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
-            raise
+            return  # another process was faster
         except OSError as error:
             raise errors.StoreReadOnly(f"cannot create {self.path}: {error.strerror}") from error
 

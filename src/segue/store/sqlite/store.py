@@ -111,7 +111,7 @@ class SQLiteStore:
         A search completes the index itself, unless so much is missing that a thread is needed.
         """
 
-        async def method(workspace: str, query: Query, *args: P.args, **options: P.kwargs) -> T:
+        async def method(workspace: str, query: Query, /, *args: P.args, **options: P.kwargs) -> T:
             with translated(self.path):
                 if query.text is not None:
                     index = self.reader.search.index

@@ -406,7 +406,8 @@ def _delete_records(
     tx: Transaction, name: tuple[str, str, str], condition: str = "true", *args: int
 ) -> None:
     """Delete the versions of a record that meet a condition."""
-    sql = f"DELETE FROM records WHERE {_NAMED} AND {condition} RETURNING newest, length(CAST(row AS BLOB))"
+    sql = f"DELETE FROM records WHERE {_NAMED} AND {condition}"
+    sql += " RETURNING newest, length(CAST(row AS BLOB))"
     for newest, row_bytes in tx.execute(sql, (*name, *args)).fetchall():
         _count_records(tx, name, -newest, -row_bytes)
 
