@@ -25,7 +25,7 @@ ALLOWED = {
     "gc_pause": set(),
     "redact": set(),
     "untrusted": set(),
-    "store": {"model", "redact", "sqlite_wal", "fts5"},
+    "store": {"model", "event_loop", "redact", "sqlite_wal", "fts5"},
     "sources": {"model", "event_loop", "gc_pause", "sqlite_wal", "fts5"},
     "agents": {"model", "acp", "untrusted"},
     "encryption": {"model"},

@@ -104,6 +104,19 @@ async def test_a_deleted_or_damaged_index_is_built_again(
     await check(path, *sessions)
 
 
+async def test_a_check_reports_a_damaged_index_and_leaves_it_alone(tmp_path: Path) -> None:
+    path = tmp_path / "segue.db"
+    sessions = await make(path)
+    DAMAGES["pages overwritten"](index_path(path))
+    damaged = index_path(path).read_bytes()
+    store = SQLiteStore.open(path)
+    (problem, *_) = await store.check()
+    assert str(index_path(path)) in problem and "the next search builds this file again" in problem
+    await store.close()
+    assert index_path(path).read_bytes() == damaged
+    await check(path, *sessions)
+
+
 CHANGES = {
     "words are lost": "DELETE FROM search_data WHERE id > 10",
     "older format": "PRAGMA user_version = 99",

@@ -1,4 +1,4 @@
-"""The full-text index, in a file of its own beside the store.
+"""The full-text index, in a file of its own next to the store.
 
 The index is made from the stored events alone, so its file can be deleted. Events are indexed after
 their commit, many at a time: by the writer thread while it is idle, and by a search that finds the
@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from itertools import count
@@ -92,7 +92,7 @@ class _Outdated(Exception):
 
 
 def index_path(store: Path) -> Path:
-    """Return the file of a store's search index. It is beside the file that a link names."""
+    """Return the file of a store's search index. It is next to the file, not to a link to it."""
     store = Path(os.path.realpath(store))
     return store.with_name(f"{store.stem}-search{store.suffix}")
 
@@ -191,18 +191,19 @@ class SearchIndex:
                 os.unlink(f"{self.path}{suffix}")
 
     def check(self) -> list[str]:
-        """Return what is wrong with the index's file. A file that does not exist is in order."""
+        """Return what is wrong with the index's file, which is not changed."""
         if not self.path.exists():
             return []
+        log = Path(f"{self.path}-wal")
+        parameters = "mode=ro" if log.exists() else "immutable=1"
         try:
-            connection = self.connection()
-            messages = [row for (row,) in connection.execute("PRAGMA fts.quick_check(20)")]
-            connection.execute("INSERT INTO search (search) VALUES ('integrity-check')")
+            with closing(sqlite3.connect(address(self.path, parameters), uri=True)) as connection:
+                messages = [row for (row,) in connection.execute("PRAGMA quick_check(20)")]
         except sqlite3.DatabaseError as error:
             if not is_damaged(error):
                 raise
             messages = [str(error)]
-        remedy = "delete this file: it is built again"
+        remedy = "the next search builds this file again"
         return [f"{self.path}: {message}; {remedy}" for message in messages if message != "ok"]
 
     # Opening.

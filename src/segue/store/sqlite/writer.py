@@ -185,7 +185,8 @@ class Writer:
             with translated(self._index.path):
                 if self._unindexed_changes >= MAX_UNINDEXED_CHANGES:
                     self._complete_index()
-                self._complete_index(iter(self._is_idle, False))
+                if not self._complete_index(iter(self._is_idle, False)):
+                    return
                 self._index.erase(iter(self._is_idle, False))
                 while self._is_idle():
                     if not self._index.merge():
@@ -194,9 +195,11 @@ class Writer:
         except errors.StoreError:
             return  # a search reports the error to its caller
 
-    def _complete_index(self, steps: Iterable[object] | None = None) -> None:
-        if self._unindexed_changes and self._index.complete(steps):
-            self._unindexed_changes = 0
+    def _complete_index(self, steps: Iterable[object] | None = None) -> bool:
+        if self._unindexed_changes and not self._index.complete(steps):
+            return False
+        self._unindexed_changes = 0
+        return True
 
     def _finish_index(self) -> None:
         """Index new events and erase purged words, as far as some steps allow."""
