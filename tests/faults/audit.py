@@ -49,7 +49,7 @@ def sqlite_file(path: Path, *, thorough: bool = False) -> None:
 
 def _sessions(connection: sqlite3.Connection) -> None:
     histories: dict[int, list[Event]] = {}
-    sql = "SELECT key, id, at, type, version, body FROM events ORDER BY key"
+    sql = "SELECT key, id, at, type, version, CAST(body AS BLOB) FROM events ORDER BY key"
     for key, id, at, type, version, body in connection.execute(sql):
         event = Event(seq=key & MAX_SEQ, id=id, at=at, body=decode_body(body, version))
         assert event.type == type
@@ -58,7 +58,7 @@ def _sessions(connection: sqlite3.Connection) -> None:
     names = [column[0] for column in cursor.description]
     for values in cursor:
         row = dict(zip(names, values, strict=True))
-        session = decode_session(row["row"])
+        session = decode_session(row["row"].encode())
         assert (row["workspace"], row["id"]) == (session.workspace, session.id)
         whole(session, histories.pop(row["pk"], []))
         for name, value in columns(session).items():
@@ -68,7 +68,8 @@ def _sessions(connection: sqlite3.Connection) -> None:
 
 def _search(connection: sqlite3.Connection) -> None:
     expected = set()
-    for key, version, body in connection.execute("SELECT key, version, body FROM events"):
+    sql = "SELECT key, version, CAST(body AS BLOB) FROM events"
+    for key, version, body in connection.execute(sql):
         words = search_text.tokens(search_text.searchable_text(decode_body(body, version)))
         expected |= {(key, location, word) for location, word in enumerate(words)}
     connection.execute(
@@ -80,7 +81,7 @@ def _search(connection: sqlite3.Connection) -> None:
 
 def _links(connection: sqlite3.Connection) -> None:
     expected = set()
-    for pk, row in connection.execute("SELECT pk, row FROM sessions"):
+    for pk, row in connection.execute("SELECT pk, CAST(row AS BLOB) FROM sessions"):
         session = decode_session(row)
         state = STATE_CODES[session.state]
         for store in session.memory_store_ids:
