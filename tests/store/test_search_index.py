@@ -348,6 +348,32 @@ async def test_a_directory_in_the_place_of_the_index_does_not_stop_searches_and_
     assert await found(store, "alpha") == {id}
     await purge(store, id)
     assert await found(store, "alpha") == set()
+    assert not store._writer._index.in_memory
+    await store.close()
+
+
+async def test_a_search_uses_memory_if_the_thread_cannot_complete_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "segue.db"
+    first, second = await make(path)
+    store = SQLiteStore.open(path)
+    await store.page(WORKSPACE, Query(text="alpha"))
+    monkeypatch.setattr("segue.store.sqlite.store.MAX_INLINE_CHANGES", 0)
+    text = " ".join(os.urandom(8).hex() for _ in range(5000))
+    await append(store, first, f"{text} omega")
+
+    limited = store.reader.search.index.connection()
+    (pages,) = limited.execute("PRAGMA fts.page_count").fetchone()
+    limited.execute(f"PRAGMA fts.max_page_count = {pages}")
+
+    def fail(path: Path) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("segue.store.sqlite.store.complete_index", fail)
+    assert await found(store, "omega") == {first}
+    assert await found(store, "alpha") == {first, second}
+    assert store.reader.search.index.in_memory
     await store.close()
 
 

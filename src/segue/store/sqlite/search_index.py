@@ -98,10 +98,14 @@ def index_path(store: Path) -> Path:
 
 
 class SearchIndex:
-    """A connection, made on first use, to the store and its search index, the database `fts`."""
+    """A connection, made on first use, to the store and its search index, the database `fts`.
 
-    def __init__(self, store: Path) -> None:
+    If the index's file cannot be written, the index is built in memory, unless `file_only` is set.
+    """
+
+    def __init__(self, store: Path, *, file_only: bool = False) -> None:
         self._store = store
+        self._file_only = file_only
         self.path = index_path(store)
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
@@ -162,7 +166,8 @@ class SearchIndex:
         try:
             self._recovering(partial(self._remove, session, texts, change))
         except (sqlite3.Error, errors.StoreError):
-            self.discard()
+            with suppress(OSError):
+                self.discard()
 
     def erase(self, steps: Iterable[object]) -> None:
         """Erase the deleted words from the files: FTS5 keeps them until all segments are merged."""
@@ -269,14 +274,14 @@ class SearchIndex:
             except _Outdated:
                 self._replace()
             except errors.StoreReadOnly:
-                if self._in_memory:
+                if self._in_memory or self._file_only:
                     raise
                 self._use_memory()
             except sqlite3.Error as error:
                 code = getattr(error, "sqlite_errorcode", 0) & 0xFF
                 if attempt == 2 or self._in_memory:
                     raise
-                if code in _UNWRITABLE:
+                if code in _UNWRITABLE and not self._file_only:
                     self._use_memory()
                 elif is_damaged(error):
                     self._replace()
@@ -287,7 +292,9 @@ class SearchIndex:
     def _replace(self) -> None:
         try:
             self.discard()
-        except OSError:
+        except OSError as error:
+            if self._file_only:
+                raise errors.StoreReadOnly(f"cannot delete {self.path}") from error
             self._use_memory()
 
     def _use_memory(self) -> None:
@@ -390,8 +397,8 @@ def is_damaged(error: sqlite3.Error) -> bool:
 
 
 def complete_index(store: Path) -> None:
-    """Complete a store's index on a connection of its own, e.g. in a thread."""
-    index = SearchIndex(store)
+    """Complete the file of a store's index on a connection of its own, e.g. in a thread."""
+    index = SearchIndex(store, file_only=True)
     try:
         index.complete()
     finally:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import msgspec
 
 from segue.event_loop import run_in_thread
+from segue.model.errors import StoreError
 from segue.model.query import Query
 from segue.store.base import Signal
 
@@ -116,7 +119,9 @@ class SQLiteStore:
                 if query.text is not None:
                     index = self.reader.search.index
                     if index.missing_changes() > MAX_INLINE_CHANGES and not index.in_memory:
-                        await run_in_thread(lambda: complete_index(self.path))
+                        # If this fails, the search uses an index in memory, or fails as well.
+                        with suppress(sqlite3.Error, StoreError):
+                            await run_in_thread(lambda: complete_index(self.path))
                 return read(workspace, query, *args, **options)
 
         return method

@@ -99,7 +99,7 @@ class Writer:
     def __init__(self, path: Path, published: Callable[[list[Signal]], None]) -> None:
         self._path = path
         self._published = published
-        self._index = SearchIndex(path)
+        self._index = SearchIndex(path, file_only=True)
         self._unindexed_changes = 0
         self._index_unmerged = False
         self._queue: deque[_Job] = deque()
