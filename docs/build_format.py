@@ -56,6 +56,7 @@ def schema() -> dict[str, Any]:
         for name, inner in time_fields(cls).items():
             if inner is None:
                 _make_time(definitions[cls.__name__]["properties"], name)
+    definitions["Session"]["properties"]["id"]["pattern"] = export_file.ID_PATTERN
     definitions["Header"]["properties"]["version"] = {"const": export_file.VERSION}
     line = definitions["EventLine"]
     _make_time(line["properties"], "at")

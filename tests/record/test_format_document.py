@@ -94,7 +94,7 @@ HEADER_OF_ONE = json.dumps(
         "harness_version": "1",
         "interface": "cli",
         "session": {
-            "id": "s",
+            "id": "01980000-0000-7000-8000-000000000001",
             "workspace": "w",
             "cwd": "/",
             **dict.fromkeys(("created_at", "active_at", "updated_at"), "2026-01-31T12:00:00Z"),

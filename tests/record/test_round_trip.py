@@ -45,6 +45,7 @@ from segue.store.memory import MemoryStore
 from segue.store.sqlite import SQLiteStore
 from tests.store import strategies
 
+ID = "01980000-0000-7000-8000-000000000001"
 SAFE, PROGRAM, UNKNOWN = "safe", "program", "unknown"
 ODD_TEXTS = ("plain", "nul \0", "half \ud83d", "two\nlines\u2028", '"quotes\\"', "東京 🙂")
 odd_texts = st.sampled_from(ODD_TEXTS)
@@ -110,7 +111,7 @@ creations = st.builds(
 def histories(draw: st.DrawFn) -> list[Event]:
     """Generate valid histories with every type of event and odd text."""
     first = Event(seq=1, id="e1", at=strategies.NOON, body=draw(creations))
-    events, session = [first], projection.start("local", "s", first)
+    events, session = [first], projection.start("local", ID, first)
     for body in draw(st.lists(bodies, max_size=12)):
         seq = len(events) + 1
         event = Event(seq=seq, id=f"e{seq}", at=draw(strategies.times), body=body)
@@ -191,13 +192,13 @@ async def round_trip(events: list[Event], new_hub: Callable[[], Hub]) -> None:
     async with Hub(MemoryStore(), Path("/nonexistent")) as hub:
         for record in agent_records():
             await hub.store.put_record(record)
-        session = await hub.store.load("local", "s", events)
-        exported = await export(hub, "s")
+        session = await hub.store.load("local", ID, events)
+        exported = await export(hub, ID)
     assert validate_loosely(exported) == len(events)
     async with new_hub() as hub:
         imported = await hub.exchange.import_session(LOCAL, exported)
-        stored = await hub.store.events("local", "s", limit=1000)
-        again = await export(hub, "s")
+        stored = await hub.store.events("local", ID, limit=1000)
+        again = await export(hub, ID)
     assert stored[: len(events)] == events
     assert [event.type for event in stored[len(events) :]] == added_types(session)
     assert again[1 : len(exported)] == exported[1:]
@@ -207,7 +208,7 @@ async def round_trip(events: list[Event], new_hub: Callable[[], Hub]) -> None:
         assert imported == session and again == exported
     async with new_hub() as hub:  # nothing is added a second time
         assert await hub.exchange.import_session(LOCAL, again) == imported
-        assert await export(hub, "s") == again
+        assert await export(hub, ID) == again
 
 
 def validate_loosely(lines: list[bytes]) -> int:
@@ -234,16 +235,16 @@ async def test_session_of_a_source_is_exported_as_its_import_exports_it(tmp_path
     )
     drafts: list[Any] = [Draft(id="c", body=created)]
     drafts += [UserMessage(content=as_content(text)) for text in ODD_TEXTS]
-    await source.create("s", drafts)
+    await source.create(ID, drafts)
     async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
-        exported = await export(hub, "s")
-        row = await hub.sessions.get(LOCAL, "s")
+        exported = await export(hub, ID)
+        row = await hub.sessions.get(LOCAL, ID)
     assert validate(exported).events == len(exported) - 1
     async with Hub(MemoryStore(), tmp_path) as hub:
         imported = await hub.exchange.import_session(LOCAL, exported)
         assert (imported.title, imported.tag, imported.archived_at) == ("known \ud800", "t", 5)
         assert (imported.source, imported.origin, imported.fork) == ("segue", "memory", row.fork)
-        assert await export(hub, "s") == exported
+        assert await export(hub, ID) == exported
 
 
 async def test_events_that_are_added_during_an_export_are_left_out(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from segue.agents.sandbox import launch
+from segue.agents.sandbox import launch, scratch
 from segue.agents.tools import BUILT_IN, PathGuard, ShellPool, ToolContext
 from segue.agents.tools.bash import BashInput
 
@@ -132,3 +133,18 @@ async def test_killing_the_supervisor_ends_its_daemons(
     async with asyncio.timeout(WAIT_SECONDS):
         while processes_with(token):
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("session", ["", "..", "../victim", "{victim}"])
+def test_only_directories_of_sessions_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    kept = scratch.make_scratch_directory("kept")
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    with pytest.raises(ValueError, match="does not name a directory"):
+        scratch.remove_scratch_directory(session.format(victim=victim))
+    assert victim.exists() and kept.exists()
+    scratch.remove_scratch_directory("kept")
+    assert not kept.exists()

@@ -36,6 +36,8 @@ def make_scratch_directory(session: str) -> Path:
 def remove_scratch_directory(session: str) -> None:
     """Delete the scratch directory of a session whose programs have ended."""
     directory = scratch_parent() / session
+    if directory.resolve().parent != scratch_parent().resolve():
+        raise ValueError(f"{session!r} does not name a directory in {scratch_parent()}")
     if not directory.exists():
         return
     # Programs may leave trees that are deeper than Python's recursion limit, and directories

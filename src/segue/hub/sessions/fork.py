@@ -14,7 +14,6 @@ from segue.model import clock, ids, projection
 from segue.model.errors import InvalidInput
 from segue.model.event import (
     AnyBody,
-    ConfigChanged,
     Created,
     Draft,
     Event,
@@ -27,6 +26,7 @@ from segue.sources.base import Source
 from segue.store.base import Store, fork_event
 
 from . import directories
+from .chosen_agents import agent_events
 from .granted_permissions import revocation_events
 from .lookup import SessionLookup
 
@@ -166,10 +166,7 @@ def _settings_of_parent(session: Session, parent: Session) -> list[AnyBody]:
     The copied events may choose an agent or grant permissions that the parent no longer has. In
     an imported session they were never accepted here.
     """
-    bodies: list[AnyBody] = []
-    if session.agent != parent.agent and parent.agent is not None:
-        bodies.append(ConfigChanged(agent=parent.agent, by_key=parent.agent_by_key))
-    return [*bodies, *revocation_events(session, accepted=parent)]
+    return [*agent_events(session, parent), *revocation_events(session, accepted=parent)]
 
 
 async def _require_event(source: Source, id: str, seq: int) -> None:

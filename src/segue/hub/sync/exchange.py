@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from segue.hub.access.quotas import Quotas
 from segue.hub.resources.records import Records
+from segue.hub.sessions.chosen_agents import agent_events
 from segue.hub.sessions.granted_permissions import revocation_events
 from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import clock, ids, projection
 from segue.model.errors import Conflict, InvalidInput
-from segue.model.event import AnyBody, ConfigChanged, Created, Event, InfoChanged, Interrupted
+from segue.model.event import AnyBody, Created, Event, InfoChanged, Interrupted
 from segue.model.principal import Principal
 from segue.model.session import Session
 from segue.sources.base import Source
@@ -131,10 +134,7 @@ class SessionExchange:
         if session.turn is not None:
             why = "the session was copied while this turn ran"
             bodies += [Interrupted(reason=why), *end_turn_events(session, why, "error")]
-        if session.agent is not None:
-            agent = await agents.local_ref(session.agent)
-            if agent != session.agent:
-                bodies.append(ConfigChanged(agent=agent, by_key=session.agent_by_key))
+        bodies += agent_events(session, await _with_accepted_agents(session, agents))
         bodies += revocation_events(session)
         if session.title is None and title is not None:
             # In files of version 1, a title that only a source knew is in no event.
@@ -178,6 +178,18 @@ def _unrecorded_info(session: Session, row: Session) -> list[tuple[InfoChanged, 
     if session.deleted_at is not None and row.deleted_at is None:
         changes.append((InfoChanged(deleted=True), session.deleted_at))
     return changes
+
+
+async def _with_accepted_agents(session: Session, agents: ImportedAgents) -> Session:
+    """Return a session with agents that may answer here, also in the local user's turns."""
+    changes: dict[str, Any] = {}
+    if session.agent is not None:
+        changes["agent"] = await agents.local_ref(session.agent)
+    own = session.for_local_turn().agent
+    if "agent" in session.local_settings and own is not None:
+        accepted = to_builtins(await agents.local_ref(own))
+        changes["local_settings"] = {**session.local_settings, "agent": accepted}
+    return replace(session, **changes)
 
 
 def _new_event(seq: int, body: AnyBody) -> Event:

@@ -33,6 +33,9 @@ TIME_PATTERN = (
     r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z$"
 )
 _TIME = re.compile(TIME_PATTERN, re.ASCII)
+# The id of a session. It names directories, so it may contain nothing else.
+ID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+_ID = re.compile(ID_PATTERN, re.ASCII)
 _FIRST_LINE = re.compile(rb'\s*\{\s*"(segue"\s*:|format"\s*:\s*"segue\.session")')
 _PATH_STEP = re.compile(r"\.([^.\[]+)|\[([0-9]+)\]")
 _DAMAGE = (msgspec.DecodeError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -143,6 +146,8 @@ def read(lines: Iterable[bytes]) -> tuple[Header, Iterator[Event]]:
         raise InvalidInput("the file holds no session")
     with _line_errors(number, line):
         header = _decode_header(line)
+        if not _ID.fullmatch(header.session.id):
+            raise msgspec.ValidationError("expected a UUID in lower case - at `$.session.id`")
     return header, _read_events(header, number, numbered)
 
 

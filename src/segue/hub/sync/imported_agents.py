@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from msgspec.structs import replace
 
+from segue.hub.resources.agent_settings import LOCAL_SETTINGS
 from segue.hub.resources.records import CONFIGURED, Records
 from segue.model.errors import InvalidInput
 from segue.model.event import AgentRef, AnyBody, ConfigChanged, Created
@@ -113,14 +114,17 @@ def _without_model(record: Record) -> dict[str, Any]:
 
 
 def _is_safe(record: Record) -> bool:
-    spec = record.body.get("spec", {})
-    return isinstance(spec, dict) and spec.get("kind", "default") in _SAFE_KINDS
+    spec, local_settings = record.body.get("spec", {}), record.body.get(LOCAL_SETTINGS, {})
+    if not isinstance(spec, dict) or not isinstance(local_settings, dict):
+        return False
+    return spec.get("kind", "default") in _SAFE_KINDS
 
 
 def _without_unsafe_settings(record: Record) -> Record:
     body = _safe_settings(record.body)
-    if "spec" in body:
-        body["spec"] = _safe_settings(body["spec"])
+    for part in ("spec", LOCAL_SETTINGS):
+        if part in body:
+            body[part] = _safe_settings(body[part])
     return replace(record, body=body)
 
 
