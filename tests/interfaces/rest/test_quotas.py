@@ -1,8 +1,10 @@
 """Quotas of a workspace, as its API keys meet them."""
 
 import asyncio
+import json
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,18 @@ async def test_upload_is_refused_where_its_bytes_exceed_the_quota(
         assert "3,145,728 bytes (3.15 MB)" in text
         assert await api.hub.store.usage("local") == before
         await upload_file(api, b"z" * PART_BYTES)
+
+
+async def test_body_without_a_length_counts_for_the_quota(
+    tmp_path: Path, database: Database
+) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        tool = {"type": "custom", "name": "t", "description": "x" * 300_000, "input_schema": {}}
+        yield json.dumps({"name": "a", "model": "m", "tools": [tool]}).encode()
+
+    async with open_api(tmp_path, database=database, quotas={"bytes": 200_000}) as api:
+        options: Any = {"content": chunks(), "headers": {"content-type": "application/json"}}
+        await refused(api, "bytes", "POST", "/v1/agents", **options)
 
 
 async def test_a_workspace_without_bytes_left_reads_and_deletes_but_stores_nothing(

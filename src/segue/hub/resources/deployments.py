@@ -83,7 +83,8 @@ class DeploymentBody(RecordBody, frozen=True):
     """The body of a deployment's record.
 
     `tokens` has the encrypted tokens of `resources` by index. Runs are due from `scheduled_from`.
-    `fired_at` is the scheduled time of the last run, `last_run_at` when that run began.
+    `fired_at` is the scheduled time of the last run, `last_run_at` when that run began. `by_key`
+    says that an API key created or changed it: then its turns run as turns of keys.
     """
 
     name: str
@@ -102,6 +103,7 @@ class DeploymentBody(RecordBody, frozen=True):
     last_run_at: int | None = None
     paused: bool = False
     paused_by: RunError | None = None
+    by_key: bool = False
 
 
 class RunBody(RecordBody, frozen=True):
@@ -175,6 +177,7 @@ class Deployments:
         def edit(current: Record) -> dict[str, Any]:
             body = DeploymentBody.of(current)
             fields = {name: getattr(checked, name) for name in names}
+            fields["by_key"] = body.by_key or checked.by_key
             patched = patch_metadata(body.metadata, metadata)
             return replace(body, **fields, **plan, metadata=patched).encode()
 
@@ -227,6 +230,7 @@ class Deployments:
             vault_ids=tuple(ids.format_id("vlt", vault_id) for vault_id in prepared.vault_ids),
             metadata=settings.metadata,
             budget=settings.budget,
+            by_key=not principal.local,
         )
 
     def _settings(self, record: Record) -> DeploymentSettings:
@@ -280,6 +284,8 @@ class Deployments:
         """
         if record.archived_at is not None:
             raise InvalidInput(f"deployment {format_record_id(record)} is archived")
+        if DeploymentBody.of(record).by_key:
+            principal = replace(principal, local=False)
         await self._quotas.check(principal, bytes=1)  # also a failed run is recorded
         return await self._run(principal, record, None)
 

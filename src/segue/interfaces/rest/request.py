@@ -58,7 +58,7 @@ class RestRequest:
         self.principal = UNAUTHENTICATED
         self.key = ""
         self.path_params: Mapping[str, str] = {}
-        self.has_large_body = False  # its response may be as large
+        self._body_bytes = 0
         self.params = Params((), ())
         request_id = (b"request-id", self.request_id.encode())
         self.response_headers: list[tuple[bytes, bytes]] = [request_id]
@@ -70,6 +70,11 @@ class RestRequest:
     @property
     def hub(self) -> Hub:
         return self.context.hub
+
+    @property
+    def has_large_body(self) -> bool:
+        """Return whether the body is large: the response may be as large."""
+        return self._body_bytes > MAX_INLINE_BYTES
 
     @property
     def workspace(self) -> str:
@@ -100,7 +105,7 @@ class RestRequest:
         # The OpenAPI document is made from the endpoint's type.
         assert self.endpoint is not None and self.endpoint.request_type is type
         data = await read_body(self.http.stream(), drain=True)
-        self.has_large_body = len(data) > MAX_INLINE_BYTES
+        self._body_bytes = len(data)
         try:
             return await decode_json(data or b"{}", type)
         except msgspec.ValidationError as error:
@@ -114,8 +119,7 @@ class RestRequest:
         Raises QuotaExceeded if the workspace has no bytes left for it, else what `body` raises.
         """
         body = await self.body(type)
-        length = int(self.http.headers.get("content-length", 0))
-        await self.hub.quotas.check(self.principal, bytes=max(1, length))
+        await self.hub.quotas.check(self.principal, bytes=max(1, self._body_bytes))
         return body
 
     async def wait_for_disconnect(self) -> None:

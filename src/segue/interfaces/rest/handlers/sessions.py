@@ -230,6 +230,8 @@ async def _agent_with_changes(
     """
     if session.status != "idle" or session.turn is not None:
         raise InvalidInput("agent: can only be changed while the session is idle")
+    if request.principal.local:  # what keys have changed does not become the local user's
+        session = session.for_local_turn()
     ref = session.agent or await request.hub.records.built_in_agent(request.workspace)
     changes = agent_settings.resolve(
         requests.Settings(tools=change.tools, mcp_servers=change.mcp_servers)
