@@ -56,7 +56,9 @@ def schema() -> dict[str, Any]:
         for name, inner in time_fields(cls).items():
             if inner is None:
                 _make_time(definitions[cls.__name__]["properties"], name)
-    definitions["Session"]["properties"]["id"]["pattern"] = export_file.ID_PATTERN
+    _make_id(definitions["Session"]["properties"]["id"])
+    for name in export_file.ID_FIELDS:
+        _make_id(definitions["Created"]["properties"][name])
     definitions["Header"]["properties"]["version"] = {"const": export_file.VERSION}
     line = definitions["EventLine"]
     _make_time(line["properties"], "at")
@@ -79,6 +81,13 @@ def schema() -> dict[str, Any]:
 def _make_time(properties: dict[str, Any], name: str) -> None:
     nullable = "anyOf" in properties[name]
     properties[name] = {"anyOf": [TIME, {"type": "null"}], "default": None} if nullable else TIME
+
+
+def _make_id(value: dict[str, Any]) -> None:
+    """Add the form of ids to the schema of an id, of one that may be null, or of a list of ids."""
+    for schema in (value, value.get("items", {}), *value.get("anyOf", ())):
+        if schema.get("type") == "string":
+            schema["pattern"] = export_file.ID_PATTERN
 
 
 def schema_text() -> str:

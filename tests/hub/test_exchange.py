@@ -334,6 +334,38 @@ async def test_id_of_an_imported_session_is_a_uuid(
             await hub.exchange.import_session(LOCAL, [json.dumps(header).encode(), *events])
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("environment_id", "zzz"),
+        ("deployment_id", "../x"),
+        ("vault_ids", [""]),
+        ("memory_store_ids", ["01980000-0000-7000-8000-000000000001", "x"]),
+    ],
+)
+async def test_ids_of_a_sessions_resources_are_uuids(
+    make_hub: MakeHub, field: str, value: Any
+) -> None:
+    """The REST API could not write them, and its list of sessions would fail."""
+    async with make_hub() as hub:
+        session = await hub.editor.create(LOCAL, cwd="/w")
+        lines = [json.loads(line) async for line in hub.exchange.export(LOCAL, session.id)]
+        lines[1]["body"][field] = value
+        changed = [json.dumps(line).encode() for line in lines]
+        with pytest.raises(InvalidInput, match=rf"line 2: body\.{field}: expected a UUID"):
+            await hub.exchange.import_session(LOCAL, changed, new_id=True)
+
+
+@pytest.mark.parametrize("at", [2**62, -(2**60), 2**70, 253_402_300_800_000_000])
+async def test_times_of_version_1_are_in_the_calendar(make_hub: MakeHub, at: int) -> None:
+    """A list that shows a time of no year would fail."""
+    lines = [json.loads(line) for line in OLD_EXPORT.read_bytes().splitlines()]
+    lines[-1]["at"] = at
+    async with make_hub() as hub:
+        with pytest.raises(InvalidInput, match="line 24: at: expected microseconds"):
+            await hub.exchange.import_session(LOCAL, [json.dumps(line).encode() for line in lines])
+
+
 @pytest.mark.parametrize("tools", ["bash", [1], [{}], [{"type": "x", "configs": [1]}], {"a": 1}])
 async def test_import_with_malformed_tools_is_rejected(make_hub: MakeHub, tools: Any) -> None:
     async with make_hub() as hub:

@@ -103,7 +103,7 @@ creations = st.builds(
     native_id=st.none() | odd_texts,
     metadata=st.dictionaries(odd_texts, odd_texts, max_size=1),
     fork=st.none() | st.just(ForkPoint(session="parent", seq=2)),
-    memory_store_ids=st.just(()) | st.just(("m",)),
+    memory_store_ids=st.just(()) | st.just((ID,)),
 )
 
 

@@ -165,6 +165,18 @@ def test_a_pipe_gets_the_text_unchanged(
     assert load(text) in ({"title": HOSTILE}, [{"title": HOSTILE}])
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("format", ["json", "jsonl", "raw"])
+def test_half_of_an_emoji_is_written_as_an_escape(
+    capfdbinary: pytest.CaptureFixture[bytes], format: str, terminal: bool
+) -> None:
+    value = {"title": "half \ud83d, ünï", "list": [{}, [], {"a": 1}]}
+    text = written(capfdbinary, format, value, terminal=terminal)
+    assert "\\ud83d" in text and json.loads(text) in (value, [value])
+    formats.write_value(format, value)
+    assert json.loads(capfdbinary.readouterr().out) == value
+
+
 @pytest.mark.parametrize("format", ["json", "jsonl", "yaml", "raw"])
 def test_a_terminal_gets_escapes_instead_of_controls(
     capfdbinary: pytest.CaptureFixture[bytes], format: str

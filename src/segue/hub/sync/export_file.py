@@ -33,9 +33,10 @@ TIME_PATTERN = (
     r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z$"
 )
 _TIME = re.compile(TIME_PATTERN, re.ASCII)
-# The id of a session. It names directories, so it may contain nothing else.
+# The id of a session, which names directories, and of the resources in ID_FIELDS of its creation.
 ID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _ID = re.compile(ID_PATTERN, re.ASCII)
+ID_FIELDS = ("environment_id", "deployment_id", "memory_store_ids", "vault_ids")
 _FIRST_LINE = re.compile(rb'\s*\{\s*"(segue"\s*:|format"\s*:\s*"segue\.session")')
 _PATH_STEP = re.compile(r"\.([^.\[]+)|\[([0-9]+)\]")
 _DAMAGE = (msgspec.DecodeError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -257,6 +258,12 @@ def decode_event(data: bytes) -> Event:
 
 def _decode_event_of_1(data: bytes) -> Event:
     line = _decode_line_of_1(data)
+    try:
+        clock.to_rfc3339(line.at)
+    except OverflowError:
+        raise msgspec.ValidationError(
+            "expected microseconds of the years 1 to 9999 - at `$.at`"
+        ) from None
     return Event(seq=line.seq, id=line.id, at=line.at, body=_decode_body(line.body, line.version))
 
 
@@ -264,9 +271,19 @@ def _decode_body(raw: Any, version: int) -> event.AnyBody:
     with _errors_inside("body"):
         body = event.decode_body(codec.encode(raw), version)
     if isinstance(body, event.Created):
+        _check_references(body)
         # An imported session is one of the store, also if a source owned the exported one.
         body = msgspec.structs.replace(body, source="segue")
     return body
+
+
+def _check_references(created: event.Created) -> None:
+    """Raise ValidationError if a resource of the session has an id that no resource can have."""
+    named = {name: getattr(created, name) for name in ID_FIELDS}
+    for name, value in named.items():
+        for id in value if isinstance(value, tuple) else (value,):
+            if id is not None and not _ID.fullmatch(id):
+                raise msgspec.ValidationError(f"expected a UUID in lower case - at `$.body.{name}`")
 
 
 @contextmanager

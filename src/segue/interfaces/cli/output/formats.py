@@ -72,7 +72,7 @@ def write_value(format: str, value: Any) -> None:
     elif format == "csv":
         write_rows("csv", [(value, value)])
     else:
-        write(msgspec.json.format(codec.encode(value), indent=2) + b"\n")
+        write(_indented(codec.encode(value)) + b"\n")
 
 
 def to_yaml(value: Any) -> bytes:
@@ -148,9 +148,19 @@ def _json_array(batches: Iterable[list[Row]]) -> Iterator[bytes]:
     separator = b"[\n"
     for batch in batches:
         array = b"[%b]" % b",".join(map(codec.encode, batch))
-        yield separator + msgspec.json.format(array, indent=2)[2:-2]
+        yield separator + _indented(array)[2:-2]
         separator = b",\n"
     yield b"[]\n" if separator == b"[\n" else b"\n]\n"
+
+
+def _indented(encoded: bytes) -> bytes:
+    """Return JSON with line breaks and indentation."""
+    try:
+        return msgspec.json.format(encoded, indent=2)
+    except msgspec.DecodeError:  # a text has half of an emoji
+        import json
+
+        return json.dumps(json.loads(encoded), indent=2).encode()
 
 
 def _yaml_list(batches: Iterable[list[Row]]) -> Iterator[bytes]:
