@@ -11,6 +11,8 @@ import pytest
 
 from segue.hub.resources import credentials
 from segue.model import ids
+from segue.model.event import ConfigChanged
+from segue.model.principal import LOCAL, Principal
 from tests.agents.provider import Provider, Use
 from tests.interfaces.rest.api import Api, open_api
 from tests.small_mcp_server import answer, http_server, send
@@ -132,6 +134,11 @@ async def test_expired_token_is_renewed_and_stored(
         }
         vault_id, credential = await create_vault(api, auth)
         session = (await api.session(agent=agent, vault_ids=[vault_id]))["id"]
+        # A key chose the token endpoint, so it is not used at a private address without a setting.
+        new_session = await api.hub.sessions.get(api.principal, ids.parse(session) or "")
+        keyring = api.hub.credentials.keyring(new_session, private=False, local=True)
+        assert await keyring.token(f"{server.url}/mcp", "stale") is None
+        assert server.token_requests == []
         assert results(await new_events(api, model, session)) == ["42"]
         (request,) = server.token_requests
         expected = {"refresh_token": "again", "client_id": "us", "client_secret": "hush"}
@@ -140,7 +147,7 @@ async def test_expired_token_is_renewed_and_stored(
         assert shown["auth"]["expires_at"] > "2026"
         # The new tokens are stored: another process does not renew them again.
         stored_session = await api.hub.sessions.get(api.principal, ids.parse(session) or "")
-        keyring = api.hub.credentials.keyring(stored_session, private=True)
+        keyring = api.hub.credentials.keyring(stored_session, private=True, local=False)
         assert await keyring.token(f"{server.url}/mcp") == TOKEN
         assert await keyring.token(f"{server.url}/mcp", TOKEN) is None  # `more` is refused
 
@@ -152,7 +159,7 @@ async def test_token_is_sent_only_to_its_server_and_in_its_workspace(tmp_path: P
         vault_id, credential = await create_vault(api, auth)
         session = await api.session(vault_ids=[vault_id])
         stored_session = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
-        keyring = api.hub.credentials.keyring(stored_session, private=False)
+        keyring = api.hub.credentials.keyring(stored_session, private=False, local=False)
         assert await keyring.token("HTTPS://A.example:443/mcp/") == TOKEN
         for other in ("http://a.example/mcp", "https://a.example/", "https://b.example/mcp", "x"):
             assert await keyring.token(other) is None
@@ -181,7 +188,7 @@ async def test_secrets_archived_during_a_renewal_stay_deleted(
 
         monkeypatch.setattr(credentials, "_exchange", archive_then_answer)
         stored_session = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
-        keyring = api.hub.credentials.keyring(stored_session, private=False)
+        keyring = api.hub.credentials.keyring(stored_session, private=False, local=False)
         assert await keyring.token(url, "stale") is None
         assert (await api.ok("GET", credential))["archived_at"] is not None
         assert await keyring.token(url) is None
@@ -240,3 +247,36 @@ async def test_programs_have_the_variables_of_a_vault_and_no_response_shows_them
         assert "xyzzy" not in recorded_text and "plugh77" not in recorded_text
         stored = b"".join(item.read_bytes() for item in (tmp_path / "data").glob("segue.db*"))
         assert b"xyzzy" not in stored
+
+
+async def test_variables_of_keys_do_not_reach_programs_of_the_local_user(
+    tmp_path: Path, model: Provider
+) -> None:
+    """One such as PATH or LD_PRELOAD would choose the code that runs with the user's rights."""
+    async with model, open_api(tmp_path / "data") as api:
+        await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
+        await api.hub.config.set("local", "model.base_url", model.url)
+        vault, _ = await create_vault(api, variable("OF_KEY", "evil"))
+        record = await api.hub.records.get("local", "vault", ids.parse(vault) or "")
+        auth = {**variable("OWN", "secret"), "injection_location": None}
+        await api.hub.credentials.create(LOCAL, record, auth, display_name=None, metadata={})
+        session = await api.session(vault_ids=[vault])
+        id = ids.parse(session["id"]) or ""
+        await api.hub.editor.configure(LOCAL, id, ConfigChanged(mode="bypassPermissions"))
+
+        async def variables(principal: Principal) -> str:
+            model.scripts.append([Use("bash", {"command": "echo ${OF_KEY-none} ${OWN-none}"})])
+            await api.hub.turns.run(principal, id, "on")
+            return shown(await api.events(session["id"]))[-1]
+
+        assert await variables(api.principal) == "[OF_KEY] [OWN]\n"
+        assert await variables(LOCAL) == "none [OWN]\n"
+        change = {"auth": {"type": "environment_variable", "secret_value": "plugh77"}}
+        await api.ok("POST", await newest_credential(api, vault), change)
+        assert await variables(LOCAL) == "none none\n"
+
+
+async def newest_credential(api: Api, vault: str) -> str:
+    """Return the path of the newest credential of a vault."""
+    path = f"/v1/vaults/{vault}/credentials"
+    return f"{path}/{(await api.ok('GET', path))['data'][0]['id']}"

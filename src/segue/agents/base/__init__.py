@@ -304,9 +304,9 @@ class Turn:
         """Return the credentials of the session's vaults, for MCP servers and the agent's programs.
 
         With `private`, a token may be renewed at a private network address. Turns of the local
-        user may always do that.
+        user may always do that, unless an API key has set the credential.
         """
-        return self._port.keyring(private=private or self.local)
+        return self._port.keyring(private=private)
 
     async def outputs(self) -> str | None:
         """Return the directory whose files segue stores after the turn, or None without one."""

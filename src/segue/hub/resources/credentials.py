@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from segue.encryption import SecretBox
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput
+from segue.model.principal import Principal
 from segue.model.record import Record, RecordBody
 from segue.model.session import Session
 
@@ -48,12 +49,14 @@ class CredentialBody(RecordBody, frozen=True):
     """The body of a credential's record.
 
     `auth` is what the API shows, one of several types. `secrets` has the encrypted values by name.
+    `by_key` says that an API key created or changed the credential.
     """
 
     auth: dict[str, Any]
     secrets: dict[str, str]
     display_name: str | None
     metadata: dict[str, str]
+    by_key: bool = False
 
     @property
     def is_oauth(self) -> bool:
@@ -69,15 +72,16 @@ class Credentials:
         self._secrets = secrets
         self._renewing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def keyring(self, session: Session, *, private: bool) -> Keyring:
-        """Return the credentials of a session.
+    def keyring(self, session: Session, *, private: bool, local: bool) -> Keyring:
+        """Return the credentials of a session for a turn, which is the local user's if `local`.
 
         With `private`, tokens may be fetched from private addresses.
         """
-        return Keyring(self, session, private=private)
+        return Keyring(self, session, private=private, local=local)
 
     async def create(
         self,
+        principal: Principal,
         vault: Record,
         auth: Mapping[str, Any],
         *,
@@ -104,11 +108,13 @@ class Credentials:
             secrets=self._seal_all(vault.workspace, id, secrets),
             display_name=display_name,
             metadata=dict(metadata),
+            by_key=not principal.local,
         )
         return await self._records.create(vault.workspace, kind(vault.id), body.encode(), id)
 
     async def change(
         self,
+        principal: Principal,
         record: Record,
         auth: Mapping[str, Any] | None,
         *,
@@ -130,6 +136,7 @@ class Credentials:
                 secrets={**body.secrets, **self._seal_all(current.workspace, current.id, secrets)},
                 display_name=display_name,
                 metadata=patch_metadata(body.metadata, metadata),
+                by_key=body.by_key or not principal.local,
             ).encode()
 
         return await self._records.change(record, edit, drop_earlier=True)
@@ -182,14 +189,19 @@ class Credentials:
                 return record
         return None
 
-    async def variables(self, session: Session) -> dict[str, str]:
+    async def variables(self, session: Session, *, local: bool) -> dict[str, str]:
         """Return the environment variables of a session's programs, earlier vaults first.
 
-        A variable for some hosts only is left out: programs here cannot be limited to them.
+        A variable for some hosts only is left out: programs here cannot be limited to them. For
+        the local user's turns, those of API keys are left out: one such as PATH or LD_PRELOAD
+        decides which code a program runs.
         """
         variables: dict[str, str] = {}
         async for record in self._active(session):
-            auth = CredentialBody.of(record).auth
+            body = CredentialBody.of(record)
+            auth = body.auth
+            if local and body.by_key:
+                continue
             if auth["type"] != "environment_variable" or auth["secret_name"] in variables:
                 continue
             value = self._open(record, "secret_value")
@@ -357,23 +369,27 @@ def _target(auth: Mapping[str, Any]) -> str:
 
 
 class Keyring:
-    """The credentials of one session, for its agent."""
+    """The credentials of one session, for the agent of a turn."""
 
-    def __init__(self, credentials: Credentials, session: Session, *, private: bool) -> None:
+    def __init__(
+        self, credentials: Credentials, session: Session, *, private: bool, local: bool
+    ) -> None:
         self._credentials = credentials
         self._session = session
         self._private = private
+        self._local = local
 
     async def token(self, url: str, refused: str | None = None) -> str | None:
         """Return the token for an MCP server. `refused` is a token that the server rejected."""
         record = await self._credentials.find(self._session, url)
         if record is None:
             return None
-        return await self._credentials.token(record, refused, private=self._private)
+        own = self._local and not CredentialBody.of(record).by_key
+        return await self._credentials.token(record, refused, private=self._private or own)
 
     async def variables(self) -> dict[str, str]:
         """Return the environment variables of the session's programs."""
-        return await self._credentials.variables(self._session)
+        return await self._credentials.variables(self._session, local=self._local)
 
 
 async def _exchange(

@@ -430,7 +430,8 @@ class TurnRunner:
         return self._local
 
     def keyring(self, *, private: bool) -> Keyring:
-        return self._services.credentials.keyring(self.session, private=private)
+        credentials = self._services.credentials
+        return credentials.keyring(self.session, private=private, local=self._local)
 
     async def outputs(self) -> str | None:
         return await self._services.workdirs.outputs_directory(self.session)

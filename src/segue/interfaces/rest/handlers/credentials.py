@@ -196,7 +196,11 @@ async def create(request: RestRequest) -> Credential:
     vault = await _vault(request)
     auth = msgspec.to_builtins(sent.auth)
     record = await request.hub.credentials.create(
-        vault, auth, display_name=sent.display_name, metadata=sent.metadata
+        request.principal,
+        vault,
+        auth,
+        display_name=sent.display_name,
+        metadata=sent.metadata,
     )
     return show(record)
 
@@ -204,6 +208,7 @@ async def create(request: RestRequest) -> Credential:
 async def update(request: RestRequest) -> Credential:
     sent = await request.stored_body(Update)
     record = await request.hub.credentials.change(
+        request.principal,
         await _find(request),
         None if isinstance(sent.auth, UnsetType) else msgspec.to_builtins(sent.auth),
         display_name=sent.display_name,
