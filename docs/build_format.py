@@ -56,7 +56,8 @@ def schema() -> dict[str, Any]:
         for name, inner in time_fields(cls).items():
             if inner is None:
                 _make_time(definitions[cls.__name__]["properties"], name)
-    _make_id(definitions["Session"]["properties"]["id"])
+    for name in ("Session", "Record"):
+        _make_id(definitions[name]["properties"]["id"])
     for name in export_file.ID_FIELDS:
         _make_id(definitions["Created"]["properties"][name])
     definitions["Header"]["properties"]["version"] = {"const": export_file.VERSION}

@@ -356,6 +356,20 @@ async def test_ids_of_a_sessions_resources_are_uuids(
             await hub.exchange.import_session(LOCAL, changed, new_id=True)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("id", "x"), ("created_at", 2**62), ("archived_at", 2**62)]
+)
+async def test_id_and_times_of_an_agent_can_be_shown(
+    make_hub: MakeHub, field: str, value: Any
+) -> None:
+    lines = OLD_EXPORT.read_bytes().splitlines()
+    header = json.loads(lines[0])
+    header["agents"][0][field] = value
+    async with make_hub() as hub:
+        with pytest.raises(InvalidInput, match=rf"line 1: agents\[0\]\.{field}: expected"):
+            await hub.exchange.import_session(LOCAL, [json.dumps(header).encode(), *lines[1:]])
+
+
 @pytest.mark.parametrize("at", [2**62, -(2**60), 2**70, 253_402_300_800_000_000])
 async def test_times_of_version_1_are_in_the_calendar(make_hub: MakeHub, at: int) -> None:
     """A list that shows a time of no year would fail."""

@@ -46,7 +46,7 @@ from segue.store.sqlite import SQLiteStore
 from tests.store import strategies
 
 ID = "01980000-0000-7000-8000-000000000001"
-SAFE, PROGRAM, UNKNOWN = "safe", "program", "unknown"
+SAFE, PROGRAM, UNKNOWN = (f"01980000-0000-7000-8000-{number:012}" for number in (2, 3, 4))
 ODD_TEXTS = ("plain", "nul \0", "half \ud83d", "two\nlines\u2028", '"quotes\\"', "東京 🙂")
 odd_texts = st.sampled_from(ODD_TEXTS)
 plain_values = st.recursive(
@@ -146,6 +146,16 @@ async def export(hub: Hub, id: str) -> list[bytes]:
     return [line async for line in hub.exchange.export(LOCAL, id)]
 
 
+def accepted_agent(agent: AgentRef | None) -> AgentRef | None:
+    """Return the agent that may answer after an import; all that may not become the same one."""
+    if agent is None:
+        return None
+    if agent.id != SAFE:
+        return AgentRef(id="the built-in agent")
+    overrides = {name: value for name, value in agent.overrides.items() if name != "command"}
+    return replace(agent, overrides=overrides)
+
+
 def added_types(session: Session) -> list[str]:
     """Return the types of the events that an import into an empty store may add, in order."""
     types = []
@@ -157,8 +167,12 @@ def added_types(session: Session) -> list[str]:
             outcome.completed_at is None for outcome in session.outcomes
         )
         types += ["status_changed"]
-    agent = session.agent
-    if agent is not None and (agent.id != SAFE or "command" in agent.overrides):
+    own, of_keys = session.for_local_turn().agent, session.agent
+    if "agent" in session.local_settings and accepted_agent(own) != own:
+        types += ["config_changed"]  # which also ends what a key had chosen
+        own = accepted_agent(own)
+        types += ["config_changed"] * (accepted_agent(of_keys) != own)
+    elif accepted_agent(of_keys) != of_keys:
         types += ["config_changed"]
     for settings_of_turn in (session, session.for_local_turn()):
         granting = settings_of_turn.mode in ("acceptEdits", "bypassPermissions")

@@ -33,7 +33,7 @@ TIME_PATTERN = (
     r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z$"
 )
 _TIME = re.compile(TIME_PATTERN, re.ASCII)
-# The id of a session, which names directories, and of the resources in ID_FIELDS of its creation.
+# The id of a session, which names directories, of an agent, and of what ID_FIELDS of Created name.
 ID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _ID = re.compile(ID_PATTERN, re.ASCII)
 ID_FIELDS = ("environment_id", "deployment_id", "memory_store_ids", "vault_ids")
@@ -147,8 +147,9 @@ def read(lines: Iterable[bytes]) -> tuple[Header, Iterator[Event]]:
         raise InvalidInput("the file holds no session")
     with _line_errors(number, line):
         header = _decode_header(line)
-        if not _ID.fullmatch(header.session.id):
-            raise msgspec.ValidationError("expected a UUID in lower case - at `$.session.id`")
+        _check_id(header.session.id, "session.id")
+        for index, record in enumerate(header.agents):
+            _check_id(record.id, f"agents[{index}].id")
     return header, _read_events(header, number, numbered)
 
 
@@ -166,6 +167,9 @@ def _decode_header(line: bytes) -> Header:
         header: Header = codec.convert(_map_times(Header, raw, _parse_time), Header)
         return header
     first: _HeaderOf1 = codec.convert(raw, _HeaderOf1)
+    for index, record in enumerate(first.agents):
+        for name in time_fields(Record):
+            _check_time(getattr(record, name), f"agents[{index}].{name}")
     with _errors_inside("session"):
         session = decode_session(codec.encode(first.session))
     return Header(
@@ -258,12 +262,7 @@ def decode_event(data: bytes) -> Event:
 
 def _decode_event_of_1(data: bytes) -> Event:
     line = _decode_line_of_1(data)
-    try:
-        clock.to_rfc3339(line.at)
-    except OverflowError:
-        raise msgspec.ValidationError(
-            "expected microseconds of the years 1 to 9999 - at `$.at`"
-        ) from None
+    _check_time(line.at, "at")
     return Event(seq=line.seq, id=line.id, at=line.at, body=_decode_body(line.body, line.version))
 
 
@@ -277,13 +276,18 @@ def _decode_body(raw: Any, version: int) -> event.AnyBody:
     return body
 
 
+def _check_id(id: str, path: str) -> None:
+    if not _ID.fullmatch(id):
+        raise msgspec.ValidationError(f"expected a UUID in lower case - at `$.{path}`")
+
+
 def _check_references(created: event.Created) -> None:
     """Raise ValidationError if a resource of the session has an id that no resource can have."""
     named = {name: getattr(created, name) for name in ID_FIELDS}
     for name, value in named.items():
         for id in value if isinstance(value, tuple) else (value,):
-            if id is not None and not _ID.fullmatch(id):
-                raise msgspec.ValidationError(f"expected a UUID in lower case - at `$.body.{name}`")
+            if id is not None:
+                _check_id(id, f"body.{name}")
 
 
 @contextmanager
@@ -333,6 +337,16 @@ def _map_times(
         elif inner is not None and value is not None:
             changed[name] = _map_times(inner, value, convert, place)
     return {**raw, **changed}
+
+
+def _check_time(at: int | None, path: str) -> None:
+    """Raise ValidationError for a time of version 1 that no calendar has."""
+    try:
+        clock.to_rfc3339(at or 0)
+    except OverflowError:
+        raise msgspec.ValidationError(
+            f"expected microseconds of the years 1 to 9999 - at `$.{path}`"
+        ) from None
 
 
 def _parse_time(text: Any, path: str) -> int:
