@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from time import time_ns
+from typing import Generic, TypeVar
 from urllib.parse import quote
 
 from .reader import Fingerprint, Unreadable
 
 BUSY_SECONDS = 2.0
+T = TypeVar("T")
 _SUFFIXES = ("", "-wal", "-shm")
+_CLOCK_TICK_NS = 50_000_000  # after a write in which the next write may get the same time
 
 
 @contextmanager
@@ -125,3 +129,26 @@ def log_status(path: str) -> tuple[tuple[int, int, int], ...]:
         except OSError:
             statuses.append((0, 0, 0))
     return tuple(statuses)
+
+
+class UnchangedCache(Generic[T]):
+    """Keeps what was loaded from databases until one of them or its log is written.
+
+    If nothing changed, that costs two stats for each database.
+    """
+
+    def __init__(self) -> None:
+        self._statuses: dict[str, tuple[tuple[int, int, int], ...]] = {}
+        self._values: dict[str, T] = {}
+
+    def get(self, path: str, load: Callable[[], T]) -> T:
+        """Return what `load` returned for a database when it was last written."""
+        status = log_status(path)
+        if self._statuses.get(path) == status:
+            return self._values[path]
+        now = time_ns()
+        value = load()
+        self._statuses.pop(path, None)
+        if all(now - written_ns > _CLOCK_TICK_NS for _, _, written_ns in status):
+            self._statuses[path], self._values[path] = status, value
+        return value

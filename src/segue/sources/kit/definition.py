@@ -67,6 +67,14 @@ def home_directory(variable: str, default: str) -> str:
     return os.path.abspath(value) if value else os.path.join(os.path.expanduser("~"), default)
 
 
+def data_directory(name: str) -> str:
+    """Return a tool's directory in $XDG_DATA_HOME, else in ~/.local/share."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    if not os.path.isabs(base):  # the standard ignores other values
+        base = os.path.join(os.path.expanduser("~"), ".local", "share")
+    return os.path.join(base, name)
+
+
 def variables(*names: str, local: bool) -> dict[str, str]:
     """Return the variables of this process that a resume command needs on this machine."""
     return {name: os.environ[name] for name in names if local and os.environ.get(name)}

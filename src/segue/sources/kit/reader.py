@@ -114,9 +114,9 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     `title` is None if the session was not named: the first prompt is shown then. `parent` is the
     native id of the session that started this one as its subagent: lists leave it out.
-    `forked_from` is the native id of the session that a fork copied. `open_since` is when the last
-    turn began, if nothing says that it ended. `extra` is kept with the session. The kit computes
-    counts, times and usage from the events.
+    `forked_from` is the native id, or the identity, of the session that a fork copied.
+    `open_since` is when the last turn began, if nothing says that it ended. `extra` is kept with
+    the session. The kit computes counts, times and usage from the events.
     """
 
     created_at: int
