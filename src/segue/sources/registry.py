@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "claude": "segue.sources.claude.definition",
     "codex": "segue.sources.codex.definition",
+    "goose": "segue.sources.goose.definition",
 }
 NONE = "none"  # the name that selects no source
 
