@@ -22,6 +22,7 @@ _MODULES = {
     "claude": "segue.sources.claude.definition",
     "codex": "segue.sources.codex.definition",
     "goose": "segue.sources.goose.definition",
+    "opencode": "segue.sources.opencode.definition",
 }
 NONE = "none"  # the name that selects no source
 

@@ -1,0 +1,219 @@
+"""Read the sessions of opencode: in its databases, and in the files of versions before 1.2."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, Protocol
+
+import msgspec
+
+from segue.sources import safe_io
+from segue.sources.kit import database
+from segue.sources.kit.reader import (
+    End,
+    Items,
+    Reader,
+    Report,
+    Resume,
+    Rewritten,
+    SessionFacts,
+    SessionRef,
+    ThreadRef,
+    Unreadable,
+)
+
+from . import tables
+from .records import Message, SessionInfo
+from .stored_files import FileStore
+from .tables import DatabaseStore
+from .translator import OpencodeState, Translator
+
+
+class _Store(Protocol):
+    """What reading needs of a database, or of files."""
+
+    def has_session(self, session: SessionInfo, id: str) -> bool: ...
+    def children(self, session: SessionInfo) -> list[SessionInfo]: ...
+    def origin(self, session: SessionInfo, created_ms: int) -> str | None: ...
+    def messages(self, id: str, last_ms: int, last_id: str) -> Iterator[Message]: ...
+    def count_messages(self, id: str, last_ms: int, last_id: str) -> int: ...
+    def count_parts(self, id: str, last_ms: int, last_id: str) -> int: ...
+    def has_newer_messages(self, id: str) -> bool: ...
+    def key(self, session: SessionInfo) -> str: ...
+    def lines(self, session: SessionInfo) -> list[dict[str, Any]]: ...
+
+
+class OpencodeReader(Reader):
+    """The sessions of one data directory. `path` is the database, if it is not found there."""
+
+    name = "opencode"
+
+    def __init__(self, directory: str, path: str | None = None) -> None:
+        self.directory = directory
+        self.path = path
+        self._refs: database.UnchangedCache[dict[str, SessionRef]] = database.UnchangedCache()
+        self._files = FileStore(os.path.join(directory, "storage"))
+
+    def places(self) -> Sequence[str]:
+        """Return the database, and the directory of files of older versions."""
+        return [
+            self.path or os.path.join(self.directory, "opencode.db"),
+            os.path.join(self.directory, "storage"),
+        ]
+
+    def _databases(self) -> list[str]:
+        """Return the existing databases: the stable one, then those of other channels."""
+        if self.path is not None:
+            return [self.path] if os.path.exists(self.path) else []
+        entries = safe_io.list_directory(self.directory)
+        names = [entry.name for entry in entries if safe_io.is_regular_file(entry)]
+        names = [name for name in names if name.startswith("opencode") and name.endswith(".db")]
+        return [os.path.join(self.directory, name) for name in sorted(names, key=_stable_first)]
+
+    def discover(self, report: Report) -> Iterable[SessionRef]:
+        """Return all sessions, subagents included. If an id is in both, the database counts."""
+        refs: dict[str, SessionRef] = {}
+        for path in self._databases():
+            try:
+                refs = {**self._sessions(path), **refs}
+            except (Unreadable, sqlite3.Error) as error:
+                report(path, str(error))
+        for ref in self._files.refs():
+            refs.setdefault(ref.native_id, ref)
+        return refs.values()
+
+    def _sessions(self, path: str) -> dict[str, SessionRef]:
+        return self._refs.get(path, lambda: tables.session_refs(path))
+
+    def ref(self, key: str) -> SessionRef | None:
+        """Return a session as it is now."""
+        path, native_id = database.split_key(key)
+        if not path:
+            return self._files.ref(key)
+        return self._sessions(path).get(native_id) if path in self._databases() else None
+
+    def find(self, native_id: str) -> SessionRef | None:
+        """Return the session with an id."""
+        for path in self._databases():
+            if ref := self._sessions(path).get(native_id):
+                return ref
+        return super().find(native_id)
+
+    @contextmanager
+    def _opened(self, ref: SessionRef) -> Iterator[tuple[_Store, SessionInfo]]:
+        """Open the database or the files of a session."""
+        path, _ = database.split_key(ref.key)
+        if not path:
+            stored = self._files.session_at(ref.key)
+            if stored is None:
+                raise Unreadable("its file is damaged")
+            yield self._files, stored
+            return
+        with database.open_database(path) as connection:
+            store = DatabaseStore(path, connection)
+            session = store.session(ref.native_id)
+            if session is None:
+                raise FileNotFoundError(f"session {ref.native_id} was deleted")
+            yield store, session
+
+    def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
+        """Yield the events of a session that are complete."""
+        state = OpencodeState() if resume is None else OpencodeState.decode(resume.data)
+        with self._opened(ref) as (store, session):
+            revert = repr(session.revert)
+            if resume is not None:
+                _check_state(store, session, state, revert)
+            state.revert = revert
+            translator = Translator(state, session)
+            messages = store.messages(session.id, state.last_ms, state.last_id)
+            if resume is None:
+                messages = _note_origin(store, session, state, messages)
+            yield from translator.translate(messages)
+            if not state.messages and store.has_newer_messages(session.id):
+                raise Unreadable("its messages are in a format of a newer opencode")
+            facts = _facts(store, session, translator)
+        return End(facts, Resume(data=state.encode()))
+
+    def original_lines(self, ref: SessionRef) -> Iterable[bytes]:
+        """Return the session, its messages and its parts as JSON."""
+        with self._opened(ref) as (store, session):
+            return [msgspec.json.encode(line) + b"\n" for line in store.lines(session)]
+
+
+def _stable_first(name: str) -> tuple[bool, str]:
+    return name != "opencode.db", name
+
+
+def _check_state(store: _Store, session: SessionInfo, state: OpencodeState, revert: str) -> None:
+    """Raise Rewritten if the messages that were read are no longer as they were."""
+    if state.has_partial:
+        raise Rewritten("a text was not complete")
+    if state.revert != revert:
+        raise Rewritten("messages were hidden, or shown again")
+    last = (state.last_ms, state.last_id)
+    if store.count_messages(session.id, *last) != state.messages:
+        raise Rewritten("messages were removed")
+    if store.count_parts(session.id, *last) != state.parts:
+        raise Rewritten("parts were added to a message, or removed")
+
+
+def _note_origin(
+    store: _Store, session: SessionInfo, state: OpencodeState, messages: Iterator[Message]
+) -> Iterator[Message]:
+    """Note which session this one is a fork of, if its first message is older than itself."""
+    first = next(messages, None)
+    if first is None:
+        return
+    if first.created_ms < session.created_ms:
+        state.forked_from = store.origin(session, first.created_ms)
+    yield from chain((first,), messages)
+
+
+def _facts(store: _Store, session: SessionInfo, translator: Translator) -> SessionFacts:
+    state = translator.state
+    if state.messages and state.damaged == state.messages:
+        raise Unreadable(translator.problems[0])
+    parent = session.parent
+    is_empty = not state.messages and not state.open_events
+    return SessionFacts(
+        created_at=session.created_ms * 1000,
+        updated_at=session.updated_ms * 1000,
+        cwd=session.directory or "/",
+        # The first prompt is shown instead of a title that only has the time.
+        title=None if session.is_untitled and not is_empty else session.title or None,
+        title_by="agent",
+        model=state.model or session.model,
+        git_branch=session.branch,
+        archived_at=session.archived_ms and session.archived_ms * 1000,
+        forked_from=state.forked_from,
+        parent=parent if parent is not None and store.has_session(session, parent) else None,
+        open_since=state.prompted_at * 1000 if state.is_open else None,
+        threads=tuple(_threads(store, session, state)),
+        problems=tuple(translator.problems),
+        extra=session.extra,
+    )
+
+
+def _threads(store: _Store, session: SessionInfo, state: OpencodeState) -> Iterator[ThreadRef]:
+    """Return the subagents of a session, and theirs."""
+    known = {session.id}
+    parents: list[tuple[SessionInfo, str | None]] = [(session, None)]
+    while parents:
+        parent, parent_id = parents.pop(0)
+        for child in store.children(parent):
+            if child.id in known:
+                continue
+            known.add(child.id)
+            parents.append((child, child.id))
+            yield ThreadRef(
+                id=child.id,
+                key=store.key(child),
+                kind=child.agent,
+                title=child.title or None,
+                parent=parent_id,
+                call_id=state.spawns.get(child.id),
+            )
