@@ -15,6 +15,7 @@ from .reader import Fingerprint, Unreadable
 BUSY_SECONDS = 2.0
 T = TypeVar("T")
 _SUFFIXES = ("", "-wal", "-shm")
+_ROW_BYTES = 2048  # an estimate: long updates run outside the event loop
 _CLOCK_TICK_NS = 50_000_000  # after a write in which the next write may get the same time
 
 
@@ -116,7 +117,7 @@ def split_key(key: str) -> tuple[str, str]:
 
 def row_fingerprint(*, rows: int, updated_ns: int, last_row: int, others: int = 0) -> Fingerprint:
     """Return the fingerprint of a session in a database."""
-    return Fingerprint(last_row, rows, updated_ns, others)
+    return Fingerprint(last_row, rows * _ROW_BYTES, updated_ns, others)
 
 
 def log_status(path: str) -> tuple[tuple[int, int, int], ...]:

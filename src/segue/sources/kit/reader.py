@@ -56,7 +56,7 @@ CREATED_SEQ = 1  # of the event Created, which the kit makes
 FIRST_SEQ = 2
 
 # The status of a session's files or rows: inode, size, time of the last write in nanoseconds, and a
-# digest of everything else that the row depends on. A database has a count instead of a size.
+# digest of everything else that the row depends on. The size of a database's rows is estimated.
 Fingerprint = FileKey
 
 

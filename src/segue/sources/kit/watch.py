@@ -64,8 +64,11 @@ async def _notified_keys(source: WatchedSource) -> AsyncIterator[list[str] | Non
     """Return the same from the system's notifications; end if there are none."""
     from watchfiles import awatch
 
+    # A database needs only its directory, which may have large directories of other things.
+    has_files = any(os.path.isdir(path) for path in source.places())
     notifications = awatch(
         *_directories(source),
+        recursive=has_files,
         step=_DEBOUNCE_MS,
         watch_filter=None,
         rust_timeout=_CHECK_PROCESSES_MS,
