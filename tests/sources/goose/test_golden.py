@@ -75,7 +75,7 @@ def test_messages_calls_and_results_are_counted_once(home: Home) -> None:
 
 def test_first_and_last_messages_are_the_same(home: Home) -> None:
     for session, answer in home.pairs():
-        texts: dict[type, list[str]] = {UserMessage: [], AgentMessage: []}
+        texts: dict[type, list[str | None]] = {UserMessage: [], AgentMessage: []}
         for event in session.conversation:
             if isinstance(event.body, UserMessage | AgentMessage):
                 texts[type(event.body)].append(plain_text(event.body.content))

@@ -24,7 +24,6 @@ from segue.model.event import (
 )
 from segue.model.query import Query
 from segue.model.session import Session
-from segue.sources.goose import tables
 from segue.sources.goose.definition import DEFINITION
 from segue.sources.goose.reader import GooseReader
 from segue.sources.kit import database
@@ -304,7 +303,8 @@ async def test_fork_does_not_count_the_tokens_of_its_parent(
         )
     tool.add_turn_rows(fork, "only here", "yes", minute(6))
     rows = await opened.rows()
-    assert rows[fork].fork is not None and rows[fork].fork.session == rows[parent].id
+    point = rows[fork].fork
+    assert point is not None and point.session == rows[parent].id
     assert (rows[parent].usage.output_tokens, rows[fork].usage.output_tokens) == (16, 0)
     assert (rows[parent].messages, rows[fork].messages) == (2, 4)
 
@@ -385,7 +385,7 @@ async def test_unchanged_database_is_not_opened(
         raise AssertionError("the database was opened")
 
     with monkeypatch.context() as patch:
-        patch.setattr(tables.database, "open_database", refuse)
+        patch.setattr(database, "open_database", refuse)
         await opened.source.refresh()
         assert await opened.source.get(session) is not None
     tool.add_turn_rows(id, "more", "more", NOON)

@@ -148,6 +148,7 @@ class DatabaseSessions(OpencodeSessions):
         self.connection.execute("PRAGMA journal_mode = WAL")
         self.connection.executescript(schema)
         self._has_log = "event_sequence" in schema
+        self._changes = 0
 
     def close(self) -> None:
         self.connection.close()
@@ -160,8 +161,11 @@ class DatabaseSessions(OpencodeSessions):
             row |= {"project_id": PROJECT, **data}
         else:
             row |= {f"{name}_id": value for name, value in owner.items()}
-            created = data.get("time", {}).get("created", millis(at))
-            row |= {"time_created": created, "time_updated": millis(at), "data": json.dumps(data)}
+            time = data.get("time")
+            created = time["created"] if table == "message" and time else millis(at)
+            self._changes += 1  # no two changes are in one millisecond
+            updated = millis(at) + self._changes
+            row |= {"time_created": created, "time_updated": updated, "data": json.dumps(data)}
         names, marks = ", ".join(row), ", ".join("?" * len(row))
         changes = ", ".join(f"{name} = excluded.{name}" for name in row if name != "id")
         sql = f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT DO UPDATE SET {changes}"

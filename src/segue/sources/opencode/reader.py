@@ -62,7 +62,7 @@ class OpencodeReader(Reader):
         """Return the database, and the directory of files of older versions."""
         return [
             self.path or os.path.join(self.directory, "opencode.db"),
-            os.path.join(self.directory, "storage"),
+            os.path.join(self.directory, "storage", "session"),
         ]
 
     def _databases(self) -> list[str]:

@@ -21,8 +21,8 @@ class Part(NamedTuple):
     data: dict[str, Any] | None
 
     @property
-    def type(self) -> Any:
-        return None if self.data is None else self.data.get("type")
+    def type(self) -> str:
+        return "" if self.data is None else bodies.text(self.data.get("type"))
 
 
 class Message(NamedTuple):

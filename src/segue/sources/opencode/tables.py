@@ -236,5 +236,8 @@ class DatabaseStore:
         for table, column in (("session", "id"), ("message", "session_id"), ("part", "session_id")):
             order = "id" if table == "session" else "time_created, id"
             sql = f"SELECT * FROM {table} WHERE {column} = ? ORDER BY {order}"
-            lines += [{"table": table, **dict(row)} for row in self._connection.execute(sql, (session.id,))]
+            lines += [
+                {"table": table, **dict(row)}
+                for row in self._connection.execute(sql, (session.id,))
+            ]
         return lines

@@ -243,7 +243,7 @@ class _AssistantMessage:
                 failed = _failed(data.get("error"))
                 retried = msgspec.structs.replace(failed, retry="retrying")
                 yield _Event(millis(times.get("created")) or at, part.id, retried)
-            case None | "text":
+            case "" | "text":
                 pass
             case kind if kind not in _IGNORED:
                 yield _Event(at, part.id, bodies.injected(_SOURCE, data))
