@@ -94,10 +94,11 @@ def test_first_and_last_messages_are_the_same(home: Home) -> None:
 def test_tokens_and_costs_are_those_of_the_messages(home: Home) -> None:
     for session, answer in home.pairs("fork", "fork-at-message", "cli-fork"):
         usage, tokens = session.row.usage, answer["tokens"]
-        assert usage.input_tokens == tokens["input"], answer["case"]
-        assert usage.output_tokens == tokens["output"] + tokens["reasoning"], answer["case"]
-        assert usage.cache_read_tokens == tokens["cache_read"], answer["case"]
-        assert abs(usage.cost - answer["cost"] * 1_000_000) < 1, answer["case"]
+        output = tokens["output"] + tokens["reasoning"]
+        expected = (tokens["input"], output, tokens["cache_read"])
+        read = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
+        assert read == (expected if any(expected) else (None, None, None)), answer["case"]
+        assert abs((usage.cost or 0) - answer["cost"] * 1_000_000) < 1, answer["case"]
 
 
 def test_forks_name_their_parent_and_pay_only_for_their_own_turns(home: Home) -> None:
@@ -110,7 +111,7 @@ def test_forks_name_their_parent_and_pay_only_for_their_own_turns(home: Home) ->
             continue
         forks += 1
         assert fork is not None and fork.session == home.sessions[parent].row.id
-        assert session.row.usage.output_tokens < answer["tokens"]["output"]
+        assert (session.row.usage.output_tokens or 0) < answer["tokens"]["output"]
     assert forks >= 2
 
 

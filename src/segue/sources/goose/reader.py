@@ -109,7 +109,7 @@ def _check_state(connection: sqlite3.Connection, row: SessionRow, state: GooseSt
     if tables.count_until(connection, row.id, state.last_row) != state.rows:
         raise Rewritten("messages were replaced")
     rest = tables.total_usage(connection, row) - state.counted
-    if rest.input_tokens < state.rest.input_tokens:
+    if rest.tokens < state.rest.tokens:
         raise Rewritten("a message has tokens that were counted before")
 
 

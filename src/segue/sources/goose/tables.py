@@ -224,12 +224,14 @@ def total_usage(connection: sqlite3.Connection, row: SessionRow) -> Usage:
         sums = ", ".join(f"sum({name})" for name in _TOTALS)
         sql = f"SELECT {sums} FROM ({select}) WHERE session_id = ?"
         ledger = connection.execute(sql, (row.id,)).fetchone()
-        fields = [max(_number(own), _number(sum)) for own, sum in zip(fields, ledger, strict=True)]
+        fields = [_larger(own, sum) for own, sum in zip(fields, ledger, strict=True)]
     return usage_of(*fields)
 
 
-def _number(value: Any) -> float:
-    return value if isinstance(value, int | float) else 0
+def _larger(one: Any, two: Any) -> Any:
+    """Return the larger of two numbers, each of which may be missing."""
+    numbers = [value for value in (one, two) if isinstance(value, int | float)]
+    return max(numbers, default=None)
 
 
 def usage_of(input: Any, output: Any, cache_read: Any, cache_write: Any, cost: Any) -> Usage:
@@ -239,6 +241,6 @@ def usage_of(input: Any, output: Any, cache_read: Any, cache_write: Any, cost: A
         output=output,
         cache_read=cache_read,
         cache_write=cache_write,
-        cost=_number(cost),
+        cost=cost if isinstance(cost, int | float) else None,
         input_includes_cache=True,
     )

@@ -102,7 +102,8 @@ class Translator:
         tokens = _tokens(added)
         if min(tokens) < 0 or not any(tokens) or state.rests == _STEP - 1:
             return
-        added = msgspec.structs.replace(added, cost=max(0, added.cost))  # sums are rounded
+        if added.cost is not None and added.cost < 0:  # sums are rounded
+            added = msgspec.structs.replace(added, cost=None)
         state.rest = rest
         state.rests += 1
         seq = FIRST_SEQ + _STEP * state.count + state.rests
@@ -242,17 +243,17 @@ class Translator:
         if isinstance(usage, dict) and not is_copy:
             names = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens", "cost")
             tokens = tables.usage_of(*(usage.get(name) for name in names))
-            if tokens != Usage():
+            if not tokens.is_zero:
                 self.state.counted += tokens
                 yield bodies.model_called(tokens, self.state.model or self._model)
 
 
 def _tokens(usage: Usage) -> tuple[int, ...]:
     return (
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.cache_read_tokens,
-        usage.cache_5m_tokens,
+        usage.input_tokens or 0,
+        usage.output_tokens or 0,
+        usage.cache_read_tokens or 0,
+        usage.cache_write_tokens or 0,
     )
 
 

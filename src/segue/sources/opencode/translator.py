@@ -288,7 +288,7 @@ class _AssistantMessage:
         state, id = self._state, self._message.id
         at = self._ended_ms or self._message.created_ms
         tokens = _usage(self._data)
-        if tokens != Usage():
+        if not tokens.is_zero:
             yield _Event(at, f"{id}.usage", bodies.model_called(tokens, state.model))
         error = self._error
         if isinstance(error, dict) and error.get("name") == _ABORTED:
@@ -377,10 +377,12 @@ def _usage(data: Mapping[str, Any]) -> Usage:
     counts = tokens if isinstance(tokens, dict) else {}
     cache = counts.get("cache")
     cached = cache if isinstance(cache, dict) else {}
-    cost = data.get("cost")
+    cost, output = data.get("cost"), counts.get("output")
+    if counts.get("reasoning") is not None:
+        output = bodies.count(output) + bodies.count(counts["reasoning"])
     return bodies.usage(
         input=counts.get("input"),
-        output=bodies.count(counts.get("output")) + bodies.count(counts.get("reasoning")),
+        output=output,
         cache_read=cached.get("read"),
         cache_write=cached.get("write"),
         cost=cost if isinstance(cost, int | float) else None,
