@@ -38,6 +38,7 @@ CREATE TABLE sessions (
     model_config_json TEXT, goose_mode TEXT NOT NULL DEFAULT 'auto', archived_at TIMESTAMP,
     parent_session_id TEXT
 );
+CREATE INDEX idx_sessions_parent ON sessions(parent_session_id);
 {MESSAGES}
 CREATE TABLE usage_ledger (
     id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL,
@@ -45,6 +46,7 @@ CREATE TABLE usage_ledger (
     total_tokens INTEGER, cache_read_tokens INTEGER, cache_write_tokens INTEGER, cost REAL,
     cost_source TEXT, is_compaction INTEGER DEFAULT 0
 );
+CREATE INDEX idx_usage_ledger_session ON usage_ledger(session_id);
 """
 # Of versions before sessions had types, totals and visibility.
 OLD_SCHEMA = f"""

@@ -124,4 +124,4 @@ def test_edit_is_a_diff_and_a_failed_command_has_failed(home: Home) -> None:
     assert [call.kind for call in calls] == ["execute", "execute", "edit", "edit", "execute"]
     results = [body for body in events if isinstance(body, ToolResult)]
     assert "exited with code 3" in plain_text(results[-1].content)
-    assert results[-1].status == "failed"
+    assert (results[-1].status, results[-1].exit_code) == ("failed", 3)

@@ -388,6 +388,7 @@ async def test_unchanged_database_is_not_opened(
         patch.setattr(database, "open_database", refuse)
         await opened.source.refresh()
         assert await opened.source.get(session) is not None
+        assert (await Opened(tool).rows()).keys() == {id}  # as another process
     tool.add_turn_rows(id, "more", "more", NOON)
     assert (await opened.row(id)).turns == 2
 

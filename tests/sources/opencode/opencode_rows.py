@@ -36,6 +36,7 @@ CREATE TABLE part (
 CREATE INDEX message_session_time_created_id_idx ON message (session_id, time_created, id);
 CREATE INDEX part_message_id_id_idx ON part (message_id, id);
 CREATE INDEX part_session_idx ON part (session_id);
+CREATE INDEX session_parent_idx ON session (parent_id);
 """
 SCHEMA = f"""
 {OLD_SCHEMA}

@@ -448,6 +448,7 @@ async def test_unchanged_database_is_not_opened(
         patch.setattr(database, "open_database", refuse)
         await opened.source.refresh()
         assert await opened.source.get(session) is not None
+        assert (await Opened(rows).rows()).keys() == {id}  # as another process
     rows.add_prompt(id, "more", NOON)
     assert (await opened.row(id)).turns == 2
 

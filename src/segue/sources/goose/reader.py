@@ -56,6 +56,10 @@ class GooseReader(Reader):
             report(self.path, str(error))
             return []
 
+    def status(self) -> object:
+        """Return the status of the database and its log."""
+        return database.settled_status(self.path)
+
     def _sessions(self) -> dict[str, SessionRef]:
         if not os.path.exists(self.path):
             return {}

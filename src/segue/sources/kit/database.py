@@ -121,15 +121,26 @@ def row_fingerprint(*, rows: int, updated_ns: int, last_row: int, others: int = 
 
 
 def log_status(path: str) -> tuple[tuple[int, int, int], ...]:
-    """Return the status of a database and its log, which takes the writes at first."""
+    """Return the status of a database and its log, which takes the writes at first.
+
+    Readers create an empty log.
+    """
     statuses = []
     for suffix in _SUFFIXES[:2]:
         try:
             status = os.stat(path + suffix)
-            statuses.append((status.st_ino, status.st_size, status.st_mtime_ns))
+            fields = (status.st_ino, status.st_size, status.st_mtime_ns)
+            statuses.append(fields if status.st_size else (0, 0, 0))
         except OSError:
             statuses.append((0, 0, 0))
     return tuple(statuses)
+
+
+def settled_status(path: str) -> tuple[tuple[int, int, int], ...] | None:
+    """Return the same; None right after a write, as the next write may get the same time."""
+    status = log_status(path)
+    now = time_ns()
+    return status if all(now - written > _CLOCK_TICK_NS for _, _, written in status) else None
 
 
 class UnchangedCache(Generic[T]):
@@ -144,12 +155,11 @@ class UnchangedCache(Generic[T]):
 
     def get(self, path: str, load: Callable[[], T]) -> T:
         """Return what `load` returned for a database when it was last written."""
-        status = log_status(path)
-        if self._statuses.get(path) == status:
+        status = settled_status(path)
+        if status is not None and self._statuses.get(path) == status:
             return self._values[path]
-        now = time_ns()
         value = load()
         self._statuses.pop(path, None)
-        if all(now - written_ns > _CLOCK_TICK_NS for _, _, written_ns in status):
+        if status is not None:
             self._statuses[path], self._values[path] = status, value
         return value

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import logging
 
 _ALL = "*"  # the name under which the digest of all sessions is saved
+_STATUS = "?"  # the name under which the digest of the reader's status is saved
 _MAX_HELD_BYTES = 16 << 20  # of a session whose texts are all held before they are written
 _MIN_WORKER_BYTES = 20 << 20  # to read, for which worker processes are started
 _BATCH_BYTES = 32 << 20  # of sessions that are committed together
@@ -36,7 +37,7 @@ class Differences(NamedTuple):
     removed: list[str]
     all_new: bool = False  # whether the index has none of the changed sessions
     all_sessions: bool = False  # whether every session was compared
-    digest: bytes | None = None  # to save if nothing differs
+    digests: Mapping[str, bytes] = {}  # to save if nothing differs
     change: int = 0  # the number of the index's change that was compared
 
     @property
@@ -45,19 +46,32 @@ class Differences(NamedTuple):
         return sum(ref.fingerprint.size for ref in self.changed)
 
 
+def is_unchanged(index: Index, status: object) -> bool:
+    """Return whether the index has every session as it was when the reader had this status."""
+    if status is None:
+        return False
+    return index.directory_digests().get(_STATUS) == _digest(index.change(), status)
+
+
 def find_differences(
-    index: Index, refs: Sequence[SessionRef], problems: Sequence[SourceProblem]
+    index: Index,
+    refs: Sequence[SessionRef],
+    problems: Sequence[SourceProblem],
+    status: object = None,
 ) -> Differences:
     """Compare all sessions with the index. If nothing changed, no row is read.
 
-    Sessions in a place with a problem are not removed.
+    Sessions in a place with a problem are not removed. `status` is the reader's from before the
+    sessions were found.
     """
     change = index.change()
-    fields = [(ref.key, *ref.fingerprint) for ref in refs]
-    snapshot = repr((change, fields, [*problems])).encode("utf-8", "surrogatepass")
-    digest = blake2b(snapshot, digest_size=16).digest()
-    if index.directory_digests().get(_ALL) == digest:
-        return Differences([], [], change=change)
+    digests = {_ALL: _digest(change, [(ref.key, *ref.fingerprint) for ref in refs], [*problems])}
+    if status is not None and not problems:
+        digests[_STATUS] = _digest(change, status)
+    saved = index.directory_digests()
+    if saved.get(_ALL) == digests[_ALL]:
+        is_saved = saved.get(_STATUS) == digests.get(_STATUS)
+        return Differences([], [], digests={} if is_saved else digests, change=change)
     indexed = index.all_keys()
     changed = [ref for ref in refs if indexed.get(ref.key) != ref.fingerprint]
     missing = indexed.keys() - {ref.key for ref in refs}
@@ -66,7 +80,11 @@ def find_differences(
     all_new = not any(ref.key in indexed for ref in changed)
     is_same = not changed and not removed
     changed.sort(key=_newest_first)
-    return Differences(changed, removed, all_new, True, digest if is_same else None, change)
+    return Differences(changed, removed, all_new, True, digests if is_same else {}, change)
+
+
+def _digest(*values: object) -> bytes:
+    return blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def find_differences_of(index: Index, refs: Mapping[str, SessionRef | None]) -> Differences:
@@ -86,10 +104,10 @@ def _newest_first(ref: SessionRef) -> int:
     return -ref.fingerprint.mtime_ns
 
 
-def save_digest(index: Index, differences: Differences) -> None:
+def save_digests(index: Index, differences: Differences) -> None:
     """Remember that the index has every session as it is."""
-    if differences.digest is not None:
-        index.save_digests({_ALL: differences.digest}, differences.change)
+    if differences.digests:
+        index.save_digests(differences.digests, differences.change)
 
 
 def problems_of(index: Index) -> list[SourceProblem]:

@@ -172,6 +172,13 @@ class Reader(ABC):
     def discover(self, report: Report) -> Iterable[SessionRef]:
         """Return all sessions, subagents with a file of their own included or not."""
 
+    def status(self) -> object:
+        """Return a value that differs after each change of any session, such as of a database.
+
+        None if only `discover` notices changes.
+        """
+        return None
+
     @abstractmethod
     def ref(self, key: str) -> SessionRef | None:
         """Return a session as it is now; None if it is gone."""

@@ -128,13 +128,15 @@ class KitSource:
         """Compare some sessions with the index, or all, and update it."""
         await self._wait_for_update()
         index = self._open_index.index
-        refs = self._discover() if keys is None else []
-        current = self._current_refs(keys or ())
+        status = self.reader.status() if keys is None else None
 
         def compare(index: Index) -> Differences:
-            if keys is None:
-                return indexing.find_differences(index, refs, self._reported)
-            return indexing.find_differences_of(index, current)
+            if keys is not None:
+                return indexing.find_differences_of(index, self._current_refs(keys))
+            if indexing.is_unchanged(index, status):
+                self._reported = []
+                return Differences([], [])
+            return indexing.find_differences(index, self._discover(), self._reported, status)
 
         differences = self._open_index.ask(compare, index)
         if differences.size <= _MAX_INLINE_BYTES or not is_loop_running():
@@ -204,7 +206,7 @@ class KitSource:
         self._write(index, indexing.find_differences(index, self._discover(), self._reported))
 
     def _write(self, index: Index, differences: Differences) -> None:
-        indexing.save_digest(index, differences)
+        indexing.save_digests(index, differences)
         if differences.changed or differences.removed:
             update = indexing.IndexUpdate(
                 self.reader, self.workspace, self._overlay, self._progress, self._is_closing

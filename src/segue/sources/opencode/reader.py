@@ -86,6 +86,13 @@ class OpencodeReader(Reader):
             refs.setdefault(ref.native_id, ref)
         return refs.values()
 
+    def status(self) -> object:
+        """Return the statuses of the databases and their logs; None if there are files."""
+        if os.path.isdir(self.places()[1]):
+            return None
+        statuses = {path: database.settled_status(path) for path in self._databases()}
+        return None if None in statuses.values() else statuses
+
     def _sessions(self, path: str) -> dict[str, SessionRef]:
         return self._refs.get(path, lambda: tables.session_refs(path))
 
