@@ -182,7 +182,7 @@ def _note_origin(
 
 def _facts(store: _Store, session: SessionInfo, translator: Translator) -> SessionFacts:
     state = translator.state
-    if state.messages and state.damaged == state.messages:
+    if state.messages and state.damaged == state.messages and not state.is_open:
         raise Unreadable(translator.problems[0])
     parent = session.parent
     is_empty = not state.messages and not state.open_events
