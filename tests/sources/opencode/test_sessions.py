@@ -121,11 +121,15 @@ async def test_parts_appear_when_they_are_complete(tool: OpencodeSessions) -> No
     tool.put("part", first, now, tool_part("running", "c1"), **owner)
     second = tool.add_part(id, message, now, **tool_part("running", "c2"))
     assert [call.call_id for call in await opened.bodies(id, ToolCall)] == ["c1", "c2"]
-    tool.put("part", second, now, tool_part("completed", "c2", output="two"), **owner)
-    assert await opened.bodies(id, ToolResult) == []
-    tool.put("part", first, now, tool_part("completed", "c1", output="one"), **owner)
+    for part, call_id, seconds in ((second, "c2", 1), (first, "c1", 2)):
+        end = {"start": millis(NOON), "end": millis(NOON) + seconds * 1000}
+        data = tool_part("completed", call_id, output=call_id, time=end)
+        tool.put("part", part, now, data, **owner)
+        assert (await opened.bodies(id, ToolResult))[-1].call_id == call_id
+    late = {"start": millis(NOON) + 3000, "end": millis(NOON) + 4000}
+    tool.add_part(id, message, now, type="text", text="And done.", time=late)
     tool.add_part(id, message, now, type="step-finish", reason="tool-calls")
-    assert [result.call_id for result in await opened.bodies(id, ToolResult)] == ["c1", "c2"]
+    assert [result.call_id for result in await opened.bodies(id, ToolResult)] == ["c2", "c1"]
     assert await opened.bodies(id, ModelCalled) == []
     done = {"role": "assistant", "modelID": "m", "tokens": TOKENS, "finish": "tool-calls"}
     done["time"] = {"created": millis(now), "completed": millis(now)}

@@ -1,10 +1,9 @@
 """Translate opencode's messages into events.
 
 An assistant message is one request to a model. Its parts are completed while it runs: a text when
-the model has said it, a tool call when the tool has ended. The events of a message have a fixed
-order, so that they never get another seq: texts, thoughts and calls in the order of the parts, then
-the results of the calls, then the tokens. The events from the first one that is not complete are
-left to the next read.
+the model has said it, a tool call when the tool has ended. Texts, thoughts and calls are in the
+order of the parts. A result is before the parts that begin after it, as it was written. The tokens
+are last. What is not complete, and what follows it, is left to the next read.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class OpencodeState(msgspec.Struct, kw_only=True, omit_defaults=True):
     messages: int = 0  # that are complete
     parts: int = 0  # of complete messages
     events: int = 0  # of complete messages
-    open_events: int = 0  # of the next message, which is not complete
+    open_events: list[str] = []  # the records of the next message, which is not complete
     has_partial: bool = False  # whether one of them is a text that was abandoned
     damaged: int = 0
     revert: str = ""
@@ -84,17 +83,16 @@ class Translator:
         state = self.state
         for message, has_successor in _with_successors(messages):
             events, is_complete = self._message(message, has_successor=has_successor)
-            if len(events) < state.open_events:
+            if not {event.record for event in events}.issuperset(state.open_events):
                 raise Rewritten("parts of a message were removed")
             yield from self._items(message, events)
             if not is_complete:
-                state.open_events = len(events)
                 return
             state.last_ms, state.last_id = message.created_ms, message.id
             state.messages += 1
             state.parts += len(message.parts)
             state.events += len(events)
-            state.open_events = 0
+            state.open_events = []
 
     def _items(self, message: Message, events: list[_Event]) -> Iterator[Item]:
         """Yield the events of a message that were not read before."""
@@ -105,15 +103,17 @@ class Translator:
         if revert.get("messageID") == message.id:
             first_part = bodies.text(revert.get("partID"))
             state.is_reverted = state.is_reverted or not first_part
-        for number, event in enumerate(events):
+        for event in events:
+            if event.record in state.open_events:
+                continue
             body = event.body
             part = event.record.partition(".")[0]
             if state.is_reverted or (first_part and part >= first_part):
                 body = bodies.off_branch(body)
-            if number >= state.open_events:
-                seq = FIRST_SEQ + state.events + number
-                inherited = is_copy and state.forked_from is not None
-                yield Item(seq, event.at * 1000, body, event.record, inherited)
+            seq = FIRST_SEQ + state.events + len(state.open_events)
+            state.open_events.append(event.record)
+            inherited = is_copy and state.forked_from is not None
+            yield Item(seq, event.at * 1000, body, event.record, inherited)
         state.is_reverted = state.is_reverted or bool(first_part)
 
     def _message(self, message: Message, *, has_successor: bool) -> tuple[list[_Event], bool]:
@@ -181,19 +181,16 @@ class _AssistantMessage:
         state = self._state
         state.model = text_or_none(self._data.get("modelID")) or state.model
         events: list[_Event] = []
-        results: list[Part] = []
+        calls: list[Part] = []  # whose results are not among the events
         for part in self._message.parts:
-            if part.type in ("step-start", "step-finish"):
-                if not self._add_results(events, results):
-                    return events, self._note_open()
-                results = []
-                continue
+            self._move_results(calls, events, before_ms=_start(part))
             if not self._is_complete(part):
                 return events, self._note_open()
             events += self._part(part)
             if part.type == "tool":
-                results.append(part)
-        if not self._is_ended or not self._add_results(events, results):
+                calls.append(part)
+        self._move_results(calls, events)
+        if not self._is_ended:
             return events, self._note_open()
         events += self._end()
         finish = self._data.get("finish")
@@ -269,19 +266,23 @@ class _AssistantMessage:
         if isinstance(child, str) and child:
             self._state.spawns[child] = call_id
 
-    def _add_results(self, events: list[_Event], calls: list[Part]) -> bool:
-        """Add the results of calls; return False at the first one that is missing."""
+    def _move_results(
+        self, calls: list[Part], events: list[_Event], *, before_ms: int | None = None
+    ) -> None:
+        """Move the results that there are to the events: all, or those before a time."""
+        ended = []
         for part in calls:
+            state = _tool_state(part.data or {})
+            at = _time(state, "end") or self._message.created_ms
+            is_due = before_ms is None or at < before_ms
+            if is_due and state.get("status") in ("completed", "error"):
+                ended.append((at, part.id, part))
+        for at, id, part in sorted(ended):
             data = part.data or {}
-            state = _tool_state(data)
-            if state.get("status") in ("completed", "error"):
-                at = _time(state, "end") or self._message.created_ms
-                call_id = bodies.text(data.get("callID")) or part.id
-                events.append(_Event(at, f"{part.id}.result", _result(call_id, state)))
-                self._note_subagent(call_id, state)  # a running call may not name it yet
-            elif not self._is_ended:
-                return False
-        return True
+            call_id = bodies.text(data.get("callID")) or id
+            self._note_subagent(call_id, _tool_state(data))  # a running call may not name it yet
+            events.append(_Event(at, f"{id}.result", _result(call_id, _tool_state(data))))
+            calls.remove(part)
 
     def _end(self) -> Iterator[_Event]:
         """Return what is known at the end of a message: its tokens, an error, a summary."""
@@ -315,6 +316,12 @@ def _with_successors(messages: Iterable[Message]) -> Iterator[tuple[Message, boo
 def _time(data: Mapping[str, Any], name: str) -> int:
     time = data.get("time")
     return millis(time.get(name)) if isinstance(time, dict) else 0
+
+
+def _start(part: Part) -> int:
+    """Return when a part began; 0 if it does not say so."""
+    data = part.data or {}
+    return _time(_tool_state(data) if part.type == "tool" else data, "start")
 
 
 def _tool_state(data: Mapping[str, Any]) -> dict[str, Any]:
