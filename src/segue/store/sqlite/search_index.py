@@ -17,7 +17,6 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
@@ -407,6 +406,8 @@ def complete_index(store: Path) -> None:
 
 def _store_name(cursor_key: bytes) -> str:
     """Return the name of a store. Its key is secret, so it is not copied."""
+    from hashlib import sha256  # late: a list searches nothing
+
     return sha256(b"search index" + cursor_key).hexdigest()[:16]
 
 
