@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "claude": "segue.sources.claude.definition",
     "codex": "segue.sources.codex.definition",
+    "gemini": "segue.sources.gemini.definition",
     "goose": "segue.sources.goose.definition",
     "opencode": "segue.sources.opencode.definition",
 }

@@ -62,6 +62,15 @@ def read_json(path: str) -> dict[str, Any]:
     return records[0] if records else {}
 
 
+def parse_object(data: bytes) -> dict[str, Any] | None:
+    """Return the JSON object that some bytes are; None if they are damaged."""
+    try:
+        value = _decode(data)
+    except DECODE_ERRORS:
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def parse_records(line: bytes) -> list[dict[str, Any]]:
     """Return the JSON objects of a line: one, none if it is damaged, several after a crash."""
     try:

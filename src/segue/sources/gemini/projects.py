@@ -1,0 +1,122 @@
+"""Find the working directory of a project: Gemini's sessions do not have it.
+
+Newer versions write it to a file in the project's directory. Older ones name that directory by the
+SHA-256 hash of the working directory, so its name is compared with the hashes of known paths.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from hashlib import sha256
+
+from segue.sources import safe_io
+from segue.sources.kit import files
+
+from . import chats
+
+_ROOT_FILE = ".project_root"
+_HASH = re.compile(r"[0-9a-f]{64}")
+_QUOTED_PATH = re.compile(rb'(?<!\\)"(/[^"\\\n]{1,4096})"')
+_PATH = re.compile(rb"(?<![\w/.])(/[\w.@+-][\w./@+-]{0,4095})")
+_MAX_FILES = 100  # of a project that are searched for paths
+_MAX_FILE_BYTES = 4 << 20
+_MAX_SIBLINGS = 2000
+
+
+def working_directory(home: str, project: str, project_hash: str) -> str | None:
+    """Return the working directory of a project; None if nothing says it.
+
+    `project` is the project's directory, and `project_hash` the hash of the working directory.
+    """
+    slug = os.path.basename(project)
+    for directory in (project, os.path.join(home, "history", slug)):
+        path = _root(directory)
+        if path is not None:
+            return path
+    registered = files.read_json(os.path.join(home, "projects.json")).get("projects")
+    paths = registered if isinstance(registered, dict) else {}
+    for path, name in paths.items():
+        if name == slug and os.path.isabs(path):
+            return str(path)
+    digest = project_hash or slug
+    if not _HASH.fullmatch(digest):
+        return None
+    try:
+        changed_at = os.stat(os.path.join(project, "chats")).st_mtime_ns
+    except OSError:
+        changed_at = 0
+    return _directory_of_hash(home, project, digest, changed_at)
+
+
+def _root(directory: str) -> str | None:
+    data = safe_io.read_small_file(os.path.join(directory, _ROOT_FILE)) or b""
+    path = os.fsdecode(data.strip())
+    return path if os.path.isabs(path) and "\0" not in path else None
+
+
+@lru_cache(1024)
+def _directory_of_hash(home: str, project: str, digest: str, changed_at: int) -> str | None:
+    matches = _Matches(digest)
+    known = [os.getcwd(), os.path.dirname(home)]
+    for name in ("projects.json", "trustedFolders.json"):
+        content = files.read_json(os.path.join(home, name))
+        content = content.get("projects", content)
+        known += [path for path in content if os.path.isabs(path)] if content else []
+    match = matches.find(known) or matches.find(_paths_in_files(project))
+    if match is not None:
+        return match
+    for entry in safe_io.list_directory(chats.projects_directory(home)):
+        if (path := _root(entry.path)) is not None:
+            known.append(path)
+        elif _HASH.fullmatch(entry.name) and entry.path != project:
+            other = _Matches(entry.name).find(_paths_in_files(entry.path))
+            known += [] if other is None else [other]
+    return matches.find(known) or matches.find(_siblings(known))
+
+
+class _Matches:
+    """Finds the path with a hash, among paths and the directories that they are in."""
+
+    def __init__(self, digest: str) -> None:
+        self._digest = digest
+        self._tried: set[str] = set()
+
+    def find(self, paths: Iterable[str]) -> str | None:
+        for path in paths:
+            while path not in self._tried:
+                self._tried.add(path)
+                if sha256(path.encode("utf-8", "surrogatepass")).hexdigest() == self._digest:
+                    return path
+                path = os.path.dirname(path)
+        return None
+
+
+def _siblings(paths: Iterable[str]) -> Iterator[str]:
+    """Return the directories in some directories, and next to them."""
+    directories = [*paths]
+    for directory in dict.fromkeys([*directories, *map(os.path.dirname, directories)]):
+        for entry in safe_io.list_directory(directory)[:_MAX_SIBLINGS]:
+            if safe_io.is_directory(entry):
+                yield entry.path
+
+
+def _paths_in_files(project: str) -> Iterator[str]:
+    """Return the absolute paths in the files of a project, such as those of edited files."""
+    entries = safe_io.list_directory(os.path.join(project, "chats"))[:_MAX_FILES]
+    paths = [entry.path for entry in entries if safe_io.is_regular_file(entry)]
+    for path in [*paths, os.path.join(project, "logs.json")]:
+        try:
+            with safe_io.open_for_reading(path) as (descriptor, _):
+                data = safe_io.read_at(descriptor, 0, _MAX_FILE_BYTES)
+        except safe_io.UnreadableFile:
+            continue
+        yield from _decoded(match[1] for match in _QUOTED_PATH.finditer(data))
+        yield from _decoded(match[1] for match in _PATH.finditer(data))
+
+
+def _decoded(paths: Iterable[bytes]) -> Iterator[str]:
+    for path in dict.fromkeys(paths):
+        yield path.decode("utf-8", "replace").rstrip("/") or "/"

@@ -1,0 +1,221 @@
+"""Read Gemini's sessions: journals, older files with one object, and subagents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from time import time_ns
+from typing import Any
+
+from segue.sources import safe_io
+from segue.sources.kit import files
+from segue.sources.kit.reader import (
+    FIRST_SEQ,
+    End,
+    Items,
+    Reader,
+    Report,
+    Resume,
+    Rewritten,
+    SessionFacts,
+    SessionRef,
+    ThreadRef,
+    Unreadable,
+)
+
+from . import chats, projects
+from .chats import SessionFiles
+from .translator import SessionState, Translator
+
+_WRITE_NS = 2 * 10**9  # in which Gemini may still be writing a file
+
+
+class GeminiRef(SessionRef):
+    """A session whose id is read from its file when it is needed: lists compare paths only."""
+
+    __slots__ = ()
+
+    @property
+    def native_id(self) -> str:
+        """The id of the session."""
+        return chats.session_id(self.key)
+
+
+class GeminiReader(Reader):
+    """The sessions of one Gemini home."""
+
+    name = "gemini"
+
+    def __init__(self, home: str) -> None:
+        self.home = home
+
+    def places(self) -> Sequence[str]:
+        """Return the directory with the projects."""
+        return [chats.projects_directory(self.home)]
+
+    def discover(self, report: Report) -> Iterable[SessionRef]:
+        """Return all sessions, without subagents."""
+        for session in chats.all_sessions(self.home):
+            if ref := _ref(session):
+                yield ref
+
+    def ref(self, key: str) -> SessionRef | None:
+        """Return a session or a subagent as it is now."""
+        if not key.startswith(os.path.join(chats.projects_directory(self.home), "")):
+            return None
+        if chats.parent_of(key) is not None:
+            return _ref(SessionFiles(key))
+        session = chats.session_of(self.home, key)
+        return session and _ref(session)
+
+    def find(self, native_id: str) -> SessionRef | None:
+        """Return the session with an id."""
+        session = chats.session_with_id(self.home, native_id)
+        return session and _ref(session)
+
+    def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
+        """Yield the events of a session, from all its files."""
+        is_subagent = chats.parent_of(ref.key) is not None
+        session = SessionFiles(ref.key) if is_subagent else chats.session_of(self.home, ref.key)
+        older = session.older if session else ()
+        older_digest = _digest_of_files(older)
+        problems: list[str] = []
+        state = SessionState() if resume is None else SessionState.decode(resume.data)
+        translator = Translator(state, is_whole=resume is None)
+        if resume is None:
+            state.before, state.older = FIRST_SEQ, older_digest
+            for path in older:
+                state.before = self._read_older(translator, path, problems)
+        elif state.older != older_digest:
+            raise Rewritten("an earlier file of the session has changed")
+        end: Resume | None = None
+        if ref.key.endswith(".json"):
+            translator.add_session(state.before, _read_object(ref.key))
+        else:
+            records = files.Records(ref.key, resume)
+            for line in records:
+                translator.add_record(state.before + line.offset, line.record)
+            problems += records.problems
+            end = records.resume()
+        if not state.session:
+            raise Unreadable("it does not begin as a session of Gemini does")
+        yield from translator.finish()
+        if end is not None:
+            end = _with_data(end, state.encode())
+        return End(self._facts(ref.key, state, tuple(problems)), end)
+
+    def _read_older(self, translator: Translator, path: str, problems: list[str]) -> int:
+        """Add the records of an earlier file, and return the seq after it."""
+        before = translator.state.before
+        try:
+            if path.endswith(".json"):
+                return translator.add_session(before, _read_object(path))
+            records = files.Records(path)
+            for line in records:
+                translator.add_record(before + line.offset, line.record)
+            problems += records.problems
+            return before + records.resume().offset + 1
+        except (safe_io.UnreadableFile, Unreadable, OSError) as error:
+            problems.append(f"its earlier file {path} cannot be read: {error}")
+            return before
+
+    def _facts(
+        self, path: str, state: SessionState, problems: tuple[str, ...]
+    ) -> SessionFacts | None:
+        cwd = projects.working_directory(self.home, chats.project_of(path), state.project_hash)
+        parent = chats.parent_of(path)
+        if parent is None and state.kind == "subagent":
+            parent = ""
+        if cwd is None and state.directories:
+            cwd = state.directories[0]
+        extra: dict[str, Any] = {"project_hash": state.project_hash}
+        if len(state.directories) > 1:
+            extra["directories"] = state.directories
+        return SessionFacts(
+            created_at=state.created_at or state.updated_at,
+            updated_at=state.updated_at,
+            cwd=cwd or "/",
+            title=state.summary,
+            title_by="agent",
+            model=state.model,
+            parent=parent,
+            open_since=state.open_since,
+            threads=tuple(_threads(path, state)),
+            problems=problems,
+            extra=extra,
+        )
+
+
+def _ref(session: SessionFiles) -> SessionRef | None:
+    status = safe_io.nonempty_file_status(session.main)
+    if status is None:
+        return None
+    others: list[object] = []
+    if session.older:
+        others.append(_digest_of_files(session.older))
+    for directory in session.agents:
+        others += sorted(_status(entry) for entry in safe_io.list_directory(directory))
+    return GeminiRef(session.main, "", files.fingerprint(status, *others))
+
+
+def _status(entry: os.DirEntry[str]) -> tuple[str, int, int]:
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError:
+        return entry.path, 0, 0
+    return entry.path, status.st_size, status.st_mtime_ns
+
+
+def _digest_of_files(paths: Sequence[str]) -> int:
+    if not paths:
+        return 0
+    statuses = [safe_io.nonempty_file_status(path) for path in paths]
+    return files.digest_of(*paths, *(status and files.fingerprint(status) for status in statuses))
+
+
+def _with_data(end: Resume, data: dict[str, Any]) -> Resume:
+    return Resume(inode=end.inode, offset=end.offset, tail_hash=end.tail_hash, data=data)
+
+
+def _read_object(path: str) -> dict[str, Any]:
+    """Return a session that is one JSON object.
+
+    Raises OSError if Gemini may be writing it, so that it stays listed as it was.
+    """
+    status = safe_io.nonempty_file_status(path)
+    data = safe_io.read_small_file(path, chats.MAX_FILE_BYTES)
+    if status is None or data is None:
+        if status is not None and status.st_size > chats.MAX_FILE_BYTES:
+            raise Unreadable(f"it is too long: {status.st_size} bytes")
+        raise safe_io.UnreadableFile(path)
+    record = files.parse_object(data)
+    if record is not None:
+        return record
+    if time_ns() - status.st_mtime_ns < _WRITE_NS:
+        raise BlockingIOError("Gemini CLI is writing it")
+    raise Unreadable("it is damaged: it is not a JSON object")
+
+
+def _threads(path: str, state: SessionState) -> Iterable[ThreadRef]:
+    """Return the subagents of a session, and theirs."""
+    directory = os.path.dirname(path)
+    if chats.parent_of(path) is not None:
+        directory = os.path.dirname(directory)
+    parents = [state.session]
+    known = {state.session}
+    while parents:
+        parent = parents.pop(0)
+        for entry in safe_io.list_directory(os.path.join(directory, parent)):
+            id = entry.name.removesuffix(".jsonl")
+            if id == entry.name or id in known or not safe_io.is_regular_file(entry):
+                continue
+            known.add(id)
+            parents.append(id)
+            call_id, kind = state.agents.get(id, ["", ""])
+            yield ThreadRef(
+                id=id,
+                key=entry.path,
+                kind=kind or None,
+                parent=None if parent == state.session else parent,
+                call_id=call_id or None,
+            )
