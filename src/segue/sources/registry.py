@@ -24,6 +24,7 @@ _MODULES = {
     "gemini": "segue.sources.gemini.definition",
     "goose": "segue.sources.goose.definition",
     "opencode": "segue.sources.opencode.definition",
+    "qwen": "segue.sources.qwen.definition",
 }
 NONE = "none"  # the name that selects no source
 

@@ -49,7 +49,11 @@ def blocks_of(source: str, parts: Iterable[Part]) -> list[Block]:
         if part.get("thought") or "functionCall" in part or "functionResponse" in part:
             continue
         if isinstance(part.get("text"), str):
-            blocks.append(Text(text=part["text"]))
+            text = part["text"]  # a text may be in several parts
+            if blocks and isinstance(last := blocks[-1], Text):
+                blocks[-1] = Text(text=last.text + text)
+            else:
+                blocks.append(Text(text=text))
         elif isinstance(data := part.get("inlineData"), dict):
             blocks.append(_data_block(data))
         elif isinstance(file := part.get("fileData"), dict):

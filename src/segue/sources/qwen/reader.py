@@ -1,0 +1,153 @@
+"""Read Qwen's sessions and their subagents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from segue.sources import safe_io
+from segue.sources.kit import bodies, files
+from segue.sources.kit.reader import (
+    End,
+    Items,
+    Reader,
+    Report,
+    Resume,
+    SessionFacts,
+    SessionRef,
+    ThreadRef,
+    Unreadable,
+)
+
+from . import chats
+from .chats import ChatFile
+from .translator import SessionState, Translator
+
+
+class QwenReader(Reader):
+    """The sessions of one Qwen home. `settings` is the directory of the settings."""
+
+    name = "qwen"
+
+    def __init__(self, home: str, settings: str | None = None) -> None:
+        self.home = home
+        self.settings = settings or home
+
+    def places(self) -> Sequence[str]:
+        """Return the directories with the projects."""
+        return [chats.projects_directory(root) for root in self._roots()]
+
+    def _roots(self) -> list[str]:
+        return chats.roots(self.home, self.settings)
+
+    def discover(self, report: Report) -> Iterable[SessionRef]:
+        """Return all sessions, without subagents."""
+        seen: set[str] = set()
+        for root in self._roots():
+            for chat in chats.list_chats(root):
+                # An interrupted move to the archive leaves two files.
+                if chat.id not in seen and (ref := _ref(chat)):
+                    seen.add(chat.id)
+                    yield ref
+
+    def ref(self, key: str) -> SessionRef | None:
+        """Return a session or a subagent as it is now."""
+        if not key.startswith(tuple(os.path.join(place, "") for place in self.places())):
+            return None
+        agent = chats.agent_of(key)
+        if agent is not None:
+            status = safe_io.nonempty_file_status(key)
+            return status and SessionRef(key, agent, files.fingerprint(status))
+        chat = chats.chat_of(key)
+        return chat and _ref(chat)
+
+    def find(self, native_id: str) -> SessionRef | None:
+        """Return the session with an id."""
+        refs = self.discover(lambda path, reason: None)
+        return next((ref for ref in refs if ref.native_id == native_id), None)
+
+    def is_running(self, ref: SessionRef) -> bool | None:
+        """Return whether a process has the session open; None if only its writes may say so."""
+        return chats.is_open(self.settings, ref.native_id)
+
+    def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
+        """Yield the events of a session or a subagent."""
+        state = SessionState() if resume is None else SessionState.decode(resume.data)
+        is_agent = chats.agent_of(ref.key) is not None
+        translator = Translator(state, is_whole=resume is None, is_agent=is_agent)
+        records = files.Records(ref.key, resume)
+        for line in records:
+            translator.add_record(line)
+        if not state.created_at:
+            raise Unreadable("it has no record of a session of Qwen Code")
+        yield from translator.finish()
+        problems = (*records.problems, *translator.problems)
+        facts = _facts(ref, state, problems, is_agent=is_agent)
+        return End(facts, replace(records.resume(), data=state.encode()))
+
+
+def _ref(chat: ChatFile) -> SessionRef | None:
+    status = safe_io.nonempty_file_status(chat.path)
+    if status is None:
+        return None
+    agents = (
+        () if chat.agents is None else [_status(file) for file in chats.list_agents(chat.agents)]
+    )
+    return SessionRef(chat.path, chat.id, files.fingerprint(status, *agents))
+
+
+def _status(entry: os.DirEntry[str]) -> tuple[str, int, int]:
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError:
+        return entry.path, 0, 0
+    return entry.path, status.st_size, status.st_mtime_ns
+
+
+def _facts(
+    ref: SessionRef, state: SessionState, problems: tuple[str, ...], *, is_agent: bool
+) -> SessionFacts:
+    archived_at = None
+    if chats.is_archived(ref.key):
+        status = safe_io.nonempty_file_status(ref.key)
+        archived_at = state.updated_at if status is None else status.st_ctime_ns // 1000
+    is_automatic = state.title is None or state.title_is_automatic
+    return SessionFacts(
+        created_at=state.created_at,
+        updated_at=state.updated_at,
+        cwd=state.cwd or "/",
+        title=state.title or state.typed_title,
+        title_by=("agent" if state.title else "auto") if is_automatic else "person",
+        model=state.model,
+        git_branch=state.git_branch,
+        archived_at=archived_at,
+        forked_from=state.forked_from,
+        parent=os.path.basename(os.path.dirname(ref.key)) if is_agent else None,
+        open_since=state.open_since,
+        threads=() if is_agent else tuple(_threads(ref.key)),
+        problems=problems,
+        extra=state.extra,
+    )
+
+
+def _threads(path: str) -> Iterator[ThreadRef]:
+    """Return the subagents of a session. A file next to the transcript says what started each."""
+    chat = chats.chat_of(path)
+    entries = [] if chat is None or chat.agents is None else chats.list_agents(chat.agents)
+    metas = {
+        entry.path: files.read_json(f"{entry.path[: -len('.jsonl')]}.meta.json")
+        for entry in entries
+    }
+    ids = {bodies.text(meta.get("agentId")): chats.agent_of(path) for path, meta in metas.items()}
+    for path, meta in metas.items():
+        parent = bodies.text(meta.get("parentAgentId"))
+        yield ThreadRef(
+            id=chats.agent_of(path) or path,
+            key=path,
+            kind=bodies.text(meta.get("agentType")) or None,
+            title=bodies.text(meta.get("description")) or None,
+            parent=ids.get(parent) if parent else None,
+            call_id=bodies.text(meta.get("toolUseId")) or None,
+        )
