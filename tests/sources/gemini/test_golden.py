@@ -1,0 +1,148 @@
+"""Sessions of real Gemini homes are read as Gemini itself and its files answer for them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.model import clock
+from segue.model.content import Image, plain_text
+from segue.model.event import AgentMessage, Compacted, Interrupted, ToolResult, UserMessage
+from segue.sources.gemini.reader import GeminiReader
+from tests.sources.golden import ReadHome, ReadSession, read_home, unpack_homes
+
+ARCHIVE = Path(__file__).parent / "homes.tar.xz"
+VERSIONS = ("gemini-0.24.5", "gemini-0.61.0")
+
+
+class Home:
+    """A home: what segue reads and what Gemini answers."""
+
+    def __init__(self, read: ReadHome, golden: dict[str, Any]) -> None:
+        self.problems = read.problems
+        self.sessions = read.sessions
+        self.golden = golden
+        self.answers = {answer["id"]: answer for answer in golden["sessions"]}
+
+    def pairs(self) -> list[tuple[ReadSession, dict[str, Any]]]:
+        """Return each session with Gemini's answer."""
+        return [(session, self.answers[id]) for id, session in self.sessions.items()]
+
+    def session(self, label: str) -> ReadSession:
+        """Return the session that was made for a case."""
+        return self.sessions[self.golden["labels"][label]]
+
+
+def read(version: str, directory: Path) -> Home:
+    golden = unpack_homes(ARCHIVE, directory)[version]
+    reader = GeminiReader(str(directory / version / "home/dev/.gemini"))
+    return Home(read_home(reader, directory / "gemini.index"), golden)
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return read(request.param, tmp_path_factory.mktemp("gemini"))
+
+
+@pytest.fixture(scope="module")
+def new_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return read("gemini-0.61.0", tmp_path_factory.mktemp("gemini"))
+
+
+def test_every_session_but_the_subagents_is_listed(home: Home) -> None:
+    listed = {id for id, answer in home.answers.items() if answer["kind"] == "main"}
+    assert home.sessions.keys() == listed
+    assert home.golden["deleted_id"] not in home.sessions
+    assert home.problems == []
+
+
+def test_titles_are_summaries_or_first_prompts(home: Home) -> None:
+    for session, answer in home.pairs():
+        if answer["title"] is None:
+            first_words = " ".join(answer["first_prompt"].split())[:40]
+            assert session.row.title and session.row.title.startswith(first_words[:40].rstrip())
+            assert session.row.title_by == "auto"
+        else:
+            assert session.row.title == answer["title"]
+            assert session.row.title_by == "agent"
+
+
+def test_directories_are_those_of_the_project(new_home: Home) -> None:
+    for session, answer in new_home.pairs():
+        assert session.row.cwd == answer["cwd"]
+
+
+def test_directory_of_an_old_session_is_found_by_its_hash(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    home = read("gemini-0.24.5", tmp_path_factory.mktemp("gemini"))
+    cwds = {answer["cwd"]: session.row.cwd for session, answer in home.pairs()}
+    # No file of the last project has a path in it.
+    assert cwds == {
+        "/home/dev/work/shop-api": "/home/dev/work/shop-api",
+        "/home/dev/work/web app": "/home/dev/work/web app",
+        "/home/dev/work/notes": "/",
+    }
+
+
+def test_times_and_models_are_those_of_the_session(home: Home) -> None:
+    for session, answer in home.pairs():
+        assert session.row.created_at == clock.from_rfc3339(answer["created_at"])
+        assert session.row.updated_at == clock.from_rfc3339(answer["updated_at"])
+        assert session.model == answer["model"]
+
+
+def test_messages_and_calls_are_counted_once(home: Home) -> None:
+    for session, answer in home.pairs():
+        label = answer["label"]
+        assert session.count("user_message") == answer["user_messages"], label
+        assert session.row.turns == answer["user_messages"], label
+        assert session.count("agent_thought") == answer["thoughts"], label
+        assert session.count("tool_call") == answer["tool_calls"], label
+        assert session.count("tool_result") == answer["tool_results"], label
+        failed = [
+            event.body
+            for event in session.conversation
+            if isinstance(event.body, ToolResult) and event.body.status == "failed"
+        ]
+        assert len(failed) == answer["failed_tool_calls"], label
+
+
+def test_first_and_last_messages_and_pictures_are_the_same(home: Home) -> None:
+    for session, answer in home.pairs():
+        bodies = [event.body for event in session.conversation]
+        prompts = [body for body in bodies if isinstance(body, UserMessage)]
+        answers = [body for body in bodies if isinstance(body, AgentMessage)]
+        blocks = [block for body in prompts for block in body.content]
+        assert plain_text(prompts[0].content) == answer["first_prompt"]
+        last = plain_text(answers[-1].content) if answers else None
+        assert last == answer["last_assistant_text"]
+        assert sum(isinstance(block, Image) for block in blocks) == answer["images"]
+
+
+def test_tokens_are_counted_once_and_include_thoughts(home: Home) -> None:
+    for session, answer in home.pairs():
+        tokens = answer["tokens"]
+        assert session.tokens == {
+            "input": tokens["input"],
+            "cached": tokens["cached"],
+            "output": tokens["output"] + tokens["thoughts"],
+        }, answer["label"]
+
+
+def test_compressed_and_cancelled_turns_are_marked(new_home: Home) -> None:
+    compressed = [event.body for event in new_home.session("compress").conversation]
+    (body,) = (body for body in compressed if isinstance(body, Compacted))
+    assert plain_text(body.summary).startswith("<state_snapshot>")
+    cancelled = new_home.session("acp_image_and_cancel").conversation
+    assert isinstance(cancelled[-1].body, Interrupted)
+
+
+def test_subagents_are_threads_of_their_parent(new_home: Home) -> None:
+    session = new_home.session("subagent")
+    (thread,) = session.threads
+    answer = new_home.answers[thread.id]
+    assert answer["parent_id"] == session.row.id
+    assert thread.kind == "generalist"
+    assert thread.seq is not None
+    assert thread.usage.output_tokens == answer["tokens"]["output"]
