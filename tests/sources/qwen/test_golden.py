@@ -121,7 +121,9 @@ def test_tokens_are_those_of_the_replies_without_the_inherited_ones(home: Home) 
 
 def test_fork_names_its_parent(new_home: Home) -> None:
     forks = {
-        id: session.row.fork.session for id, session in new_home.sessions.items() if session.row.fork
+        id: session.row.fork.session
+        for id, session in new_home.sessions.items()
+        if session.row.fork
     }
     answers = {id: a["forked_from"] for id, a in new_home.answers.items() if a.get("forked_from")}
     assert forks == answers and forks

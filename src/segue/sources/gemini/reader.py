@@ -99,6 +99,8 @@ class GeminiReader(Reader):
             end = records.resume()
         if not state.session:
             raise Unreadable("it does not begin as a session of Gemini does")
+        if problems and not state.has_content:
+            raise Unreadable(problems[0])
         yield from translator.finish()
         if end is not None:
             end = _with_data(end, state.encode())
@@ -122,6 +124,8 @@ class GeminiReader(Reader):
     def _facts(
         self, path: str, state: SessionState, problems: tuple[str, ...]
     ) -> SessionFacts | None:
+        if not state.has_content:
+            return None  # Gemini does not list it either
         cwd = projects.working_directory(self.home, chats.project_of(path), state.project_hash)
         parent = chats.parent_of(path)
         if parent is None and state.kind == "subagent":
@@ -135,8 +139,8 @@ class GeminiReader(Reader):
             created_at=state.created_at or state.updated_at,
             updated_at=state.updated_at,
             cwd=cwd or "/",
-            title=state.summary,
-            title_by="agent",
+            title=state.summary or (state.first_text if state.has_command else None),
+            title_by="agent" if state.summary else "auto",
             model=state.model,
             parent=parent,
             open_since=state.open_since,

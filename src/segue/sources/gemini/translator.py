@@ -36,6 +36,8 @@ _ENDED = frozenset({"success", "error", "cancelled"})
 MESSAGE_SEQS = 1 << 16
 # The seqs in a message of a session in one object, so that added parts move no others.
 _SLOTS = {"text": 1 << 10, "usage": (1 << 10) + 1, "call": (1 << 10) + 2}
+_COMMANDS = ("/", "?")
+_CANCELLED = "Request cancelled."
 _AGENT_NAMES = ("agent_name", "name", "subagent_type")
 
 
@@ -57,7 +59,10 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     agents: dict[str, list[str]] = {}  # subagents: the call that started them and their kind
     before: int = 0  # the seqs that the files before this one have
     older: int = 0  # a digest of the files before this one
-    has_messages: bool = False
+    copies: list[str] = []  # the ids that a compression gave to copies of messages
+    has_content: bool = False  # whether there is more than context and commands
+    has_command: bool = False  # whether the first prompt is a command
+    first_text: str | None = None  # of the first prompt that is no command
 
     def encode(self) -> dict[str, Any]:
         """Return the state for a Resume."""
@@ -80,6 +85,7 @@ class Translator:
         self._places: dict[str, int] = {}  # of the items of this read, by part
         self._messages: dict[str, bool] = {}  # the messages by id; False if they were removed
         self._owners: list[str] = []  # the message of each item
+        self._contents: set[int] = set()  # digests of all messages
         self._seq = 0
         self._slots: int | None = None  # the first seq of a message of a session in one object
         self._message = ""
@@ -153,11 +159,23 @@ class Translator:
             if is_summary(message, next_message):
                 is_cancelled = False
                 state.open_since = None
+                self._message = message["id"]
+                if not self._has("summary"):
+                    self._find_copies(messages[number + 1 :])
             self._add_message(message, next_message, is_copy=True)
         if is_cancelled:
             self._message = state.open_prompt
             self._put("interrupted", state.updated_at, bodies.interrupted())
             state.open_since = None
+
+    def _find_copies(self, messages: list[Message]) -> None:
+        """Find the messages that a compression kept, and wrote with other ids."""
+        new = [message for message in messages if message["id"] not in self._messages]
+        new = [message for message in new if not is_reply_to_summary(message)]
+        if new and not self._is_whole:
+            raise Rewritten("the conversation was compressed")
+        ids = [message["id"] for message in new if _content_digest(message) in self._contents]
+        self.state.copies = [*self.state.copies, *ids]
 
     # Messages.
 
@@ -167,9 +185,11 @@ class Translator:
         """Add a version of a message. A copy is written with all others, at a later time."""
         state = self.state
         self._message = message["id"]
+        if self._message in state.copies:
+            return
         self._messages[self._message] = True
+        self._contents.add(_content_digest(message))
         at = bodies.time_of(message.get("timestamp")) or state.updated_at
-        state.has_messages = True
         match message.get("type"):
             case "user":
                 self._add_user(message, at, next_message, is_copy=is_copy)
@@ -178,9 +198,11 @@ class Translator:
             case "error":
                 self._put("error", at, bodies.failed(text_of(message) or "the turn failed"))
                 state.open_since = None
-            case _:
-                if text_of(message).strip():
-                    self._put("notice", at, bodies.injected(_SOURCE, message))
+            case _ if text_of(message).strip() == _CANCELLED:
+                self._put("interrupted", at, bodies.interrupted())
+                state.open_since = None
+            case _ if text_of(message).strip():
+                self._inject("notice", message, at)
         if not is_copy:
             state.updated_at = max(state.updated_at, at)
 
@@ -192,8 +214,7 @@ class Translator:
         if responses:
             self._add_responses(parts, responses, message, at)
         elif is_context(message):
-            if not self._has("context"):  # it changes at each start, and says nothing new
-                self._put("context", at, bodies.injected(_SOURCE, message))
+            self._inject("context", message, at)
         elif is_summary(message, next_message):
             self._put("summary", at, bodies.compacted(text_of(message).strip()))
         elif parts:
@@ -212,13 +233,23 @@ class Translator:
             self._put("shown", at, body)
         elif bodies.content_of(blocks) and not self._has("shown"):
             self._put("prompt", at, bodies.prompt(blocks))
+        self._note_prompt(shown or model_parts.text_of(parts))
         if not is_copy:
             self.state.open_since, self.state.open_prompt = at, self._message
+
+    def _note_prompt(self, text: str) -> None:
+        """Note the first prompt that is no command: Gemini shows it as the title."""
+        state = self.state
+        if text.lstrip().startswith(_COMMANDS):
+            state.has_command = state.has_command or not state.has_content
+        else:
+            state.has_content = True
+            state.first_text = state.first_text or bodies.prompt_title(text)
 
     def _add_reply(self, message: Message, at: int, *, is_copy: bool) -> None:
         state = self.state
         if is_reply_to_summary(message):
-            self._put("reply", at, bodies.injected(_SOURCE, message))
+            self._inject("reply", message, at)
             return
         if not self._has("thought 0") or not is_copy:
             for number, thought in enumerate(thoughts_of(message)):
@@ -230,6 +261,7 @@ class Translator:
         calls, calls_of_content = tool_calls_of(message), model_parts.calls_of(parts)
         if blocks or calls or calls_of_content or self._has("thought 0"):
             # Gemini ignores a reply without content, such as one whose call never ended.
+            state.has_content = True
             state.model = bodies.text(message.get("model")) or state.model
             usage = _usage(message.get("tokens"))
             if usage != Usage():
@@ -315,9 +347,14 @@ class Translator:
                 body = model_parts.tool_result(_SOURCE, call_id, own_parts, None, None)
                 self._put_result(call_id, at, body)
             elif not self._has(f"result {call_id}", owned=False):
-                self._put(f"response {call_id}", at, bodies.injected(_SOURCE, message))
+                self._inject(f"response {call_id}", message, at)
 
     # Events.
+
+    def _inject(self, part: str, message: Message, at: int) -> None:
+        """Add a message that Gemini made; later versions of it say nothing new."""
+        if not self._has(part):
+            self._put(part, at, bodies.injected(_SOURCE, message))
 
     def _key(self, part: str, *, owned: bool = True) -> str:
         """Return the short name of a part of a message; a call is known by its id alone."""
@@ -345,6 +382,14 @@ class Translator:
         record = f"{self._message} {part}" if owned else part
         self.items.append(Item(self._seq, at, body, record))
         self._seq += 1
+
+
+def _content_digest(message: Message) -> int:
+    """Return a digest of what a message says, whatever its id and form."""
+    parts = model_parts.parts_of(message.get("content"))
+    calls = model_parts.calls_of(parts) or tool_calls_of(message)
+    names = [(call.get("name"), call.get("args")) for call in calls]
+    return digest_of(message.get("type"), model_parts.text_of(parts), names)
 
 
 def _same(name: str, args: Any) -> str:
