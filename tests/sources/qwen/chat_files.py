@@ -17,7 +17,7 @@ MODEL = "qwen3-coder-plus"
 
 
 class Journal:
-    """The records of a session: each one's parent is the one before, unless told otherwise."""
+    """The records of a session: the parent of each is the one before, unless a test sets it."""
 
     def __init__(self, id: str, cwd: str) -> None:
         self.id = id
