@@ -228,7 +228,7 @@ def test_results_have_status_exit_code_diff_and_pictures(
     id = write(tool, line(prompt(NOON, "go")), line(reply(NOON, "", toolCalls=calls)))
     shell, edit, missing, stopped = source.bodies(id, ToolResult)
     assert plain_text(shell.content) == "Output: boom\nExit Code: 3"
-    assert (shell.status, shell.extra["exit_code"]) == ("completed", 3)
+    assert (shell.status, shell.exit_code) == ("completed", 3)
     assert Diff(path="/work/project/cart.py", old="old\n", new="new\n") in edit.content
     assert (missing.status, plain_text(missing.content)) == ("failed", "not found")
     assert stopped.status == "cancelled"

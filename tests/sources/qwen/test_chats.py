@@ -198,7 +198,7 @@ def test_results_have_status_exit_code_diff_and_pictures(
     journal.add(NOON, "tool_result", message={"role": "user", "parts": parts})
     tool.save(journal)
     failed, written, stopped, seen = source.bodies(journal.id, ToolResult)
-    assert (failed.status, failed.extra["exit_code"]) == ("failed", 3)
+    assert (failed.status, failed.exit_code) == ("failed", 3)
     assert Diff(path="a.py", old=None, new="new\n") in written.content
     assert (written.status, stopped.status, seen.status) == ("completed", "cancelled", "failed")
     assert Image(mime="image/png", data="aGk=") in seen.content
@@ -489,8 +489,10 @@ def test_open_turn_runs_while_it_is_written_or_its_process_lives(
     an_hour_ago = int((now - timedelta(hours=1)).timestamp()) * 10**9
     os.utime(path, ns=(an_hour_ago, an_hour_ago))
     assert source.statuses() == {journal.id: "idle"}
-    code = "import sys; sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", code, "qwen"], stdin=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", "qwen"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout is not None and process.stdout.readline()
         record = {"pid": process.pid, "sessionId": journal.id}
         (tool.directory / "sessions").mkdir()
         (tool.directory / f"sessions/{process.pid}.json").write_text(json.dumps(record))

@@ -264,7 +264,7 @@ class Translator:
             state.has_content = True
             state.model = bodies.text(message.get("model")) or state.model
             usage = _usage(message.get("tokens"))
-            if usage != Usage():
+            if not usage.is_zero:
                 self._put("usage", at, bodies.model_called(usage, state.model))
         for number, call in enumerate(calls):
             self._add_call(call, number, at)

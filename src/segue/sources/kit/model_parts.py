@@ -117,7 +117,7 @@ def tool_result(
         outcome = "failed"
     result = bodies.tool_result(call_id, blocks, status=outcome, diffs=file_diffs(display))
     code = _exit_code(blocks, display)
-    return result if code is None else replace(result, extra={"exit_code": code})
+    return result if code is None else replace(result, exit_code=code)
 
 
 def _response_blocks(response: Part) -> list[Block]:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from segue.model.content import plain_text
-from segue.model.event import AnyBody, ModelCalled, Usage
+from segue.model.event import AnyBody, ModelCalled
 from segue.sources.kit import bodies, model_parts
 from segue.sources.kit.files import Record, digest_of
 from segue.sources.kit.reader import Item, Rewritten
@@ -236,7 +236,7 @@ class Translator:
             call_id = bodies.text(call.get("id")) or f"{record['uuid']}/{number}"
             yield bodies.tool_call(call_id, bodies.text(call.get("name")), call.get("args"))
         usage = model_parts.usage_of(record.get("usageMetadata"))
-        if usage != Usage():
+        if not usage.is_zero:
             size = bodies.count(record.get("contextWindowSize")) or None
             yield bodies.model_called(usage, state.model, context_size=size)
         if blocks and not calls:
