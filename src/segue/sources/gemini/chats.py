@@ -12,10 +12,12 @@ import os
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from time import time_ns
 from typing import Any, NamedTuple
 
 from segue.sources import safe_io
 from segue.sources.kit import files
+from segue.sources.kit.reader import Unreadable
 
 from .messages import has_conversation
 
@@ -24,6 +26,7 @@ _SESSION_ID = re.compile(rb'"sessionId"\s*:\s*"([^"\\]{1,200})"')
 _SHORT = 8  # the characters of an id that are in the name of a file
 _HEAD_BYTES = 64 << 10
 MAX_FILE_BYTES = 512 << 20  # of a session in one JSON object
+_WRITE_NS = 2 * 10**9  # in which Gemini may still be writing a file
 
 
 class SessionFiles(NamedTuple):
@@ -120,6 +123,12 @@ def _sessions(paths: list[str]) -> Iterator[SessionFiles]:
         yield SessionFiles(main[2], tuple(path for filled, _, path in older if filled))
 
 
+def files_of(home: str, id: str) -> list[str]:
+    """Return all files of a session, those without messages included."""
+    paths = list_chats(home).files.get(id[:_SHORT], [])
+    return [path for path in paths if session_id(path) == id]
+
+
 def session_id(path: str) -> str:
     """Return the id of a session, which its file begins with; else the name of the file."""
     status = safe_io.nonempty_file_status(path)
@@ -149,3 +158,22 @@ def _is_filled(path: str, inode: int, size: int, mtime_ns: int) -> bool:
         return any(has_conversation(record) for record in records)
     except safe_io.UnreadableFile:
         return False
+
+
+def read_object(path: str) -> dict[str, Any]:
+    """Return a session that is one JSON object.
+
+    Raises OSError if Gemini may be writing it, so that it stays listed as it was.
+    """
+    status = safe_io.nonempty_file_status(path)
+    data = safe_io.read_small_file(path, MAX_FILE_BYTES)
+    if status is None or data is None:
+        if status is not None and status.st_size > MAX_FILE_BYTES:
+            raise Unreadable(f"it is too long: {status.st_size} bytes")
+        raise safe_io.UnreadableFile(path)
+    record = files.parse_object(data)
+    if record is not None:
+        return record
+    if time_ns() - status.st_mtime_ns < _WRITE_NS:
+        raise BlockingIOError("Gemini CLI is writing it")
+    raise Unreadable("it is damaged: it is not a JSON object")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from time import time_ns
 from typing import Any
 
+from msgspec import UNSET
+
+from segue.model.event import InfoChanged
 from segue.sources import safe_io
 from segue.sources.kit import files
 from segue.sources.kit.reader import (
@@ -23,11 +25,9 @@ from segue.sources.kit.reader import (
     Unreadable,
 )
 
-from . import chats, projects
+from . import chats, edits, projects
 from .chats import SessionFiles
 from .translator import SessionState, Translator
-
-_WRITE_NS = 2 * 10**9  # in which Gemini may still be writing a file
 
 
 class GeminiRef(SessionRef):
@@ -45,6 +45,7 @@ class GeminiReader(Reader):
     """The sessions of one Gemini home."""
 
     name = "gemini"
+    edits = frozenset({"title", "delete"})
 
     def __init__(self, home: str) -> None:
         self.home = home
@@ -90,7 +91,7 @@ class GeminiReader(Reader):
             raise Rewritten("an earlier file of the session has changed")
         end: Resume | None = None
         if ref.key.endswith(".json"):
-            translator.add_session(state.before, _read_object(ref.key))
+            translator.add_session(state.before, chats.read_object(ref.key))
         else:
             records = files.Records(ref.key, resume)
             for line in records:
@@ -111,7 +112,7 @@ class GeminiReader(Reader):
         before = translator.state.before
         try:
             if path.endswith(".json"):
-                return translator.add_session(before, _read_object(path))
+                return translator.add_session(before, chats.read_object(path))
             records = files.Records(path)
             for line in records:
                 translator.add_record(before + line.offset, line.record)
@@ -149,6 +150,17 @@ class GeminiReader(Reader):
             extra=extra,
         )
 
+    # Changes.
+
+    def change(self, ref: SessionRef, info: InfoChanged) -> None:
+        """Rename a session: Gemini shows its summary as the title."""
+        if info.title is not UNSET:
+            edits.rename(ref.key, info.title)
+
+    def delete(self, ref: SessionRef) -> None:
+        """Delete all files of a session."""
+        edits.delete(self.home, ref.native_id)
+
 
 def _ref(session: SessionFiles) -> SessionRef | None:
     status = safe_io.nonempty_file_status(session.main)
@@ -179,25 +191,6 @@ def _digest_of_files(paths: Sequence[str]) -> int:
 
 def _with_data(end: Resume, data: dict[str, Any]) -> Resume:
     return Resume(inode=end.inode, offset=end.offset, tail_hash=end.tail_hash, data=data)
-
-
-def _read_object(path: str) -> dict[str, Any]:
-    """Return a session that is one JSON object.
-
-    Raises OSError if Gemini may be writing it, so that it stays listed as it was.
-    """
-    status = safe_io.nonempty_file_status(path)
-    data = safe_io.read_small_file(path, chats.MAX_FILE_BYTES)
-    if status is None or data is None:
-        if status is not None and status.st_size > chats.MAX_FILE_BYTES:
-            raise Unreadable(f"it is too long: {status.st_size} bytes")
-        raise safe_io.UnreadableFile(path)
-    record = files.parse_object(data)
-    if record is not None:
-        return record
-    if time_ns() - status.st_mtime_ns < _WRITE_NS:
-        raise BlockingIOError("Gemini CLI is writing it")
-    raise Unreadable("it is damaged: it is not a JSON object")
 
 
 def _threads(path: str, state: SessionState) -> Iterable[ThreadRef]:

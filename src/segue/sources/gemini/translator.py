@@ -110,13 +110,14 @@ class Translator:
 
         Gemini adds to the last message, so each message has seqs to spare.
         """
+        self._seq = seq
         self._add_facts(record)
-        messages = messages_of(record) or []
-        for number, message in enumerate(messages):
-            self._slots = self._seq = seq + number * MESSAGE_SEQS
+        for message in messages_of(record) or ():
+            seq += MESSAGE_SEQS
+            self._slots = self._seq = seq
             self._add_message(message)
         self._slots = None
-        return seq + len(messages) * MESSAGE_SEQS
+        return seq + MESSAGE_SEQS
 
     def finish(self) -> Iterator[Item]:
         """Return all events; those of messages that were removed are off the active branch."""
@@ -136,10 +137,17 @@ class Translator:
         state.kind = bodies.text(facts.get("kind")) or state.kind
         state.updated_at = max(state.updated_at, bodies.time_of(facts.get("lastUpdated")) or 0)
         if "summary" in facts:
-            state.summary = bodies.text(facts["summary"]).strip() or None
+            self._add_summary(bodies.text(facts["summary"]).strip() or None)
         directories = facts.get("directories")
         if isinstance(directories, list):
             state.directories = [path for path in directories if isinstance(path, str)]
+
+    def _add_summary(self, summary: str | None) -> None:
+        """Add a new title."""
+        if summary != self.state.summary:
+            self.state.summary = summary
+            self._message = f"summary {digest_of(summary)}"
+            self._put(f"at {self._seq}", self.state.updated_at, bodies.titled(summary, "agent"))
 
     def _rewind(self, message_id: str) -> None:
         """Remove a message and all after it; all messages if it is unknown."""

@@ -21,6 +21,7 @@ from segue.model.event import (
     Compacted,
     Failed,
     Foreign,
+    InfoChanged,
     Interrupted,
     Location,
     ModelCalled,
@@ -176,6 +177,11 @@ def tool_result(
         status = "failed"
     content = (*content_of(parts), *diffs)
     return ToolResult(call_id=call_id, status=status, content=content, exit_code=exit_code)
+
+
+def titled(title: str | None, by: Literal["person", "agent", "auto"] = "person") -> InfoChanged:
+    """Return a change of the title; None removes it."""
+    return InfoChanged(title=title, by=by)
 
 
 def interrupted(reason: str = "cancelled") -> Interrupted:

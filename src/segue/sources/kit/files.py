@@ -186,6 +186,17 @@ def _tail_hash(descriptor: int, offset: int) -> str:
     return blake2b(tail, digest_size=8).hexdigest()
 
 
+def append_line(path: str, line: bytes) -> None:
+    """Append a line to a file that a tool writes, and flush it to the disk."""
+    flags = os.O_RDWR | os.O_APPEND | safe_io.SAFE_OPEN_FLAGS
+    with os.fdopen(os.open(path, flags), "ab") as file:
+        size = os.fstat(file.fileno()).st_size
+        is_complete = not size or os.pread(file.fileno(), 1, size - 1) == b"\n"
+        file.write(line if is_complete else b"\n" + line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def file_lines(path: str) -> Iterable[bytes]:
     """Return the lines of a file as they are; raises NotFound if there is none."""
     if safe_io.nonempty_file_status(path) is None:

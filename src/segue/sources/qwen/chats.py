@@ -48,6 +48,11 @@ def is_archived(path: str) -> bool:
     return os.path.basename(os.path.dirname(path)) == _ARCHIVE
 
 
+def archive_of(chats: str) -> str:
+    """Return the archive of a project's directory of sessions."""
+    return os.path.join(chats, _ARCHIVE)
+
+
 def project_of(path: str) -> str:
     """Return the project's directory of a session's file."""
     chats = os.path.dirname(path)
@@ -60,7 +65,7 @@ def list_chats(root: str) -> Iterator[ChatFile]:
         directories = safe_io.list_directory(os.path.join(project.path, "subagents"))
         agents = {entry.name: entry.path for entry in directories}
         chats = os.path.join(project.path, "chats")
-        for directory in (chats, os.path.join(chats, _ARCHIVE)):
+        for directory in (chats, archive_of(chats)):
             for entry in safe_io.list_directory(directory):
                 match = _NAME.fullmatch(entry.name)
                 if match is not None and safe_io.is_regular_file(entry):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from segue.model.errors import Busy
+from segue.model.event import InfoChanged
 from segue.sources import safe_io
 from segue.sources.kit import bodies, files
 from segue.sources.kit.reader import (
@@ -21,7 +24,7 @@ from segue.sources.kit.reader import (
     Unreadable,
 )
 
-from . import chats
+from . import chats, edits
 from .chats import ChatFile
 from .translator import SessionState, Translator
 
@@ -30,6 +33,7 @@ class QwenReader(Reader):
     """The sessions of one Qwen home. `settings` is the directory of the settings."""
 
     name = "qwen"
+    edits = frozenset({"title", "archive", "delete", "fork"})
 
     def __init__(self, home: str, settings: str | None = None) -> None:
         self.home = home
@@ -86,6 +90,36 @@ class QwenReader(Reader):
         problems = (*records.problems, *translator.problems)
         facts = _facts(ref, state, problems, is_agent=is_agent)
         return End(facts, replace(records.resume(), data=state.encode()))
+
+    # Changes.
+
+    def change(self, ref: SessionRef, info: InfoChanged) -> None:
+        """Rename a session, or move it into or out of the archive."""
+        self._require_closed(ref)
+        if info.title is not UNSET:
+            edits.rename(ref.key, info.title)
+        if info.archived is not UNSET:
+            edits.move(ref.key, to_archive=info.archived)
+
+    def delete(self, ref: SessionRef) -> None:
+        """Delete a session and all that belongs to it."""
+        self._require_closed(ref)
+        edits.delete(ref.key, self.settings)
+
+    def fork(
+        self, ref: SessionRef, new_id: str, *, at: int | None, cwd: str | None, title: str | None
+    ) -> str:
+        """Write a session with the history up to an event."""
+        edits.fork(ref.key, new_id, last_seq=at, cwd=cwd, title=title)
+        return new_id
+
+    def _require_closed(self, ref: SessionRef) -> None:
+        """Raise Busy while a process has the session open: it would stop writing to it."""
+        if self.is_running(ref):
+            raise Busy(
+                f"Qwen Code has session {ref.native_id} open; close it first",
+                session=ref.native_id,
+            )
 
 
 def _ref(chat: ChatFile) -> SessionRef | None:

@@ -135,21 +135,9 @@ class Translator:
         state.leaf = uuid
 
     def _chain(self) -> set[str]:
-        """Return the uuids from the last record to the first one.
-
-        If a parent is missing, as after a damaged line, the chain continues with the record before.
-        """
-        order = list(self._parents)
-        before = dict(zip(order[1:], order, strict=False))
-        chain: set[str] = set()
-        uuid = self.state.leaf
-        while uuid and uuid not in chain:
-            chain.add(uuid)
-            parent = self._parents.get(uuid, "")
-            if parent and parent not in self._parents:
-                self.problems.append(f"record {parent} is missing")
-                parent = before.get(uuid, "")
-            uuid = parent
+        """Return the uuids from the last record to the first one."""
+        chain, missing = chain_of(self._parents, self.state.leaf)
+        self.problems += [f"record {uuid} is missing" for uuid in missing]
         return chain
 
     # Records.
@@ -273,8 +261,7 @@ class Translator:
         payload = payload if isinstance(payload, dict) else {}
         match subtype:
             case "custom_title":
-                state.title = bodies.text(payload.get("customTitle")).strip() or None
-                state.title_is_automatic = payload.get("titleSource") == "auto"
+                yield from self._title(payload)
             case "at_command":
                 state.typed_text = bodies.text(payload.get("userText"))
             case "session_model":
@@ -292,6 +279,15 @@ class Translator:
                 yield from self._telemetry(payload.get("uiEvent"))
         if subtype not in _INTERNAL and subtype not in ("chat_compression", "turn_result"):
             yield bodies.injected(_SOURCE, record)
+
+    def _title(self, payload: dict[str, Any]) -> Iterator[AnyBody]:
+        """Return a new title. Qwen writes the same title again and again."""
+        state = self.state
+        title = bodies.text(payload.get("customTitle")).strip() or None
+        state.title_is_automatic = payload.get("titleSource") == "auto"
+        if title != state.title:
+            state.title = title
+            yield bodies.titled(title, "agent" if state.title_is_automatic else "person")
 
     def _turn_result(self, payload: dict[str, Any]) -> Iterator[AnyBody]:
         self.state.open_since = None
@@ -312,6 +308,33 @@ class Translator:
         message = bodies.text(event.get("error_message")) or bodies.text(event.get("error"))
         yield bodies.failed(message or "a request to the model failed", _error_code(event))
         self.state.open_since = None
+
+
+def is_on_chain(record: dict[str, Any]) -> bool:
+    """Return whether a record may be in the chain of parents."""
+    is_linked = isinstance(record.get("uuid"), str) and isinstance(record.get("type"), str)
+    is_side = record.get("isSidechain") is True or record.get("subtype") in _OFF_CHAIN
+    return is_linked and not is_side
+
+
+def chain_of(parents: dict[str, str], leaf: str) -> tuple[set[str], list[str]]:
+    """Return the uuids from a record to the first one, and those of missing records.
+
+    If a parent is missing, as after a damaged line, the chain continues with the record before.
+    """
+    order = list(parents)
+    before = dict(zip(order[1:], order, strict=False))
+    chain: set[str] = set()
+    missing: list[str] = []
+    uuid = leaf
+    while uuid and uuid not in chain:
+        chain.add(uuid)
+        parent = parents.get(uuid, "")
+        if parent and parent not in parents:
+            missing.append(parent)
+            parent = before.get(uuid, "")
+        uuid = parent
+    return chain, missing
 
 
 def _error_code(event: dict[str, Any]) -> str:
