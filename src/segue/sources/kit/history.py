@@ -138,8 +138,8 @@ class Histories:
             return history.threads.get(ref.id, [])
         try:
             return self.load(ref.id, ref.key).events
-        except NotFound:
-            return []
+        except (NotFound, StoreError):
+            return []  # it is gone, or `segue doctor` names it
 
 
 def thread_refs(history: SessionHistory) -> list[ThreadRef]:

@@ -24,6 +24,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session
+from segue.sources import safe_io
 from segue.sources.base import agent_id
 from segue.sources.index.database import IndexedFile, IndexedText
 from segue.sources.index.parse_workers import ParsedFile
@@ -38,9 +39,12 @@ from .reader import (
     Resume,
     SessionFacts,
     SessionRef,
+    Unreadable,
 )
 
 _SEQ_BITS = 44  # of a seq in a thread; the bits above are the thread's number
+# Of a subagent that cannot be read: its session is read without it.
+THREAD_ERRORS = (Unreadable, safe_io.UnreadableFile, FileNotFoundError)
 MAX_PROBLEMS = 20  # that are kept for a session
 
 
@@ -163,8 +167,11 @@ class _IndexReading:
                 continue
             number = _thread_number(state, thread.id)
             reading = Reading(self._reader.read(ref, state.thread_resumes.get(thread.id)))
-            for item in reading:
-                yield from _indexed_texts(ThreadSeq(number, item.seq).encode(), item.body)
+            try:
+                for item in reading:
+                    yield from _indexed_texts(ThreadSeq(number, item.seq).encode(), item.body)
+            except THREAD_ERRORS as error:
+                state.problems.append(f"its subagent {thread.id} cannot be read: {error}")
             if reading.end.resume is not None:
                 state.thread_resumes[thread.id] = reading.end.resume
 

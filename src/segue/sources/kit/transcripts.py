@@ -41,6 +41,7 @@ from .files import file_lines
 from .history import make_event, make_thread, readable
 from .reader import End, Item, Reader, Resume, Rewritten, SessionFacts, SessionRef, ThreadRef
 from .rows import (
+    THREAD_ERRORS,
     Reading,
     ReadState,
     RowFold,
@@ -208,9 +209,12 @@ class SessionRead:
         if ref is None:
             return
         reading = Reading(self._reader.read(ref, self._thread_resumes.get(thread.id)))
-        for item in reading:
-            self.records += 1
-            yield self._thread_draft(thread, item)
+        try:
+            for item in reading:
+                self.records += 1
+                yield self._thread_draft(thread, item)
+        except THREAD_ERRORS:
+            return  # `segue doctor` names it
         if reading.end.resume is not None:
             self._thread_resumes[thread.id] = reading.end.resume
 
