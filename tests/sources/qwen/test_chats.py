@@ -355,6 +355,19 @@ def test_subagents_are_threads_and_their_growth_is_noticed(
     assert len(source.rows()) == 1
 
 
+def test_damaged_subagent_does_not_hide_its_session(
+    tool: QwenSessions, source: OpenedSource, journal: Journal
+) -> None:
+    journal.turn(NOON, "question", "answer")
+    tool.save(journal)
+    write_subagent(tool, journal.id, "one", turns=1)
+    write_subagent(tool, journal.id, "two", turns=1).write_bytes(b"{}\n")
+    assert [row.id for row in source.rows(text="question")] == [journal.id]
+    assert [thread.id for thread in source.threads(journal.id)] == ["agent-one"]
+    (reason,) = source.problems()
+    assert reason.startswith("its subagent agent-two cannot be read")
+
+
 def test_sessions_of_the_directory_in_the_settings_are_listed(
     tool: QwenSessions, tmp_path: Path
 ) -> None:
