@@ -31,7 +31,10 @@ from .translator import SessionState, Translator
 
 
 class GeminiRef(SessionRef):
-    """A session whose id is read from its file when it is needed: lists compare paths only."""
+    """A session whose id is read from its file when it is needed: lists compare paths only.
+
+    The second field has the paths of its earlier files.
+    """
 
     __slots__ = ()
 
@@ -39,6 +42,11 @@ class GeminiRef(SessionRef):
     def native_id(self) -> str:
         """The id of the session."""
         return chats.session_id(self.key)
+
+    @property
+    def older(self) -> tuple[str, ...]:
+        """The earlier files of the session."""
+        return tuple(filter(None, self[1].split("\0")))
 
 
 class GeminiReader(Reader):
@@ -76,9 +84,7 @@ class GeminiReader(Reader):
 
     def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
         """Yield the events of a session, from all its files."""
-        is_subagent = chats.parent_of(ref.key) is not None
-        session = SessionFiles(ref.key) if is_subagent else chats.session_of(self.home, ref.key)
-        older = session.older if session else ()
+        older = ref.older if isinstance(ref, GeminiRef) else ()
         older_digest = _digest_of_files(older)
         problems: list[str] = []
         state = SessionState() if resume is None else SessionState.decode(resume.data)
@@ -171,7 +177,7 @@ def _ref(session: SessionFiles) -> SessionRef | None:
         others.append(_digest_of_files(session.older))
     for directory in session.agents:
         others += sorted(_status(entry) for entry in safe_io.list_directory(directory))
-    return GeminiRef(session.main, "", files.fingerprint(status, *others))
+    return GeminiRef(session.main, "\0".join(session.older), files.fingerprint(status, *others))
 
 
 def _status(entry: os.DirEntry[str]) -> tuple[str, int, int]:

@@ -85,7 +85,7 @@ class Translator:
         self._places: dict[str, int] = {}  # of the items of this read, by part
         self._messages: dict[str, bool] = {}  # the messages by id; False if they were removed
         self._owners: list[str] = []  # the message of each item
-        self._contents: set[int] = set()  # digests of all messages
+        self._contents: set[int] = set()  # hashes of all messages
         self._seq = 0
         self._slots: int | None = None  # the first seq of a message of a session in one object
         self._message = ""
@@ -182,7 +182,7 @@ class Translator:
         new = [message for message in new if not is_reply_to_summary(message)]
         if new and not self._is_whole:
             raise Rewritten("the conversation was compressed")
-        ids = [message["id"] for message in new if _content_digest(message) in self._contents]
+        ids = [message["id"] for message in new if _content_hash(message) in self._contents]
         self.state.copies = [*self.state.copies, *ids]
 
     # Messages.
@@ -196,7 +196,7 @@ class Translator:
         if self._message in state.copies:
             return
         self._messages[self._message] = True
-        self._contents.add(_content_digest(message))
+        self._contents.add(_content_hash(message))
         at = bodies.time_of(message.get("timestamp")) or state.updated_at
         match message.get("type"):
             case "user":
@@ -392,12 +392,12 @@ class Translator:
         self._seq += 1
 
 
-def _content_digest(message: Message) -> int:
-    """Return a digest of what a message says, whatever its id and form."""
+def _content_hash(message: Message) -> int:
+    """Return a hash of what a message says, whatever its id and form."""
     parts = model_parts.parts_of(message.get("content"))
     calls = model_parts.calls_of(parts) or tool_calls_of(message)
     names = [(call.get("name"), call.get("args")) for call in calls]
-    return digest_of(message.get("type"), model_parts.text_of(parts), names)
+    return hash((str(message.get("type")), model_parts.text_of(parts), repr(names)))
 
 
 def _same(name: str, args: Any) -> str:
