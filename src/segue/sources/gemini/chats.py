@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from segue.sources import safe_io
 from segue.sources.kit import files
-from segue.sources.kit.reader import Unreadable
+from segue.sources.kit.reader import Report, Unreadable
 
 from .messages import has_conversation
 
@@ -72,11 +72,11 @@ def parent_of(path: str) -> str | None:
     return None if os.path.basename(directory) == "chats" else os.path.basename(directory)
 
 
-def list_chats(home: str) -> Listing:
+def list_chats(home: str, report: Report | None = None) -> Listing:
     """Return the files of all sessions. No file is opened."""
     listing = Listing({}, {})
-    for project in safe_io.list_directory(projects_directory(home)):
-        for entry in safe_io.list_directory(os.path.join(project.path, "chats")):
+    for project in files.list_directory(projects_directory(home), report):
+        for entry in files.list_directory(os.path.join(project.path, "chats"), report):
             match = _NAME.fullmatch(entry.name)
             if match is not None and safe_io.is_regular_file(entry):
                 listing.files.setdefault(match["short"][:_SHORT], []).append(entry.path)
@@ -85,9 +85,9 @@ def list_chats(home: str) -> Listing:
     return listing
 
 
-def all_sessions(home: str) -> Iterator[SessionFiles]:
+def all_sessions(home: str, report: Report) -> Iterator[SessionFiles]:
     """Return the files of each session. Only sessions with several files are opened."""
-    listing = list_chats(home)
+    listing = list_chats(home, report)
     for short_id in listing.files:
         yield from listing.sessions(short_id)
 

@@ -25,7 +25,7 @@ from segue.sources.kit.reader import (
     Unreadable,
 )
 
-from . import chats, edits, projects
+from . import chats, projects
 from .chats import SessionFiles
 from .translator import SessionState, Translator
 
@@ -64,7 +64,7 @@ class GeminiReader(Reader):
 
     def discover(self, report: Report) -> Iterable[SessionRef]:
         """Return all sessions, without subagents."""
-        for session in chats.all_sessions(self.home):
+        for session in chats.all_sessions(self.home, report):
             if ref := _ref(session):
                 yield ref
 
@@ -160,11 +160,15 @@ class GeminiReader(Reader):
 
     def change(self, ref: SessionRef, info: InfoChanged) -> None:
         """Rename a session: Gemini shows its summary as the title."""
+        from . import edits  # a list does not need it
+
         if info.title is not UNSET:
             edits.rename(ref.key, info.title)
 
     def delete(self, ref: SessionRef) -> None:
         """Delete all files of a session."""
+        from . import edits  # a list does not need it
+
         edits.delete(self.home, ref.native_id)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from segue.model.errors import NotFound
 from segue.sources import safe_io
 
-from .reader import FIRST_SEQ, Fingerprint, Resume, Rewritten
+from .reader import FIRST_SEQ, Fingerprint, Report, Resume, Rewritten
 
 MAX_RECORD_BYTES = 64 << 20  # a longer line is skipped, and named as a problem
 _TAIL_BYTES = 256  # before the end of a read, by which a rewritten file is noticed
@@ -42,6 +42,20 @@ def digest_of(*values: object) -> int:
     """Return a number that differs for different values, for a fingerprint."""
     data = repr(values).encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(data, digest_size=7).digest()) | 1
+
+
+def list_directory(directory: str, report: Report | None) -> list[os.DirEntry[str]]:
+    """Return the entries of a directory, and report it if it is there but cannot be read."""
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except (OSError, ValueError) as error:
+        if report is None:
+            return safe_io.list_directory(directory)
+        report(directory, getattr(error, "strerror", None) or str(error))
+        return []
 
 
 def walk_files(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from segue.sources import safe_io
 from segue.sources.kit import bodies, files, processes
+from segue.sources.kit.reader import Report
 
 _NAME = re.compile(r"([0-9a-fA-F-]{32,36})\.jsonl")
 _AGENT = re.compile(r"(agent-.+)\.jsonl")
@@ -59,14 +60,14 @@ def project_of(path: str) -> str:
     return os.path.dirname(os.path.dirname(chats) if is_archived(path) else chats)
 
 
-def list_chats(root: str) -> Iterator[ChatFile]:
+def list_chats(root: str, report: Report | None = None) -> Iterator[ChatFile]:
     """Return the files of all sessions, archived ones last. No file is opened."""
-    for project in safe_io.list_directory(projects_directory(root)):
+    for project in files.list_directory(projects_directory(root), report):
         directories = safe_io.list_directory(os.path.join(project.path, "subagents"))
         agents = {entry.name: entry.path for entry in directories}
         chats = os.path.join(project.path, "chats")
         for directory in (chats, archive_of(chats)):
-            for entry in safe_io.list_directory(directory):
+            for entry in files.list_directory(directory, report):
                 match = _NAME.fullmatch(entry.name)
                 if match is not None and safe_io.is_regular_file(entry):
                     yield ChatFile(entry.path, match[1], agents.get(match[1]))

@@ -24,7 +24,7 @@ from segue.sources.kit.reader import (
     Unreadable,
 )
 
-from . import chats, edits
+from . import chats
 from .chats import ChatFile
 from .translator import SessionState, Translator
 
@@ -50,7 +50,7 @@ class QwenReader(Reader):
         """Return all sessions, without subagents."""
         seen: set[str] = set()
         for root in self._roots():
-            for chat in chats.list_chats(root):
+            for chat in chats.list_chats(root, report):
                 # An interrupted move to the archive leaves two files.
                 if chat.id not in seen and (ref := _ref(chat)):
                     seen.add(chat.id)
@@ -95,6 +95,8 @@ class QwenReader(Reader):
 
     def change(self, ref: SessionRef, info: InfoChanged) -> None:
         """Rename a session, or move it into or out of the archive."""
+        from . import edits  # a list does not need it
+
         self._require_closed(ref)
         if info.title is not UNSET:
             edits.rename(ref.key, info.title)
@@ -103,6 +105,8 @@ class QwenReader(Reader):
 
     def delete(self, ref: SessionRef) -> None:
         """Delete a session and all that belongs to it."""
+        from . import edits  # a list does not need it
+
         self._require_closed(ref)
         edits.delete(ref.key, self.settings)
 
@@ -110,6 +114,8 @@ class QwenReader(Reader):
         self, ref: SessionRef, new_id: str, *, at: int | None, cwd: str | None, title: str | None
     ) -> str:
         """Write a session with the history up to an event."""
+        from . import edits  # a list does not need it
+
         edits.fork(ref.key, new_id, last_seq=at, cwd=cwd, title=title)
         return new_id
 
