@@ -128,7 +128,7 @@ class CodexReader(Reader):
     def _all_items(
         self, translator: Translator, segments: list[_Segment]
     ) -> Generator[Item, None, Resume]:
-        has_rollbacks = _contains(segments[-1].rollout.path, _ROLLBACK)
+        has_rollbacks = files.contains(segments[-1].rollout.path, _ROLLBACK)
         if not has_rollbacks:
             return (yield from self._segment_items(translator, segments))
         translator.collects_rollbacks = True
@@ -242,16 +242,3 @@ def mark_rolled_back(items: list[Item], rollbacks: list[tuple[int, int]]) -> Ite
             off.update(number for number in before if number >= first)
     for number, item in enumerate(items):
         yield item._replace(body=bodies.off_branch(item.body)) if number in off else item
-
-
-def _contains(path: str, needle: bytes) -> bool:
-    """Return whether a file contains some bytes."""
-    overlap = b""
-    with safe_io.open_for_reading(path) as (descriptor, _):
-        offset = 0
-        while block := os.pread(descriptor, safe_io.BLOCK_BYTES, offset):
-            if needle in overlap + block:
-                return True
-            overlap = block[-len(needle) :]
-            offset += len(block)
-    return False

@@ -17,10 +17,10 @@ from segue.model.content import Block, Text
 from segue.model.event import AnyBody, Usage
 from segue.sources.kit import bodies, files
 from segue.sources.kit.files import Record, Records
+from segue.sources.kit.patches import parse_patch
 from segue.sources.kit.reader import Item, Resume, Rewritten
 
 from . import rollouts
-from .patches import parse_patch
 
 _SOURCE = "codex"
 _EXIT_CODE = re.compile(r"(?:Process exited with code|Exit code:) (-?\d+)")

@@ -70,6 +70,18 @@ def walk_files(
             yield from walk_files(entry.path, suffix, depth - 1)
 
 
+def contains(path: str, needle: bytes) -> bool:
+    """Return whether a file contains some bytes."""
+    overlap, offset = b"", 0
+    with safe_io.open_for_reading(path) as (descriptor, _):
+        while block := os.pread(descriptor, safe_io.BLOCK_BYTES, offset):
+            if needle in overlap + block:
+                return True
+            overlap = block[-len(needle) :]
+            offset += len(block)
+    return False
+
+
 def read_json(path: str) -> dict[str, Any]:
     """Return the JSON object in a small file; empty if there is none."""
     records = parse_records(safe_io.read_small_file(path) or b"")

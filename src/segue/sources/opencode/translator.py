@@ -16,8 +16,8 @@ import msgspec
 from segue.model import clock
 from segue.model.content import Block, Diff, Resource, ResourceLink, Text
 from segue.model.event import AnyBody, ToolKind, Usage
-from segue.sources.codex.patches import parse_patch
 from segue.sources.kit import bodies
+from segue.sources.kit.patches import parse_patch
 from segue.sources.kit.reader import FIRST_SEQ, Item, Rewritten
 
 from .records import Message, Part, SessionInfo, millis, text_or_none

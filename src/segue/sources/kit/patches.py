@@ -1,4 +1,4 @@
-"""Patches as Codex writes them, as changes of files."""
+"""Patches in the format of `apply_patch`, as changes of files."""
 
 from __future__ import annotations
 
