@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 _MODULES = {
     "claude": "segue.sources.claude.definition",
     "codex": "segue.sources.codex.definition",
+    "copilot": "segue.sources.copilot.definition",
+    "opencode": "segue.sources.opencode.definition",
     "gemini": "segue.sources.gemini.definition",
     "goose": "segue.sources.goose.definition",
-    "opencode": "segue.sources.opencode.definition",
     "qwen": "segue.sources.qwen.definition",
 }
 NONE = "none"  # the name that selects no source

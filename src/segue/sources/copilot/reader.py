@@ -1,0 +1,147 @@
+"""Read Copilot's sessions: a directory with events.jsonl and workspace.yaml for each."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from segue.sources import safe_io
+from segue.sources.kit import bodies, files, processes
+from segue.sources.kit.reader import (
+    End,
+    Items,
+    Reader,
+    Report,
+    Resume,
+    SessionFacts,
+    SessionRef,
+    Unreadable,
+)
+
+from .translator import SessionState, Translator, fork_parent
+from .workspace import read_workspace
+
+_EVENTS = "events.jsonl"
+_WORKSPACE = "workspace.yaml"
+_SUFFIX = ".jsonl"  # of the sessions of early versions, which have no directory
+_LOCK = re.compile(r"inuse\.(\d+)\.lock")
+_FORKED = b"Forked from "
+
+
+class CopilotReader(Reader):
+    """The sessions of one Copilot home."""
+
+    name = "copilot"
+
+    def __init__(self, home: str) -> None:
+        self.home = home
+
+    def places(self) -> Sequence[str]:
+        """Return the directory of sessions."""
+        return [os.path.join(self.home, "session-state")]
+
+    def discover(self, report: Report) -> Iterable[SessionRef]:
+        """Return all sessions: the directories that have events, and older files."""
+        native_ids = set()
+        older = []
+        for entry in safe_io.list_directory(self.places()[0]):
+            if entry.name.endswith(_SUFFIX):
+                older.append(entry.path)
+            elif ref := self._ref(os.path.join(entry.path, _EVENTS), entry.name):
+                native_ids.add(entry.name)
+                yield ref
+        for path in older:
+            native_id = _native_id(path)
+            if native_id not in native_ids and (ref := self._ref(path, native_id)):
+                yield ref
+
+    def ref(self, key: str) -> SessionRef | None:
+        """Return a session as it is now."""
+        return self._ref(key, _native_id(key))
+
+    def _ref(self, path: str, native_id: str) -> SessionRef | None:
+        status = safe_io.nonempty_file_status(path)
+        if status is None:
+            return None
+        workspace = safe_io.nonempty_file_status(_workspace_path(path))
+        others = () if workspace is None else (workspace.st_size, workspace.st_mtime_ns)
+        return SessionRef(path, native_id, files.fingerprint(status, *others))
+
+    def find(self, native_id: str) -> SessionRef | None:
+        """Return the session with an id."""
+        if not native_id or os.path.basename(native_id) != native_id:
+            return None
+        directory = os.path.join(self.places()[0], native_id)
+        return self.ref(os.path.join(directory, _EVENTS)) or self.ref(directory + _SUFFIX)
+
+    def is_running(self, ref: SessionRef) -> bool | None:
+        """Return whether the process that a lock file of the session names is a running Copilot.
+
+        None for a session of an older version, which has no locks.
+        """
+        if os.path.basename(ref.key) != _EVENTS:
+            return None
+        entries = safe_io.list_directory(os.path.dirname(ref.key))
+        matches = (_LOCK.fullmatch(entry.name) for entry in entries)
+        process_ids = [int(match[1]) for match in matches if match]
+        return any(processes.is_alive(number, "copilot") for number in process_ids)
+
+    def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
+        """Yield the events of a session."""
+        if resume is None:
+            state = SessionState(id=ref.native_id, fork_end=_fork_end(ref.key))
+        else:
+            state = SessionState.decode(resume.data)
+        translator = Translator(ref.key, state, continues=resume is not None)
+        records = files.Records(ref.key, resume)
+        for line in records:
+            yield from translator.translate(line)
+        if not state.has_events:
+            raise Unreadable("it has no event of a session")
+        facts = self._facts(ref, state, tuple(records.problems))
+        return End(facts, records.resume(state.encode()))
+
+    def _facts(
+        self, ref: SessionRef, state: SessionState, problems: tuple[str, ...]
+    ) -> SessionFacts:
+        workspace = read_workspace(_workspace_path(ref.key))
+        name = workspace.get("name") or workspace.get("summary")
+        extra = dict(state.extra)
+        if client := workspace.get("client_name"):
+            extra["clientName"] = client
+        return SessionFacts(
+            created_at=bodies.time_of(workspace.get("created_at")) or state.created_at,
+            updated_at=state.updated_at,
+            cwd=workspace.get("cwd") or state.cwd or "/",
+            title=name,
+            title_by="person" if workspace.get("user_named") == "true" else "auto",
+            model=state.model,
+            git_branch=workspace.get("branch") or state.git_branch,
+            forked_from=state.forked_from,
+            open_since=state.open_since,
+            threads=tuple(state.threads.values()),
+            problems=problems,
+            extra=extra,
+        )
+
+
+def _native_id(path: str) -> str:
+    directory, name = os.path.split(path)
+    return os.path.basename(directory) if name == _EVENTS else name.removesuffix(_SUFFIX)
+
+
+def _workspace_path(path: str) -> str:
+    return os.path.join(os.path.dirname(path), _WORKSPACE)
+
+
+def _fork_end(path: str) -> int:
+    """Return the offset of the line that says that this session is a fork; -1 if it is none."""
+    if not files.contains(path, _FORKED):
+        return -1
+    end = -1
+    for line in files.Records(path):
+        data = line.record.get("data")
+        if isinstance(data, dict) and fork_parent(data) is not None:
+            end = line.offset
+    return end

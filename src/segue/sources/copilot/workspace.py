@@ -1,0 +1,43 @@
+"""Read workspace.yaml: the name, directory and branch of a Copilot session."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from segue.sources import safe_io
+
+# Lines that need no YAML parser, whose import is slow: a plain scalar, or one in single quotes.
+_PLAIN = re.compile(r"""(\w+): ([^\s&*!|>'"%@`\[\]{}#?,:\-][^\r]*)""")
+_QUOTED = re.compile(r"(\w+): '((?:[^']|'')*)'")
+_EMPTY = frozenset({"", "~", "null"})
+
+
+def read_workspace(path: str) -> dict[str, str]:
+    """Return the scalars of a workspace file; empty if it cannot be read."""
+    data = safe_io.read_small_file(path) or b""
+    text = data.decode("utf-8", "replace").replace("\0", "")
+    values: dict[str, str] = {}
+    is_plain = True
+    for line in text.split("\n"):
+        if match := _QUOTED.fullmatch(line):
+            values[match[1]] = match[2].replace("''", "'")
+        elif (match := _PLAIN.fullmatch(line)) and " #" not in line and ": " not in match[2]:
+            values[match[1]] = match[2].rstrip()
+        elif line.strip():
+            is_plain = False
+    if not is_plain:
+        values |= _parse(text)
+    return {name: value for name, value in values.items() if value not in _EMPTY}
+
+
+def _parse(text: str) -> dict[str, str]:
+    import yaml
+
+    try:
+        values: Any = yaml.load(text, Loader=yaml.BaseLoader)  # all scalars are strings
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return {}
+    if not isinstance(values, dict):
+        return {}
+    return {str(name): value for name, value in values.items() if isinstance(value, str)}
