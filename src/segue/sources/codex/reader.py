@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from segue.sources.kit.reader import (
     ThreadRef,
     Unreadable,
     collect,
+    mark_rolled_back,
 )
 
 from . import rollouts
@@ -224,21 +225,3 @@ class CodexReader(Reader):
                 )
                 parents.append(rollout.thread)
         return tuple(refs)
-
-
-def mark_rolled_back(items: list[Item], rollbacks: list[tuple[int, int]]) -> Iterator[Item]:
-    """Yield all items; those of turns that were rolled back are off the active branch.
-
-    A rollback is a seq and the number of turns before it that no longer count.
-    """
-    off: set[int] = set()
-    for rollback_seq, turns in rollbacks:
-        before = [number for number, item in enumerate(items) if item.seq < rollback_seq]
-        prompts = [
-            number for number in before if items[number].body.starts_turn and number not in off
-        ]
-        if turns > 0 and prompts:
-            first = prompts[-turns] if turns <= len(prompts) else prompts[0]
-            off.update(number for number in before if number >= first)
-    for number, item in enumerate(items):
-        yield item._replace(body=bodies.off_branch(item.body)) if number in off else item

@@ -186,9 +186,9 @@ class Translator:
             case _:
                 if kind == "session.info":
                     self._note_fork(data)
-                if kind not in _SKIPPED and not kind.startswith(_SKIPPED_PREFIXES):
-                    if not kind.endswith("_delta"):
-                        yield bodies.injected(_SOURCE, record)
+                is_skipped = kind in _SKIPPED or kind.startswith(_SKIPPED_PREFIXES)
+                if not is_skipped and not kind.endswith("_delta"):
+                    yield bodies.injected(_SOURCE, record)
 
     # What is true of the whole session.
 

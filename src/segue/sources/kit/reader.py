@@ -42,7 +42,7 @@ them. A record that cannot be understood is skipped and named in the facts' `pro
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -50,6 +50,8 @@ import msgspec
 from segue.model.event import AnyBody, InfoChanged
 from segue.sources.base import Edit
 from segue.sources.index.database import FileKey
+
+from . import bodies
 
 T = TypeVar("T")
 CREATED_SEQ = 1  # of the event Created, which the kit makes
@@ -229,6 +231,24 @@ def collect(items: Generator[Item, None, T]) -> tuple[list[Item], T]:
             collected.append(next(items))
         except StopIteration as stop:
             return collected, stop.value
+
+
+def mark_rolled_back(items: list[Item], rollbacks: list[tuple[int, int]]) -> Iterator[Item]:
+    """Yield all items; those of turns that were rolled back are off the active branch.
+
+    A rollback is a seq and the number of turns before it that no longer count.
+    """
+    off: set[int] = set()
+    for rollback_seq, turns in rollbacks:
+        before = [number for number, item in enumerate(items) if item.seq < rollback_seq]
+        prompts = [
+            number for number in before if items[number].body.starts_turn and number not in off
+        ]
+        if turns > 0 and prompts:
+            first = prompts[-turns] if turns <= len(prompts) else prompts[0]
+            off.update(number for number in before if number >= first)
+    for number, item in enumerate(items):
+        yield item._replace(body=bodies.off_branch(item.body)) if number in off else item
 
 
 def ignore_report(path: str, reason: str) -> None:
