@@ -26,6 +26,7 @@ _MODULES = {
     "gemini": "segue.sources.gemini.definition",
     "goose": "segue.sources.goose.definition",
     "qwen": "segue.sources.qwen.definition",
+    "kimi": "segue.sources.kimi.definition",
 }
 NONE = "none"  # the name that selects no source
 

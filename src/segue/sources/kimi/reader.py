@@ -1,0 +1,219 @@
+"""Read Kimi Code's sessions: a directory with state.json and a wire for each agent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+from segue.sources import safe_io
+from segue.sources.kit import bodies, files
+from segue.sources.kit.reader import (
+    End,
+    Item,
+    Items,
+    Reader,
+    Report,
+    Resume,
+    SessionFacts,
+    SessionRef,
+    ThreadRef,
+    Unreadable,
+    collect,
+    mark_rolled_back,
+)
+
+from .translator import Translator, WireState
+
+_MAIN = "main"
+_WIRE = "wire.jsonl"
+_PREFIX = "session_"
+_UNDO = b'"context.undo"'
+
+
+class KimiReader(Reader):
+    """The sessions of one Kimi Code home."""
+
+    name = "kimi"
+
+    def __init__(self, home: str) -> None:
+        self.home = home
+
+    def places(self) -> Sequence[str]:
+        """Return the directory of sessions."""
+        return [os.path.join(self.home, "sessions")]
+
+    def discover(self, report: Report) -> Iterable[SessionRef]:
+        """Return all sessions, by working directory."""
+        for workspace in safe_io.list_directory(self.places()[0]):
+            if not workspace.name.startswith("."):
+                for entry in safe_io.list_directory(workspace.path):
+                    path = os.path.join(entry.path, "agents", _MAIN, _WIRE)
+                    if ref := self.ref(path):
+                        yield ref
+
+    def ref(self, key: str) -> SessionRef | None:
+        """Return a session, or the subagent of one, as it is now."""
+        status = safe_io.nonempty_file_status(key)
+        if status is None:
+            return None
+        directory, agent = _split(key)
+        native_id = os.path.basename(directory)
+        if agent != _MAIN:
+            return SessionRef(key, f"{native_id}/{agent}", files.fingerprint(status))
+        state = safe_io.nonempty_file_status(os.path.join(directory, "state.json"))
+        others = () if state is None else (state.st_size, state.st_mtime_ns)
+        identity = native_id.removeprefix(_PREFIX)
+        return SessionRef(key, native_id, files.fingerprint(status, *others), identity)
+
+    def find(self, native_id: str) -> SessionRef | None:
+        """Return the session with an id."""
+        if not native_id or os.path.basename(native_id) != native_id:
+            return None
+        for workspace in safe_io.list_directory(self.places()[0]):
+            path = os.path.join(workspace.path, native_id, "agents", _MAIN, _WIRE)
+            if ref := self.ref(path):
+                return ref
+        return None
+
+    def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
+        """Yield the events of a session's main agent, or of a subagent."""
+        directory, agent = _split(ref.key)
+        session = _SessionFile(directory)
+        state = WireState() if resume is None else WireState.decode(resume.data)
+        created_at = bodies.time_of(session.get("createdAt"))
+        forked_from = bodies.text(session.get("forkedFrom"))
+        translator = Translator(
+            ref.key,
+            state,
+            copied_before=created_at or 0 if forked_from else 0,
+            session=None if agent == _MAIN else os.path.basename(directory),
+        )
+        records = files.Records(ref.key, resume)
+        if resume is None and files.contains(ref.key, _UNDO):
+            translator.collects_undone = True
+            items, _ = collect(_items(translator, records))
+            yield from mark_rolled_back(items, translator.undone)
+        else:
+            yield from _items(translator, records)
+        if not state.has_records:
+            raise Unreadable("it has no record of a session")
+        facts = SessionFacts(
+            created_at=created_at or state.created_at,
+            updated_at=bodies.time_of(session.get("updatedAt")) or state.updated_at,
+            cwd=bodies.text(session.get("cwd")) or self._cwd(directory) or state.cwd or "/",
+            title=bodies.text(session.get("title")) or None,
+            title_by=session.title_by,
+            model=state.model,
+            archived_at=session.archived_at(state.updated_at),
+            forked_from=forked_from.removeprefix(_PREFIX) or None,
+            parent=None if agent == _MAIN else os.path.basename(directory),
+            open_since=state.open_since,
+            threads=_threads(directory, session, state) if agent == _MAIN else (),
+            problems=(*session.problems, *records.problems),
+            extra=state.extra | session.extra,
+        )
+        return End(facts, records.resume(state.encode()))
+
+    def _cwd(self, directory: str) -> str | None:
+        """Return the working directory of a session whose state does not have it."""
+        path = os.path.join(self.home, "session_index.jsonl")
+        status = safe_io.nonempty_file_status(path)
+        if status is None:
+            return None
+        fields = (status.st_ino, status.st_size, status.st_mtime_ns)
+        return _indexed_directories(path, *fields).get(os.path.basename(directory))
+
+
+class _SessionFile:
+    """What state.json says of a session."""
+
+    def __init__(self, directory: str) -> None:
+        path = os.path.join(directory, "state.json")
+        self._fields = files.read_json(path)
+        self.problems: tuple[str, ...] = ()
+        if not self._fields and safe_io.nonempty_file_status(path) is not None:
+            self.problems = ("its state.json is damaged",)
+
+    def get(self, name: str) -> Any:
+        """Return a field."""
+        return self._fields.get(name)
+
+    @property
+    def title_by(self) -> Literal["person", "agent", "auto"]:
+        """Whether a person, a model or the program made the title."""
+        if self.get("titleKind") == "custom" or self.get("isCustomTitle") is True:
+            return "person"
+        return "agent" if self.get("titleKind") == "generated" else "auto"
+
+    def archived_at(self, updated_at: int) -> int | None:
+        """Return when the session was archived; None if it is not."""
+        if self.get("archived") is not True:
+            return None
+        times = (self.get("archivedAt"), self.get("updatedAt"))
+        return next(filter(None, map(bodies.time_of, times)), updated_at)
+
+    @property
+    def agents(self) -> dict[str, dict[str, Any]]:
+        """The agents of the session by name."""
+        agents = self.get("agents")
+        values = agents if isinstance(agents, dict) else {}
+        return {name: value for name, value in values.items() if isinstance(value, dict)}
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """Fields that no other value of a session holds."""
+        names = ("version", "custom", "lastTurnReason", "titleKind")
+        return {name: self.get(name) for name in names if self.get(name)}
+
+
+def _items(translator: Translator, records: files.Records) -> Generator[Item, None, None]:
+    for line in records:
+        yield from translator.translate(line)
+
+
+def _threads(directory: str, session: _SessionFile, state: WireState) -> tuple[ThreadRef, ...]:
+    """Return the subagents of a session, which have directories of their own."""
+    refs = []
+    agents = session.agents
+    entries = safe_io.list_directory(os.path.join(directory, "agents"))
+    for entry in sorted(entries, key=lambda entry: (len(entry.name), entry.name)):
+        path = os.path.join(entry.path, _WIRE)
+        if entry.name == _MAIN or safe_io.nonempty_file_status(path) is None:
+            continue
+        spawn = state.spawns.get(entry.name)
+        fields = agents.get(entry.name, {})
+        parent = bodies.text(fields.get("parentAgentId"))
+        refs.append(
+            ThreadRef(
+                id=entry.name,
+                key=path,
+                kind=None if spawn is None else spawn.kind,
+                title=(spawn and spawn.title) or bodies.text(fields.get("swarmItem")) or None,
+                parent=parent if parent and parent != _MAIN else None,
+                call_id=None if spawn is None else spawn.call_id,
+            )
+        )
+    return tuple(refs)
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Return the directory of the session and the agent of a wire."""
+    agent_directory = os.path.dirname(path)
+    agents, agent = os.path.split(agent_directory)
+    return os.path.dirname(agents), agent
+
+
+@lru_cache(8)
+def _indexed_directories(path: str, inode: int, size: int, mtime_ns: int) -> dict[str, str]:
+    """Return the working directories of sessions in the index of older versions."""
+    directories: dict[str, str] = {}
+    try:
+        for _, record in files.Records(path):
+            id, cwd = record.get("sessionId"), record.get("workDir")
+            if isinstance(id, str) and isinstance(cwd, str) and cwd:
+                directories[id] = cwd
+    except safe_io.UnreadableFile:
+        pass  # it was removed a moment ago
+    return directories
