@@ -18,16 +18,17 @@ def read_workspace(path: str) -> dict[str, str]:
     data = safe_io.read_small_file(path) or b""
     text = data.decode("utf-8", "replace").replace("\0", "")
     values: dict[str, str] = {}
-    is_plain = True
+    others: dict[str, str] = {}
     for line in text.split("\n"):
         if match := _QUOTED.fullmatch(line):
             values[match[1]] = match[2].replace("''", "'")
         elif (match := _PLAIN.fullmatch(line)) and " #" not in line and ": " not in match[2]:
             values[match[1]] = match[2].rstrip()
         elif line.strip():
-            is_plain = False
-    if not is_plain:
-        values |= _parse(text)
+            name, _, value = line.partition(": ")
+            others[name] = value.strip()
+    if others:
+        values |= _parse(text) or others  # a file that is no YAML may still have readable lines
     return {name: value for name, value in values.items() if value not in _EMPTY}
 
 
