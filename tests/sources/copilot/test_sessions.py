@@ -332,7 +332,7 @@ async def test_parent_is_no_fork_of_its_forks(tool: CopilotSessions, opened: Ope
 
 
 @pytest.mark.parametrize("is_total", [False, True])
-async def test_shutdowns_of_runs_and_of_all_runs_are_told_apart(
+async def test_shutdowns_of_runs_and_of_all_runs_are_both_understood(
     tool: CopilotSessions, opened: Opened, *, is_total: bool
 ) -> None:
     """Some versions count the run that ends, others all runs of the session."""
@@ -428,17 +428,18 @@ async def test_session_runs_while_the_process_of_its_lock_is_a_copilot(
     now = datetime.now(UTC)
     write(tool, event(now, "user.message", content="question"))
     assert (await opened.row()).status == "idle", "no process has it open"
-    lock = tool.path(ID).with_name(f"inuse.{os.getpid()}.lock")
-    lock.write_text(str(os.getpid()))
-    if (
-        Path("/proc/self/cmdline").exists()
-        and b"copilot" not in Path("/proc/self/cmdline").read_bytes()
-    ):
+    others_lock = tool.path(ID).with_name(f"inuse.{os.getpid()}.lock")
+    others_lock.write_text(str(os.getpid()))
+    if b"copilot" not in _command_line():
         assert (await opened.row()).status == "idle", "the process id belongs to another program"
-    lock.unlink()
+    others_lock.unlink()
     program = tmp_path / "copilot.py"
-    program.write_text("import sys\nsys.stdin.read()\n")
-    process = subprocess.Popen([sys.executable, str(program)], stdin=subprocess.PIPE)
+    program.write_text("import sys\nprint(flush=True)\nsys.stdin.read()\n")
+    process = subprocess.Popen(
+        [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
     tool.path(ID).with_name(f"inuse.{process.pid}.lock").write_text(str(process.pid))
     assert (await opened.row()).status == "running"
     assert [row.id for row in await opened.rows(statuses=("running",))] == [ID]
@@ -452,6 +453,11 @@ async def test_session_runs_while_the_process_of_its_lock_is_a_copilot(
     assert (await opened.row()).status == "running"
     process.communicate()
     assert (await opened.row()).status == "idle", "a stale lock"
+
+
+def _command_line() -> bytes:
+    path = Path("/proc/self/cmdline")
+    return path.read_bytes() if path.exists() else b"copilot"
 
 
 # The definition.

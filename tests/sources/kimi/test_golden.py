@@ -138,6 +138,6 @@ def test_failed_and_cancelled_turns_say_so(home: Home) -> None:
         pytest.skip("this version does not record the end of a turn")
     bodies = [event.body for event in home.case("api_error").conversation]
     (failed,) = (body for body in bodies if isinstance(body, Failed))
-    assert (failed.code, failed.message) == ("provider.api_error", "400 the stub was told to fail")
+    assert failed.code == "provider.api_error" and failed.message.startswith("400 ")
     bodies = [event.body for event in home.case("acp_image_and_cancel").conversation]
     assert sum(isinstance(body, Interrupted) for body in bodies) == 1
