@@ -187,6 +187,7 @@ async def test_call_is_shown_once_with_its_result_and_exit_code(
     assert (calls[0].kind, calls[0].title) == ("execute", "false")
     results = await opened.bodies(ToolResult)
     assert [body.status for body in results] == ["failed", "failed", "completed", "failed"]
+    assert [body.exit_code for body in results] == [1, 2, 0, None]
     assert plain_text(results[3].content) == "The user rejected it"
     assert plain_text(results[1].content) == old_output
 

@@ -197,6 +197,7 @@ async def test_calls_have_their_changes_and_results_their_status(
     assert (calls[0].kind, calls[0].title) == ("execute", "exit 3")
     results = await opened.bodies(ToolResult)
     assert [body.status for body in results] == ["failed", "completed", "completed"]
+    assert results[0].exit_code == 3
     assert results[1].extra == {"kimi": {"note": "<system>one</system>", "durationMs": 13}}
     assert plain_text(results[2].content) == "Wrote"
 
@@ -339,7 +340,7 @@ async def test_subagent_is_a_thread_and_its_text_is_found(
     assert thread.seq == started.seq
     (other,) = await opened.source.threads(OTHER)
     assert (other.title, other.kind) == ("counting", "explore")
-    assert (await opened.row()).usage.output_tokens == 0, "the thread's own"
+    assert not (await opened.row()).usage.output_tokens, "the thread's own"
     events = [item async for item in opened.source.thread(ID, "agent-0")]
     assert message_texts(events) == ["count the zebras", "nine"]
     others = [item async for item in opened.source.thread(OTHER, "agent-0")]

@@ -6,7 +6,7 @@ in some versions those of its own run, in others the total of all runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -28,10 +28,10 @@ class UsageState(msgspec.Struct, omit_defaults=True):
 
 def token_usage(usage: dict[str, Any]) -> Usage:
     """Return the tokens of Copilot's counters; its input includes the cache."""
-    return _usage([bodies.count(usage.get(name)) for name in _NAMES])
+    return _usage([usage.get(name) for name in _NAMES])
 
 
-def _usage(counts: list[int]) -> Usage:
+def _usage(counts: Sequence[Any]) -> Usage:
     return bodies.usage(
         input=counts[0],
         output=counts[1],
