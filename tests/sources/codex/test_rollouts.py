@@ -17,6 +17,7 @@ from segue.model.event import (
     Compacted,
     Event,
     Foreign,
+    InfoChanged,
     Interrupted,
     ModelCalled,
     ToolCall,
@@ -331,6 +332,10 @@ async def test_last_name_of_a_thread_is_its_title(tool: CodexSessions, opened: O
             file.write(json.dumps({"id": id, "thread_name": name}) + "\n")
     row = await opened.row(id)
     assert (row.title, row.title_by) == ("Last name", "person")
+    assert [row.id for row in await _list(opened.source, text="last name")] == [id]
+    assert await _list(opened.source, text="first name") == []
+    (hit,) = await opened.source.ranked(Query(text="last"))
+    assert isinstance(hit.event and hit.event.body, InfoChanged)
 
 
 async def test_archived_thread_is_in_the_archive(tool: CodexSessions, opened: Opened) -> None:

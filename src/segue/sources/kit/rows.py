@@ -20,6 +20,7 @@ from segue.model.event import (
     Event,
     Foreign,
     ForkPoint,
+    InfoChanged,
     ModelCalled,
     UserMessage,
 )
@@ -37,6 +38,7 @@ from .reader import (
     Items,
     Reader,
     Resume,
+    Rewritten,
     SessionFacts,
     SessionRef,
     Unreadable,
@@ -61,6 +63,7 @@ class ReadState(msgspec.Struct, kw_only=True, omit_defaults=True):
     threads: list[str] = []
     thread_resumes: dict[str, Resume] = {}
     problems: list[str] = []
+    title: str | None = None  # with a text in the index
 
 
 decode_state: codec.Decoder[ReadState] = codec.Decoder(ReadState)
@@ -131,6 +134,7 @@ class _IndexReading:
         self._reader = reader
         self._ref = ref
         self._state = state
+        self._continues = state.resume is not None
         self.row: IndexedFile | None = None
 
     def texts(self, workspace: str) -> Iterator[IndexedText]:
@@ -148,6 +152,7 @@ class _IndexReading:
                 yield from _indexed_texts(seq.encode(), item.body)
         facts, state.resume = reading.end
         if facts is not None:
+            yield from self._title_texts(facts)
             yield from self._thread_texts(facts)
             state.problems = [*facts.problems, *state.problems][:MAX_PROBLEMS]
         state.session = fold.session
@@ -157,6 +162,16 @@ class _IndexReading:
             session=None if facts is None else finish_row(reader.name, ref, fold, facts),
             open_since=None if facts is None else facts.open_since,
         )
+
+    def _title_texts(self, facts: SessionFacts) -> Iterator[IndexedText]:
+        """Return the text of a title that is no prompt; the text of an earlier title must go."""
+        is_prompt = facts.title_by == "auto" or facts.title == self._state.first_prompt
+        title = None if is_prompt else facts.title
+        if title != self._state.title:
+            if self._continues:
+                raise Rewritten("the session was renamed")
+            self._state.title = title
+            yield from _indexed_texts(CREATED_SEQ, InfoChanged(title=title))
 
     def _thread_texts(self, facts: SessionFacts) -> Iterator[IndexedText]:
         """Return the texts of threads that have files or rows of their own."""

@@ -23,7 +23,7 @@ from segue.sources.index.query import SourceInfo, TextPosition
 
 from . import indexing
 from .indexing import Differences
-from .reader import Reader, SessionRef
+from .reader import CREATED_SEQ, Reader, SessionRef
 from .rows import ReadState, ThreadSeq, decode_state, native_session_id
 
 if TYPE_CHECKING:
@@ -345,6 +345,10 @@ class KitSource:
         """Return the event at a position of the index; None if it is gone."""
         from msgspec.structs import replace
 
+        from .rows import creation_event
+
+        if position.seq == CREATED_SEQ:  # its title, which no record of the tool has
+            return replace(creation_event(session), body=InfoChanged(title=session.title))
         try:
             if position.seq > 0:
                 events = self._history.load(session.id, position.path).events
