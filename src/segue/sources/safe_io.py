@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 # Do not follow a link out of the directory; do not block on a pipe without a writer.
 SAFE_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -139,6 +139,19 @@ def write_file(
         file.writelines(chunks)
         file.flush()
         os.fsync(file.fileno())
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Replace the content of a file at once, so that no reader sees half of it."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        write_file(temporary, [data], mode, replace=True)
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def read_at(descriptor: int, start: int, size: int) -> bytes:

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from segue.model.content import Diff, Image, ResourceLink, plain_text
+from segue.model.errors import Busy, StoreError
 from segue.model.event import (
     AgentThought,
     Compacted,
     Event,
     Failed,
     Foreign,
+    InfoChanged,
     Interrupted,
     ModelCalled,
     ToolCall,
@@ -418,6 +421,75 @@ async def test_session_file_of_an_early_version_is_listed_once(
     write(tool, turn(NOON, "early", "reply"), turn(minute(1), "later", "reply"), id=OTHER)
     (row,) = await opened.rows()
     assert (row.id, row.turns) == (OTHER, 2)
+
+
+# Edits.
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Release plan",
+        "Step 1: it's 'done' # now",
+        "- dash",
+        "two\nlines\tand \u2028",
+        "🙂 {x}",
+        "true",
+    ],
+)
+async def test_new_name_is_in_the_workspace_and_its_other_lines_stay(
+    tool: CopilotSessions, opened: Opened, name: str
+) -> None:
+    write(tool, turn(NOON, "question", "reply"))
+    before = "id: x\nname: >-\n  an old\n  name\ncwd: /elsewhere\nuser_named: false\nbranch: dev\n"
+    tool.write_workspace(ID, before)
+    assert (await opened.row()).title == "an old name"
+    await opened.source.change(ID, InfoChanged(title=name))
+    row = await opened.row()
+    assert (row.title, row.title_by) == (name, "person")
+    assert (row.cwd, row.git_branch) == ("/elsewhere", "dev")
+    path = tool.path(ID).with_name("workspace.yaml")
+    fields = yaml.safe_load(path.read_text())
+    assert fields == {"id": "x", "cwd": "/elsewhere", "branch": "dev"} | {
+        "name": name,
+        "user_named": True,
+    }
+    await opened.source.change(ID, InfoChanged(title=None))
+    row = await opened.row()
+    assert (row.title, row.title_by) == ("question", "auto")
+    assert sorted(file.name for file in path.parent.iterdir()) == ["events.jsonl", "workspace.yaml"]
+
+
+async def test_session_without_a_workspace_cannot_be_renamed(
+    tool: CopilotSessions, opened: Opened
+) -> None:
+    write(tool, turn(NOON, "question", "reply"))
+    tool.path(ID).with_name("workspace.yaml").unlink()
+    with pytest.raises(StoreError, match="cannot be renamed"):
+        await opened.source.change(ID, InfoChanged(title="New"))
+
+
+async def test_session_that_copilot_has_open_is_not_changed(
+    tool: CopilotSessions, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tool, turn(NOON, "question", "reply"))
+    before = tool.snapshot()
+    monkeypatch.setattr(type(opened.source.reader), "is_running", lambda self, ref: True)
+    for edit in (opened.source.change(ID, InfoChanged(title="New")), opened.source.delete(ID)):
+        with pytest.raises(Busy, match="close it there first"):
+            await edit
+    assert tool.snapshot() == before
+
+
+async def test_deleted_session_leaves_no_directory(tool: CopilotSessions, opened: Opened) -> None:
+    write(tool, turn(NOON, "question", "reply"))
+    old = tool.directory / "session-state" / f"{OTHER}.jsonl"
+    old.write_bytes(start(OTHER, NOON, CWD) + turn(NOON, "early", "reply"))
+    assert len(await opened.rows()) == 2
+    await opened.source.delete(ID)
+    await opened.source.delete(OTHER)
+    assert list((tool.directory / "session-state").iterdir()) == []
+    assert await opened.rows() == []
 
 
 # Running.

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from segue.model.content import Diff, Image, plain_text
+from segue.model.errors import StoreError
 from segue.model.event import (
     AgentThought,
     Compacted,
     Event,
     Failed,
     Foreign,
+    InfoChanged,
     Interrupted,
     ModelCalled,
     ToolCall,
@@ -395,6 +397,56 @@ async def test_damaged_state_is_named_and_the_session_is_still_listed(
     assert "state.json is damaged" in reason
     tool.state_path(ID).unlink()
     assert [row.id for row in await opened.rows()] == [ID]
+
+
+async def test_early_states_are_read(tool: KimiSessions, opened: Opened) -> None:
+    write(tool, turn(NOON, "question", "reply"))
+    tool.write_state(ID, {"customTitle": "Given early", "cwd": "/early"})
+    path = tool.state_path(ID)
+    (path.parent / "session-meta").mkdir()
+    path.rename(path.parent / "session-meta/state.json")
+    (row,) = await opened.rows()
+    assert (row.title, row.title_by, row.cwd) == ("Given early", "person", "/early")
+
+
+# Edits.
+
+
+async def test_edits_change_only_their_fields_of_the_state(
+    tool: KimiSessions, opened: Opened
+) -> None:
+    write(tool, turn(NOON, "question", "reply"), custom={"kept": [1]}, unknown="kept")
+    before = json.loads(tool.state_path(ID).read_text())
+    await opened.source.change(ID, InfoChanged(title="New", archived=True))
+    state = json.loads(tool.state_path(ID).read_text())
+    assert state.pop("archivedAt") > millis(NOON)
+    title = {"title": "New", "titleKind": "custom", "isCustomTitle": True}
+    assert state == before | title | {"archived": True}
+    await opened.source.change(ID, InfoChanged(title=None, archived=False))
+    assert json.loads(tool.state_path(ID).read_text()) == before | {"isCustomTitle": False}
+    assert (await opened.row()).title == "question"
+    assert {path.name for path in tool.state_path(ID).parent.iterdir()} == {"agents", "state.json"}
+
+
+async def test_damaged_state_is_not_overwritten(tool: KimiSessions, opened: Opened) -> None:
+    write(tool, turn(NOON, "question", "reply"))
+    tool.state_path(ID).write_text('{"title": "half')
+    with pytest.raises(StoreError, match="missing or damaged"):
+        await opened.source.change(ID, InfoChanged(title="New"))
+    assert tool.state_path(ID).read_text() == '{"title": "half'
+
+
+async def test_deleted_session_is_noted_in_the_index(tool: KimiSessions, opened: Opened) -> None:
+    write(tool, turn(NOON, "question", "reply"))
+    index = tool.directory / "session_index.jsonl"
+    index.write_text(json.dumps({"sessionId": f"session_{ID}", "workDir": CWD}) + "\n")
+    directory = tool.state_path(ID).parent
+    await opened.source.delete(ID)
+    assert not directory.exists() and await opened.rows() == []
+    assert json.loads(index.read_text().splitlines()[-1]) == {
+        "sessionId": f"session_{ID}",
+        "deleted": True,
+    }
 
 
 # The definition.

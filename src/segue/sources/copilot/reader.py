@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 
+from msgspec import UnsetType
+
+from segue.model.errors import Busy
+from segue.model.event import InfoChanged
 from segue.sources import safe_io
 from segue.sources.kit import bodies, files, processes
 from segue.sources.kit.reader import (
@@ -20,7 +25,7 @@ from segue.sources.kit.reader import (
 )
 
 from .translator import SessionState, Translator, fork_parent
-from .workspace import read_workspace
+from .workspace import read_workspace, rename
 
 _EVENTS = "events.jsonl"
 _WORKSPACE = "workspace.yaml"
@@ -33,6 +38,7 @@ class CopilotReader(Reader):
     """The sessions of one Copilot home."""
 
     name = "copilot"
+    edits = frozenset({"title", "delete"})
 
     def __init__(self, home: str) -> None:
         self.home = home
@@ -101,6 +107,24 @@ class CopilotReader(Reader):
             raise Unreadable("it has no event of a session")
         facts = self._facts(ref, state, tuple(records.problems))
         return End(facts, records.resume(state.encode()))
+
+    def change(self, ref: SessionRef, info: InfoChanged) -> None:
+        """Rename a session in its workspace file, as Copilot does."""
+        self._require_closed(ref)
+        if not isinstance(info.title, UnsetType):
+            rename(_workspace_path(ref.key), info.title)
+
+    def delete(self, ref: SessionRef) -> None:
+        """Delete the directory of a session, as Copilot does."""
+        self._require_closed(ref)
+        if os.path.basename(ref.key) == _EVENTS:
+            shutil.rmtree(os.path.dirname(ref.key))
+        else:
+            os.unlink(ref.key)
+
+    def _require_closed(self, ref: SessionRef) -> None:
+        if self.is_running(ref):
+            raise Busy(f"Copilot has session {ref.native_id} open; close it there first")
 
     def _facts(
         self, ref: SessionRef, state: SessionState, problems: tuple[str, ...]

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from segue.sources import safe_io
+from segue.sources.kit.reader import Unreadable
 
 # Lines that need no YAML parser, whose import is slow: a plain scalar, or one in single quotes.
 _PLAIN = re.compile(r"""(\w+): ([^\s&*!|>'"%@`\[\]{}#?,:\-][^\r]*)""")
@@ -42,3 +43,34 @@ def _parse(text: str) -> dict[str, str]:
     if not isinstance(values, dict):
         return {}
     return {str(name): value for name, value in values.items() if isinstance(value, str)}
+
+
+def rename(path: str, name: str | None) -> None:
+    """Set the name that a person gave to a session, or remove it; other lines stay the same."""
+    data = safe_io.read_small_file(path)
+    if data is None:
+        raise Unreadable("it has no workspace.yaml, so it cannot be renamed")
+    lines: list[str] = []
+    names, is_kept = ["name"], True
+    for line in data.decode("utf-8", "surrogateescape").rstrip("\n").split("\n"):
+        if line.strip() and not line.startswith((" ", "\t")):  # others continue a value
+            key = line.partition(":")[0]
+            is_kept = key not in ("name", "summary", "user_named")
+            if key == "summary":  # older versions write the name twice
+                names.append(key)
+        if is_kept:
+            lines.append(line)
+    if name is not None:
+        lines += [f"{key}: {_scalar(name)}" for key in names]
+    lines += [f"user_named: {'false' if name is None else 'true'}", ""]
+    safe_io.replace_file(path, "\n".join(lines).encode("utf-8", "surrogateescape"))
+
+
+def _scalar(text: str) -> str:
+    """Return a text as a quoted YAML scalar."""
+    if text.isprintable():
+        return "'" + text.replace("'", "''") + "'"
+    import yaml
+
+    scalar: str = yaml.safe_dump(text, default_style='"', width=1 << 20, allow_unicode=True)
+    return scalar.strip()

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
+from segue.model.event import InfoChanged
 from segue.sources import safe_io
 from segue.sources.kit import bodies, files
 from segue.sources.kit.reader import (
@@ -24,6 +25,7 @@ from segue.sources.kit.reader import (
     mark_rolled_back,
 )
 
+from . import edits
 from .translator import Translator, WireState
 
 _MAIN = "main"
@@ -36,6 +38,7 @@ class KimiReader(Reader):
     """The sessions of one Kimi Code home."""
 
     name = "kimi"
+    edits = frozenset({"title", "archive", "delete"})
 
     def __init__(self, home: str) -> None:
         self.home = home
@@ -62,7 +65,7 @@ class KimiReader(Reader):
         native_id = os.path.basename(directory)
         if agent != _MAIN:
             return SessionRef(key, f"{native_id}/{agent}", files.fingerprint(status))
-        state = safe_io.nonempty_file_status(os.path.join(directory, "state.json"))
+        state = safe_io.nonempty_file_status(_state_path(directory))
         others = () if state is None else (state.st_size, state.st_mtime_ns)
         identity = native_id.removeprefix(_PREFIX)
         return SessionRef(key, native_id, files.fingerprint(status, *others), identity)
@@ -103,7 +106,7 @@ class KimiReader(Reader):
             created_at=created_at or state.created_at,
             updated_at=bodies.time_of(session.get("updatedAt")) or state.updated_at,
             cwd=bodies.text(session.get("cwd")) or self._cwd(directory) or state.cwd or "/",
-            title=bodies.text(session.get("title")) or None,
+            title=session.title,
             title_by=session.title_by,
             model=state.model,
             archived_at=session.archived_at(state.updated_at),
@@ -115,6 +118,14 @@ class KimiReader(Reader):
             extra=state.extra | session.extra,
         )
         return End(facts, records.resume(state.encode()))
+
+    def change(self, ref: SessionRef, info: InfoChanged) -> None:
+        """Rename or archive a session in its state.json, as Kimi Code does."""
+        edits.change_state(_split(ref.key)[0], info)
+
+    def delete(self, ref: SessionRef) -> None:
+        """Delete the directory of a session, and note it in the index of sessions."""
+        edits.delete_session(self.home, _split(ref.key)[0])
 
     def _cwd(self, directory: str) -> str | None:
         """Return the working directory of a session whose state does not have it."""
@@ -130,7 +141,7 @@ class _SessionFile:
     """What state.json says of a session."""
 
     def __init__(self, directory: str) -> None:
-        path = os.path.join(directory, "state.json")
+        path = _state_path(directory)
         self._fields = files.read_json(path)
         self.problems: tuple[str, ...] = ()
         if not self._fields and safe_io.nonempty_file_status(path) is not None:
@@ -141,9 +152,16 @@ class _SessionFile:
         return self._fields.get(name)
 
     @property
+    def title(self) -> str | None:
+        """The title; early versions have the one of a person in a field of its own."""
+        return bodies.text(self.get("title")) or bodies.text(self.get("customTitle")) or None
+
+    @property
     def title_by(self) -> Literal["person", "agent", "auto"]:
         """Whether a person, a model or the program made the title."""
         if self.get("titleKind") == "custom" or self.get("isCustomTitle") is True:
+            return "person"
+        if not self.get("title") and self.get("customTitle"):
             return "person"
         return "agent" if self.get("titleKind") == "generated" else "auto"
 
@@ -196,6 +214,13 @@ def _threads(directory: str, session: _SessionFile, state: WireState) -> tuple[T
             )
         )
     return tuple(refs)
+
+
+def _state_path(directory: str) -> str:
+    """Return the path of a session's state; early versions had it in a directory of its own."""
+    path = os.path.join(directory, "state.json")
+    old_path = os.path.join(directory, "session-meta", "state.json")
+    return old_path if not os.path.lexists(path) and os.path.lexists(old_path) else path
 
 
 def _split(path: str) -> tuple[str, str]:
