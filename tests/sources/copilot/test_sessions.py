@@ -1,5 +1,6 @@
 """What Copilot does to its files is shown as Copilot shows it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -490,6 +491,39 @@ async def test_deleted_session_leaves_no_directory(tool: CopilotSessions, opened
     await opened.source.delete(OTHER)
     assert list((tool.directory / "session-state").iterdir()) == []
     assert await opened.rows() == []
+
+
+async def test_fork_is_a_session_of_copilot_that_names_its_origin(
+    tool: CopilotSessions, opened: Opened
+) -> None:
+    write(
+        tool,
+        turn(NOON, "one", "two"),
+        usage_record(ID, 1000, 10),
+        answer(NOON, "running", call("c1", "bash", {"command": "ls"})),
+        result(NOON, "c1", "done"),
+        turn(minute(1), "only in the parent", "yes"),
+        name="The 'parent'",
+        note="|-\n  kept\n\n  lines",
+    )
+    before = tool.path(ID).read_bytes()
+    cut = next(e.seq for e in await opened.conversation() if message_texts([e]) == ["running"])
+    fork = await opened.source.fork(ID, OTHER, at=cut, cwd="/elsewhere", title=None)
+    assert (fork.id, fork.title, fork.cwd) == (OTHER, "The 'parent' (fork)", "/elsewhere")
+    assert fork.fork is not None and fork.fork.session == ID
+    assert not fork.usage.output_tokens, "the parent has paid"
+    assert message_texts(await opened.conversation(OTHER)) == ["one", "two", "running"]
+    (closed,) = await opened.bodies(ToolResult, OTHER)
+    assert (closed.call_id, closed.status) == ("c1", "failed")
+    assert tool.path(ID).read_bytes() == before
+    records = [json.loads(line) for line in tool.path(OTHER).read_bytes().splitlines()]
+    assert records[0]["data"]["sessionId"] == OTHER
+    assert records[-1]["parentId"] == records[-2]["id"]
+    fields = yaml.safe_load(tool.path(OTHER).with_name("workspace.yaml").read_text())
+    assert (fields["id"], fields["note"], fields["user_named"]) == (OTHER, "kept\n\nlines", False)
+    assert {path.name for path in (tool.directory / "session-state").iterdir()} == {ID, OTHER}
+    tool.append(OTHER, turn(minute(9), "three", "four") + usage_record(OTHER, 1100, 11))
+    assert (await opened.row(OTHER)).usage.output_tokens == 11
 
 
 # Running.

@@ -449,6 +449,45 @@ async def test_deleted_session_is_noted_in_the_index(tool: KimiSessions, opened:
     }
 
 
+async def test_fork_is_a_session_of_kimi_code_that_names_its_origin(
+    tool: KimiSessions, opened: Opened
+) -> None:
+    write(
+        tool,
+        turn(NOON, "one", "two"),
+        usage(NOON, 600, 400, 10),
+        message(NOON, "run"),
+        say(NOON, "running"),
+        call(NOON, "c1", "Bash", {"command": "ls"}),
+        result(NOON, "c1", "done"),
+        turn(minute(1), "only in the parent", "yes"),
+        archived=True,
+        archivedAt=millis(NOON),
+    )
+    tool.append(ID, metadata(NOON) + say(NOON, "from the helper"), agent="agent-0")
+    before = tool.snapshot()
+    (started,) = [e for e in await opened.conversation() if isinstance(e.body, ToolCall)]
+    fork = await opened.source.fork(ID, OTHER, at=started.seq, cwd=None, title="A fork")
+    assert (fork.id, fork.title, fork.cwd) == (OTHER, "A fork", CWD)
+    assert (fork.native_id, fork.archived_at) == (f"session_{OTHER}", None)
+    assert fork.fork is not None and fork.fork.session == ID
+    assert not fork.usage.output_tokens, "the parent has paid"
+    assert message_texts(await opened.conversation(OTHER)) == ["one", "two", "run", "running"]
+    (closed,) = await opened.bodies(ToolResult, OTHER)
+    assert (closed.call_id, closed.status) == ("c1", "failed")
+    assert [thread.id for thread in await opened.source.threads(OTHER)] == ["agent-0"]
+    after = tool.snapshot()
+    assert {path: after[path] for path in before} == before
+    state = json.loads(tool.state_path(OTHER).read_text())
+    assert state["agents"]["main"]["homedir"] == str(tool.path(OTHER).parent)
+    assert tool.state_path(OTHER).parent.parent == tool.state_path(ID).parent.parent
+    (line,) = (tool.directory / "session_index.jsonl").read_text().splitlines()
+    assert json.loads(line)["sessionDir"] == str(tool.state_path(OTHER).parent)
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    tool.append(OTHER, turn(later, "three", "four") + usage(later, 700, 0, 4))
+    assert (await opened.row(OTHER)).usage.output_tokens == 4
+
+
 # The definition.
 
 

@@ -38,7 +38,7 @@ class CopilotReader(Reader):
     """The sessions of one Copilot home."""
 
     name = "copilot"
-    edits = frozenset({"title", "delete"})
+    edits = frozenset({"title", "delete", "fork"})
 
     def __init__(self, home: str) -> None:
         self.home = home
@@ -52,6 +52,8 @@ class CopilotReader(Reader):
         native_ids = set()
         older = []
         for entry in safe_io.list_directory(self.places()[0]):
+            if entry.name.startswith("."):
+                continue
             if entry.name.endswith(_SUFFIX):
                 older.append(entry.path)
             elif ref := self._ref(os.path.join(entry.path, _EVENTS), entry.name):
@@ -121,6 +123,23 @@ class CopilotReader(Reader):
             shutil.rmtree(os.path.dirname(ref.key))
         else:
             os.unlink(ref.key)
+
+    def fork(
+        self, ref: SessionRef, new_id: str, *, at: int | None, cwd: str | None, title: str | None
+    ) -> str:
+        """Copy a session up to an event, as Copilot does."""
+        from .fork import fork_session
+
+        fork_session(
+            ref.key,
+            _workspace_path(ref.key),
+            os.path.join(self.places()[0], new_id),
+            parent=ref.native_id,
+            at=at,
+            cwd=cwd,
+            title=title,
+        )
+        return new_id
 
     def _require_closed(self, ref: SessionRef) -> None:
         if self.is_running(ref):

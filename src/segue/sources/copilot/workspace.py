@@ -1,8 +1,9 @@
-"""Read workspace.yaml: the name, directory and branch of a Copilot session."""
+"""Read and change workspace.yaml: the name, directory and branch of a Copilot session."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from segue.sources import safe_io
@@ -47,27 +48,37 @@ def _parse(text: str) -> dict[str, str]:
 
 def rename(path: str, name: str | None) -> None:
     """Set the name that a person gave to a session, or remove it; other lines stay the same."""
-    data = safe_io.read_small_file(path)
-    if data is None:
+    if safe_io.nonempty_file_status(path) is None:
         raise Unreadable("it has no workspace.yaml, so it cannot be renamed")
+    fields = {"name": name, "user_named": name is not None}
+    safe_io.replace_file(path, changed_workspace(path, fields))
+
+
+def changed_workspace(path: str, fields: Mapping[str, str | bool | None]) -> bytes:
+    """Return the content of a workspace file with other values of some fields.
+
+    A field without a value is removed. Older versions write the name a second time.
+    """
+    data = safe_io.read_small_file(path) or b""
     lines: list[str] = []
-    names, is_kept = ["name"], True
+    changed = dict(fields)
+    is_kept = True
     for line in data.decode("utf-8", "surrogateescape").rstrip("\n").split("\n"):
         if line.strip() and not line.startswith((" ", "\t")):  # others continue a value
             key = line.partition(":")[0]
-            is_kept = key not in ("name", "summary", "user_named")
-            if key == "summary":  # older versions write the name twice
-                names.append(key)
-        if is_kept:
+            if key == "summary" and "name" in fields:
+                changed[key] = fields["name"]
+            is_kept = key not in changed
+        if is_kept and data:
             lines.append(line)
-    if name is not None:
-        lines += [f"{key}: {_scalar(name)}" for key in names]
-    lines += [f"user_named: {'false' if name is None else 'true'}", ""]
-    safe_io.replace_file(path, "\n".join(lines).encode("utf-8", "surrogateescape"))
+    lines += [f"{key}: {_scalar(value)}" for key, value in changed.items() if value is not None]
+    return "\n".join([*lines, ""]).encode("utf-8", "surrogateescape")
 
 
-def _scalar(text: str) -> str:
-    """Return a text as a quoted YAML scalar."""
+def _scalar(text: str | bool) -> str:
+    """Return a value as a YAML scalar; a text is quoted."""
+    if isinstance(text, bool):
+        return "true" if text else "false"
     if text.isprintable():
         return "'" + text.replace("'", "''") + "'"
     import yaml

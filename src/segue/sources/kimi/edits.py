@@ -1,8 +1,10 @@
-"""Change Kimi Code's sessions as Kimi Code does."""
+"""Change and fork Kimi Code's sessions as Kimi Code does."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 from typing import Any
 
@@ -38,8 +40,92 @@ def change_state(directory: str, info: InfoChanged) -> None:
 def delete_session(home: str, directory: str) -> None:
     """Delete a session; a line in the index of sessions says so."""
     shutil.rmtree(directory)
-    record: dict[str, Any] = {"sessionId": os.path.basename(directory), "deleted": True}
-    index = os.path.join(home, "session_index.jsonl")
-    if safe_io.nonempty_file_status(index) is not None:
-        with open(index, "ab") as file:
-            file.write(msgspec.json.encode(record) + b"\n")
+    _add_to_index(home, {"sessionId": os.path.basename(directory), "deleted": True})
+
+
+def _add_to_index(home: str, record: dict[str, Any]) -> None:
+    with open(os.path.join(home, "session_index.jsonl"), "ab") as file:
+        file.write(msgspec.json.encode(record) + b"\n")
+
+
+def fork_session(
+    home: str, directory: str, new_id: str, *, at: int | None, cwd: str, title: str | None
+) -> None:
+    """Copy a session up to an event, with the files of its agents."""
+    workspace = os.path.join(home, "sessions", _workspace_name(cwd))
+    fork = os.path.join(workspace, new_id)
+    os.makedirs(workspace, mode=0o700, exist_ok=True)
+    copied = os.path.join(workspace, f".{new_id}.{os.getpid()}.tmp")  # hidden until it is complete
+    try:
+        os.mkdir(copied, 0o700)
+        _copy_agents(os.path.join(directory, "agents"), os.path.join(copied, "agents"), at)
+        state = _fork_state(directory, fork, cwd=cwd, title=title)
+        safe_io.write_file(os.path.join(copied, "state.json"), [msgspec.json.encode(state)])
+        os.rename(copied, fork)
+    except BaseException:
+        shutil.rmtree(copied, ignore_errors=True)
+        raise
+    _add_to_index(home, {"sessionId": new_id, "sessionDir": fork, "workDir": cwd})
+
+
+def _workspace_name(cwd: str) -> str:
+    """Return the name of the directory with the sessions of a working directory."""
+    path = cwd.rstrip("/") or "/"
+    slug = re.sub(r"[^a-z0-9._-]+", "-", os.path.basename(path).lower())[:40]
+    return f"wd_{slug}_{hashlib.sha256(path.encode()).hexdigest()[:12]}"
+
+
+def _copy_agents(source: str, target: str, at: int | None) -> None:
+    wire = os.path.join("main", "wire.jsonl")
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.tmp"))
+    with open(os.path.join(target, wire), "wb") as file:
+        open_calls: dict[str, None] = {}
+        for data, records in files.lines_until(os.path.join(source, wire), at):
+            file.write(data + b"\n")
+            for record in records:
+                _note_calls(record, open_calls)
+        now = clock.now() // 1000
+        for call_id in open_calls:
+            result = {"output": "The session was forked during this call.", "isError": True}
+            event = {"type": "tool.result", "toolCallId": call_id, "result": result}
+            file.write(_record("context.append_loop_event", now, event=event))
+        file.write(_record("forked", now))
+
+
+def _note_calls(record: dict[str, Any], open_calls: dict[str, None]) -> None:
+    """Note the tool calls that have no result yet."""
+    event = record.get("event")
+    if record.get("type") == "context.append_loop_event" and isinstance(event, dict):
+        if event.get("type") == "tool.call":
+            open_calls[str(event.get("toolCallId"))] = None
+        elif event.get("type") == "tool.result":
+            open_calls.pop(str(event.get("toolCallId")), None)
+
+
+def _record(kind: str, time: int, **fields: Any) -> bytes:
+    return msgspec.json.encode({"type": kind, "agentId": "main", **fields, "time": time}) + b"\n"
+
+
+def _fork_state(directory: str, fork: str, *, cwd: str, title: str | None) -> dict[str, Any]:
+    parent = files.read_json(os.path.join(directory, "state.json"))
+    now = clock.now() // 1000 + 1  # after all copied records
+    agents = parent.get("agents")
+    state = {
+        **parent,
+        "id": os.path.basename(fork),
+        "cwd": cwd,
+        "createdAt": now,
+        "updatedAt": now,
+        "archived": False,
+        "forkedFrom": os.path.basename(directory),
+        "title": title or f"Fork: {parent.get('title') or os.path.basename(directory)}",
+        "titleKind": "replaceable" if title is None else "custom",
+        "isCustomTitle": title is not None,
+        "agents": {
+            name: {**fields, "homedir": os.path.join(fork, "agents", name)}
+            for name, fields in (agents if isinstance(agents, dict) else {}).items()
+            if isinstance(fields, dict)
+        },
+    }
+    state.pop("archivedAt", None)
+    return state

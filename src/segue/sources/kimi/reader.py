@@ -38,7 +38,7 @@ class KimiReader(Reader):
     """The sessions of one Kimi Code home."""
 
     name = "kimi"
-    edits = frozenset({"title", "archive", "delete"})
+    edits = frozenset({"title", "archive", "delete", "fork"})
 
     def __init__(self, home: str) -> None:
         self.home = home
@@ -53,7 +53,7 @@ class KimiReader(Reader):
             if not workspace.name.startswith("."):
                 for entry in safe_io.list_directory(workspace.path):
                     path = os.path.join(entry.path, "agents", _MAIN, _WIRE)
-                    if ref := self.ref(path):
+                    if not entry.name.startswith(".") and (ref := self.ref(path)):
                         yield ref
 
     def ref(self, key: str) -> SessionRef | None:
@@ -126,6 +126,17 @@ class KimiReader(Reader):
     def delete(self, ref: SessionRef) -> None:
         """Delete the directory of a session, and note it in the index of sessions."""
         edits.delete_session(self.home, _split(ref.key)[0])
+
+    def fork(
+        self, ref: SessionRef, new_id: str, *, at: int | None, cwd: str | None, title: str | None
+    ) -> str:
+        """Copy a session up to an event, as `kimi fork` does."""
+        directory, _ = _split(ref.key)
+        session = _SessionFile(directory)
+        cwd = cwd or bodies.text(session.get("cwd")) or self._cwd(directory) or "/"
+        native_id = _PREFIX + new_id
+        edits.fork_session(self.home, directory, native_id, at=at, cwd=cwd, title=title)
+        return native_id
 
     def _cwd(self, directory: str) -> str | None:
         """Return the working directory of a session whose state does not have it."""

@@ -223,6 +223,19 @@ def append_line(path: str, line: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def lines_until(path: str, seq: int | None) -> Iterator[tuple[bytes, list[dict[str, Any]]]]:
+    """Return the lines of a file up to that of an event, or all, with the objects in them.
+
+    A fork copies them. Lines without an object are left out.
+    """
+    with safe_io.open_for_reading(path) as (descriptor, _):
+        for offset, _, data in safe_io.read_lines(descriptor, max_bytes=None):
+            if seq is not None and FIRST_SEQ + offset > seq:
+                return
+            if records := parse_records(data):
+                yield data, records
+
+
 def file_lines(path: str) -> Iterable[bytes]:
     """Return the lines of a file as they are; raises NotFound if there is none."""
     if safe_io.nonempty_file_status(path) is None:

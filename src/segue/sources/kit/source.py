@@ -24,7 +24,7 @@ from segue.sources.index.query import SourceInfo, TextPosition
 from . import indexing
 from .indexing import Differences
 from .reader import CREATED_SEQ, Reader, SessionRef
-from .rows import ReadState, ThreadSeq, decode_state, native_session_id
+from .rows import ReadState, ThreadSeq, decode_state, session_id
 
 if TYPE_CHECKING:
     import asyncio
@@ -433,7 +433,8 @@ class KitSource:
         with readable(id):
             native_id = self.reader.fork(self._ref(id), new_id, at=at, cwd=cwd, title=title)
         await self._compare_all()
-        session = await self.get(native_session_id(self.name, native_id))
+        ref = self.reader.find(native_id)
+        session = None if ref is None else await self.get(session_id(self.name, ref))
         assert session is not None  # it was written a moment ago
         return session
 
