@@ -488,6 +488,20 @@ async def test_fork_is_a_session_of_kimi_code_that_names_its_origin(
     assert (await opened.row(OTHER)).usage.output_tokens == 4
 
 
+async def test_fork_in_another_directory_is_bound_to_its_workspace(
+    tool: KimiSessions, opened: Opened
+) -> None:
+    binding = record(NOON, "runtime.set_binding", workspaceId="wd_project_x", runtimeId="local")
+    write(tool, binding, turn(NOON, "one", "two"))
+    fork = await opened.source.fork(ID, OTHER, at=None, cwd="/work/My App/", title=None)
+    assert fork.cwd == "/work/My App/"
+    workspace = tool.state_path(OTHER).parent.parent.name
+    assert workspace.startswith("wd_my-app_")
+    wire = [json.loads(line) for line in tool.path(OTHER).read_text().splitlines()]
+    (bound,) = (line for line in wire if line["type"] == "runtime.set_binding")
+    assert (bound["workspaceId"], bound["runtimeId"]) == (workspace, "local")
+
+
 # The definition.
 
 

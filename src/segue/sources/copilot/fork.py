@@ -70,7 +70,12 @@ def _copied_lines(
             _note_calls(record, open_calls)
         data = records[0].get("data")
         if records[0].get("type") == "session.start" and isinstance(data, dict):
-            yield msgspec.json.encode({**records[0], "data": {**data, "sessionId": new_id}}) + b"\n"
+            yield (
+                msgspec.json.encode(
+                    {**records[0], "data": {**data, "sessionId": new_id, "startTime": now}}
+                )
+                + b"\n"
+            )
         else:
             yield line + b"\n"
     for call_id in open_calls:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -53,12 +54,13 @@ def fork_session(
 ) -> None:
     """Copy a session up to an event, with the files of its agents."""
     workspace = os.path.join(home, "sessions", _workspace_name(cwd))
+    name = os.path.basename(workspace)
     fork = os.path.join(workspace, new_id)
     os.makedirs(workspace, mode=0o700, exist_ok=True)
     copied = os.path.join(workspace, f".{new_id}.{os.getpid()}.tmp")  # hidden until it is complete
     try:
         os.mkdir(copied, 0o700)
-        _copy_agents(os.path.join(directory, "agents"), os.path.join(copied, "agents"), at)
+        _copy_agents(os.path.join(directory, "agents"), os.path.join(copied, "agents"), at, name)
         state = _fork_state(directory, fork, cwd=cwd, title=title)
         safe_io.write_file(os.path.join(copied, "state.json"), [msgspec.json.encode(state)])
         os.rename(copied, fork)
@@ -75,21 +77,36 @@ def _workspace_name(cwd: str) -> str:
     return f"wd_{slug}_{hashlib.sha256(path.encode()).hexdigest()[:12]}"
 
 
-def _copy_agents(source: str, target: str, at: int | None) -> None:
-    wire = os.path.join("main", "wire.jsonl")
+def _copy_agents(source: str, target: str, at: int | None, workspace: str) -> None:
+    """Copy the files of all agents; the wire of the main agent up to an event."""
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.tmp"))
-    with open(os.path.join(target, wire), "wb") as file:
-        open_calls: dict[str, None] = {}
-        for data, records in files.lines_until(os.path.join(source, wire), at):
-            file.write(data + b"\n")
-            for record in records:
-                _note_calls(record, open_calls)
-        now = clock.now() // 1000
-        for call_id in open_calls:
-            result = {"output": "The session was forked during this call.", "isError": True}
-            event = {"type": "tool.result", "toolCallId": call_id, "result": result}
-            file.write(_record("context.append_loop_event", now, event=event))
-        file.write(_record("forked", now))
+    for entry in safe_io.list_directory(source):
+        path = os.path.join(entry.path, "wire.jsonl")
+        if safe_io.nonempty_file_status(path) is not None:
+            lines = _copied_lines(path, at if entry.name == "main" else None, workspace)
+            copy = os.path.join(target, entry.name, "wire.jsonl")
+            safe_io.write_file(copy, lines, replace=True)
+
+
+def _copied_lines(path: str, at: int | None, workspace: str) -> Iterator[bytes]:
+    """Return the records of an agent up to an event, and those that end the copy."""
+    open_calls: dict[str, None] = {}
+    for line, records in files.lines_until(path, at):
+        for record in records:
+            _note_calls(record, open_calls)
+        if records[0].get("type") == "runtime.set_binding" and len(records) == 1:
+            # Kimi Code refuses a session with the binding of another directory.
+            yield msgspec.json.encode({**records[0], "workspaceId": workspace}) + b"\n"
+        else:
+            yield line + b"\n"
+    agent = os.path.basename(os.path.dirname(path))
+    now = clock.now() // 1000
+    for call_id in open_calls:
+        result = {"output": "The session was forked during this call.", "isError": True}
+        event = {"type": "tool.result", "toolCallId": call_id, "result": result}
+        yield _record("context.append_loop_event", agent, now, event=event)
+    if agent == "main":
+        yield _record("forked", agent, now)
 
 
 def _note_calls(record: dict[str, Any], open_calls: dict[str, None]) -> None:
@@ -102,8 +119,8 @@ def _note_calls(record: dict[str, Any], open_calls: dict[str, None]) -> None:
             open_calls.pop(str(event.get("toolCallId")), None)
 
 
-def _record(kind: str, time: int, **fields: Any) -> bytes:
-    return msgspec.json.encode({"type": kind, "agentId": "main", **fields, "time": time}) + b"\n"
+def _record(kind: str, agent: str, time: int, **fields: Any) -> bytes:
+    return msgspec.json.encode({"type": kind, "agentId": agent, **fields, "time": time}) + b"\n"
 
 
 def _fork_state(directory: str, fork: str, *, cwd: str, title: str | None) -> dict[str, Any]:
