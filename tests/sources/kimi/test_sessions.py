@@ -395,8 +395,11 @@ async def test_damaged_state_is_named_and_the_session_is_still_listed(
     assert (row.title, row.cwd) == ("question", "/from/wire")
     ((_, reason),) = (await opened.source.examine()).problems
     assert "state.json is damaged" in reason
+    tool.append(ID, turn(minute(1), "more", "reply"))
+    assert len((await opened.source.examine()).problems) == 1
     tool.state_path(ID).unlink()
     assert [row.id for row in await opened.rows()] == [ID]
+    assert (await opened.source.examine()).problems == []
 
 
 async def test_early_states_are_read(tool: KimiSessions, opened: Opened) -> None:

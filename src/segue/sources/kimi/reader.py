@@ -117,7 +117,8 @@ class KimiReader(Reader):
             problems=(*session.problems, *records.problems),
             extra=state.extra | session.extra,
         )
-        return End(facts, records.resume(state.encode()))
+        # Without a Resume the next read reports the problems of the state again, or none.
+        return End(facts, None if session.problems else records.resume(state.encode()))
 
     def change(self, ref: SessionRef, info: InfoChanged) -> None:
         """Rename or archive a session in its state.json, as Kimi Code does."""

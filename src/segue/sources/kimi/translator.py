@@ -252,10 +252,12 @@ class Translator:
             return [Text(text=content)]
         blocks: list[Block] = []
         for part in content if isinstance(content, list) else ():
-            kind = part.get("type") if isinstance(part, dict) else None
+            if not isinstance(part, dict):
+                continue
+            kind = bodies.text(part.get("type"))
             if kind in _MEDIA:
                 blocks.append(self._media(kind, part.get(_MEDIA[kind])))
-            elif kind is not None and (text := bodies.text(part.get("text"))):
+            elif text := bodies.text(part.get("text")):
                 blocks.append(Text(text=text))
         return blocks
 
