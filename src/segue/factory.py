@@ -86,6 +86,7 @@ def _open_sources(
 
     Without names, all sources that can be loaded are opened.
     """
+    from segue.prices.location import remember_in
     from segue.sources import registry
 
     if names is None:
@@ -94,6 +95,7 @@ def _open_sources(
         parts = dict.fromkeys(part.strip() for part in names.split(","))
         definitions = [registry.get(name) for name in parts if name not in (registry.NONE, "")]
     index_dir = _index_dir(directory)
+    remember_in(index_dir)
     opened = [
         definition.open(index_dir, unused=unused, progress=progress) for definition in definitions
     ]

@@ -59,7 +59,7 @@ def test_known_body_that_does_not_fit_is_kept_unchanged() -> None:
 def test_usage_is_added_by_field() -> None:
     usage = Usage(
         input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4,
-        cache_1h_tokens=5, cost=6,
+        cache_1h_tokens=5, cost=6, estimated_cost=4,
     )  # fmt: skip
     total = usage + usage
     fields = Usage.__struct_fields__

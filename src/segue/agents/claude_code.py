@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from segue.model import ids
+from segue.model import clock, ids
 from segue.model.anthropic.content_blocks import exit_code
 from segue.model.content import Block, Content, Image, Resource, Text, as_content
 from segue.model.errors import NoAgent, without_locations
@@ -31,6 +31,7 @@ from segue.model.event import (
     Usage,
 )
 from segue.model.lifecycle import StopReason
+from segue.prices.estimate import with_cost
 
 from .base import Turn
 from .base.spec import MODES
@@ -215,7 +216,8 @@ def _assistant_drafts(message: Any) -> list[Draft]:
                 bodies.append(call)
     drafts = _drafts(message.uuid, bodies)
     if request is not None:
-        called = ModelCalled(model=message.model, usage=_usage(message.usage))
+        usage = with_cost(_usage(message.usage), message.model, clock.now())
+        called = ModelCalled(model=message.model, usage=usage)
         drafts.append(Draft(id=request, body=called))
     return drafts
 

@@ -29,6 +29,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     `input_tokens` excludes the tokens that were read from or written to a cache. `cost` is in
     millionths of a US dollar, so that sums are exact. `cache_1h_tokens` is the part of
     `cache_write_tokens` that is kept for an hour, not five minutes; it is left out if unknown.
+    `estimated_cost` is the part of `cost` that no tool or provider reported: segue computed it from
+    the tokens and the model's list price. It is left out if it is 0.
     """
 
     input_tokens: int | None = None
@@ -37,6 +39,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cache_write_tokens: int | None = None
     cost: int | None = None
     cache_1h_tokens: int | UnsetType = UNSET
+    estimated_cost: int | UnsetType = UNSET
 
     @property
     def tokens(self) -> int:
@@ -77,6 +80,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         hour = self.cache_1h_tokens
         if other.cache_1h_tokens is not UNSET:
             hour = (hour or 0) + sign * other.cache_1h_tokens
+        estimated = (self.estimated_cost or 0) + sign * (other.estimated_cost or 0)
         return Usage(
             input_tokens=merge(self.input_tokens, other.input_tokens),
             output_tokens=merge(self.output_tokens, other.output_tokens),
@@ -84,6 +88,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
             cache_write_tokens=merge(self.cache_write_tokens, other.cache_write_tokens),
             cost=merge(self.cost, other.cost),
             cache_1h_tokens=hour,
+            estimated_cost=estimated or UNSET,
         )
 
 

@@ -105,6 +105,7 @@ def start(workspace: str, id: str, event: Event) -> Session:
         fork=body.fork,
         budget=body.budget,
         agent_by_key=body.by_key,
+        tool_calls=0,
         extra=body.extra,
     )
 
@@ -145,7 +146,10 @@ def _message(session: Session, event: Event, body: Body) -> Changes:
 def _tool_call(session: Session, event: Event, body: ToolCall) -> Changes:
     if body.call_id in session.open_calls:
         return {}
-    return {"open_calls": (*session.open_calls, body.call_id)}
+    changes: Changes = {"open_calls": (*session.open_calls, body.call_id)}
+    if session.tool_calls is not None:
+        changes["tool_calls"] = session.tool_calls + 1
+    return changes
 
 
 def _tool_result(session: Session, event: Event, body: ToolResult) -> Changes:
@@ -259,8 +263,9 @@ def _model_called(session: Session, event: Event, body: ModelCalled) -> Changes:
         return {}
     changes: Changes = {"usage": session.usage + body.usage}
     if body.model is not None:
-        usage = session.models.get(body.model, Usage()) + body.usage
-        changes["models"] = {**session.models, body.model: usage}
+        models = {**session.models}
+        models[body.model] = models.pop(body.model, Usage()) + body.usage
+        changes["models"] = models
     return changes
 
 

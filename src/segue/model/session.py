@@ -32,7 +32,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One conversation. `active_at` moves with the conversation only, `updated_at` with any change.
 
     `models` has the usage of each model, as far as it is known. `days` has the number of messages
-    by day, counted from 1970 in UTC. `budget` is the most that the session may cost.
+    by day, counted from 1970 in UTC. `budget` is the most that the session may cost. The model that
+    was used last is the last one of `models`. `tool_calls` is None in rows that were written before
+    segue counted tool calls.
 
     `agent_by_key` says that an API key chose the agent. `local_settings` has the settings that API
     keys have changed, as the local user left them: "mode", ALWAYS_ALLOWED and "agent".
@@ -75,6 +77,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     open_calls: tuple[str, ...] = ()
     open_asks: tuple[str, ...] = ()
     messages: int = 0
+    tool_calls: int | None = None
     errors: int = 0
     usage: Usage = msgspec.field(default_factory=Usage)
     models: dict[str, Usage] = {}
@@ -116,6 +119,16 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_priced(self) -> bool:
         """Return whether the cost of every model it used is known."""
         return all(used.is_priced for used in self.models.values())
+
+    @property
+    def has_full_cost(self) -> bool:
+        """Return whether the cost covers all tokens, those of models without a price included."""
+        if not self.usage.is_priced or not self.is_priced:
+            return False
+        if not self.usage.estimated_cost:
+            return True
+        # Only tokens of a known model can be estimated.
+        return self.usage.tokens <= sum(used.tokens for used in self.models.values())
 
     @property
     def at_budget(self) -> bool:

@@ -272,6 +272,7 @@ class ModelRequests:
                 cache_read_tokens=usage.cache_read_tokens,
                 cache_write_tokens=usage.cache_write_tokens,
                 cost=cost,
+                estimated_cost=cost or UNSET,
                 cache_1h_tokens=usage.cache_write_1h_tokens or UNSET,
             )
             if usage.has_values()

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from segue.hub.sessions.catalog import SessionCatalog
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.hub.turns.holder import is_dead
@@ -133,7 +135,10 @@ class Diagnostics:
         try:
             history = self._lookup.read(session.workspace, session.id, None)
             events = [event async for event in history]
-            if projection.project(session.workspace, session.id, events) == stored:
+            projected = projection.project(session.workspace, session.id, events)
+            if stored.tool_calls is None:  # an older version wrote the row
+                projected = replace(projected, tool_calls=None)
+            if projected == stored:
                 return None
             # It may have grown between the two reads.
             if await self._store.get(session.workspace, session.id) != stored:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from segue.event_loop import is_loop_running, run_in_thread
 from segue.hub.access.quotas import Quotas
@@ -292,7 +292,7 @@ class SourceSync:
             drafts.append(Draft(body=InfoChanged(title=original.title, by=by, extra=extra)))
         for model, usage in original.models.items():
             new_usage = usage - stored.models.get(model, Usage())
-            if new_usage != Usage():
+            if any(astuple(new_usage)):
                 called = ModelCalled(model=model, usage=new_usage, extra=extra)
                 drafts.append(Draft(at=original.active_at, body=called))
         if drafts:

@@ -26,8 +26,8 @@ async def check_prices(specs: Iterable[Mapping[str, Any]]) -> None:
     """Raise InvalidInput if a model of one of the agents has no list price."""
     import asyncio
 
-    from segue.agents.model.prices import has_price
     from segue.agents.model.settings import resolve_model
+    from segue.prices.estimate import has_price
 
     for spec in specs:
         model = resolve_model(spec) if spec.get("kind") in ("default", "model") else None

@@ -23,7 +23,7 @@ from segue.model.cursor import ChangePoint
 from segue.model.session import Session, SessionState, decode_session
 from segue.sqlite_wal import enable_wal
 
-FORMAT = 12  # of the file; a file of another format is replaced
+FORMAT = 13  # of the file; a file of another format is replaced
 MAX_TEXTS = 1 << 24  # of one file
 BUSY_SECONDS = 60.0
 ERASE_PAGES = 64  # of the full-text index that are merged in one step

@@ -84,14 +84,32 @@ class ThreadSeq(NamedTuple):
 
 
 class Reading:
-    """Iterates the items of one read; `end` is known after the last one."""
+    """Iterates the items of one read; `end` is known after the last one.
+
+    Model requests without a recorded cost get an estimated one.
+    """
 
     def __init__(self, items: Items) -> None:
         self._items = items
         self.end = End(None)
 
     def __iter__(self) -> Iterator[Item]:
-        self.end = yield from self._items
+        while True:
+            try:
+                item = next(self._items)
+            except StopIteration as end:
+                self.end = end.value
+                return
+            yield _with_cost(item) if isinstance(item.body, ModelCalled) else item
+
+
+def _with_cost(item: Item) -> Item:
+    from segue.prices.estimate import with_cost  # a list does not need it
+
+    body = item.body
+    assert isinstance(body, ModelCalled)
+    usage = with_cost(body.usage, body.model, item.at)
+    return item if usage is body.usage else item._replace(body=replace(body, usage=usage))
 
 
 def session_id(source: str, ref: SessionRef) -> str:

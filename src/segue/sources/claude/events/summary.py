@@ -24,6 +24,7 @@ class TranscriptSummary(SessionFacts, kw_only=True):
     forked_seq: int = CREATED_SEQ
     messages: int = 0
     turns: int = 0
+    tool_calls: int = 0
     errors: int = 0
     models: dict[str, Usage] = msgspec.field(default_factory=dict)
     responses: dict[str, int] = msgspec.field(default_factory=dict)  # output tokens, see `usage`

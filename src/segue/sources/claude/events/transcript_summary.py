@@ -83,7 +83,7 @@ def scan_lines(descriptor: int, summary: TranscriptSummary) -> Iterator[tuple[in
         for entry in entries:
             at = add_entry(summary, entry)
             inherited = fork_parent(entry) is not None
-            usage.add_usage(summary, entry, inherited=inherited)
+            usage.add_usage(summary, entry, at, inherited=inherited)
             if summary.inline is None and entry.get("isSidechain") is True:
                 summary.inline = seq
             for body in translator.entry_bodies(line.offset, entry) if line.is_held else ():
@@ -133,6 +133,8 @@ def _add_body(
         day = str((summary.created_at or 0 if at is None else at) // clock.DAY)
         if day in summary.days or len(summary.days) < MAX_ITEMS:
             summary.days[day] = summary.days.get(day, 0) + 1
+    elif isinstance(body, ToolCall):
+        summary.tool_calls += 1
     elif isinstance(body, Failed):
         summary.errors += 1
     elif isinstance(body, ConfigChanged) and isinstance(body.mode, str):
@@ -202,6 +204,7 @@ def session_from_summary(
         fork=fork,
         messages=summary.messages,
         turns=summary.turns,
+        tool_calls=summary.tool_calls,
         errors=summary.errors,
         usage=sum(models.values(), Usage()),
         models=models,

@@ -43,6 +43,7 @@ from segue.model.event import (
     Usage,
     UserMessage,
 )
+from segue.prices.estimate import with_cost
 from segue.sources.claude.format import jsonl
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.prompt import INTERRUPTION_PREFIX, replace_lone_surrogates
@@ -57,6 +58,7 @@ _MAX_RESPONSES = 4096  # that are remembered
 # Fields that an event has itself, so that its `extra` need not repeat them.
 _EVENT_FIELDS = frozenset({"type", "message", "timestamp", "sessionId"})
 _PERMISSIVE_MODES = frozenset({"acceptEdits", "bypassPermissions"})  # not taken from a file
+_MAX_COST_MICROS = 1 << 50
 _CALL_TYPES = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
@@ -94,13 +96,22 @@ class Translator:
             at = jsonl.parse_timestamp(entry.get("timestamp"))
             if at is not None:
                 self._last_time = at, offset
-            first, *further_bodies = self.entry_bodies(offset, entry)
+            first, *further_bodies = self._with_costs(self.entry_bodies(offset, entry), entry)
             bodies.append(_with_entry_fields(first, entry))
             bodies += [_with_uuid(body, entry) for body in further_bodies]
         if not entries and data.strip(jsonl.BLANK_BYTES):
             raw = data.decode("utf-8", "surrogateescape")
             bodies = [Foreign(dialect=DIALECT, raw=raw)]
         return self._events(offset, bodies)
+
+    def _with_costs(self, bodies: Sequence[AnyBody], entry: Entry) -> list[AnyBody]:
+        """Return the bodies of an entry with the cost of its response, estimated if need be."""
+        return [
+            replace(body, usage=response_cost(body.usage, body.model, entry, self._last_time[0]))
+            if isinstance(body, ModelCalled)
+            else body
+            for body in bodies
+        ]
 
     def _events(self, offset: int, bodies: Sequence[AnyBody]) -> list[Event]:
         at, line_offset = self._last_time
@@ -297,6 +308,18 @@ def parse_usage(tokens: dict[str, Any]) -> Usage:
         cache_write_tokens=max(cached or 0, hour) if hour else cached,
         cache_1h_tokens=hour or UNSET,
     )
+
+
+def response_cost(usage: Usage, model: str | None, entry: Entry, at: int) -> Usage:
+    """Return the tokens of a response with the cost that its entry reports, or an estimated one."""
+    return with_cost(replace(usage, cost=parse_cost(entry.get("costUSD"))), model, at)
+
+
+def parse_cost(dollars: Any) -> int | None:
+    """Return a cost in millionths of a dollar, or None if it is unknown."""
+    if not isinstance(dollars, int | float) or not 0 < dollars < _MAX_COST_MICROS / 1e6:
+        return None
+    return round(dollars * 1e6)
 
 
 # Entries that are not messages of the user or the model.

@@ -10,22 +10,26 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from segue.model.event import Usage
+from segue.prices.estimate import with_cost
 from segue.sources.claude.format.jsonl import Entry
 
 from .summary import TranscriptSummary
-from .translator import parse_usage
+from .translator import parse_cost, parse_usage, response_cost
 
 _MAX_RESPONSES = 256  # the last ones, whose ids are remembered
 _MAX_MODELS = 64  # that are counted separately
 _MAX_NAME_LENGTH = 256
-_MAX_COST_MICROS = 1 << 50
 
 
-def add_usage(summary: TranscriptSummary, entry: Entry, *, inherited: bool) -> None:
-    """Add an entry's usage to the summary; an inherited entry counts for the parent session."""
+def add_usage(summary: TranscriptSummary, entry: Entry, at: int | None, *, inherited: bool) -> None:
+    """Add an entry's usage to the summary; an inherited entry counts for the parent session.
+
+    `at` is the entry's time, whose prices count if Claude Code reports no cost.
+    """
     if entry.get("type") == "cost-state":
         _set_costs(summary, entry.get("modelUsage"))
     message = entry.get("message")
@@ -40,16 +44,26 @@ def add_usage(summary: TranscriptSummary, entry: Entry, *, inherited: bool) -> N
     summary.model = model
     if inherited:
         return
-    used = replace(used, cost=_micros(entry.get("costUSD")))
+    used = response_cost(used, model, entry, at or summary.active_at or 0)
     if _is_name(id):
         before = summary.responses.pop(id, None)
         summary.responses[id] = max(before or 0, used.output_tokens or 0)
         if len(summary.responses) > _MAX_RESPONSES:
             summary.responses.pop(next(iter(summary.responses)))
         if before is not None:
-            used = Usage(output_tokens=max(0, (used.output_tokens or 0) - before))
+            used = _added_output(used, before, model, at or summary.active_at or 0)
     if model in summary.models or len(summary.models) < _MAX_MODELS:
         summary.models[model] = summary.models.get(model, Usage()) + used
+
+
+def _added_output(used: Usage, before: int, model: str, at: int) -> Usage:
+    """Return what a later line of a response adds: output tokens and their estimated cost."""
+    added = Usage(output_tokens=max(0, (used.output_tokens or 0) - before))
+    if not added.output_tokens or not used.estimated_cost:
+        return added
+    counted = replace(used, output_tokens=before, cost=None, estimated_cost=UNSET)
+    cost = used.estimated_cost - (with_cost(counted, model, at).cost or 0)
+    return replace(added, cost=cost, estimated_cost=cost)
 
 
 def usage_by_model(summary: TranscriptSummary) -> dict[str, Usage]:
@@ -59,7 +73,8 @@ def usage_by_model(summary: TranscriptSummary) -> dict[str, Usage]:
         for model, used in agent.models.items():
             totals[model] = totals.get(model, Usage()) + used
     for model, cost in summary.costs.items():  # they are the whole session's
-        totals[model] = replace(totals.get(model, Usage()), cost=cost)
+        used = totals.get(model, Usage())
+        totals[model] = replace(used, cost=cost, estimated_cost=UNSET)
     return totals
 
 
@@ -67,18 +82,11 @@ def _set_costs(summary: TranscriptSummary, costs_by_model: Any) -> None:
     """Replace the costs by those that Claude Code reports for the whole session."""
     if isinstance(costs_by_model, dict):
         costs = {
-            model: _micros(report.get("costUSD"))
+            model: parse_cost(report.get("costUSD"))
             for model, report in list(costs_by_model.items())[:_MAX_MODELS]
             if isinstance(report, dict) and _is_name(model)
         }
         summary.costs = {model: cost for model, cost in costs.items() if cost}
-
-
-def _micros(dollars: Any) -> int | None:
-    """Return a cost in millionths of a dollar, or None if it is unknown."""
-    if not isinstance(dollars, int | float) or not 0 < dollars < _MAX_COST_MICROS / 1e6:
-        return None
-    return round(dollars * 1e6)
 
 
 def _is_name(value: Any) -> TypeGuard[str]:

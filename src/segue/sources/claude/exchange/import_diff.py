@@ -108,8 +108,8 @@ class SubagentThreads:
             return
         if body.raw.get("type") == SUBAGENT_METADATA:
             self._metadata[path] = body.raw
-        transcript_summary.add_entry(summary, body.raw)
-        usage.add_usage(summary, body.raw, inherited=False)
+        at = transcript_summary.add_entry(summary, body.raw)
+        usage.add_usage(summary, body.raw, at, inherited=False)
 
     def threads(self) -> dict[str, Thread]:
         """Return the threads by the paths of their transcripts, in the order of their start."""
