@@ -86,7 +86,6 @@ def _open_sources(
 
     Without names, all sources that can be loaded are opened.
     """
-    from segue.prices.location import remember_in
     from segue.sources import registry
 
     if names is None:
@@ -95,8 +94,11 @@ def _open_sources(
         parts = dict.fromkeys(part.strip() for part in names.split(","))
         definitions = [registry.get(name) for name in parts if name not in (registry.NONE, "")]
     index_dir = _index_dir(directory)
-    remember_in(index_dir)
     opened = [
         definition.open(index_dir, unused=unused, progress=progress) for definition in definitions
     ]
+    if definitions:
+        from segue.prices import remember_in
+
+        remember_in(index_dir)
     return [source for source in opened if source is not None]

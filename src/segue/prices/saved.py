@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from .location import saved_in
+from . import saved_in
 from .values import ModelPrices
 
 _MAX_MODELS = 500

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from segue.model import clock
+from segue.model.event import Usage
+from segue.model.session import Session
 
 
 def ago(at: int, now: int | None = None) -> str:
@@ -55,6 +57,23 @@ def money(micros: int | None) -> str:
     """Return millionths of a US dollar as dollars, such as `$1.50`."""
     dollars = (micros or 0) / 1e6
     return f"${dollars:,.2f}" if dollars >= 0.1 or not micros else f"${dollars:.4f}"
+
+
+def cost(usage: Usage, *, full: bool = True) -> str:
+    """Return a cost such as `$1.50`, or `≈ $1.50` if a part of it is estimated.
+
+    It is `no price` if no cost is known, and empty if no tokens were used. Unless it is `full`,
+    the cost of some tokens is not known: `≈ $1.50 + no price`.
+    """
+    if usage.cost is None:
+        return "no price" if usage.tokens else ""
+    text = f"{'≈ ' if usage.estimated_cost else ''}{money(usage.cost)}"
+    return text if full else f"{text} + no price"
+
+
+def session_cost(session: Session) -> str:
+    """Return the cost of a session."""
+    return cost(session.usage, full=session.has_full_cost)
 
 
 def seconds(micros: int) -> str:

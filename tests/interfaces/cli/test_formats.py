@@ -32,6 +32,7 @@ FIELDS = [
     "deleted_at",
     "messages",
     "turns",
+    "tool_calls",
     "tag",
     "source",
     "origin",
@@ -62,6 +63,8 @@ def test_list_prints_the_same_fields_in_every_format(run: Run) -> None:
         "cache_read_tokens": 0,
         "cache_write_tokens": 0,
         "cost": None,  # the demo agent reports no cost
+        "cost_estimated": False,
+        "cost_partial": False,
     }
     lines = run("list", "--format", "jsonl").stdout.splitlines()
     assert [json.loads(line) for line in lines] == listed

@@ -139,8 +139,8 @@ def test_keys_config_and_trash_support_formats(run: Run) -> None:
     created = json.loads(run("keys", "create", "--format", "json").stdout)
     assert created.pop("key").endswith(created["hint"])
     assert created in json.loads(run("keys", "list", "--format", "json").stdout)
-    assert "Unknown source 'cluade'; there are: segue" in run("list", "--source", "cluade").stderr
-    assert "Unknown source" not in run("search", "x", "--source", "segue").stderr
+    assert "there is no source 'cluade'" in run("list", "--source", "cluade").stderr
+    assert "no source" not in run("search", "x", "--source", "segue").stderr
     assert run("keys", "list", "--format", "raw").stdout.count("\n") == 2
     run("config", "set", "model", "openai:gpt-5")
     (setting,) = json.loads(run("config", "list", "--format", "json").stdout)

@@ -179,7 +179,7 @@ def test_stats_count_messages_tokens_and_cost(run: Run) -> None:
     run("prompt", "new", "/usage 10 5")
     shown = run("stats", "--by", "project").stdout
     assert "1,010" in shown and "505" in shown and "█" in shown
-    assert "unknown" in shown and "$" not in shown
+    assert "no price" in shown and "total" in shown and "$" not in shown
     (agent,) = json.loads(run("stats", "--by", "agent", "--format", "json").stdout)
     assert (agent["agent"], agent["sessions"], agent["messages"]) == ("segue", 2, 2)
     assert (agent["cost"], agent["unpriced_sessions"]) == (None, 2)

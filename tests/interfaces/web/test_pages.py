@@ -64,7 +64,8 @@ async def test_the_dashboard_counts_the_sessions_of_the_workspace(tmp_path: Path
         for path in ("/dashboard", "/dashboard?days=365"):
             page = await site.get(path)
             assert "<dd>1.2k</dd>" in page and "courier" in page and "Spender" in page
-            assert "<dd>not known</dd>" in page and "1 session has no cost data" in page
+            assert "<dd>no price</dd>" in page
+            assert "1 session used a model without a known price" in page
         await site.get("/dashboard?days=13", 400)
 
 

@@ -80,6 +80,7 @@ class Diagnostics:
         for source in sources:
             async for finding in self._check_source(source, principal):
                 yield finding
+        yield await _price_table()
         for finding in _unopened_sources({source.name for source in sources}):
             yield finding
 
@@ -168,6 +169,14 @@ class Diagnostics:
         if len(problems) > MAX_SOURCE_PROBLEMS:
             more = len(problems) - MAX_SOURCE_PROBLEMS
             yield Finding(name, "warning", f"{more} more files or records cannot be read")
+
+
+async def _price_table() -> Finding:
+    """Return which list prices the costs of sessions are estimated from."""
+    from segue.event_loop import run_in_thread
+    from segue.prices.table import table_version
+
+    return Finding("prices", "ok", await run_in_thread(table_version))
 
 
 def _unopened_sources(opened: Collection[str]) -> list[Finding]:

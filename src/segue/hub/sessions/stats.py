@@ -15,19 +15,26 @@ LONGEST_SESSIONS = 10
 
 
 class UsageTotal(msgspec.Struct):
-    """The sum over some sessions; `unpriced` counts those without cost data."""
+    """The sum over some sessions; `unpriced` counts those that used a model without a price."""
 
     sessions: int = 0
     messages: int = 0
     usage: Usage = Usage()
     unpriced: int = 0
 
-    def add(self, usage: Usage, messages: int = 0) -> None:
+    def add(self, session: Session) -> None:
         """Add one session."""
+        self._add(session.usage, session.messages, priced=session.has_full_cost)
+
+    def add_model(self, usage: Usage, messages: int = 0) -> None:
+        """Add what one session used of a model."""
+        self._add(usage, messages, priced=usage.is_priced)
+
+    def _add(self, usage: Usage, messages: int, *, priced: bool) -> None:
         self.sessions += 1
         self.messages += messages
         self.usage += usage
-        self.unpriced += not usage.is_priced
+        self.unpriced += not priced
 
     def merge(self, other: UsageTotal) -> None:
         """Add all sessions of another total."""
@@ -56,9 +63,8 @@ class UsageStats(msgspec.Struct):
         """Add some sessions."""
         batch = list(sessions)
         for session in batch:
-            self.total.add(session.usage, session.messages)
-            project = self.projects.setdefault(session.directory, UsageTotal())
-            project.add(session.usage, session.messages)
+            self.total.add(session)
+            self.projects.setdefault(session.directory, UsageTotal()).add(session)
             self._add_models(session)
             self._add_days(session)
         self.longest = nlargest(
@@ -74,9 +80,13 @@ class UsageStats(msgspec.Struct):
                 self.days[day] = self.days.get(day, 0) + messages
 
     def _add_models(self, session: Session) -> None:
-        unattributed = session.usage
-        for model, usage in session.models.items():
-            self.models.setdefault(model, UsageTotal()).add(usage)
-            unattributed = unattributed - usage
-        if not unattributed.is_zero:
-            self.models.setdefault("", UsageTotal()).add(unattributed)
+        for model, usage in usage_by_model(session).items():
+            self.models.setdefault(model, UsageTotal()).add_model(usage)
+
+
+def usage_by_model(session: Session) -> dict[str, Usage]:
+    """Return what a session used of each model; usage of an unknown model is under ""."""
+    unattributed = session.usage
+    for usage in session.models.values():
+        unattributed -= usage
+    return session.models if unattributed.is_zero else {**session.models, "": unattributed}

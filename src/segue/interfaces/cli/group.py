@@ -8,13 +8,14 @@ import click
 
 # The options that every command takes, before or after its name.
 TARGET_OPTIONS = ("--data-dir", "--workspace", "--database-url", "--sources")
-_NO_PAGER = "--no-pager"  # the only other option that may precede a command; it has no value
+# Other options that may precede a command; the second one has no value.
+_SOURCE, _NO_PAGER = "--source", "--no-pager"
 
 
 def count_leading_options(args: list[str]) -> int:
-    """Return how many arguments at the start are options of every command and their values."""
-    count = 0
-    while count < len(args) and args[count].partition("=")[0] in (*TARGET_OPTIONS, _NO_PAGER):
+    """Return how many arguments at the start are options of commands and their values."""
+    count, options = 0, (*TARGET_OPTIONS, _SOURCE, _NO_PAGER)
+    while count < len(args) and args[count].partition("=")[0] in options:
         count += 1 if "=" in args[count] or args[count] == _NO_PAGER else 2
     return count
 

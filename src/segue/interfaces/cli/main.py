@@ -18,6 +18,7 @@ from segue import __version__
 from segue.hub import tools
 from segue.model.errors import SegueError, StoreError, StoreLocked
 
+from .arguments import source_option
 from .command_list import API_COMMANDS, MODULES, SYNONYMS, sections
 from .group import Group, count_leading_options
 from .target import target_options
@@ -127,9 +128,10 @@ def _move_command_first(args: list[str]) -> list[str]:
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="segue")
+@source_option
 @target_options
 @click.pass_context
-def segue(context: click.Context, target: Target) -> None:
+def segue(context: click.Context, target: Target, source: str | None) -> None:
     """All your AI-agent sessions. Without a command, pick one in the terminal.
 
     Try it without any set-up:
@@ -142,7 +144,7 @@ def segue(context: click.Context, target: Target) -> None:
         if sys.stdin.isatty() and sys.stdout.isatty() and sys.platform != "win32":
             from .picker.picker import Picker
 
-            Picker(target).run()
+            Picker(target, source).run()
         else:
             click.echo(context.get_help())
 

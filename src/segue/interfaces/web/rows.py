@@ -115,8 +115,13 @@ def render_row(row: Row, filters: Filters, now: int) -> str:
         f'<span class="meta">{_time_tag(at)}{format.ago(at, now)}</time>\n'
         f"{_project(session.directory)}\n"
         f'<span title="{count:,} messages">{format.short(count)} msg</span>'
-        f"{_badges(session)}</span></a></li>"
+        f"{_cost(session)}{_badges(session)}</span></a></li>"
     )
+
+
+def _cost(session: Session) -> str:
+    text = format.session_cost(session)
+    return f"\n<span>{text}</span>" if text else ""
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from msgspec.structs import replace
 
-from segue.interfaces.cli.arguments import cwd_option
+from segue.interfaces.cli.arguments import cwd_option, source_option
 from segue.interfaces.cli.durations import TimeType
 from segue.interfaces.cli.output.formats import format_option, write_rows
 from segue.interfaces.cli.output.pager import pager_option, show_text
@@ -73,7 +73,7 @@ def filter_options(command: F) -> F:
             type=click.Choice(STATUSES),
             help="Only sessions with this status. Repeatable.",
         ),
-        click.option("--source", help="Only sessions of this source; `segue` for its own store."),
+        source_option,
         click.option(
             "--since", type=TimeType(), help="Only sessions active since: 7d, 2025-01-31 …"
         ),
@@ -243,7 +243,7 @@ def _hint(target: Target, query: Query) -> str:
     if query.source is not None:
         names = [row["name"] for row in target.read(_list_sources)]
         if query.source not in names:
-            return f" Unknown source {query.source!r}; there are: {', '.join(names)}."
+            return f" There are no sessions of {query.source} here; see `segue sources`."
     return " --archived includes archived sessions." if query.archived == "exclude" else ""
 
 

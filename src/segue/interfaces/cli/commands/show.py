@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -55,6 +56,8 @@ def show_command(
             _show_events(events, (), format)
         else:
             _show_conversation(reader, resolved.id, format)
+            if format is None:
+                _show_usage(resolved)
 
 
 def _show_conversation(
@@ -63,6 +66,15 @@ def _show_conversation(
     threads = reader(lambda hub, principal: hub.history.threads(principal, id))
     events = _read_events(reader, lambda hub, principal: hub.history.conversation(principal, id))
     _show_events(events, threads, format, wait=wait)
+
+
+def _show_usage(session: Session) -> None:
+    """Print the tokens and the cost of a session below its conversation, in a terminal."""
+    from segue.render.format import session_cost, short
+
+    if session.usage.tokens and sys.stdout.isatty():
+        usage = f"{short(session.usage.tokens)} tokens, {session_cost(session)}"
+        click.echo(click.style(f"-- {usage} --", dim=True), err=True)
 
 
 def _read_events(

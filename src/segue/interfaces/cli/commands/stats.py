@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from segue.hub.sessions.stats import UsageTotal
+from segue.hub.sessions.stats import UsageTotal, usage_by_model
 from segue.interfaces.cli.output.formats import format_option, write_rows
+from segue.interfaces.cli.output.output_fields import cost_fields
 from segue.interfaces.cli.output.pager import pager_option
 from segue.interfaces.cli.output.text import one_line, tilde
 from segue.interfaces.cli.target import Target, target_options
 from segue.model import clock
 from segue.model.query import Query
+from segue.render import format as formats
 
 from .list import filter_options, list_pages, show_more_hint
 
@@ -27,6 +29,7 @@ _BAR_COLUMNS = 16
 _MIN_NAME_COLUMNS = 6
 _GAP = "  "
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+_TOTAL = "total"
 _HEADINGS = ("sessions", "messages", "tokens in", "out", "cost")
 
 
@@ -38,7 +41,7 @@ def _fields(total: UsageTotal) -> dict[str, Any]:
         "input_tokens": usage.input_tokens or 0,
         "output_tokens": usage.output_tokens or 0,
         "cache_read_tokens": usage.cache_read_tokens or 0,
-        "cost": (usage.cost or 0) / 1e6 if usage.is_priced else None,
+        **cost_fields(usage, full=not total.unpriced),
         "unpriced_sessions": total.unpriced,
     }
 
@@ -46,10 +49,11 @@ def _fields(total: UsageTotal) -> dict[str, Any]:
 @click.command("stats")
 @click.option(
     "--by",
-    type=click.Choice(["day", "month", "agent", "project", "source"]),
+    type=click.Choice(["day", "month", "agent", "model", "project", "source"]),
     default="day",
     show_default=True,
-    help="What to group by. A session counts on the day of its creation.",
+    help="What to group by. A session counts on the day of its creation, and for each model that it"
+    " used.",
 )
 @click.option("-n", "--limit", default=30, show_default=True, help="How many rows.")
 @filter_options
@@ -62,7 +66,7 @@ def stats_command(target: Target, query: Query, by: str, limit: int, format: str
     Example: segue stats --by project --since 30d
     """
     created_order = replace(query, order="created")
-    totals = target.read(lambda hub, principal: _count(hub, principal, created_order, by))
+    totals, total = target.read(lambda hub, principal: _count(hub, principal, created_order, by))
     rows = sorted(totals.items(), reverse=True)
     if by not in _DATE_LENGTHS:
         rows.sort(key=lambda row: -row[1].sessions)
@@ -73,24 +77,35 @@ def stats_command(target: Target, query: Query, by: str, limit: int, format: str
     elif not rows:
         click.echo("No sessions to count.", err=True)
     else:
-        _show_table(by, rows)
+        _show_table(by, rows, total)
+        if total.usage.estimated_cost:
+            note = "≈ is estimated from list prices; `segue doctor` shows their date"
+            click.echo(click.style(note, dim=True), err=True)
         if hidden_rows:
             show_more_hint(len(rows), f"use --limit for the other {len(hidden_rows)}")
 
 
-async def _count(hub: Hub, principal: Principal, query: Query, by: str) -> dict[str, UsageTotal]:
-    """Return the totals of all sessions by the name of their group."""
+async def _count(
+    hub: Hub, principal: Principal, query: Query, by: str
+) -> tuple[dict[str, UsageTotal], UsageTotal]:
+    """Return the totals of all sessions by the name of their group, and the total of all groups."""
     totals: dict[Any, UsageTotal] = {}
+    sum_of_all = UsageTotal()
     async for page in list_pages(hub, principal, query):
         for session in page.sessions:
-            total = totals.setdefault(_group_key(session, by), UsageTotal())
-            total.add(session.usage, session.messages)
+            sum_of_all.add(session)
+            if by == "model":
+                for model, usage in (usage_by_model(session) or {"": session.usage}).items():
+                    total = totals.setdefault(model or None, UsageTotal())
+                    total.add_model(usage, session.messages)
+            else:
+                totals.setdefault(_group_key(session, by), UsageTotal()).add(session)
     agent_ids = {key for key in totals if by == "agent" and key is not None}
     agent_names = await hub.records.agent_names(principal.workspace, agent_ids)
     by_name: dict[str, UsageTotal] = {}
     for key, total in totals.items():
         by_name.setdefault(_group_name(key, by, agent_names), UsageTotal()).merge(total)
-    return by_name
+    return by_name, sum_of_all
 
 
 def _group_key(session: Session, by: str) -> Any:
@@ -109,20 +124,24 @@ def _group_name(key: Any, by: str, agent_names: dict[str, str]) -> str:
     return "none" if key is None else agent_names.get(key, str(key))
 
 
-def _show_table(by: str, rows: list[tuple[str, UsageTotal]]) -> None:
-    """Print the totals. A narrow terminal first drops the bars, then shortens the names."""
+def _show_table(by: str, rows: list[tuple[str, UsageTotal]], total: UsageTotal) -> None:
+    """Print the totals, and in the last row that of all groups.
+
+    A narrow terminal first drops the bars, then shortens the names.
+    """
     from rich.table import Table
 
     from segue.interfaces.cli.output.tables import show, terminal_columns
     from segue.interfaces.cli.output.width import fit_end, width
 
-    max_sessions = max(total.sessions for _, total in rows)
-    cells = [_number_cells(total) for _, total in rows]
-    widths = [max(map(len, column)) for column in zip(_HEADINGS, *cells, strict=True)]
+    max_sessions = max(group.sessions for _, group in rows)
+    cells = [_number_cells(group) for _, group in rows]
+    total_cells = _number_cells(total)
+    widths = [max(map(len, column)) for column in zip(_HEADINGS, *cells, total_cells, strict=True)]
     available = terminal_columns() - sum(widths) - len(_GAP) * len(widths)
     name_columns = max(_MIN_NAME_COLUMNS, available)
     names = [fit_end(one_line(tilde(name)), name_columns) for name, _ in rows]
-    widest_name = max(map(width, (by, *names)))
+    widest_name = max(map(width, (by, _TOTAL, *names)))
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(by, no_wrap=True, min_width=widest_name)
     for heading, size in zip(_HEADINGS, widths, strict=True):
@@ -130,18 +149,18 @@ def _show_table(by: str, rows: list[tuple[str, UsageTotal]]) -> None:
     has_bars = name_columns - widest_name > len(_GAP)
     if has_bars:
         table.add_column("", style="cyan", no_wrap=True, overflow="crop")
-    for name, numbers, (_, total) in zip(names, cells, rows, strict=True):
-        bars = [bar(total.sessions, max_sessions)] if has_bars else []
+    for name, numbers, (_, group) in zip(names, cells, rows, strict=True):
+        bars = [bar(group.sessions, max_sessions)] if has_bars else []
         table.add_row(name, *numbers, *bars)
+    table.add_row(_TOTAL, *total_cells, style="bold")
     show(table)
 
 
 def _number_cells(total: UsageTotal) -> tuple[str, ...]:
     usage = total.usage
     counts = (total.sessions, total.messages, usage.context_tokens, usage.output_tokens or 0)
-    cost = f"${(usage.cost or 0) / 1e6:,.2f}" if usage.is_priced else "unknown"
-    at_least = ">" if total.unpriced and usage.cost else ""  # some sessions have no cost data
-    return (*(f"{count:,}" for count in counts), f"{at_least}{cost}")
+    cost = formats.cost(usage, full=not total.unpriced) or "$0.00"
+    return (*(f"{count:,}" for count in counts), cost)
 
 
 def bar(value: int, maximum: int) -> str:

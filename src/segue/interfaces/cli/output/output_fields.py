@@ -32,6 +32,7 @@ def session_fields(session: Session) -> dict[str, Any]:
         "deleted_at": _optional_time(session.deleted_at),
         "messages": session.messages,
         "turns": session.turns,
+        "tool_calls": session.tool_calls,
         "tag": session.tag,
         "source": session.source,
         "origin": session.origin,
@@ -45,24 +46,38 @@ def session_fields(session: Session) -> dict[str, Any]:
         "stop_reason": session.stop_reason,
         "pending": list(session.pending),
         "metadata": session.metadata,
-        "usage": usage_fields(session.usage),
+        "usage": _usage_fields(session),
     }
 
 
 def last_model(session: Session) -> str | None:
-    """Return the model that was used last, as far as it is known."""
+    """Return the model that was used last, as far as it is known.
+
+    A source says which one that is; the agent of segue's own session may not have used its model.
+    """
+    used = next(reversed(session.models), None)
     chosen = None if session.agent is None else session.agent.overrides.get("model")
-    return chosen if isinstance(chosen, str) else next(reversed(session.models), None)
+    return used if session.source == "segue" and used else chosen or used
 
 
-def usage_fields(usage: Usage) -> dict[str, Any]:
+def _usage_fields(session: Session) -> dict[str, Any]:
     """Return the fields of token usage and cost."""
+    usage = session.usage
     return {
         "input_tokens": usage.input_tokens or 0,
         "output_tokens": usage.output_tokens or 0,
         "cache_read_tokens": usage.cache_read_tokens or 0,
         "cache_write_tokens": usage.cache_write_tokens or 0,
+        **cost_fields(usage, full=session.has_full_cost),
+    }
+
+
+def cost_fields(usage: Usage, *, full: bool) -> dict[str, Any]:
+    """Return the fields of a cost, which is not `full` if the price of some tokens is unknown."""
+    return {
         "cost": (usage.cost or 0) / 1e6 if usage.is_priced else None,
+        "cost_estimated": bool(usage.estimated_cost),
+        "cost_partial": usage.cost is not None and not full,
     }
 
 

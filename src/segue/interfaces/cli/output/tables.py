@@ -13,6 +13,7 @@ from segue.hub import SearchMatch
 from segue.interfaces.cli.durations import age
 from segue.model import clock
 from segue.model.session import Session
+from segue.render.format import session_cost
 
 from .pager import show_text
 from .text import highlight, one_line, safe, tilde
@@ -21,6 +22,7 @@ from .width import cut, fit_end, width
 _AGE_COLUMNS = 4
 _UNLIMITED_COLUMNS = 200
 MIN_COLUMNS_WITH_DIRECTORY = 60
+MIN_COLUMNS_WITH_COST = 80
 _MIN_TITLE_COLUMNS = 8
 _MIN_CUT_TITLE_COLUMNS = 4
 _GAP = "  "
@@ -44,11 +46,11 @@ def terminal_columns() -> int:
 
 
 def session_table(sessions: Sequence[Session], matches: Sequence[SearchMatch] = ()) -> str:
-    """Return a line per session: id, age, messages, title, directory.
+    """Return a line per session: id, age, messages, cost, title, directory.
 
     Search matches add a line with the snippet below each session. A narrow terminal shortens the
-    titles, a very narrow one leaves out the directories. This does not use rich, which takes
-    longer to import than the list takes to read.
+    titles, a very narrow one leaves out the costs and the directories. This does not use rich,
+    which takes longer to import than the list takes to read.
     """
     now = clock.now()
     columns = terminal_columns()
@@ -63,6 +65,14 @@ def session_table(sessions: Sequence[Session], matches: Sequence[SearchMatch] = 
     labels = [session_labels(session) for session in sessions]
     label_columns = [sum(1 + width(text) for text, _ in texts) for texts in labels]
     count_columns = max(map(len, counts))
+    costs = [session_cost(session) for session in sessions]
+    cost_columns = max(map(len, costs)) if columns >= MIN_COLUMNS_WITH_COST else 0
+    if cost_columns:
+        counts = [
+            f"{count:>{count_columns}}{_GAP}{cost:>{cost_columns}}"
+            for count, cost in zip(counts, costs, strict=True)
+        ]
+        count_columns += len(_GAP) + cost_columns
     indent = len(ids[0]) + _AGE_COLUMNS + count_columns + 3 * len(_GAP)
     widest = max(width(title) + size for title, size in zip(titles, label_columns, strict=True))
     available = columns - indent - len(_GAP) - max(map(width, directories))

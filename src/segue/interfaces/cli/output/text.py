@@ -31,6 +31,7 @@ from segue.model.event import (
 )
 from segue.model.session import Session, Thread
 from segue.model.tools.titles import call_title, request_title
+from segue.render.format import session_cost
 from segue.render.message_parts import split_message
 
 USER_PROMPT = click.style("> ", fg="green", bold=True)  # before a user's message
@@ -49,7 +50,8 @@ def show_sessions(sessions: Sequence[Session]) -> None:
             labels += " [waiting for an answer]"
         if session.state != "active":
             labels += f" [{session.state}]"
-        location = f"{session.source}  {one_line(tilde(session.cwd))}"
+        cost = session_cost(session)
+        location = f"{session.source}  {one_line(tilde(session.cwd))}{f'  {cost}' if cost else ''}"
         click.echo(
             f"{click.style(session.id, dim=True)}  {age(session.active_at, now):>4}"
             f"  {session.messages:>4} msg  {title}{click.style(labels, fg='cyan')}"

@@ -24,10 +24,11 @@ _STEPS = {"up": -1, "ctrl-p": -1, "down": 1, "ctrl-n": 1, "home": _FAR_UP}
 
 
 class Picker:
-    """Shows sessions until the user quits."""
+    """Shows sessions, or those of one source, until the user quits."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, source: str | None = None) -> None:
         self._target = target
+        self._source = source
         self._terminal = Terminal()
         self._view = PickerView()
         self._footer = ""
@@ -47,7 +48,7 @@ class Picker:
     def run(self) -> None:
         """Show the picker until the user quits."""
         with self._target.reader() as reader:
-            self._state = PickerState(reader, os.getcwd())
+            self._state = PickerState(reader, os.getcwd(), self._source)
             while True:
                 with self._terminal.full_screen():
                     self._handle_keys()

@@ -35,10 +35,10 @@ class PickerRow(NamedTuple):
 class PickerState:
     """The rows for the text that has been typed so far."""
 
-    def __init__(self, reader: HubReader, cwd: str) -> None:
+    def __init__(self, reader: HubReader, cwd: str, source: str | None = None) -> None:
         self._reader = reader
-        self._cwd_query = Query(cwd=cwd, worktrees=True, limit=PAGE_SESSIONS)
-        self._query = Query(limit=PAGE_SESSIONS)
+        self._cwd_query = Query(cwd=cwd, worktrees=True, source=source, limit=PAGE_SESSIONS)
+        self._query = Query(source=source, limit=PAGE_SESSIONS)
         self.typed = ""
         self.archived = False
         self.rows: list[PickerRow] = []

@@ -15,6 +15,7 @@ from segue.interfaces.cli.output.width import fit, fit_end, wrap
 from segue.model import clock
 from segue.model.event import Event
 from segue.model.session import Session
+from segue.render.format import session_cost
 
 from .state import PickerRow, PickerState
 
@@ -150,10 +151,11 @@ def _session_header(session: Session, columns: int) -> list[str]:
     created = clock.to_rfc3339(session.created_at)[:16].replace("T", " ")
     messages = "1 message" if session.messages == 1 else f"{session.messages} messages"
     branch = f" ({one_line(session.git_branch)})" if session.git_branch else ""
+    cost = session_cost(session)
     return [
         session.id,
         fit_end(one_line(session.cwd) + branch, columns),
-        f"{messages}, created {created}, by {session.origin}",
+        f"{messages}{f', {cost}' if cost else ''}, created {created}, by {session.origin}",
     ]
 
 

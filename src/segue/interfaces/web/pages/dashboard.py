@@ -76,15 +76,8 @@ def _by_project(by_directory: Mapping[str, UsageTotal]) -> dict[str, UsageTotal]
     totals: dict[str, UsageTotal] = {}
     for directory, total in by_directory.items():
         name = directory if project_names.is_project(directory) else "no project"
-        _add(totals.setdefault(name, UsageTotal()), total)
+        totals.setdefault(name, UsageTotal()).merge(total)
     return totals
-
-
-def _add(total: UsageTotal, other: UsageTotal) -> None:
-    total.sessions += other.sessions
-    total.messages += other.messages
-    total.usage += other.usage
-    total.unpriced += other.unpriced
 
 
 def _bars(totals: Mapping[str, UsageTotal]) -> list[Bar]:
@@ -93,7 +86,7 @@ def _bars(totals: Mapping[str, UsageTotal]) -> list[Bar]:
     if len(ranked) > MAX_BARS:
         others = UsageTotal()
         for _, total in ranked[MAX_BARS - 1 :]:
-            _add(others, total)
+            others.merge(total)
         ranked = [*ranked[: MAX_BARS - 1], (f"{len(ranked) - MAX_BARS + 1} others", others)]
     tokens = [total.usage.tokens for _, total in ranked]
     maximum = max(tokens, default=0)
