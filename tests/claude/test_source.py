@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from segue import claude
 from segue.hub import Hub
 from segue.model import clock
 from segue.model.content import plain_text
 from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
-from segue.model.event import AgentMessage, StatusChanged, Usage, UserMessage
+from segue.model.event import AgentMessage, ModelCalled, StatusChanged, Usage, UserMessage
 from segue.model.principal import LOCAL, Principal
 from segue.model.query import Query
 from segue.sources.claude.format.paths import ClaudeHome
@@ -552,6 +553,57 @@ async def test_cost_is_the_one_that_claude_code_reports(home: Home) -> None:
         assert (session.usage.cost, session.models["m"].cost) == (510_000, 500_000)
         assert session.models["tiny"] == Usage(cost=10_000)
         assert (await hub.sessions.get(LOCAL, S2)).usage.cost == 250_000
+
+
+async def test_cost_that_claude_code_does_not_report_is_estimated(home: Home) -> None:
+    model = "claude-sonnet-4-5-20250929"
+    final = response("a2", "r1", 30, model)
+    tokens = {"cache_read_input_tokens": 1000, "cache_creation_input_tokens": 100}
+    final["message"]["usage"] |= tokens
+    first = response("a1", "r1", 1, model)
+    first["message"]["usage"] |= tokens
+    path = home.write([user("u1", None), first, final, {**final, "uuid": "a3"}])
+    async with claude_hub(home) as (hub, _):
+        session = await hub.sessions.get(LOCAL, S)
+        # In millionths of a dollar: 3 for a token, 15 for output, 0.3 and 3.75 for the cache.
+        cost = 10 * 3 + 30 * 15 + 1000 * 3 // 10 + 100 * 375 // 100
+        assert (session.usage.cost, session.usage.estimated_cost) == (cost, cost)
+        assert session.has_full_cost
+        events = await hub.history.events(LOCAL, S, types=["model_called"])
+        (called,) = [event.body for event in events if isinstance(event.body, ModelCalled)]
+        assert called.usage.cost == called.usage.estimated_cost == cost - 29 * 15
+        append(path, response("a4", "r2", 2, "a-local-model"))
+        session = await hub.sessions.get(LOCAL, S)
+        assert (session.usage.cost, session.has_full_cost) == (cost, False)
+        append(path, {"type": "cost-state", "modelUsage": {model: {"costUSD": 0.5}}})
+        session = await hub.sessions.get(LOCAL, S)
+        assert session.models[model].cost == 500_000
+        assert session.usage.estimated_cost is UNSET
+
+
+async def test_imported_session_has_the_cost_and_the_calls_of_its_original(home: Home) -> None:
+    model = "claude-sonnet-4-5-20250929"
+    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
+    calling = assistant("a1", "u1", [call], id="r0")
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "x"}
+    lines = [user("u1", None), calling, user("u2", "a1", [result]), response("a2", "r1", 9, model)]
+    home.write(lines)
+    path = home.write([*lines, response("a3", "r1", 20, model)], S2)
+    async with claude_hub(home) as (hub, _):
+        for id in (S, S2):
+            original = await hub.sessions.get(LOCAL, id)
+            await hub.sync.import_session(LOCAL, id, "claude")
+            copy = await hub.sessions.get(LOCAL, id)
+            assert (copy.source, copy.usage, copy.models) == (
+                "segue",
+                original.usage,
+                original.models,
+            )
+            assert copy.tool_calls == original.tool_calls == 1
+        # Only the second response has tokens that its first line does not report.
+        for id, count in ((S, 1), (S2, 2)):
+            assert len(await hub.history.events(LOCAL, id, types=["model_called"])) == count
+    assert path.exists()
 
 
 async def test_cost_of_a_real_session_includes_its_subagent(homes: Path, tmp_path: Path) -> None:

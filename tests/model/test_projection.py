@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from segue.model import projection
 from segue.model.errors import InvalidInput
@@ -58,6 +59,39 @@ def test_row_agrees_with_its_events(events: list[Event]) -> None:
     statuses = [b.status for b in bodies if isinstance(b, StatusChanged)]
     assert session.status == (statuses[-1] if statuses else "idle")
     assert (session.running_since is not None) == (session.status == "running")
+
+
+def test_every_tool_call_is_counted_once() -> None:
+    call = ToolCall(call_id="a", name="bash")
+    bodies = [call, ToolCall(call_id="a", name="bash", title="again"), ToolResult(call_id="a")]
+    bodies.append(ToolCall(call_id="b", name="read"))
+    assert session_row(*((1, body) for body in bodies)).tool_calls == 2
+    before = replace(session_row(), tool_calls=None)  # as older versions have written it
+    event = Event(seq=2, id="e", at=before.updated_at, body=call)
+    assert projection.apply(before, event).tool_calls is None
+
+
+def test_the_model_that_was_used_last_is_the_last_one() -> None:
+    calls = [ModelCalled(model=model, usage=Usage(input_tokens=1)) for model in "aba"]
+    row = session_row(*((1, call) for call in calls))
+    assert list(row.models) == ["b", "a"] and row.models["a"].input_tokens == 2
+
+
+def test_cost_is_full_if_every_token_has_a_price() -> None:
+    priced = ModelCalled(model="a", usage=Usage(input_tokens=5, cost=3, estimated_cost=3))
+    reported = ModelCalled(usage=Usage(cost=3))
+    tokens = ModelCalled(usage=Usage(input_tokens=1))
+    unpriced = ModelCalled(model="b", usage=Usage(input_tokens=1))
+    for calls, full in (
+        ([], True),
+        ([priced], True),
+        ([reported, tokens], True),  # an agent reports the cost of the whole session
+        ([tokens], False),
+        ([priced, tokens], False),
+        ([priced, unpriced], False),
+        ([unpriced], False),
+    ):
+        assert session_row(*((1, call) for call in calls)).has_full_cost == full, calls
 
 
 @given(histories())

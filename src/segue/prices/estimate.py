@@ -32,15 +32,14 @@ def estimate(usage: Usage, model: str, at: int) -> int | None:
 
     `model` is the name of a model, with or without its provider: `anthropic:name`,
     `anthropic/name`. If more tokens than the model can read were sent, they are those of several
-    requests, and cost the price of a small context.
+    requests, and have the price of a small context.
     """
     found = _find_prices(model)
     if not found.prices:
         return None
     price = next((price for price in found.prices[::-1] if price.applies(at)), found.prices[0])
     context = usage.context_tokens
-    is_sum = found.context_window is not None and context > found.context_window
-    rates = price.rates(1 if is_sum else max(1, context))
+    rates = price.rates(1 if context > found.max_context_tokens else max(1, context))
     hour = usage.cache_1h_tokens or 0
     cost = (
         rates.request

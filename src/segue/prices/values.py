@@ -8,6 +8,7 @@ from segue.model import clock
 
 PER_MICRO = 10**9  # the unit of rates: finer than any list price, so that costs are exact
 SECONDS_PER_DAY = 86_400
+_LARGE_WINDOW = 1_000_000  # tokens
 
 
 class Rates(msgspec.Struct, frozen=True, array_like=True):
@@ -49,3 +50,11 @@ class ModelPrices(msgspec.Struct, frozen=True, array_like=True):
 
     prices: tuple[Price, ...] = ()
     context_window: int | None = None
+
+    @property
+    def max_context_tokens(self) -> int:
+        """Return how many tokens one request can have, as far as it is known."""
+        largest_tier = max(price.tiers[-1].above for price in self.prices)
+        window = self.context_window
+        # The window of some models does not include the larger one that has its own price.
+        return _LARGE_WINDOW if window is None or window <= largest_tier else window

@@ -3,13 +3,24 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from tests.claude.entries import Home, S, assistant, user
 from tests.interfaces.cli.child import Run
-from tests.sources.codex.rollout_files import CodexSessions, meta, thread_id, turn
+from tests.interfaces.cli.screen import OpenScreen
+from tests.sources.codex.rollout_files import (
+    CodexSessions,
+    meta,
+    record,
+    thread_id,
+    token_count,
+    turn,
+)
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -86,3 +97,122 @@ def test_resume_starts_the_tool_in_the_directory_of_the_session(
     path = f"{program.parent}:{os.environ['PATH']}"
     done = run("resume", id, CODEX_HOME=str(codex.directory), PATH=path)
     assert done.stdout.strip() == f"{work} resume {id}"
+
+
+CALL = {"type": "function_call", "name": "shell", "call_id": "c1", "arguments": "{}"}
+SPENT = "≈ $0.25"  # 100,000 input tokens of gpt-5.4 cost 25 cents
+
+
+def write_priced_session(codex: CodexSessions, cwd: Path) -> str:
+    """Write a session of Codex with tokens and a tool call, and return its id."""
+    id = thread_id(AT)
+    lines = meta(id, AT, str(cwd)) + turn(AT, "from Codex", "done", str(cwd))
+    lines += record(AT, "response_item", CALL) + token_count(AT, 100_000, 0, 0)
+    codex.write(id, lines, AT)
+    return id
+
+
+@pytest.fixture
+def everywhere(
+    run: Run, environment: dict[str, str], codex: CodexSessions, tmp_path: Path
+) -> dict[str, str]:
+    """A session of Codex, one of Claude Code and one of segue: ids by source."""
+    environment["CODEX_HOME"] = str(codex.directory)
+    home = Home(tmp_path / "claude")
+    environment["CLAUDE_CONFIG_DIR"] = str(home.root)
+    answer = assistant("a1", "u1", [{"type": "tool_use", "id": "t", "name": "Bash", "input": {}}])
+    answer["message"] |= {"model": "a-local-model", "usage": {"output_tokens": 5}}
+    home.write([user("u1", None, "from Claude", cwd="/p"), answer])
+    own = json.loads(run("new", "--title", "of segue", "--format", "json").stdout)["id"]
+    run("prompt", own, "/tool grep found\n/usage 7 1")
+    return {"codex": write_priced_session(codex, tmp_path), "claude": S, "segue": own}
+
+
+def test_rows_for_programs_have_the_same_fields_for_every_source(
+    run: Run, everywhere: dict[str, str]
+) -> None:
+    listed = json.loads(run("list", "--format", "json", "--all", "--archived").stdout)
+    rows = {row["source"]: row for row in listed}
+    assert {source: row["native_id"] for source, row in rows.items()} == everywhere
+    names = ("model", "turns", "tool_calls")
+    assert {source: [row[name] for name in names] for source, row in rows.items()} == {
+        "codex": ["gpt-5.4", 1, 1],
+        "claude": ["a-local-model", 1, 1],
+        "segue": ["demo", 1, 1],
+    }
+    costs = {source: row["usage"]["cost"] for source, row in rows.items()}
+    assert costs == {"codex": 0.25, "claude": None, "segue": None}
+    assert [row["usage"]["cost_estimated"] for row in listed].count(True) == 1
+    for source in everywhere:
+        (row,) = json.loads(run("list", "--source", source, "--format", "json").stdout)
+        assert row == rows[source]
+
+
+def test_estimated_costs_are_marked_in_lists_and_stats(
+    run: Run, everywhere: dict[str, str]
+) -> None:
+    lines = run("list").stdout.splitlines()
+    assert [line.rsplit("  ", 1)[1] for line in lines] == ["no price", SPENT, "no price"]
+    done = run("stats", "--by", "model")
+    cells = {line.split()[0]: line.rstrip("█ ") for line in done.stdout.splitlines()}
+    assert list(cells) == ["model", "gpt-5.4", "demo", "a-local-model", "total"]
+    assert cells["gpt-5.4"].endswith(SPENT) and cells["demo"].endswith("no price")
+    assert cells["total"].split()[1:3] == ["3", "4"]
+    assert cells["total"].endswith(f"{SPENT} + no price")
+    assert "estimated from list prices" in done.stderr
+    rows = json.loads(run("stats", "--by", "source", "--format", "json").stdout)
+    names = ("cost", "cost_estimated", "cost_partial", "unpriced_sessions")
+    assert {row["source"]: [row[name] for name in names] for row in rows} == {
+        "codex": [0.25, True, False, 0],
+        "claude": [None, False, False, 1],
+        "segue": [None, False, False, 1],
+    }
+    (month,) = json.loads(run("stats", "--source", "codex", "--format", "json").stdout)
+    assert (month["sessions"], month["cost"]) == (1, 0.25)
+    assert "genai-prices" in run("doctor").stdout
+
+
+@pytest.mark.parametrize("command", [["list"], ["search", "from"], ["stats"], []])
+def test_unknown_source_is_an_error_that_names_the_sources(run: Run, command: list[str]) -> None:
+    done = run(*command, "--source", "cluade")
+    assert done.returncode == 2
+    assert "there is no source 'cluade'; the sources are claude, codex," in done.stderr
+    assert run("--source", "cluade", *command).returncode == 2
+
+
+def test_search_and_picker_show_one_source(
+    run: Run, environment: dict[str, str], everywhere: dict[str, str], open_screen: OpenScreen
+) -> None:
+    (match,) = json.loads(run("search", "from", "--source", "codex", "--format", "json").stdout)
+    assert match["id"] == everywhere["codex"]
+    (match,) = json.loads(run("search", "from", "--sources", "claude", "--format", "json").stdout)
+    assert match["id"] == everywhere["claude"]
+    options = ["--source", "codex"]
+    with open_screen(*options, env=environment, cwd="/", columns=160) as screen:
+        shown = screen.until(f"2 messages, {SPENT}, created")
+        assert "from Codex" in shown and "from Claude" not in shown and "of segue" not in shown
+
+
+def test_list_of_a_changed_session_does_not_load_the_price_table(
+    environment: dict[str, str], codex: CodexSessions, tmp_path: Path
+) -> None:
+    program = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print('genai_prices' in sys.modules, file=sys.stderr))\n"
+        "from segue.__main__ import main\nmain()"
+    )
+
+    def run_list() -> tuple[str, str]:
+        words = [sys.executable, "-c", program, "list"]
+        variables = {**environment, "CODEX_HOME": str(codex.directory)}
+        done = subprocess.run(words, env=variables, capture_output=True, text=True, check=True)
+        return done.stdout, done.stderr.strip()
+
+    id = write_priced_session(codex, tmp_path)
+    assert run_list()[1] == "True"  # it looks up the model's price and saves it
+    codex.append(id, token_count(AT, 200_000, 0, 0))
+    listed, has_table = run_list()
+    assert "≈ $0.50" in listed and has_table == "False"
+    write_priced_session(codex, tmp_path)
+    listed, has_table = run_list()
+    assert SPENT in listed and has_table == "False"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import genai_prices
 import pytest
 
 from segue.model.content import Diff, Image, plain_text
@@ -22,6 +23,7 @@ from segue.model.event import (
     ModelCalled,
     ToolCall,
     ToolResult,
+    Usage,
     UserMessage,
 )
 from segue.model.query import Query
@@ -31,6 +33,7 @@ from segue.sources.base import Source
 from segue.sources.kit.source import KitSource
 from segue.testing.helpers import message_texts
 from tests.sources.codex.rollout_files import (
+    MODEL,
     CodexSessions,
     event,
     message,
@@ -218,6 +221,60 @@ async def test_command_with_an_exit_code_has_failed(tool: CodexSessions, opened:
 
 
 # Tokens.
+
+
+async def test_cost_is_estimated_from_the_tokens_and_the_model(
+    tool: CodexSessions, opened: Opened
+) -> None:
+    id = write_thread(
+        tool,
+        turn(NOON, "one", "two", CWD),
+        token_count(NOON, 1000, 400, 10),
+        call("exec_command", "c1", {"cmd": "true"}),
+        output("c1", "Process exited with code 0"),
+        token_count(NOON, 9000, 5400, 310),
+    )
+    (first, second) = [body.usage for body in await opened.bodies(id, ModelCalled)]
+    assert (first.input_tokens, first.cache_read_tokens, first.output_tokens) == (600, 400, 10)
+    for usage in (first, second):
+        assert usage.cost == usage.estimated_cost == listed_cost(usage)
+    row = await opened.row(id)
+    assert row.usage == first + second == row.models[MODEL]
+    assert row.has_full_cost and row.tool_calls == 1
+    # What is added later is added to the estimate.
+    tool.append(id, token_count(minute(1), 9500, 5400, 320))
+    grown = await opened.row(id)
+    (*_, third) = [body.usage for body in await opened.bodies(id, ModelCalled)]
+    assert grown.usage == row.usage + third and third.cost == listed_cost(third)
+
+
+def listed_cost(usage: Usage) -> int:
+    tokens = genai_prices.Usage(
+        input_tokens=usage.context_tokens,
+        cache_read_tokens=usage.cache_read_tokens or 0,
+        output_tokens=usage.output_tokens,
+    )
+    price = genai_prices.calc_price(tokens, MODEL, genai_request_timestamp=NOON)
+    return round(price.total_price * 1_000_000)
+
+
+async def test_tokens_of_a_model_without_a_price_make_a_partial_cost(
+    tool: CodexSessions, opened: Opened
+) -> None:
+    other = record(NOON, "turn_context", {"turn_id": "t", "cwd": CWD, "model": "local-llama"})
+    unknown = write_thread(tool, turn(NOON, "one", "two", CWD), other, token_count(NOON, 9, 0, 1))
+    mixed = write_thread(
+        tool,
+        turn(NOON, "one", "two", CWD),
+        token_count(NOON, 1000, 0, 10),
+        other,
+        token_count(NOON, 2000, 0, 20),
+    )
+    row = await opened.row(unknown)
+    assert (row.usage.cost, row.has_full_cost) == (None, False)
+    row = await opened.row(mixed)
+    assert row.usage.cost == row.models[MODEL].cost == listed_cost(row.models[MODEL])
+    assert (row.models["local-llama"].cost, row.has_full_cost) == (None, False)
 
 
 async def test_repeated_totals_are_counted_once(tool: CodexSessions, opened: Opened) -> None:

@@ -1,4 +1,4 @@
-"""The arguments SESSION and DIRECTORY with shell completion, and the option `--source`."""
+"""The arguments SESSION and DIRECTORY, with shell completion."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-
-from segue.hub import tools
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_COMPLETIONS = 30
-STORE = "segue"  # the source of sessions in segue's own store
 
 
 def session_argument(command: F) -> F:
@@ -53,29 +50,6 @@ def cwd_option(help: str, default: str | None = None) -> Callable[[F], F]:
         help=help,
         shell_complete=_complete_directory,
     )
-
-
-def source_option(command: F) -> F:
-    """Add the option `--source`: the name of a source, or `segue`."""
-    return click.option(
-        "--source",
-        metavar="NAME",
-        callback=_check_source,
-        help=f"Only sessions of this source: {', '.join(_source_names())}.",
-    )(command)
-
-
-def _source_names() -> list[str]:
-    return [*tools.names(), STORE]
-
-
-def _check_source(
-    context: click.Context, parameter: click.Parameter, name: str | None
-) -> str | None:
-    if name is not None and name not in _source_names():
-        message = f"there is no source {name!r}; the sources are {', '.join(_source_names())}"
-        raise click.BadParameter(message, context, parameter)
-    return name
 
 
 async def open_session(hub: Hub, principal: Principal, name: str) -> Session:

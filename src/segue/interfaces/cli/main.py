@@ -18,10 +18,9 @@ from segue import __version__
 from segue.hub import tools
 from segue.model.errors import SegueError, StoreError, StoreLocked
 
-from .arguments import source_option
 from .command_list import API_COMMANDS, MODULES, SYNONYMS, sections
 from .group import Group, count_leading_options
-from .target import target_options
+from .target import source_option, target_options
 
 if TYPE_CHECKING:
     from .target import Target

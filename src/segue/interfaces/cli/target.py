@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 Work = Callable[["Hub", Principal], Awaitable[T]]
+_STORE = "segue"  # the source of sessions in segue's own store
 _DATABASE_VARIABLE = "$SEGUE_DATABASE_URL"
 
 
@@ -104,6 +105,26 @@ class Target:
     async def _open_and_do(self, work: Work[T]) -> T:
         async with await self.open() as hub:
             return await work(hub, self.principal)
+
+
+def source_option(command: F) -> F:
+    """Add the option `--source`: the name of a source, or `segue`."""
+    return click.option(
+        "--source",
+        metavar="NAME",
+        callback=_check_source,
+        help=f"Only sessions of this source: {', '.join([*tools.built_in_names(), _STORE])}.",
+    )(command)
+
+
+def _check_source(
+    context: click.Context, parameter: click.Parameter, name: str | None
+) -> str | None:
+    if name is None or name in (_STORE, *tools.built_in_names()) or name in tools.names():
+        return name
+    names = ", ".join([*tools.names(), _STORE])
+    message = f"there is no source {name!r}; the sources are {names}"
+    raise click.BadParameter(message, context, parameter)
 
 
 def target_options(command: F) -> F:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from msgspec.structs import replace
 
-from segue.interfaces.cli.arguments import cwd_option, source_option
+from segue.interfaces.cli.arguments import cwd_option
 from segue.interfaces.cli.durations import TimeType
 from segue.interfaces.cli.output.formats import format_option, write_rows
 from segue.interfaces.cli.output.pager import pager_option, show_text
 from segue.interfaces.cli.output.progress import show_count
-from segue.interfaces.cli.target import Target, target_options
+from segue.interfaces.cli.target import Target, source_option, target_options
 from segue.model.lifecycle import STATUSES, Status
 from segue.model.query import Order, Query
 
