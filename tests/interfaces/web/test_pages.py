@@ -10,6 +10,7 @@ import pytest
 
 from segue.interfaces import web
 from segue.model import ids
+from segue.model.event import ModelCalled, Usage
 from segue.model.principal import LOCAL
 from segue.render import markdown
 from segue.sources.claude.format.paths import ClaudeHome
@@ -67,6 +68,21 @@ async def test_the_dashboard_counts_the_sessions_of_the_workspace(tmp_path: Path
             assert "<dd>no price</dd>" in page
             assert "1 session used a model without a known price" in page
         await site.get("/dashboard?days=13", 400)
+
+
+async def test_estimated_costs_are_marked(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.editor.create(LOCAL, cwd="/p/courier", title="Spender")
+        estimated = Usage(input_tokens=9, cost=3_400_000, estimated_cost=3_400_000)
+        calls = [ModelCalled(model="a", usage=estimated)]
+        await site.hub.store.change("local", session.id, lambda _: calls)
+        for path in ("/", f"/s/{session.id}", "/dashboard", f"/s/{session.id}/export.html"):
+            assert "≈ $3.40<" in await site.get(path)
+        assert "estimated from list prices" in await site.get("/dashboard")
+        unpriced = [ModelCalled(model="b", usage=Usage(input_tokens=9))]
+        await site.hub.store.change("local", session.id, lambda _: unpriced)
+        for path in ("/", f"/s/{session.id}", "/dashboard"):
+            assert "≈ $3.40 + no price<" in await site.get(path)
 
 
 async def test_projects_have_the_shortest_unique_names(
