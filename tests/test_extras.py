@@ -38,3 +38,12 @@ def test_error_names_the_pip_command_for_a_missing_package(
         if line.endswith(f'extra == "{extra}"') or line.endswith(f"extra == '{extra}'")
     ]
     assert f"pip install '{requirement}'" in output
+
+
+def test_costs_are_estimated_without_the_package_of_the_model_agent() -> None:
+    program = PROGRAM_WITHOUT_MODULE.format(
+        module="pydantic_ai",
+        use="from segue.prices.estimate import has_price; print(has_price('openai:gpt-5'))",
+    )
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout
+    assert output == "True\n"

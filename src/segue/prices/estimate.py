@@ -37,9 +37,8 @@ def estimate(usage: Usage, model: str, at: int) -> int | None:
     found = _find_prices(model)
     if not found.prices:
         return None
-    price = next((price for price in found.prices[::-1] if price.applies(at)), found.prices[0])
     context = usage.context_tokens
-    rates = price.rates(1 if context > found.max_context_tokens else max(1, context))
+    rates = found.at(at).rates(0 if context > found.max_context_tokens else context)
     hour = usage.cache_1h_tokens or 0
     cost = (
         rates.request

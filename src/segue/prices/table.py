@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -25,6 +25,7 @@ from .values import PER_MICRO, SECONDS_PER_DAY, ModelPrices, Price, Rates
 
 _PER_DOLLAR = PER_MICRO * 1_000_000
 _PROBE_TOKENS = 1_000_000
+_LARGE_WINDOW = 1_000_000  # tokens
 
 
 def look_up(name: str) -> ModelPrices:
@@ -52,7 +53,14 @@ def _model_prices(model: ModelInfo) -> ModelPrices:
     prices = tuple(_price(price.prices, price.constraint) for price in conditional)
     if not any(rates.input or rates.output for price in prices for rates in price.tiers):
         return ModelPrices()  # it is free, or its price is not known
-    return ModelPrices(prices, model.context_window)
+    return ModelPrices(prices, _max_context_tokens(model, prices))
+
+
+def _max_context_tokens(model: ModelInfo, prices: Sequence[Price]) -> int:
+    largest_tier = max(price.tiers[-1].above for price in prices)
+    window = model.context_window
+    # The window of some models does not include the larger one that has its own price.
+    return _LARGE_WINDOW if window is None or window <= largest_tier else window
 
 
 def _price(prices: ModelPrice, constraint: Any) -> Price:

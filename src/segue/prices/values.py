@@ -8,7 +8,6 @@ from segue.model import clock
 
 PER_MICRO = 10**9  # the unit of rates: finer than any list price, so that costs are exact
 SECONDS_PER_DAY = 86_400
-_LARGE_WINDOW = 1_000_000  # tokens
 
 
 class Rates(msgspec.Struct, frozen=True, array_like=True):
@@ -42,19 +41,24 @@ class Price(msgspec.Struct, frozen=True, array_like=True):
 
     def rates(self, context_tokens: int) -> Rates:
         """Return the prices for a size of the context."""
-        return next(rates for rates in self.tiers[::-1] if context_tokens > rates.above)
+        for rates in reversed(self.tiers):
+            if context_tokens > rates.above:
+                return rates
+        return self.tiers[0]
 
 
 class ModelPrices(msgspec.Struct, frozen=True, array_like=True):
-    """All prices of a model; the last one that applies counts. There is none if it is unknown."""
+    """All prices of a model; the last one that applies counts. There is none if it is unknown.
+
+    `max_context_tokens` is how many tokens one request can send.
+    """
 
     prices: tuple[Price, ...] = ()
-    context_window: int | None = None
+    max_context_tokens: int = 0
 
-    @property
-    def max_context_tokens(self) -> int:
-        """Return how many tokens one request can have, as far as it is known."""
-        largest_tier = max(price.tiers[-1].above for price in self.prices)
-        window = self.context_window
-        # The window of some models does not include the larger one that has its own price.
-        return _LARGE_WINDOW if window is None or window <= largest_tier else window
+    def at(self, at: int) -> Price:
+        """Return the prices of a request at a time."""
+        for price in reversed(self.prices):
+            if price.applies(at):
+                return price
+        return self.prices[0]
