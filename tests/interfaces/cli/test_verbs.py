@@ -4,9 +4,11 @@ import json
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pexpect
@@ -207,6 +209,21 @@ def test_doctor_finds_problems(run: Run, tmp_path: Path) -> None:
     store.write_bytes(b"not a database at all, but long enough to be looked at" * 100)
     done = run("doctor")
     assert (done.returncode, "not a segue store" in done.stdout) == (1, True)
+
+
+def test_row_of_a_version_that_counted_no_tool_calls_is_sound(run: Run, tmp_path: Path) -> None:
+    id = run("new").stdout.strip()
+    run("prompt", id, "/tool grep found")
+    with closing(sqlite3.connect(tmp_path / "data" / "segue.db")) as store, store:
+        (row,) = store.execute("SELECT row FROM sessions").fetchone()
+        older = row.replace('"tool_calls":1,', "")
+        assert older != row
+        store.execute("UPDATE sessions SET row = ?", (older,))
+    assert "all 1 match their events" in run("doctor", "--deep").stdout
+    run("prompt", id, "/tool grep found")
+    assert run("doctor", "--deep").returncode == 0
+    (listed,) = json.loads(run("list", "--format", "json").stdout)
+    assert listed["tool_calls"] is None
 
 
 def test_completion_completes_commands_and_sessions(run: Run) -> None:
