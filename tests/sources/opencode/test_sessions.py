@@ -407,9 +407,12 @@ async def test_session_in_a_newer_format_is_a_problem(rows: DatabaseSessions) ->
     rows.connection.execute("INSERT INTO session_message VALUES ('m', ?, '{}')", (id,))
     good = rows.add_session(NOON)
     rows.add_prompt(good, "question", NOON)
-    assert (await opened.rows()).keys() == {good}
+    assert (await opened.rows()).keys() == {id, good}
     ((_, reason),) = await opened.problems()
     assert "newer opencode" in reason
+    rows.add_prompt(id, "it was also written in the format that is known", NOON)
+    assert (await opened.rows())[id].messages == 1
+    assert await opened.problems() == []
 
 
 async def test_damaged_records_are_named_and_the_others_are_read(

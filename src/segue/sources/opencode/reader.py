@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from segue.sources import safe_io
 from segue.sources.kit import database
@@ -140,9 +141,11 @@ class OpencodeReader(Reader):
             if resume is None:
                 messages = _note_origin(store, session, state, messages)
             yield from translator.translate(messages)
-            if not state.messages and store.has_newer_messages(session.id):
-                raise Unreadable("its messages are in a format of a newer opencode")
             facts = _facts(store, session, translator)
+            if not state.messages and store.has_newer_messages(session.id):
+                # Some versions write both tables, this one a moment later: read everything again.
+                problem = "its messages are in a format of a newer opencode"
+                return End(replace(facts, problems=(*facts.problems, problem)))
         return End(facts, Resume(data=state.encode()))
 
     def original_lines(self, ref: SessionRef) -> Iterable[bytes]:
