@@ -55,9 +55,13 @@ class Source(Protocol):
     name: str  # used in flags, fields and the registry
     label: str  # shown to people
     workspace: str
-    edits: frozenset[Edit]
     # The record of the agent whose sessions these are; None if its sessions name no agent.
     agent_record: Mapping[str, Any] | None
+
+    @property
+    def edits(self) -> frozenset[Edit]:
+        """The edits that the tool's own files can hold now; it may need the tool's program."""
+        ...
 
     @property
     def transcripts(self) -> Transcripts | None:

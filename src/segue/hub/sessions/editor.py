@@ -289,12 +289,15 @@ class SessionEditor:
             value = getattr(info, field)
             if isinstance(value, UnsetType):
                 continue
+            is_state = field in ("archived", "deleted")
+            overlay_field = f"{field}_at" if is_state else field
             if edit in source.edits:
                 native[field] = value
-            elif field in ("archived", "deleted"):
-                overlay[f"{field}_at"] = clock.now() if value else None
+                overlay.pop(overlay_field, None)  # from a time without the tool's program
+            elif is_state:
+                overlay[overlay_field] = clock.now() if value else None
             else:
-                overlay[field] = value
+                overlay[overlay_field] = value
         if native:
             await source.change(id, InfoChanged(**native))
         await self._store.set_overlay(source.workspace, source.name, id, overlay)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from msgspec import UnsetType
 from msgspec.structs import replace
 
+from segue.model.event import InfoChanged
 from segue.sources import safe_io
+from segue.sources.base import Edit
 from segue.sources.kit import bodies, files
 from segue.sources.kit.reader import (
     End,
@@ -26,20 +29,11 @@ from segue.sources.kit.reader import (
 )
 
 from . import rollouts
-from .rollouts import Rollout
+from .rollouts import Rollout, Segment
 from .translator import RolloutState, Translator
 
 _ROLLBACK = b'"thread_rolled_back"'
 _MAX_BASES = 1000  # files that a history may consist of
-
-
-class _Segment(NamedTuple):
-    """A part of a history: the first bytes of a file, and the bytes of all parts before it."""
-
-    rollout: Rollout
-    end: int | None
-    before: int
-    inherited: bool
 
 
 class CodexReader(Reader):
@@ -90,6 +84,40 @@ class CodexReader(Reader):
         rollout = rollouts.current_rollouts(self.home).get(native_id.lower())
         return rollout and self._ref(rollout, rollouts.thread_names(self.home))
 
+    @property
+    def edits(self) -> frozenset[Edit]:
+        """The edits that Codex understands. Its database is changed by its program only."""
+        from . import edits
+
+        return edits.possible_edits(self.home)
+
+    def change(self, ref: SessionRef, info: InfoChanged) -> None:
+        """Rename a thread, or move it to or from the archive or the trash."""
+        from . import edits
+
+        if not isinstance(info.title, UnsetType):
+            edits.rename(self.home, _rollout(ref), info.title)
+        if not isinstance(info.archived, UnsetType):
+            edits.set_archived(self.home, _rollout(ref), archived=info.archived)
+        if not isinstance(info.deleted, UnsetType):
+            edits.set_trashed(self.home, _rollout(ref), trashed=info.deleted)
+
+    def delete(self, ref: SessionRef) -> None:
+        """Delete the files of a thread and its row in Codex's database."""
+        from . import edits
+
+        edits.delete(self.home, _rollout(ref))
+
+    def fork(
+        self, ref: SessionRef, new_id: str, *, at: int | None, cwd: str | None, title: str | None
+    ) -> str:
+        """Write a thread with the history up to the event `at`, as Codex writes a fork."""
+        from . import fork
+
+        rollout = _rollout(ref)
+        fork.write_fork(self.home, self._segments(rollout, []), new_id, at=at, cwd=cwd, title=title)
+        return new_id
+
     def is_running(self, ref: SessionRef) -> bool | None:
         """Return whether a process writes the thread: by its lock, else by its open file."""
         rollout = rollouts.rollout_of_path(ref.key)
@@ -97,19 +125,16 @@ class CodexReader(Reader):
 
     def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
         """Yield the events of a thread: those of the files it is based on, then its own."""
-        rollout = rollouts.rollout_of_path(ref.key)
-        if rollout is None:
-            raise Unreadable("its name is not that of a rollout")
+        rollout = _rollout(ref)
         if resume is None:
             state = RolloutState(thread=rollout.thread)
             problems: list[str] = []
-            bases = self._bases(rollout, problems)
-            before = bases[-1].before + (bases[-1].end or 0) if bases else 0
+            segments = self._segments(rollout, problems)
             translator = Translator(state, problems)
-            items = self._all_items(translator, [*bases, _Segment(rollout, None, before, False)])
+            items = self._all_items(translator, segments)
         else:
             translator = Translator(RolloutState.decode(resume.data), [])
-            own = _Segment(rollout, None, translator.state.before, False)
+            own = Segment(rollout, None, translator.state.before, False)
             items = self._items(translator, own, resume)
         end = yield from items
         state = translator.state
@@ -119,7 +144,7 @@ class CodexReader(Reader):
         return End(facts, replace(end, data=state.encode()))
 
     def _items(
-        self, translator: Translator, segment: _Segment, resume: Resume | None
+        self, translator: Translator, segment: Segment, resume: Resume | None
     ) -> Generator[Item, None, Resume]:
         """Yield the events of a file, and return where it ended."""
         translator.begin_file(segment.before, inherited=segment.inherited)
@@ -127,7 +152,7 @@ class CodexReader(Reader):
         return (yield from translator.translate(records, is_last=segment.end is None))
 
     def _all_items(
-        self, translator: Translator, segments: list[_Segment]
+        self, translator: Translator, segments: list[Segment]
     ) -> Generator[Item, None, Resume]:
         has_rollbacks = files.contains(segments[-1].rollout.path, _ROLLBACK)
         if not has_rollbacks:
@@ -138,7 +163,7 @@ class CodexReader(Reader):
         return end
 
     def _segment_items(
-        self, translator: Translator, segments: list[_Segment]
+        self, translator: Translator, segments: list[Segment]
     ) -> Generator[Item, None, Resume]:
         end = Resume()
         for segment in segments:
@@ -150,7 +175,13 @@ class CodexReader(Reader):
                 translator.problems.append(f"its beginning in {segment.rollout.path} is missing")
         return end
 
-    def _bases(self, rollout: Rollout, problems: list[str]) -> list[_Segment]:
+    def _segments(self, rollout: Rollout, problems: list[str]) -> list[Segment]:
+        """Return the parts of a thread's history, oldest first; its own file is the last one."""
+        bases = self._bases(rollout, problems)
+        before = bases[-1].before + (bases[-1].end or 0) if bases else 0
+        return [*bases, Segment(rollout, None, before, False)]
+
+    def _bases(self, rollout: Rollout, problems: list[str]) -> list[Segment]:
         """Return the parts of other files that a thread's history begins with, oldest first."""
         chain: list[tuple[Rollout, int]] = []
         by_id: dict[str, Rollout] | None = None
@@ -168,7 +199,7 @@ class CodexReader(Reader):
             chain.append((current, bodies.count(base.get("end_byte_offset"))))
         segments, before = [], 0
         for file, end in reversed(chain):
-            segments.append(_Segment(file, end, before, file.thread != rollout.thread))
+            segments.append(Segment(file, end, before, file.thread != rollout.thread))
             before += end
         return segments
 
@@ -176,19 +207,20 @@ class CodexReader(Reader):
         self, rollout: Rollout, state: RolloutState, problems: tuple[str, ...]
     ) -> SessionFacts:
         name = rollouts.thread_names(self.home).get(rollout.thread) or state.name
-        archived_at = None
-        if rollout.is_archived:
-            status = safe_io.nonempty_file_status(rollout.path)
-            archived_at = state.updated_at if status is None else status.st_ctime_ns // 1000
+        # Versions differ in what they list for a fork: its own first prompt, or its parent's.
+        preview = rollouts.thread_preview(self.home, rollout.thread) if state.own_prompt else None
+        status = safe_io.nonempty_file_status(rollout.path)
+        moved_at = state.updated_at if status is None else status.st_ctime_ns // 1000
         return SessionFacts(
             created_at=state.created_at,
             updated_at=state.updated_at,
             cwd=state.cwd or "/",
-            title=name or state.own_prompt,
+            title=name or preview or state.own_prompt,
             title_by="person" if name else "auto",
             model=state.model,
             git_branch=state.git_branch,
-            archived_at=archived_at,
+            archived_at=moved_at if rollout.is_archived else None,
+            deleted_at=moved_at if rollout.is_trashed else None,
             forked_from=state.forked_from,
             parent=state.parent,
             open_since=state.open_since,
@@ -225,3 +257,10 @@ class CodexReader(Reader):
                 )
                 parents.append(rollout.thread)
         return tuple(refs)
+
+
+def _rollout(ref: SessionRef) -> Rollout:
+    rollout = rollouts.rollout_of_path(ref.key)
+    if rollout is None:
+        raise Unreadable("its name is not that of a rollout")
+    return rollout

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from segue.model import clock, codec
 from segue.sources import safe_io
-from segue.sources.kit import database, files, processes
+from segue.sources.kit import bodies, database, files, processes
 from segue.sources.kit.reader import Report, Unreadable
 
 # rollout-<local time>-<thread id>[_<page id>].jsonl
@@ -18,7 +19,11 @@ _NAME = re.compile(
     r"rollout-.{19}-(?P<thread>[0-9a-f-]{36})(?:_(?P<page>[0-9a-f-]{36}))?\.jsonl(?P<packed>\.zst)?"
 )
 _STATE_DATABASE = re.compile(r"state_(\d+)\.sqlite")
-_ARCHIVE = "archived_sessions"
+_NAMES = "session_index.jsonl"
+_SESSIONS, _ARCHIVE = "sessions", "archived_sessions"
+# Segue's trash, with the same directories in it. It is inside the home, so that a move is a rename.
+_TRASH = "segue-trash"
+_DEEPEST = 5  # directories from the trash to a rollout: segue-trash/sessions/YYYY/MM/DD
 _HEAD_BYTES = 1 << 20  # that hold the first line, which has the instructions of the model
 
 
@@ -29,6 +34,7 @@ class Rollout(NamedTuple):
     thread: str
     page: str  # the id of the page; empty for the first one
     is_archived: bool
+    is_trashed: bool
 
     @property
     def last_id(self) -> str:
@@ -36,29 +42,55 @@ class Rollout(NamedTuple):
         return self.page or self.thread
 
 
+class Segment(NamedTuple):
+    """A part of a history: the first bytes of a file, and the bytes of all parts before it."""
+
+    rollout: Rollout
+    end: int | None
+    before: int
+    inherited: bool
+
+
 def rollout_of_path(path: str) -> Rollout | None:
     """Return the rollout that a path names; None if it names none."""
     directory, name = os.path.split(path)
-    return _rollout(path, name, os.path.basename(directory) == _ARCHIVE)
-
-
-def _rollout(path: str, name: str, is_archived: bool) -> Rollout | None:
     match = _NAME.fullmatch(name)
     if match is None or match["packed"]:
         return None
-    return Rollout(path, match["thread"], match["page"] or "", is_archived)
+    parents = directory.split(os.sep)[-_DEEPEST:]
+    is_archived, is_trashed = parents[-1] == _ARCHIVE, _TRASH in parents
+    return Rollout(path, match["thread"], match["page"] or "", is_archived, is_trashed)
 
 
-def directories(home: str) -> tuple[str, str]:
-    """Return the directories of threads and of archived threads."""
-    return os.path.join(home, "sessions"), os.path.join(home, _ARCHIVE)
+def directories(home: str) -> tuple[str, ...]:
+    """Return the directories of threads, of archived threads and of those in the trash."""
+    return tuple(os.path.join(home, name) for name in (_SESSIONS, _ARCHIVE, _TRASH))
+
+
+def trash_path(home: str, path: str) -> str:
+    """Return where a rollout is in the trash."""
+    return os.path.join(home, _TRASH, os.path.relpath(path, home))
+
+
+def restored_path(home: str, path: str) -> str:
+    """Return where a rollout in the trash was before."""
+    return os.path.join(home, os.path.relpath(path, os.path.join(home, _TRASH)))
+
+
+def archived_path(home: str, path: str, *, archived: bool) -> str:
+    """Return the path of a rollout in the archive, or outside of it: its name has the day."""
+    name = os.path.basename(path)
+    if archived:
+        return os.path.join(home, _ARCHIVE, name)
+    year, month, day = name.removeprefix("rollout-")[:10].split("-")
+    return os.path.join(home, _SESSIONS, year, month, day, name)
 
 
 def list_rollouts(home: str, report: Report | None = None) -> Iterator[Rollout]:
     """Return all rollout files; compressed ones are reported."""
-    for number, directory in enumerate(directories(home)):
-        for entry in files.walk_files(directory, (".jsonl", ".zst"), 3):
-            rollout = _rollout(entry.path, entry.name, bool(number))
+    for directory in directories(home):
+        for entry in files.walk_files(directory, (".jsonl", ".zst"), 4):
+            rollout = rollout_of_path(entry.path)
             if rollout is not None:
                 yield rollout
             elif report is not None and _NAME.fullmatch(entry.name):
@@ -66,7 +98,7 @@ def list_rollouts(home: str, report: Report | None = None) -> Iterator[Rollout]:
 
 
 def current_rollouts(home: str, report: Report | None = None) -> dict[str, Rollout]:
-    """Return the current file of each thread: its newest page, in the archive only if not else."""
+    """Return the current file of each thread: its newest page, in the trash only if not else."""
     current: dict[str, Rollout] = {}
     for rollout in list_rollouts(home, report):
         other = current.get(rollout.thread)
@@ -75,13 +107,28 @@ def current_rollouts(home: str, report: Report | None = None) -> dict[str, Rollo
     return current
 
 
-def _rank(rollout: Rollout) -> tuple[str, bool, str]:
-    return rollout.page, not rollout.is_archived, rollout.path
+def _rank(rollout: Rollout) -> tuple[str, bool, bool, str]:
+    return rollout.page, not rollout.is_trashed, not rollout.is_archived, rollout.path
+
+
+def append_name(home: str, thread: str, name: str) -> None:
+    """Add the name of a thread to the file of names, of which the last line for a thread counts."""
+    moment = clock.to_rfc3339(clock.now())
+    line = {"id": thread, "thread_name": name, "updated_at": moment}
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | safe_io.SAFE_OPEN_FLAGS
+    descriptor = os.open(os.path.join(home, _NAMES), flags, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        is_cut = size > 0 and safe_io.read_at(descriptor, size - 1, 1) != b"\n"
+        os.write(descriptor, b"\n" * is_cut + codec.encode(line) + b"\n")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def thread_names(home: str, report: Report | None = None) -> dict[str, str]:
     """Return the names that people gave to threads, by thread id."""
-    path = os.path.join(home, "session_index.jsonl")
+    path = os.path.join(home, _NAMES)
     status = safe_io.nonempty_file_status(path)
     names: dict[str, str] = {}
     if status is not None:
@@ -116,6 +163,22 @@ def _database_names(path: str, status: tuple[tuple[int, int, int], ...]) -> dict
             return {}
         rows = connection.execute("SELECT id, name FROM threads WHERE name > ''")
         return {str(row["id"]).lower(): str(row["name"]) for row in rows}
+
+
+def thread_preview(home: str, thread: str) -> str | None:
+    """Return the text that Codex lists for a thread without a name; None if it is not known."""
+    path = state_database(home)
+    if path is None:
+        return None
+    try:
+        with database.open_database(path) as connection:
+            if "preview" not in database.columns(connection, "threads"):
+                return None
+            sql = "SELECT preview FROM threads WHERE id = ?"
+            row = connection.execute(sql, (thread,)).fetchone()
+    except (Unreadable, sqlite3.Error):
+        return None  # `thread_names` reports it
+    return bodies.prompt_title(str(row["preview"] or "")) if row is not None else None
 
 
 def state_database(home: str) -> str | None:

@@ -272,7 +272,7 @@ class Translator:
             case "item_completed":
                 item = payload.get("item")
                 if isinstance(item, dict) and item.get("type") == "UserMessage":
-                    yield self._prompt(_item_text(item))
+                    yield self._prompt(item_text(item))
                 elif isinstance(item, dict) and item.get("type") == "AgentMessage":
                     self._announce()
             case "agent_message":
@@ -371,12 +371,13 @@ def _reasoning(payload: dict[str, Any]) -> str:
     return "\n\n".join(filter(None, texts))
 
 
-def _item_text(item: dict[str, Any]) -> str:
+def item_text(item: dict[str, Any]) -> str:
+    """Return the text of a message that people see, as Codex 0.166 and later write it."""
     parts = item.get("content")
     texts = (
         bodies.text(part.get("text"))
         for part in (parts if isinstance(parts, list) else ())
-        if isinstance(part, dict) and part.get("type") == "text"
+        if isinstance(part, dict) and str(part.get("type")).lower() == "text"
     )
     return "\n\n".join(filter(None, texts))
 

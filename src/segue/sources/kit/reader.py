@@ -117,8 +117,9 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     `title` is None if the session was not named: the first prompt is shown then. `parent` is the
     native id of the session that started this one as its subagent: lists leave it out.
     `forked_from` is the native id, or the identity, of the session that a fork copied.
-    `open_since` is when the last turn began, if nothing says that it ended. `extra` is kept with
-    the session. The kit computes counts, times and usage from the events.
+    `open_since` is when the last turn began, if nothing says that it ended. `deleted_at` is when
+    segue moved it to the trash, if the session is there. `extra` is kept with the session. The kit
+    computes counts, times and usage from the events.
     """
 
     created_at: int
@@ -129,6 +130,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     model: str | None = None
     git_branch: str | None = None
     archived_at: int | None = None
+    deleted_at: int | None = None
     forked_from: str | None = None
     parent: str | None = None
     open_since: int | None = None
@@ -163,8 +165,12 @@ class Reader(ABC):
 
     name: ClassVar[str]  # of the source
     version: ClassVar[int] = 1  # raise it when `read` returns other events: sources index again
-    edits: ClassVar[frozenset[Edit]] = frozenset()
     resumes: ClassVar[bool] = True  # whether `read` continues from a Resume
+
+    @property
+    def edits(self) -> frozenset[Edit]:
+        """The edits that the tool would understand, with what is installed now."""
+        return frozenset()
 
     @abstractmethod
     def places(self) -> Sequence[str]:

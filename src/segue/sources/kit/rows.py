@@ -272,6 +272,7 @@ def finish_row(source: str, ref: SessionRef, fold: RowFold, facts: SessionFacts)
         title=title,
         title_by="auto" if facts.title is None else facts.title_by,
         archived_at=facts.archived_at,
+        deleted_at=facts.deleted_at,
         git_branch=facts.git_branch,
         fork=fork,
         open_calls=(),

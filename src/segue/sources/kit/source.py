@@ -60,7 +60,6 @@ class KitSource:
         self.name = reader.name
         self.label = label
         self.workspace = workspace
-        self.edits: frozenset[Edit] = reader.edits
         self.agent_record = {
             "name": label,
             "description": f"The agent of the sessions that {label} keeps on this machine.",
@@ -92,6 +91,11 @@ class KitSource:
         self._closing = True
         await self._wait_for_update()
         self._open_index.close()
+
+    @property
+    def edits(self) -> frozenset[Edit]:
+        """The edits that the tool's own files can hold."""
+        return self.reader.edits
 
     @property
     def transcripts(self) -> KitTranscripts:
@@ -402,24 +406,26 @@ class KitSource:
             raise NotFound(f"no session {id}", session=id)
         return ref
 
-    async def change(self, id: str, info: InfoChanged) -> None:
-        from .history import readable
-
-        await self.get(id)
-        with readable(id):
-            self.reader.change(self._ref(id), info)
-        await self._compare_all()
-
-    async def delete(self, id: str) -> None:
+    async def _edit(self, id: str, edit: Callable[[SessionRef], T]) -> T:
+        """Change the tool's files in a thread: an edit may run the tool's program."""
         import asyncio
 
         from .history import readable
 
         await self.get(id)
         with readable(id):
-            self.reader.delete(self._ref(id))
-        index = await self._compare_all()
-        await asyncio.to_thread(index.erase_removed_texts)
+            result = await asyncio.to_thread(edit, self._ref(id))
+        await self._compare_all()
+        return result
+
+    async def change(self, id: str, info: InfoChanged) -> None:
+        await self._edit(id, lambda ref: self.reader.change(ref, info))
+
+    async def delete(self, id: str) -> None:
+        import asyncio
+
+        await self._edit(id, self.reader.delete)
+        await asyncio.to_thread(self._open_index.index.erase_removed_texts)
 
     async def fork(
         self, id: str, new_id: str, *, at: int | None, cwd: str | None, title: str | None
@@ -427,12 +433,9 @@ class KitSource:
         """Create a session in the tool's own files, with the history up to the event `at`."""
         if "fork" not in self.edits:
             raise ReadOnly(f"{self.label} sessions are forked into the store", session=id)
-        from .history import readable
-
-        await self.get(id)
-        with readable(id):
-            native_id = self.reader.fork(self._ref(id), new_id, at=at, cwd=cwd, title=title)
-        await self._compare_all()
+        native_id = await self._edit(
+            id, lambda ref: self.reader.fork(ref, new_id, at=at, cwd=cwd, title=title)
+        )
         ref = self.reader.find(native_id)
         session = None if ref is None else await self.get(session_id(self.name, ref))
         assert session is not None  # it was written a moment ago
