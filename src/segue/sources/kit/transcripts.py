@@ -6,6 +6,7 @@ The events of subagents are stored as Foreign events of the tool, which other ag
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,17 @@ from segue.sources.base import (
 
 from .files import file_lines
 from .history import make_event, make_thread, readable
-from .reader import End, Item, Reader, Resume, Rewritten, SessionFacts, SessionRef, ThreadRef
+from .reader import (
+    End,
+    Item,
+    Reader,
+    Resume,
+    Rewritten,
+    SessionFacts,
+    SessionRef,
+    ThreadRef,
+    Unreadable,
+)
 from .rows import (
     THREAD_ERRORS,
     Reading,
@@ -69,7 +80,17 @@ class KitTranscripts:
             ref = self._reader.ref(reference) or self._reader.find(reference)
         if ref is None:
             raise NotFound(f"{self._label} has no session {reference}")
+        if os.path.isfile(reference):
+            with readable(reference):
+                self._require_transcript(ref)
         return KitCopy(self._reader, ref)
+
+    def _require_transcript(self, ref: SessionRef) -> None:
+        """Raise InvalidInput if a file that a person named is not a transcript of the tool."""
+        try:
+            next(self._reader.read(ref), None)
+        except Unreadable as error:
+            raise InvalidInput(f"{ref.key} is not a transcript of {self._label}: {error}") from None
 
     def read_session(self, session: Session) -> KitCopy:
         """Read the original of a session."""
