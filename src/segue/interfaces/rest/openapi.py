@@ -14,12 +14,12 @@ import msgspec
 
 from segue import __version__
 from segue.model import codec
+from segue.model.anthropic.agents import SessionAgent, ThreadAgent
 from segue.model.lifecycle import STATUSES
 
 from .events.event_types import KINDS_BY_TYPE, NEVER_SENT
 from .handlers.resources import ResourceOut
 from .request import API_VERSIONS, Endpoint
-from .schemas.agent import SessionAgent, ThreadAgent
 from .schemas.events import Streamed
 from .schemas.requests import Out
 

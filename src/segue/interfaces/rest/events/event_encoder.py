@@ -18,9 +18,9 @@ from segue.hub.resources.content_blocks import TextIn
 from segue.hub.resources.first_events import FileRubric, TextRubric
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import events as schemas
-from segue.interfaces.rest.schemas.agent import SessionAgent
 from segue.interfaces.rest.schemas.session import budget, outcome_id, thread_id, usage
 from segue.model import clock, ids, projection
+from segue.model.anthropic.agents import SessionAgent
 from segue.model.errors import SegueError
 from segue.model.event import (
     RUN_BY_OTHERS,

@@ -13,9 +13,9 @@ from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import paging, records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings, requests
-from segue.interfaces.rest.schemas.agent import AgentOut
 from segue.interfaces.rest.schemas.requests import Page
 from segue.model import ids
+from segue.model.anthropic.agents import AgentOut
 from segue.model.errors import InvalidInput
 from segue.model.event import AgentRef
 from segue.model.record import Record

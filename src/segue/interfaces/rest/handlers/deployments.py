@@ -16,10 +16,10 @@ from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import requests
-from segue.interfaces.rest.schemas.agent import AgentReference
 from segue.interfaces.rest.schemas.requests import Out, Page
 from segue.interfaces.rest.schemas.session import BudgetOut, budget
 from segue.model import clock
+from segue.model.anthropic.agents import AgentReference
 from segue.model.errors import InvalidInput
 from segue.model.record import Record
 

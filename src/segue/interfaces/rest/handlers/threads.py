@@ -22,10 +22,10 @@ from segue.interfaces.rest.events.event_page import (
 from segue.interfaces.rest.events.stream import stream_session
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import events as schemas
-from segue.interfaces.rest.schemas.agent import ThreadAgent
 from segue.interfaces.rest.schemas.requests import Out, Page
 from segue.interfaces.rest.schemas.session import UsageOut, show, status, thread_id, usage
 from segue.model import clock, ids
+from segue.model.anthropic.agents import ThreadAgent
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.lifecycle import Status
 from segue.model.session import Session

@@ -8,8 +8,8 @@ from msgspec import UNSET, UnsetType
 
 from segue.hub.resources.content_blocks import DocumentIn, ImageIn, SearchResultIn, TextIn
 from segue.hub.resources.first_events import FileRubric, TextRubric
+from segue.model.anthropic.agents import SessionAgent
 
-from .agent import SessionAgent
 from .requests import Out
 from .session import BudgetOut, UsageOut
 

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+
+from segue.model.anthropic.agents import Body as Body
+from segue.model.anthropic.agents import CustomTool as CustomTool
+from segue.model.anthropic.agents import Effort as Effort
+from segue.model.anthropic.agents import EffortLevel as EffortLevel
+from segue.model.anthropic.agents import MCPServer as MCPServer
+from segue.model.anthropic.agents import Out as Out
+from segue.model.anthropic.agents import Policy as Policy
+from segue.model.anthropic.agents import Tool as Tool
 
 T = TypeVar("T")
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -18,16 +27,6 @@ MetadataPatch = dict[
     Annotated[str, Meta(min_length=1, max_length=64)],
     Annotated[str, Meta(max_length=512)] | None,
 ]
-Effort = Literal["low", "medium", "high", "xhigh", "max"]
-Tool = Literal["bash", "edit", "read", "write", "glob", "grep", "web_fetch", "web_search"]
-
-
-class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request body or a part of one. Unknown fields are refused."""
-
-
-class Out(msgspec.Struct, frozen=True, kw_only=True):
-    """A response or a part of one. Every field is present, null ones included."""
 
 
 class Deleted(Out, frozen=True):
@@ -43,19 +42,11 @@ class Page(Out, Generic[T], frozen=True):
     next_page: str | None
 
 
-class EffortLevel(Body, frozen=True):
-    type: Effort
-
-
 class Model(Body, frozen=True):
     id: Name
     speed: Literal["standard", "fast"] | None = None
     effort: Effort | EffortLevel | None = None
     inference_geo: Name | None = None
-
-
-class Policy(Body, frozen=True):
-    type: Literal["always_allow", "always_ask", "auto"]
 
 
 class Switch(Body, frozen=True):
@@ -83,17 +74,6 @@ class MCPToolset(Body, frozen=True, tag_field="type", tag="mcp_toolset"):
     mcp_server_name: Annotated[str, Meta(min_length=1, max_length=255)]
     configs: tuple[MCPToolSwitch, ...] = ()
     default_config: Switch | None = None
-
-
-class CustomTool(Body, frozen=True, tag_field="type", tag="custom"):
-    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
-    description: str
-    input_schema: dict[str, Any]
-
-
-class MCPServer(Body, frozen=True, tag_field="type", tag="url"):
-    name: Annotated[str, Meta(min_length=1, max_length=255)]
-    url: Annotated[str, Meta(pattern=r"^https?://", max_length=2048)]
 
 
 class AnthropicSkill(Body, frozen=True, tag_field="type", tag="anthropic"):

@@ -1,10 +1,41 @@
-"""Agents in responses, with all defaults filled in."""
+"""Agents as Anthropic's API returns them, with all defaults filled in."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from .requests import CustomTool, EffortLevel, MCPServer, Out, Policy, Tool
+import msgspec
+from msgspec import Meta
+
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+Tool = Literal["bash", "edit", "read", "write", "glob", "grep", "web_fetch", "web_search"]
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request body or a part of one. Unknown fields are refused."""
+
+
+class Out(msgspec.Struct, frozen=True, kw_only=True):
+    """A response or a part of one. Every field is present, null ones included."""
+
+
+class EffortLevel(Body, frozen=True):
+    type: Effort
+
+
+class Policy(Body, frozen=True):
+    type: Literal["always_allow", "always_ask", "auto"]
+
+
+class CustomTool(Body, frozen=True, tag_field="type", tag="custom"):
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
+    description: str
+    input_schema: dict[str, Any]
+
+
+class MCPServer(Body, frozen=True, tag_field="type", tag="url"):
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    url: Annotated[str, Meta(pattern=r"^https?://", max_length=2048)]
 
 
 class ModelOut(Out, frozen=True):
