@@ -149,6 +149,40 @@ async def test_claude_code_resumes_imported_sessions_and_starts_new_ones(
     assert started["session_id"] == new.id and "resume" not in started
 
 
+@pytest.mark.parametrize("native_id", ["--dangerously-skip-permissions", "x", ["x"]])
+async def test_claude_code_is_not_started_with_a_session_id_that_is_no_uuid(
+    native_id: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The value may be from the file of a stranger, and becomes an argument of the program."""
+    monkeypatch.setitem(sys.modules, "claude_agent_sdk", SimpleNamespace())
+    async with await segue.open_hub() as hub:
+        await hub.config.set("local", "claude.continue", "true")
+        agent = hub.records.agent_of("local", "claude")
+        extra = {"claude": {"session": native_id}}
+        session = await hub.editor.create(segue.LOCAL, agent=agent, extra=extra)
+        assert await hub.turns.run(segue.LOCAL, session.id, "begin") == "error"
+        events = [event async for event in hub.history.read(segue.LOCAL, session.id)]
+        (failed,) = [event.body for event in events if isinstance(event.body, Failed)]
+        assert "no valid id" in failed.message
+
+
+async def test_claude_code_does_not_run_in_a_directory_that_a_file_chose(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It would read settings there, hooks included."""
+    monkeypatch.setitem(sys.modules, "claude_agent_sdk", SimpleNamespace())
+    async with await segue.open_hub() as hub:
+        await hub.config.set("local", "claude.continue", "true")
+        agent = hub.records.agent_of("local", "claude")
+        session = await hub.editor.create(segue.LOCAL, agent=agent, cwd=str(tmp_path))
+        lines = [line async for line in hub.exchange.export(segue.LOCAL, session.id)]
+        copy = await hub.exchange.import_session(segue.LOCAL, lines, new_id=True)
+        assert await hub.turns.run(segue.LOCAL, copy.id, "begin") == "error"
+        events = [event async for event in hub.history.read(segue.LOCAL, copy.id)]
+        (failed,) = [event.body for event in events if isinstance(event.body, Failed)]
+        assert "an imported file chose the directory" in failed.message
+
+
 async def test_turn_that_is_cancelled_while_it_stores_a_message_closes_the_query(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import UNSET
 
 from segue.hub.resources.records import agent_id
+from segue.model import ids
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.principal import LOCAL, Principal
 from segue.model.session import Session
@@ -114,3 +115,29 @@ async def test_server_of_an_agent_that_a_key_chose_is_not_connected_at_a_private
     (failed,) = bodies_of(chosen_by_key, "failed")
     assert failed.code == "mcp_connection_failed_error"
     assert bodies_of(chosen_by_user, "failed") == []
+
+
+async def test_server_of_an_imported_agent_is_not_connected_at_a_private_address(
+    setup: ModelSetup,
+) -> None:
+    """The servers may be in the agent, in its specification or in the session's overrides."""
+    toolset = {"type": "mcp_toolset", "mcp_server_name": "adder"}
+    async with over_http() as url, setup:
+        server = {"type": "url", "name": "adder", "url": url}
+        settings = {"tools": [toolset], "mcp_servers": [server]}
+        failures = []
+        for agent, overrides in (
+            ({"name": "a", **settings}, {}),
+            ({"name": "a", "spec": {"kind": "default", **settings}}, {}),
+            ({"name": "a"}, settings),
+        ):
+            record = await setup.hub.records.create("local", "agent", agent)
+            session = await setup.session(agent=AgentRef(id=record.id, overrides=overrides))
+            exported = setup.hub.exchange.export(LOCAL, session.id)
+            new_id = ids.new_id().encode()
+            lines = [line.replace(record.id.encode(), new_id) async for line in exported]
+            copy = await setup.hub.exchange.import_session(LOCAL, lines, new_id=True)
+            assert copy.agent is not None and copy.agent.id == new_id.decode()
+            failures.append(bodies_of(await setup.run_prompt("Add", copy), "failed"))
+    for (failed,) in failures:
+        assert failed.code == "mcp_connection_failed_error"

@@ -146,7 +146,9 @@ async def test_import_includes_the_agent_of_the_session(
     make_hub: MakeHub,
 ) -> None:
     async with make_hub() as hub:
-        first = await hub.records.create("local", "agent", {"spec": {"kind": "demo"}})
+        first = await hub.records.create(
+            "local", "agent", {"spec": {"kind": "demo"}, "name": "one"}
+        )
         second = await hub.records.update(first, {"spec": {"kind": "demo"}, "name": "two"})
         session = await hub.editor.create(
             LOCAL, agent=AgentRef(id=second.id, version=second.version)
@@ -180,7 +182,9 @@ async def test_session_is_not_imported_if_its_agent_cannot_be_stored(
         raise StoreFull("disk full")
 
     async with make_hub() as hub:
-        agent = await hub.records.create("local", "agent", {"spec": {"kind": "demo"}})
+        agent = await hub.records.create(
+            "local", "agent", {"spec": {"kind": "demo"}, "name": "one"}
+        )
         session = await hub.editor.create(LOCAL, agent=AgentRef(id=agent.id, version=agent.version))
         lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
         with monkeypatch.context() as patch:
@@ -566,3 +570,34 @@ async def test_file_without_all_versions_of_an_agent_is_rejected(make_hub: MakeH
         with pytest.raises(InvalidInput, match="does not have all versions of agent"):
             await hub.exchange.import_session(LOCAL, [json.dumps(header).encode(), *lines[1:]])
         assert (await hub.sessions.list(LOCAL)).sessions == []
+
+
+async def test_file_does_not_choose_what_tools_read_unasked(
+    make_hub: MakeHub, tmp_path: Path
+) -> None:
+    """Tools ask in a directory of the file; a fork before the import's own events asks too."""
+    (tmp_path / "own").mkdir()
+    async with make_hub() as hub:
+        session = await hub.editor.create(LOCAL, cwd=str(tmp_path), roots=("/etc",))
+        await hub.editor.configure(LOCAL, session.id, ConfigChanged(roots=("/usr", "/etc")))
+        lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
+        copy = await hub.exchange.import_session(LOCAL, lines, new_id=True)
+        forks = [
+            await hub.editor.fork(LOCAL, copy.id, at=seq) for seq in range(1, copy.last_seq + 1)
+        ]
+        for imported in (copy, *forks):
+            assert imported.directory == session.directory and imported.roots == ()
+            for mode in ("default", "plan"):
+                assert verdict(replace(imported, mode=mode), "read", "read", "auto") == "ask"
+        own = str(tmp_path / "own")
+        accepted = await hub.exchange.import_session(LOCAL, lines, new_id=True, cwd=own)
+        assert accepted.directory == own and accepted.roots == ()
+        same = await hub.exchange.import_session(LOCAL, lines, new_id=True, cwd=session.cwd)
+        fork = await hub.editor.fork(LOCAL, copy.id, cwd=own)
+        for imported in (accepted, same, fork):
+            assert verdict(imported, "read", "read", "auto") == "allow"
+        again = [line async for line in hub.exchange.export(LOCAL, copy.id)]
+        still = await hub.exchange.import_session(LOCAL, again, new_id=True)
+        assert verdict(still, "read", "read", "auto") == "ask"
+        with pytest.raises(InvalidInput, match="does not exist"):
+            await hub.exchange.import_session(LOCAL, lines, new_id=True, cwd=own + "/missing")

@@ -68,6 +68,9 @@ class ClaudeCodeAgent:
         resumes = await self._knows_session(turn)
         session = turn.session
         native_id = (session.extra.get(DIALECT) or {}).get("session") or session.id
+        if not isinstance(native_id, str) or ids.parse(native_id) is None:
+            # An imported file may have any value, also an option of the program.
+            return await _fail(turn, "the session names no valid id of a Claude Code session")
 
         async def can_use_tool(tool: str, arguments: dict[str, Any], context: Any) -> Any:
             answer = await turn.request_permission(

@@ -36,8 +36,11 @@ def verdict(
 
     The session's mode is the user's choice, so it has precedence over the agent's policy: `plan`
     denies everything except reading, `acceptEdits` allows edits. A hook's `override` has precedence
-    over both, but cannot allow a denied call.
+    over both, but cannot allow a denied call. In a directory that an imported file chose, every
+    call asks, also one that only reads.
     """
+    if session.directory_is_unconfirmed:
+        policy = "always_ask"
     own_verdict = _verdict_without_override(session, name, kind, policy)
     if own_verdict == "deny" or override is None:
         return own_verdict

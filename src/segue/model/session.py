@@ -13,6 +13,8 @@ from .lifecycle import Status, StopReason
 
 # The session option that lists the tools that the user always allows.
 ALWAYS_ALLOWED = "always_allow"
+# The option with the directory that an imported file chose and the local user has not accepted.
+UNCONFIRMED_DIRECTORY = "unconfirmed_directory"
 
 SessionState = Literal["active", "archived", "trashed"]
 
@@ -107,6 +109,11 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def directory(self) -> str:
         """Return the working directory with links resolved, as lists compare it."""
         return self.cwd if self.real_cwd is None else self.real_cwd
+
+    @property
+    def directory_is_unconfirmed(self) -> bool:
+        """Return whether an imported file chose the directory, and not the local user."""
+        return self.options.get(UNCONFIRMED_DIRECTORY) == self.directory
 
     @property
     def state(self) -> SessionState:

@@ -17,6 +17,8 @@ DEMO = "demo"
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
 # In an agent's specification: whether an API key set `tools`, with their permission policies.
 TOOLS_BY_KEY = "tools_by_key"
+# In an agent's specification: whether an imported file set `mcp_servers`.
+UNTRUSTED_SERVERS = "untrusted_servers"
 # What a hook decides instead of the agent's policy.
 PermissionOverride = Literal["allow", "ask"] | None
 

@@ -63,11 +63,13 @@ class ModelAgents:
     async def servers(self, turn: Turn, settings: Settings, context: ToolContext) -> Tools:
         """Return the MCP servers of the session's agent, connected until this process ends.
 
-        Servers that an API key chose are connected with a key's rights, also for the local user.
+        Servers that an API key or an imported file chose are connected with a key's rights, also
+        for the local user.
         A server that cannot be connected becomes a Failed event.
         """
         session_id = turn.session.id
-        trusted = turn.local and not turn.session.agent_by_key
+        by_stranger = turn.session.agent_by_key or settings.untrusted_servers
+        trusted = turn.local and not by_stranger
         if session_id in self._servers:
             connected_settings, was_trusted, servers = self._servers[session_id]
             if (connected_settings, was_trusted) == (settings, trusted):

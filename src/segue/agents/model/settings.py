@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from segue.acp.wire import HttpMcpServer
-from segue.agents.base.spec import DEMO, FUNCTIONS, TOOLS_BY_KEY
+from segue.agents.base.spec import DEMO, FUNCTIONS, TOOLS_BY_KEY, UNTRUSTED_SERVERS
 from segue.model.event import Policy
 
 
@@ -62,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     mcp: dict[str, Toolset] = {}
     tools_by_key: bool = False  # whether an API key chose the policies of the tools
     servers: tuple[HttpMcpServer, ...] = ()
+    untrusted_servers: bool = False  # whether an imported file chose the servers
     skills: tuple[Skill, ...] = ()
     config: dict[str, Any] = {}
 
@@ -107,6 +108,7 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
         "describe_directories": False if remote else spec.get("describe_directories"),
         "remote": remote,
         "tools_by_key": spec.get(TOOLS_BY_KEY),
+        "untrusted_servers": spec.get(UNTRUSTED_SERVERS),
         "retries": spec.get("retries"),
         "backoff": spec.get("backoff"),
     }

@@ -6,10 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from segue.agents.base.spec import TOOLS_BY_KEY
+import msgspec
+
+from segue.agents.base.spec import TOOLS_BY_KEY, UNTRUSTED_SERVERS
+from segue.model import ids
+from segue.model.anthropic.agents import AgentSettings
 from segue.model.errors import InvalidInput
 from segue.model.record import Record
 
+from .record_ids import format_record_id
 from .records import CONFIGURED
 
 # The fields in which an agent has whether an API key created it, and the settings that keys have
@@ -18,6 +23,7 @@ BY_KEY = "by_key"
 LOCAL_SETTINGS = "local_settings"
 _OF_KEYS = (BY_KEY, LOCAL_SETTINGS)
 _LABELS = frozenset({"name", "description", "metadata"})  # they do not change what an agent does
+MAX_VERSION = 1 << 31
 DEMO_MODEL = "demo"  # the id that is shown if no model is configured
 # Of Anthropic's models only Opus has a fast mode, since 4.6. Other models are not checked.
 _WITHOUT_FAST_MODE = re.compile(r"(anthropic:)?claude-(?!opus-(?!4-(0|1|5|2025)))")
@@ -67,6 +73,38 @@ def complete_settings(record: Record) -> dict[str, Any]:
     return {"name": body.get("name"), **settings}
 
 
+def shown_settings(record: Record) -> dict[str, Any]:
+    """Return the fields of AgentSettings for an agent. They may be invalid in an imported one."""
+    return {
+        "type": "agent",
+        "id": format_record_id(record),
+        "version": record.version,
+        **complete_settings(record),
+        "metadata": record.body.get("metadata", {}),
+    }
+
+
+def can_be_shown(record: Record, overrides: Mapping[str, Any] | None = None) -> bool:
+    """Return whether the settings of an agent, with overrides, have the types of AgentSettings."""
+    try:
+        return fit_settings(shown_settings(record), overrides or {})
+    except InvalidInput:
+        return False
+
+
+def fit_settings(fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> bool:
+    """Return whether the fields of AgentSettings, with overrides, have its types."""
+    try:
+        shown = {**fields, **complete_overrides(overrides)}
+        topology = msgspec.convert(shown, AgentSettings).multiagent
+    except (msgspec.ValidationError, InvalidInput):
+        return False
+    members = [] if topology is None else topology.agents
+    return all(
+        ids.parse(member.id, "agent") and 1 <= member.version < MAX_VERSION for member in members
+    )
+
+
 def complete_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return the overrides of a session that are settings of agents."""
     settings = {
@@ -80,6 +118,8 @@ def complete_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
 def created_by(settings: Mapping[str, Any], *, local: bool) -> dict[str, Any]:
     """Return the body of an agent that the local user creates, or an API key."""
     body = {**settings, TOOLS_BY_KEY: not local} if "tools" in settings else dict(settings)
+    if local and "mcp_servers" in settings:
+        body[UNTRUSTED_SERVERS] = False
     return body if local else {**body, BY_KEY: True}
 
 

@@ -9,18 +9,20 @@ from msgspec import UnsetType
 
 from segue.agents.registry import AgentRegistry
 from segue.model import ids
-from segue.model.errors import InvalidInput, NotFound
+from segue.model.errors import InvalidInput
 from segue.model.event import AgentRef
 from segue.model.principal import Principal
 from segue.model.record import Record
 
 from .agent_settings import (
     DEFAULTS,
+    MAX_VERSION,
     changed_by,
     check_settings,
     complete_overrides,
     complete_settings,
     created_by,
+    fit_settings,
 )
 from .record_ids import check_active
 from .records import Records, patch_metadata
@@ -137,22 +139,22 @@ class AgentResolver:
         """Return the id, version and settings of a session's agent, overrides included.
 
         None is the built-in agent. An agent that does not exist here is named `unknown`, as in a
-        session that was imported without its agent.
+        session that was imported without its agent. Overrides that are not valid settings are left
+        out: the events of an imported session may have them.
         """
         ref = ref or await self._records.built_in_agent(workspace)
-        try:
-            record = await self._records.get(workspace, "agent", ref.id, ref.version)
-            settings = complete_settings(record)
-        except NotFound:
-            settings = {**DEFAULTS, "name": "unknown"}
-        topology = settings.pop("multiagent")
-        agent = {
-            "type": "agent",
-            "id": ids.format_id("agent", ref.id),
-            "version": ref.version,
-            **settings,
-            **complete_overrides(ref.overrides),
-        }
+        id = ids.parse(ref.id) or ids.derived_id("agent", ref.id)  # a file may have any id
+        agent: dict[str, Any]
+        agent = {"type": "agent", "id": ids.format_id("agent", id), "version": ref.version}
+        record = None
+        if 1 <= ref.version < MAX_VERSION:
+            record = await self._records.find(workspace, "agent", ref.id, ref.version)
+        known = {**DEFAULTS, "name": "unknown"} if record is None else complete_settings(record)
+        agent |= known
+        topology = agent.pop("multiagent")
+        fields = {**agent, "multiagent": topology, "metadata": {}}
+        if ref.overrides and fit_settings(fields, ref.overrides):
+            agent |= complete_overrides(ref.overrides)
         if not with_roster:
             return agent
         if topology is not None:

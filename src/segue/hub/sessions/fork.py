@@ -14,6 +14,7 @@ from segue.model import clock, ids, projection
 from segue.model.errors import InvalidInput
 from segue.model.event import (
     AnyBody,
+    ConfigChanged,
     Created,
     Draft,
     Event,
@@ -21,7 +22,7 @@ from segue.model.event import (
     InfoChanged,
 )
 from segue.model.principal import Principal
-from segue.model.session import Session
+from segue.model.session import UNCONFIRMED_DIRECTORY, Session
 from segue.sources.base import Source
 from segue.store.base import Store, fork_event
 
@@ -166,7 +167,16 @@ def _settings_of_parent(session: Session, parent: Session) -> list[AnyBody]:
     The copied events may choose an agent or grant permissions that the parent no longer has. In
     an imported session they were never accepted here.
     """
-    return [*agent_events(session, parent), *revocation_events(session, accepted=parent)]
+    bodies = [*agent_events(session, parent), *revocation_events(session, accepted=parent)]
+    if not set(session.roots) <= set(parent.roots):
+        bodies.append(ConfigChanged(roots=parent.roots))
+    if (
+        parent.directory_is_unconfirmed
+        and session.directory == parent.directory
+        and not session.directory_is_unconfirmed
+    ):
+        bodies.append(ConfigChanged(options={UNCONFIRMED_DIRECTORY: session.directory}))
+    return bodies
 
 
 async def _require_event(source: Source, id: str, seq: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,17 @@ from msgspec.structs import replace
 
 from segue.hub.access.quotas import Quotas
 from segue.hub.resources.records import Records
+from segue.hub.sessions import directories
 from segue.hub.sessions.chosen_agents import agent_events
 from segue.hub.sessions.granted_permissions import revocation_events
 from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.turns.end_turn import end_turn_events
+from segue.hub.workdir.mounts import WORK
 from segue.model import clock, ids, projection
 from segue.model.errors import Conflict, InvalidInput
-from segue.model.event import AnyBody, Created, Event, InfoChanged, Interrupted
+from segue.model.event import AnyBody, ConfigChanged, Created, Event, InfoChanged, Interrupted
 from segue.model.principal import Principal
-from segue.model.session import Session
+from segue.model.session import UNCONFIRMED_DIRECTORY, Session
 from segue.sources.base import Source
 from segue.store.base import Store
 
@@ -61,7 +64,12 @@ class SessionExchange:
             yield line
 
     async def import_session(
-        self, principal: Principal, lines: Iterable[bytes], *, new_id: bool = False
+        self,
+        principal: Principal,
+        lines: Iterable[bytes],
+        *,
+        new_id: bool = False,
+        cwd: str | None = None,
     ) -> Session:
         """Import an export file completely or not at all, with its own id unless `new_id` is set.
 
@@ -69,7 +77,12 @@ class SessionExchange:
         session may not continue here as it was: a turn that was running is closed, permissions that
         were granted elsewhere are revoked, and another agent is chosen if the session's own would
         start a program that the file chooses, allow tools without asking, or is unknown.
+
+        The session works in `cwd`. Without it, the session keeps the directory of the file; if that
+        exists, tools ask before they read it. Additional directories of the file are not used.
         """
+        if cwd is not None and not os.path.isdir(directories.absolute(cwd)):
+            raise InvalidInput(f"the directory {cwd} does not exist")
         header, events = export_file.read(lines)
         id = ids.new_id() if new_id else header.session.id
         workspace = principal.workspace
@@ -89,7 +102,8 @@ class SessionExchange:
             if await self._store.get(workspace, id) is not None:
                 raise Conflict(f"session {id} exists already", session=id)
             await self._quotas.check(principal, sessions=1, bytes=1)
-            for body in await self._reset_events(session, agents, header.session.title):
+            bodies = await self._reset_events(session, agents, header.session.title)
+            for body in [*bodies, *self._directory_events(session, cwd)]:
                 buffer.add(_new_event(buffer.count + 1, body))
             # Store the agents first, so that a crash leaves no session without its agent. Each
             # version needs the one before it.
@@ -140,6 +154,24 @@ class SessionExchange:
             # In files of version 1, a title that only a source knew is in no event.
             bodies.append(InfoChanged(title=title, by="auto"))
         return bodies
+
+    def _directory_events(self, session: Session, cwd: str | None) -> list[AnyBody]:
+        """Return the events that limit the directories of an imported session."""
+        bodies: list[AnyBody] = [ConfigChanged(roots=())] if session.roots else []
+        if cwd is not None:
+            real_cwd = directories.real(cwd)
+            if real_cwd != session.directory or session.directory_is_unconfirmed:
+                confirmed = {UNCONFIRMED_DIRECTORY: None}
+                bodies.append(ConfigChanged(cwd=real_cwd, options=confirmed))
+        elif not session.directory_is_unconfirmed and self._has_directory_of_others(session):
+            bodies.append(ConfigChanged(options={UNCONFIRMED_DIRECTORY: session.directory}))
+        return bodies
+
+    def _has_directory_of_others(self, session: Session) -> bool:
+        """Return whether a session's directory exists, and segue did not make it for it."""
+        if session.directory == str(self._data_dir / WORK / session.id):
+            return False
+        return os.path.isdir(session.cwd) or os.path.isdir(session.directory)
 
 
 async def _exported_events(

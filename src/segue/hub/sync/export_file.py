@@ -13,7 +13,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import IO, Annotated, Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -27,6 +27,7 @@ from segue.model.session import Session, decode_session
 
 FORMAT: Final = "segue.session"
 VERSION = 2
+MAX_LINE_BYTES = 256_000_000  # a line is decoded in memory
 # A time in the file: UTC, with up to six digits of a second.
 TIME_PATTERN = (
     r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
@@ -109,6 +110,17 @@ class InvalidLine(InvalidInput):
 _decode_raw: codec.Decoder[dict[str, Any]] = codec.Decoder(dict[str, Any])
 _decode_line: codec.Decoder[EventLine] = codec.Decoder(EventLine)
 _decode_line_of_1: codec.Decoder[_EventLineOf1] = codec.Decoder(_EventLineOf1)
+
+
+def read_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a file. Raises InvalidLine for a line of more than MAX_LINE_BYTES."""
+    number = 0
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            problem = f"the line is longer than {MAX_LINE_BYTES // 1_000_000} MB"
+            raise InvalidLine(number, f"{problem}; a segue export has no such line")
+        yield line
 
 
 def is_export(first_line: bytes) -> bool:

@@ -2,7 +2,8 @@
 
 The author of an export file is unknown. Therefore the file cannot choose a program to start or an
 address that receives keys, cannot allow a tool without a permission request, and cannot change an
-agent that exists here.
+agent that exists here. MCP servers of the file are connected as if an API key had chosen them. An
+agent with settings that no interface could show does not answer here.
 
 Nothing of the file is lost: a record that may not be used as it is, is also stored unchanged, under
 a kind of its own from which no agent is built. An export of the session contains it again.
@@ -15,7 +16,8 @@ from typing import Any, NamedTuple, Self
 
 from msgspec.structs import replace
 
-from segue.hub.resources.agent_settings import LOCAL_SETTINGS
+from segue.agents.base.spec import UNTRUSTED_SERVERS
+from segue.hub.resources.agent_settings import LOCAL_SETTINGS, can_be_shown
 from segue.hub.resources.records import CONFIGURED, Records
 from segue.model.errors import InvalidInput
 from segue.model.event import AgentRef, AnyBody, ConfigChanged, Created
@@ -57,6 +59,8 @@ class ImportedAgents(NamedTuple):
             safe: list[Record] = []
             if all(map(_is_safe, versions)):
                 safe = [_without_unsafe_settings(record) for record in versions]
+            if not all(map(can_be_shown, safe)):
+                safe = []
             new += safe
             known = await store.get_record(workspace, ORIGINAL_KIND, id)
             if safe != versions and known is None:
@@ -65,14 +69,14 @@ class ImportedAgents(NamedTuple):
 
     async def local_ref(self, ref: AgentRef) -> AgentRef:
         """Return an agent that may answer here: the same one if possible."""
-        if any(
-            (record.kind, record.id, record.version) == ("agent", ref.id, ref.version)
-            for record in self.new
-        ):
-            return replace(ref, overrides=_safe_settings(ref.overrides))
+        overrides = _safe_settings(ref.overrides)
+        for record in self.new:
+            if (record.kind, record.id, record.version) == ("agent", ref.id, ref.version):
+                return replace(ref, overrides=overrides if can_be_shown(record, overrides) else {})
         if known := await self.records.find(self.workspace, "agent", ref.id):
-            version = min(ref.version, known.version)
-            ref = AgentRef(id=ref.id, version=version, overrides=_safe_settings(ref.overrides))
+            version = max(1, min(ref.version, known.version))
+            overrides = overrides if can_be_shown(known, overrides) else {}
+            ref = AgentRef(id=ref.id, version=version, overrides=overrides)
         else:
             ref = await self.records.built_in_agent(self.workspace)
         await self.records.store_built_in(self.workspace, ref)
@@ -133,6 +137,10 @@ def _safe_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     kind = settings.get("kind", "default")
     removed = _LOCAL_SETTINGS if kind in _SAFE_KINDS else _LOCAL_SETTINGS | {"kind"}
     safe = {name: value for name, value in settings.items() if name not in removed}
+    if safe.get("mcp_servers"):
+        safe[UNTRUSTED_SERVERS] = True
+    else:
+        safe.pop(UNTRUSTED_SERVERS, None)
     return {**safe, "tools": _asking_tools(safe["tools"])} if safe.get("tools") else safe
 
 
@@ -145,15 +153,20 @@ def _asking_tools(tools: Any) -> list[Any]:
 
 
 def _asking_toolset(toolset: Mapping[str, Any]) -> dict[str, Any]:
-    default_policy = "always_ask" if toolset["type"] == "mcp_toolset" else "auto"
+    is_mcp = toolset["type"] == "mcp_toolset"
+    default_policy = "always_ask" if is_mcp else "auto"
 
-    def with_policy(config: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(config: Mapping[str, Any], *, enabled: Any) -> dict[str, Any]:
         policy = (config.get("permission_policy") or {}).get("type")
         policy = policy if policy == "always_ask" else default_policy
-        return {**config, "permission_policy": {"type": policy}}
+        if config.get("enabled") is not None:
+            enabled = config["enabled"]
+        return {**config, "enabled": enabled, "permission_policy": {"type": policy}}
 
-    return {
-        **toolset,
-        "default_config": with_policy(toolset.get("default_config") or {}),
-        "configs": [with_policy(config) for config in toolset.get("configs") or ()],
-    }
+    default = complete(toolset.get("default_config") or {}, enabled=True)
+    configs = [
+        complete(config, enabled=default["enabled"]) for config in toolset.get("configs") or ()
+    ]
+    if not is_mcp:
+        configs = [{"type": config.get("name"), **config} for config in configs]
+    return {**toolset, "default_config": default, "configs": configs}

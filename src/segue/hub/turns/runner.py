@@ -252,7 +252,7 @@ class TurnRunner:
             await self._services.workdirs.allow_key(self.session)
         elif isinstance(self._agent, ReadsDirectorySettings):
             program = self._agent.directory_settings
-            await self._services.workdirs.check_no_key_wrote(self.session, program)
+            await self._services.workdirs.check_settings_are_own(self.session, program)
         if self.session.resources:
             failures = await self._services.workdirs.prepare(self.session, local=self._local)
             if failures:

@@ -195,12 +195,18 @@ class WorkDirectories:
         if not (await state_file.read()).used_by_key:
             await state_file.update(change)
 
-    async def check_no_key_wrote(self, session: Session, program: str) -> None:
-        """Raise NotPermitted if an API key may have written to a session's directory.
+    async def check_settings_are_own(self, session: Session, program: str) -> None:
+        """Raise NotPermitted if a stranger may have chosen the settings in a session's directory.
 
-        A program of the local user that reads settings there would run what the key chose. A
-        directory that segue did not make is the local user's.
+        A program of the local user that reads settings there would run what an API key wrote. A
+        directory that segue did not make is the local user's, unless an imported file chose it.
         """
+        if session.directory_is_unconfirmed:
+            raise NotPermitted(
+                f"{program} reads settings in its working directory, and an imported file chose the"
+                " directory of this session; fork the session into a directory of yours",
+                session=session.id,
+            )
         if not self._mounts.owns_directory(session):
             return
         state = await self._state_file(session).read()

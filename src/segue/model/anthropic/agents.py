@@ -106,11 +106,16 @@ class SettingsOut(Out, frozen=True):
     execution_identity: ServiceAccountOut
 
 
-class AgentOut(SettingsOut, frozen=True, tag_field="type", tag="agent"):
-    """An agent as the agents API returns it."""
+class AgentSettings(SettingsOut, frozen=True, tag_field="type", tag="agent"):
+    """An agent without its times."""
 
     multiagent: CoordinatorOut | None
     metadata: dict[str, str]
+
+
+class AgentOut(AgentSettings, frozen=True, tag_field="type", tag="agent"):
+    """An agent as the agents API returns it."""
+
     created_at: str
     updated_at: str
     archived_at: str | None

@@ -11,7 +11,7 @@ import click
 from msgspec import UNSET
 
 from segue.hub import Hub, tools
-from segue.hub.sync.export_file import InvalidLine, is_export, shorten
+from segue.hub.sync.export_file import InvalidLine, is_export, read_lines, shorten
 from segue.hub.sync.importer import ImportResult
 from segue.hub.sync.validation import validate
 from segue.interfaces.cli.arguments import file_or_session_argument, open_session, session_argument
@@ -117,9 +117,18 @@ async def _export_chunks(
 @click.command("import")
 @file_or_session_argument
 @click.option("--new-id", is_flag=True, help="Import a file as a new session with a new id.")
+@click.option(
+    "--cwd",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIRECTORY",
+    help="The directory in which the session of a file continues. Without it, tools ask before "
+    "they read the directory that the file names.",
+)
 @format_option
 @target_options
-def import_command(target: Target, session: str, new_id: bool, format: str | None) -> None:
+def import_command(
+    target: Target, session: str, new_id: bool, cwd: str | None, format: str | None
+) -> None:
     """Import a session from an export file or from another tool, and print its id.
 
     SESSION is a file (`-` reads standard input), or a session of another tool: its id, an id
@@ -127,15 +136,19 @@ def import_command(target: Target, session: str, new_id: bool, format: str | Non
 
     \b
     Example: segue import session.jsonl
+             segue import session.jsonl --cwd .
              segue import 5f1c9a52
     """
 
     async def import_session(hub: Hub, principal: Principal) -> Session:
-        if (imported := await _import_file(hub, principal, session, new_id=new_id)) is not None:
+        directory = None if cwd is None else os.path.abspath(cwd)
+        imported = await _import_file(hub, principal, session, new_id=new_id, cwd=directory)
+        if imported is not None:
             return imported
-        if new_id:
+        if new_id or cwd is not None:
+            option = "--new-id" if new_id else "--cwd"
             raise InvalidInput(
-                "--new-id is only for files of `segue export`; import this session, then fork it"
+                f"{option} is only for files of `segue export`; import this session, then fork it"
             )
         return await _import_from_tool(hub, principal, session)
 
@@ -143,7 +156,7 @@ def import_command(target: Target, session: str, new_id: bool, format: str | Non
 
 
 async def _import_file(
-    hub: Hub, principal: Principal, path: str, *, new_id: bool
+    hub: Hub, principal: Principal, path: str, *, new_id: bool, cwd: str | None
 ) -> Session | None:
     """Import a file or stream of `segue export`; return None if `path` is not one.
 
@@ -156,7 +169,8 @@ async def _import_file(
     if not is_stream and not os.path.isfile(path):
         return None
     with click.open_file(path, "rb") as file:
-        first_line = file.readline()
+        lines = read_lines(file)
+        first_line = next(lines, b"")
         if not first_line:
             raise InvalidInput(f"nothing to import: {path} is empty")
         # A stream can be read only once, so it must be an export.
@@ -164,7 +178,7 @@ async def _import_file(
             return None
         try:
             return await hub.exchange.import_session(
-                principal, chain([first_line], file), new_id=new_id
+                principal, chain([first_line], lines), new_id=new_id, cwd=cwd
             )
         except Conflict as error:
             raise InvalidInput(
@@ -253,7 +267,7 @@ def _validate_file(path: str) -> dict[str, Any]:
 
     try:
         with click.open_file(path, "rb") as file:
-            return row | validate(file, show_progress)._asdict() | {"valid": True}
+            return row | validate(read_lines(file), show_progress)._asdict() | {"valid": True}
     except InvalidLine as error:
         value = None if error.value is UNSET else error.value
         fault = {"line": error.line, "path": error.path or None, "value": value}

@@ -53,7 +53,7 @@ from segue.model.principal import Principal
 from segue.model.session import Session
 
 from . import blocks
-from .event_lookup import EventLookup, subject_id, tool_use_id
+from .event_lookup import EventLookup, event_id, subject_id, tool_use_id
 from .event_types import STATE_KINDS
 
 # An event that is shown as several has the ids of the others derived from its own.
@@ -163,7 +163,7 @@ class EventEncoder:
             case ModelCalled(asked=str(asked)):
                 yield schemas.ModelRequestEnd(
                     **fields,
-                    model_request_start_id=ids.format_id("sevt", asked),
+                    model_request_start_id=ids.format_id("sevt", event_id(asked)),
                     is_error=body.is_error,
                     model_usage=_model_usage(body.usage),
                 )
@@ -372,7 +372,7 @@ def derived_ids(event: Event) -> set[str]:
 
 
 def _fields(event: Event, *, derive_from: DerivedItem | None = None) -> EventFields:
-    id = event.id if derive_from is None else ids.derived_id(event.id, derive_from)
+    id = event_id(event.id) if derive_from is None else ids.derived_id(event.id, derive_from)
     return {"id": ids.format_id("sevt", id), "processed_at": clock.to_rfc3339(event.at)}
 
 

@@ -14,6 +14,11 @@ from segue.model.principal import Principal
 _MAX_CALLS_BACK = 200
 
 
+def event_id(id: str) -> str:
+    """Return the UUID that an event is shown with. An imported event may have any id."""
+    return ids.parse(id) or ids.derived_id("event", id)
+
+
 def tool_use_id(call_id: str) -> str:
     """Return the id of the event that shows a tool call, without reading the call."""
     return ids.parse(call_id) or ids.derived_id("call", call_id)
@@ -21,7 +26,7 @@ def tool_use_id(call_id: str) -> str:
 
 def subject_id(request: PermissionAsked) -> str:
     """Return the id of the event that a permission request is about: its tool call, or itself."""
-    return request.ask_id if request.call_id is None else tool_use_id(request.call_id)
+    return event_id(request.ask_id) if request.call_id is None else tool_use_id(request.call_id)
 
 
 class EventLookup:

@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
-from segue.hub.resources.agent_settings import complete_settings
+from segue.hub.resources.agent_settings import shown_settings
 from segue.hub.resources.agents import AgentChoice
-from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import paging, records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings, requests
@@ -25,15 +24,7 @@ from . import skills
 
 def show(record: Record) -> AgentOut:
     """Return an agent as the API shows it."""
-    agent = {
-        "type": "agent",
-        "id": format_record_id(record),
-        "version": record.version,
-        **complete_settings(record),
-        "metadata": record.body.get("metadata", {}),
-        **records.times(record),
-    }
-    return msgspec.convert(agent, AgentOut)
+    return msgspec.convert({**shown_settings(record), **records.times(record)}, AgentOut)
 
 
 async def choice(
