@@ -115,6 +115,19 @@ async def test_concurrent_creations_do_not_exceed_a_quota(
         assert (usage.sessions, usage.files) == (5, 3)
 
 
+async def test_concurrent_records_do_not_exceed_the_bytes(
+    tmp_path: Path, database: Database
+) -> None:
+    limit = 200_000
+    async with open_api(tmp_path, database=database, quotas={"bytes": limit}) as api:
+        body = {"name": "a", "model": "claude-sonnet-4-6", "system": "x" * 50_000}
+        responses = await asyncio.gather(
+            *(api.raw("POST", "/v1/agents", json=body) for _ in range(20))
+        )
+        assert Counter(response.status_code for response in responses) == {200: 3, 403: 17}
+        assert (await api.hub.store.usage("local")).bytes <= limit
+
+
 async def test_each_further_process_exceeds_a_quota_by_a_bounded_number(
     tmp_path: Path, database: Database
 ) -> None:

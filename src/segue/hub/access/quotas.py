@@ -127,21 +127,30 @@ class Quotas:
     async def reserve(self, principal: Principal, **amounts: int) -> AsyncIterator[None]:
         """Check quotas, and count a creation as used until it is stored, when the block ends.
 
-        Raises QuotaExceeded as `check` does. Reservations must not be nested.
+        Raises QuotaExceeded as `check` does. Reservations must not be nested: see `reserve_more`.
         """
+        if not await self._limits_for(principal, amounts):
+            yield
+            return
+        creations = self._creations.setdefault(principal.workspace, _Creations())
+        async with creations.slots, self.reserve_more(principal, **amounts):
+            yield
+
+    @asynccontextmanager
+    async def reserve_more(self, principal: Principal, **amounts: int) -> AsyncIterator[None]:
+        """Reserve other quotas inside of a reservation, which may not have the same ones."""
         workspace = principal.workspace
         limits = await self._limits_for(principal, amounts)
         if not limits:
             yield
             return
         creations = self._creations.setdefault(workspace, _Creations())
-        async with creations.slots:
-            while next_end := await self._begin(creations, workspace, limits, amounts):
-                await next_end.wait()
-            try:
-                yield
-            finally:
-                creations.end(amounts)
+        while next_end := await self._begin(creations, workspace, limits, amounts):
+            await next_end.wait()
+        try:
+            yield
+        finally:
+            creations.end(amounts)
 
     async def _begin(
         self,

@@ -141,7 +141,7 @@ class Deployments:
         """Create a deployment.
 
         Raises NotFound or InvalidInput if it could create no session, and QuotaExceeded if the
-        workspace has too many schedules or bytes.
+        workspace has too many schedules. The caller has reserved its bytes.
         """
         id = ids.new_id()
         body = await self._check(principal, settings, id)
@@ -151,7 +151,7 @@ class Deployments:
         if schedule is None:
             await self._records.put(record)
             return record
-        async with self._quotas.reserve(principal, schedules=1, bytes=1):
+        async with self._quotas.reserve_more(principal, schedules=1):
             await self._records.put(record, _schedule_entry(record), _counted_schedule(record))
         return record
 
@@ -185,7 +185,7 @@ class Deployments:
         if not adds_schedule or DeploymentBody.of(record).schedule is not None:
             changed = await self._records.change(record, edit)
         else:
-            async with self._quotas.reserve(principal, schedules=1):
+            async with self._quotas.reserve_more(principal, schedules=1):
                 changed = await self._records.change(record, edit)
                 await self._count_schedule(changed)
         if adds_schedule:

@@ -155,6 +155,10 @@ def main(args: list[str] | None = None) -> None:
     try:
         _run(args)
     finally:
+        # Threads that wait for a busy parser would keep this process alive. Most commands need no
+        # parser and do not import the module.
+        if (untrusted := sys.modules.get("segue.untrusted")) is not None:
+            untrusted.PARSERS.close()
         # The process ends. A last garbage collection would take as long as a list.
         gc.freeze()
 

@@ -135,7 +135,8 @@ class RestApp:
         query = _parse_query(scope["query_string"].decode("latin-1"))
         request.params = Params(query, endpoint.query)
         request.path_params = dict(zip(endpoint.path_names, match.values, strict=True))
-        return await endpoint.handler(request)
+        async with request.reservations:
+            return await endpoint.handler(request)
 
     async def _authenticate(self, key: str) -> Principal:
         if self._principal is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -59,6 +59,7 @@ class RestRequest:
         self.key = ""
         self.path_params: Mapping[str, str] = {}
         self._body_bytes = 0
+        self.reservations = AsyncExitStack()  # of quotas; they end when the handler returns
         self.params = Params((), ())
         request_id = (b"request-id", self.request_id.encode())
         self.response_headers: list[tuple[bytes, bytes]] = [request_id]
@@ -116,10 +117,12 @@ class RestRequest:
     async def stored_body(self, type: type[T]) -> T:
         """Return the request's JSON body, which becomes a record.
 
-        Raises QuotaExceeded if the workspace has no bytes left for it, else what `body` raises.
+        Its bytes are reserved until the request ends. Raises QuotaExceeded if the workspace has no
+        bytes left for it, else what `body` raises.
         """
         body = await self.body(type)
-        await self.hub.quotas.check(self.principal, bytes=max(1, self._body_bytes))
+        reservation = self.hub.quotas.reserve(self.principal, bytes=max(1, self._body_bytes))
+        await self.reservations.enter_async_context(reservation)
         return body
 
     async def wait_for_disconnect(self) -> None:
