@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from segue.hub.workdir import disk_usage
-from segue.hub.workdir.disk_usage import UNMEASURABLE_BYTES, tree_bytes
+from segue.agents.sandbox import disk_usage
+from segue.agents.sandbox.disk_usage import UNMEASURABLE_BYTES, tree_bytes
 
 MB = 1_000_000
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from segue.agents.sandbox.disk_usage import tree_bytes
 from segue.agents.tools.path_guard import is_below
 from segue.hub.access.quotas import MIN_DIRECTORY_BYTES, Quotas
 from segue.hub.resources.memories import Memories
@@ -29,7 +30,6 @@ from segue.model.principal import Principal
 from segue.model.session import Session
 from segue.store.base import Store
 
-from .disk_usage import tree_bytes
 from .isolation import private_directories
 from .locks import DirectoryLocks
 from .memory_sync import MemorySync, SyncState
