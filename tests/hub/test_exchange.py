@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from segue.agents.model import settings
 from segue.agents.model.settings import Toolset
 from segue.agents.permission import verdict
 from segue.hub import Hub
+from segue.hub.sync import export_file
 from segue.model import clock, codec, ids
 from segue.model.content import Diff, as_content
 from segue.model.errors import Conflict, InvalidInput, NotFound, StoreFull
@@ -601,3 +603,15 @@ async def test_file_does_not_choose_what_tools_read_unasked(
         assert verdict(still, "read", "read", "auto") == "ask"
         with pytest.raises(InvalidInput, match="does not exist"):
             await hub.exchange.import_session(LOCAL, lines, new_id=True, cwd=own + "/missing")
+
+
+async def test_line_that_is_too_long_is_refused_before_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(export_file, "MAX_LINE_BYTES", 1_000_000)
+    file = BytesIO(b"{}\n" + b" " * 5_000_000)
+    lines = export_file.read_lines(file)
+    assert next(lines) == b"{}\n"
+    with pytest.raises(InvalidInput, match="line 2: the line is longer than 1 MB"):
+        next(lines)
+    assert file.tell() < 1_100_000

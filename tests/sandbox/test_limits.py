@@ -14,7 +14,7 @@ from segue.agents.sandbox.pid_namespace import RESERVED_IDS
 from .harness import ANSWER_SECONDS, SYSTEM_PYTHON, Sandbox, SandboxEnded, open_sandbox
 
 KERNEL = tuple(int(number) for number in os.uname().release.split(".")[:2])
-SMALL = Limits(cpu_seconds=1, memory_mb=150, file_mb=2, open_files=40, processes=20)
+SMALL = Limits(cpu_seconds=1, memory_mb=150, file_mb=2, disk_mb=30, open_files=40, processes=20)
 # Starts up to 511 processes, so that it does no harm if nothing stops it. `started` gets a byte for
 # each of them, and `finished` one for each process that has stopped to fork.
 FORK_BOMB = """
@@ -78,6 +78,22 @@ os.wait()
 value = True
 """
     assert limited_sandbox.run(code).value
+
+
+def test_a_sandbox_whose_files_become_too_large_ends(limited_sandbox: Sandbox) -> None:
+    """The files may be written by a program in the background."""
+    code = """
+import time
+if os.fork() == 0:
+    os.setsid()
+    for number in range(40):
+        with open(f"part{number}", "wb") as file:
+            file.write(bytes(1 << 20))
+    time.sleep(600)
+time.sleep(600)
+"""
+    with pytest.raises(SandboxEnded, match="more than 30 MB of disk space"):
+        limited_sandbox.run(code)
 
 
 def test_a_sandbox_with_too_many_processes_ends(limited_sandbox: Sandbox) -> None:

@@ -44,6 +44,18 @@ def test_failed_turn_exits_with_1(run: Run) -> None:
     assert (done.returncode, "no luck" in done.stdout) == (1, True)
 
 
+def test_import_puts_a_session_into_a_directory(run: Run, tmp_path: Path) -> None:
+    run("prompt", "new", "keep this")
+    file, directory = tmp_path / "session.jsonl", tmp_path / "own"
+    directory.mkdir()
+    run("export", run("list").stdout.split()[0], "-o", str(file))
+    assert run("import", "--new-id", str(file), "--cwd", str(directory)).returncode == 0
+    listed = json.loads(run("list", "--cwd", str(directory), "--format", "json").stdout)
+    assert [session["cwd"] for session in listed] == [str(directory)]
+    missing = run("import", "--new-id", str(file), "--cwd", str(directory / "missing"))
+    assert (missing.returncode, "does not exist" in missing.stderr) == (2, True)
+
+
 def test_import_restores_an_export(run: Run, tmp_path: Path) -> None:
     run("prompt", "new", "keep this")
     id = run("list").stdout.split()[0]

@@ -57,6 +57,7 @@ class Limits(NamedTuple):
     cpu_seconds: int = 3600  # of each process
     memory_mb: int = 4096
     file_mb: int = 4096  # the size of each file
+    disk_mb: int = 10_240  # of all files in the directories that segue made for the session
     open_files: int = 1024  # of each process
     processes: int = 512  # and threads
 
@@ -228,6 +229,12 @@ def _supervisor_command(
         "write": [*policy.write],
         # A session's directory may itself be below /dev/shm.
         "shm": None if any(is_below(path, "/dev/shm") for path in policy.write) else policy.shm,
+        # Directories that segue made are in private ones. Others may be large already.
+        "measured": [
+            path
+            for path in policy.write
+            if any(is_below(path, os.path.realpath(parent)) for parent in private)
+        ],
         "limits": None if policy.limits is None else policy.limits._asdict(),
     }
     # The supervisor has an environment of its own: variables such as LD_PRELOAD must not

@@ -17,6 +17,7 @@ The rules are a dict in the format of `marshal`, whose decoder needs no import:
 - `system_private`, `private`: directories that must not be visible below paths of `system`, and
   below paths of `read`, wherever they are mounted
 - `shm`: a directory that becomes /dev/shm in bubblewrap, or None
+- `measured`: directories of `write` whose size is limited
 - `limits`: see `launch.Limits`; None for no limits
 """
 
@@ -32,6 +33,7 @@ import time
 from itertools import chain
 
 from . import RULES_VARIABLE, bubblewrap, cgroup, landlock, privileges, process_tree, seccomp
+from .disk_usage import running_bytes
 from .pid_namespace import PidNamespace, continue_below_init
 from .private_paths import visible_paths, without_private
 from .system_calls import (
@@ -62,6 +64,8 @@ _RESOLVE_NO_SYMLINKS = 0x04
 _DEVICES = ("/dev/null", "/dev/full", "/dev/tty")
 # How often the supervisor measures the programs, if no cgroup limits them.
 _WATCH_SECONDS = 0.2
+# How long it measures the directories each time; a large tree takes several times.
+_DISK_SECONDS = 0.05
 
 
 def main() -> None:
@@ -82,6 +86,8 @@ class Supervisor:
     def __init__(self, rules: dict[str, Any]) -> None:
         self._rules = rules
         self._limits: dict[str, int] | None = rules["limits"]
+        self._has_disk_limit = rules["limits"] is not None and bool(rules["measured"])
+        self._sizes = running_bytes(rules["measured"])
         self._program = 0
         self._signals = -1
         self._cgroup: str | None = None
@@ -142,9 +148,10 @@ class Supervisor:
             poll.register(self._listener, select.POLLIN)
         code: int | None = None
         watch_at = time.monotonic()
+        watches = self._limits is not None or self._has_disk_limit
         while code is None:
             seconds = max(0.0, watch_at - time.monotonic())
-            for descriptor, event in poll.poll(None if self._limits is None else seconds * 1000):
+            for descriptor, event in poll.poll(seconds * 1000 if watches else None):
                 if descriptor == self._signals:
                     code = 128 + _SIGTERM if self._is_stop_signal() else None
                 elif self._broker is not None and event & select.POLLIN:
@@ -154,11 +161,26 @@ class Supervisor:
             statuses = process_tree.reap()
             if self._program in statuses:
                 code = os.waitstatus_to_exitcode(statuses[self._program])
-            elif code is None and self._limits is not None and time.monotonic() >= watch_at:
-                pause = self._enforce(self._limits)
-                watch_at = time.monotonic() + pause
-                code = -_SIGKILL if pause == 0 else None
+            elif code is None and watches and time.monotonic() >= watch_at:
+                exceeded = self._has_too_many_processes() or self._fills_disk()
+                watch_at = time.monotonic() + _WATCH_SECONDS
+                code = -_SIGKILL if exceeded else None
         return code
+
+    def _fills_disk(self) -> bool:
+        """Continue to measure the directories; return whether they are too large."""
+        if not self._has_disk_limit:
+            return False
+        limit_mb: int = self._rules["limits"]["disk_mb"]
+        end = time.monotonic() + _DISK_SECONDS
+        for size in self._sizes:
+            if size > limit_mb << 20:
+                _report(f"more than {limit_mb} MB of disk space")
+                return True
+            if time.monotonic() > end:
+                return False
+        self._sizes = running_bytes(self._rules["measured"])
+        return False
 
     def _end_all(self) -> None:
         if self._cgroup is not None:
@@ -185,23 +207,25 @@ class Supervisor:
         info = os.read(self._signals, _SIGNAL_INFO_BYTES)
         return int.from_bytes(info[:4], sys.byteorder) != _SIGCHLD
 
-    def _enforce(self, limits: dict[str, int]) -> float:
-        """Kill the largest program if all programs together use too much memory.
+    def _has_too_many_processes(self) -> bool:
+        """Return whether all programs must end because there are too many processes.
 
-        Return the seconds until the next check, or 0 if there are too many processes and all
-        must end now.
+        Kills the largest program if all programs together use too much memory.
         """
+        limits = self._limits
+        if limits is None:
+            return False
         # A fork bomb must not make the search long.
         pids = process_tree.descendants(limits["processes"] + 1)
         usage = {pid: process_tree.memory_and_threads(pid) for pid in pids[: limits["processes"]]}
         threads = sum(threads for _, threads in usage.values())
         if max(threads, len(pids)) > limits["processes"]:
             _report(f"more than {limits['processes']} processes")
-            return 0
+            return True
         if sum(memory for memory, _ in usage.values()) > limits["memory_mb"] * 1024:
             _report(f"more than {limits['memory_mb']} MB of memory")
             process_tree.kill(max(usage, key=lambda pid: usage[pid][0]))
-        return _WATCH_SECONDS
+        return False
 
 
 def _new_pid_namespace() -> PidNamespace | None:

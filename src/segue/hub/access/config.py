@@ -125,6 +125,12 @@ SETTINGS: dict[str, Setting] = {
         "1024",
         int,
     ),
+    "sandbox.disk_mb": Setting(
+        "The megabytes of a session's directory, if segue made it, at which programs in a strict"
+        " sandbox are ended; 10240 if not set.",
+        "2048",
+        int,
+    ),
     "sandbox.open_files": Setting(
         "How many files each process in a strict sandbox may have open; 1024 if not set.",
         "4096",
