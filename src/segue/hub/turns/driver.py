@@ -10,37 +10,27 @@ from typing import Any, Protocol
 from segue.agents.base import Agent, NoTools, SupportsCheck, Turn
 from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub.history.follow import Name
-from segue.model.content import as_content
 from segue.model.errors import Conflict, LeaseLost, NoAgent, NotFound
-from segue.model.event import (
-    RUN_BY_OTHERS,
-    AnyBody,
-    Draft,
-    Interrupted,
-    PermissionAsked,
-    ToolCall,
-    ToolResult,
-)
+from segue.model.event import AnyBody, Draft
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 from segue.store.base import InboxItem, Lease
 
-from .attribution import attribute, open_request
 from .deps import TurnDeps
-from .end_turn import end_turn_events, failed_request, partial_messages
 from .opened import OpenSession
+from .recovery import (
+    CANCELLED,
+    PROCESS_ENDED,
+    cancel_of,
+    closing_events,
+    unstored_events,
+    waiting_decider,
+)
 from .runner import TurnRunner
-from .turn_events import status_with_pending
 
 log = logging.getLogger("segue.turns")
 
-PROCESS_ENDED = "the process that ran this turn ended before it did"
 CLIENT_GONE = "this turn needs {} of a client that is gone"
-OUTCOME_UNKNOWN = (
-    "the process that ran this tool ended before it did; the outcome is unknown, and the tool was"
-    " not run again"
-)
-MAX_OPEN_CALLS = 500
 
 
 class ProcessItems(Protocol):
@@ -144,9 +134,9 @@ class SessionDriver:
         A turn whose process died is closed, unless it can be resumed and has open requests.
         """
         turns = [item for item in items if item.kind == "turn"]
-        cancel = next((item for item in items if _cancels(item, session.turn)), None)
+        cancel = cancel_of(items, session.turn)
         if cancel is not None:
-            await self._close_turn(turns, "the turn was cancelled", cancel)
+            await self._close_turn(turns, CANCELLED, cancel)
             return
         body = turns[0].body if turns else {}
         if not body.get("resumable"):
@@ -195,31 +185,8 @@ class SessionDriver:
         Tools that may have begun are not run again: their results say that the outcome is unknown.
         Without open requests, nothing is stored.
         """
-        calls = await self._open_calls(session)
-        asked = await self._open_asks(session)
-        waiting = {
-            call.call_id
-            for call in calls
-            if call.call_id not in asked.values() and _is_run_by_clients(call)
-        }
-
-        def decide(current: Session) -> list[AnyBody | Draft]:
-            pending = (*asked, *(id for id in current.open_calls if id in waiting))
-            if not pending or current.turn != session.turn:
-                return []
-            begun = [
-                ToolResult(
-                    call_id=id,
-                    status="failed",
-                    content=as_content(OUTCOME_UNKNOWN),
-                    turn=session.turn,
-                )
-                for id in current.open_calls
-                if id not in waiting and id not in asked.values()
-            ]
-            return [*begun, status_with_pending(current, pending)]
-
-        unstored = await self._unstored(session)
+        decide = await waiting_decider(self._store, session)
+        unstored = await unstored_events(self._store, session)
         stored, events = await self._store.change(
             *self._name,
             lambda current: [*unstored, *drafts] if (drafts := decide(current)) else [],
@@ -227,46 +194,17 @@ class SessionDriver:
         )
         return stored if events else session
 
-    async def _open_calls(self, session: Session) -> list[ToolCall]:
-        events = await self._store.events(
-            *self._name, types=("tool_call",), limit=MAX_OPEN_CALLS, backward=True
-        )
-        bodies = [event.body for event in events if isinstance(event.body, ToolCall)]
-        return [body for body in bodies if body.call_id in session.open_calls]
-
-    async def _open_asks(self, session: Session) -> dict[str, str | None]:
-        """Return the open permission requests, and the calls that they are about."""
-        events = await self._store.events(
-            *self._name, types=("permission_asked",), limit=MAX_OPEN_CALLS, backward=True
-        )
-        bodies = [event.body for event in events if isinstance(event.body, PermissionAsked)]
-        return {body.ask_id: body.call_id for body in bodies if body.ask_id in session.open_asks}
-
-    async def _unstored(self, session: Session) -> list[AnyBody | Draft]:
-        """Return the messages and the model request that the process which died had not ended."""
-        partial = partial_messages(await self._store.deltas(*self._name))
-        spans = ("model_asked", "model_called")
-        last = await self._store.events(*self._name, types=spans, limit=1, backward=True)
-        request = open_request(last[0]) if last else None
-        return [
-            *(attribute(draft, session.turn, request) for draft in partial),
-            *failed_request(request),
-        ]
-
     async def _close_turn(
         self, turns: Sequence[InboxItem], why: str, cancel: InboxItem | None = None
     ) -> None:
         """Close an open turn that has no task, because of a cancel or with an error."""
         session = await self._store.get(*self._name)
-        unstored = [] if session is None else await self._unstored(session)
-        interrupted = Interrupted() if cancel is not None else Interrupted(reason=why)
-        end = Draft(id=None if cancel is None else cancel.id, body=interrupted)
-        reason: StopReason = "error" if cancel is None else "cancelled"
+        unstored = [] if session is None else await unstored_events(self._store, session)
 
         def decide(current: Session) -> list[AnyBody | Draft]:
             if current.turn is None:
                 return []
-            return [*unstored, end, *end_turn_events(current, why, reason)]
+            return [*unstored, *closing_events(current, why, cancel)]
 
         consumed = [item.number for item in [*turns, *([cancel] if cancel is not None else [])]]
         await self._store.change(*self._name, decide, lease=self._lease, consume=consumed)
@@ -332,16 +270,6 @@ class SessionDriver:
             if runner.agent_task is not None and not runner.agent_task.done():
                 self._process.await_agent(runner.agent_task)
             self.turn_ended.set()
-
-
-def _cancels(item: InboxItem, turn: str | None) -> bool:
-    """Return whether an item cancels a turn."""
-    return item.kind == "cancel" and item.body.get("turn") in (None, turn)
-
-
-def _is_run_by_clients(call: ToolCall) -> bool:
-    """Return whether a client or a worker runs a tool call, so that no process has begun it."""
-    return call.custom or bool(call.extra.get(RUN_BY_OTHERS))
 
 
 class _FailingAgent:

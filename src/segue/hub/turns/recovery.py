@@ -1,0 +1,141 @@
+"""The events that end the turn of a process that died.
+
+Another process stores them when it takes the lease over. Until then, reads show the session as if
+they were stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from segue.model.content import as_content
+from segue.model.event import (
+    RUN_BY_OTHERS,
+    AnyBody,
+    Draft,
+    Interrupted,
+    PermissionAsked,
+    ToolCall,
+    ToolResult,
+)
+from segue.model.lifecycle import StopReason
+from segue.model.session import Session
+from segue.store.base import InboxItem, Store
+
+from .attribution import attribute, open_request
+from .end_turn import end_turn_events, failed_request, partial_messages
+from .turn_events import status_with_pending
+
+PROCESS_ENDED = "the process that ran this turn ended before it did"
+CANCELLED = "the turn was cancelled"
+OUTCOME_UNKNOWN = (
+    "the process that ran this tool ended before it did; the outcome is unknown, and the tool was"
+    " not run again"
+)
+MAX_OPEN_CALLS = 500
+
+
+async def end_of_dead_turn(store: Store, session: Session) -> list[AnyBody | Draft]:
+    """Return the events with which recovery ends the turn of a process that died.
+
+    A turn that can be resumed and has open requests is not ended: it waits for their answers.
+    """
+    items = await store.inbox(session.workspace, session.id)
+    cancel = cancel_of(items, session.turn)
+    turn = next((item for item in items if item.kind == "turn"), None)
+    if cancel is None and turn is not None and turn.body.get("resumable"):
+        decide = await waiting_decider(store, session)
+        if waiting := decide(session):
+            return waiting
+    return closing_events(session, PROCESS_ENDED if cancel is None else CANCELLED, cancel)
+
+
+async def unstored_events(store: Store, session: Session) -> list[AnyBody | Draft]:
+    """Return the messages and the model request that a process which died had not ended."""
+    name = (session.workspace, session.id)
+    partial = partial_messages(await store.deltas(*name))
+    spans = ("model_asked", "model_called")
+    last = await store.events(*name, types=spans, limit=1, backward=True)
+    request = open_request(last[0]) if last else None
+    return [
+        *(attribute(draft, session.turn, request) for draft in partial),
+        *failed_request(request),
+    ]
+
+
+def closing_events(
+    session: Session, why: str, cancel: InboxItem | None = None
+) -> list[AnyBody | Draft]:
+    """Return the events that close a turn that has no task, because of a cancel or an error."""
+    interrupted = Interrupted() if cancel is not None else Interrupted(reason=why)
+    end = Draft(id=None if cancel is None else cancel.id, body=interrupted)
+    reason: StopReason = "error" if cancel is None else "cancelled"
+    return [end, *end_turn_events(session, why, reason)]
+
+
+async def waiting_decider(
+    store: Store, session: Session
+) -> Callable[[Session], list[AnyBody | Draft]]:
+    """Return a function of the current row: the events that store its turn as waiting.
+
+    Tools that may have begun are not run again: their results say that the outcome is unknown.
+    Without open requests, there are no events.
+    """
+    calls = await _open_calls(store, session)
+    asked = await _open_asks(store, session)
+    waiting = {
+        call.call_id
+        for call in calls
+        if call.call_id not in asked.values() and _is_run_by_clients(call)
+    }
+
+    def decide(current: Session) -> list[AnyBody | Draft]:
+        pending = (*asked, *(id for id in current.open_calls if id in waiting))
+        if not pending or current.turn != session.turn:
+            return []
+        begun = [
+            ToolResult(
+                call_id=id,
+                status="failed",
+                content=as_content(OUTCOME_UNKNOWN),
+                turn=session.turn,
+            )
+            for id in current.open_calls
+            if id not in waiting and id not in asked.values()
+        ]
+        return [*begun, status_with_pending(current, pending)]
+
+    return decide
+
+
+def cancel_of(items: Sequence[InboxItem], turn: str | None) -> InboxItem | None:
+    """Return the item that cancels a turn, if there is one."""
+    cancels = (item for item in items if item.kind == "cancel")
+    return next((item for item in cancels if item.body.get("turn") in (None, turn)), None)
+
+
+async def _open_calls(store: Store, session: Session) -> list[ToolCall]:
+    if not session.open_calls:
+        return []
+    events = await store.events(
+        session.workspace, session.id, types=("tool_call",), limit=MAX_OPEN_CALLS, backward=True
+    )
+    bodies = [event.body for event in events if isinstance(event.body, ToolCall)]
+    return [body for body in bodies if body.call_id in session.open_calls]
+
+
+async def _open_asks(store: Store, session: Session) -> dict[str, str | None]:
+    """Return the open permission requests, and the calls that they are about."""
+    if not session.open_asks:
+        return {}
+    types = ("permission_asked",)
+    events = await store.events(
+        session.workspace, session.id, types=types, limit=MAX_OPEN_CALLS, backward=True
+    )
+    bodies = [event.body for event in events if isinstance(event.body, PermissionAsked)]
+    return {body.ask_id: body.call_id for body in bodies if body.ask_id in session.open_asks}
+
+
+def _is_run_by_clients(call: ToolCall) -> bool:
+    """Return whether a client or a worker runs a tool call, so that no process has begun it."""
+    return call.custom or bool(call.extra.get(RUN_BY_OTHERS))
