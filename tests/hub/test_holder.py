@@ -84,5 +84,5 @@ async def test_running_session_of_a_dead_process_is_interrupted(make_hub: MakeHu
         for row in (dead, alive):
             running = StatusChanged(status="running", turn=ids.new_id())
             await hub.editor.append(LOCAL, row.id, running)
-        sessions = [await hub.sessions.get(LOCAL, row.id) for row in rows]
+        sessions = [await hub.store.get("local", row.id) or row for row in rows]
         assert await interrupted_sessions(hub.store, sessions) == {dead.id}

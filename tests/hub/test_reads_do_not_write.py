@@ -40,6 +40,7 @@ READS: dict[str, dict[str, Read]] = {
         "events": lambda hub, id: hub.history.events(LOCAL, id),
         "read": lambda hub, id: hub.history.read(LOCAL, id),
         "conversation": lambda hub, id: hub.history.conversation(LOCAL, id),
+        "as_ended": lambda hub, id: hub.history.as_ended(LOCAL, id),
         "locate": lambda hub, id: _located(hub, id),
         "find": lambda hub, id: hub.history.find(LOCAL, id, "hello"),
         "find_in_threads": lambda hub, id: hub.history.find_in_threads(LOCAL, id, "hello"),
@@ -58,6 +59,7 @@ READS: dict[str, dict[str, Read]] = {
         "prune": lambda hub, id: hub.retention.prune(LOCAL, dry_run=True),
     },
     "turns": {
+        "open_turn": lambda hub, id: hub.turns.open_turn(LOCAL, id),
         "queued": lambda hub, id: hub.turns.queued(LOCAL, id),
         "was_withdrawn": lambda hub, id: hub.turns.was_withdrawn(LOCAL, id, id),
     },

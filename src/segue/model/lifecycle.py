@@ -13,6 +13,7 @@ from .errors import IllegalTransition
 
 Status = Literal["idle", "running", "rescheduling", "terminated"]
 STATUSES: tuple[Status, ...] = ("idle", "running", "rescheduling", "terminated")
+RUNNING_STATUSES: tuple[Status, ...] = ("running", "rescheduling")  # a process runs a turn
 
 # How a turn ended. `requires_action` does not end a turn: an idle session waits for an answer.
 # `budget_reached` interrupts a turn; it is continued as a new turn when the budget is raised.

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from segue.hub.sessions.catalog import SearchMatch, search_match
+from segue.hub.sessions.interrupted import EndedSession, ended
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.model import search_text
 from segue.model.errors import InvalidInput, NotFound
@@ -111,6 +112,15 @@ class HistoryReader:
         async for event in self._lookup.read(principal.workspace, id, None):
             if not event.body.is_off_branch:
                 yield event.for_caller(local=principal.local)
+
+    async def as_ended(self, principal: Principal, id: str) -> EndedHistory:
+        """Return a session's history as it will be after its turn, if its process died.
+
+        The partial text of a message is in it. The history of any other session is as it is stored.
+        """
+        session, source = await self._lookup.find(principal, id)
+        stored = EndedSession(session)
+        return EndedHistory(self, stored if source else await ended(self._store, session))
 
     async def locate(self, principal: Principal, id: str, event_id: str) -> int:
         """Return the seq of an event; raises NotFound if the session has no such event."""
@@ -260,6 +270,65 @@ class HistoryReader:
     def changes(self, principal: Principal) -> AsyncIterator[SessionChange]:
         """Yield the ids of the workspace's sessions as they change."""
         return self.live.changes(principal.workspace)
+
+
+class EndedHistory:
+    """A history that may have events at its end that are not stored; `render` can read it.
+
+    `session` is the row after these events.
+    """
+
+    def __init__(self, history: HistoryReader, ended: EndedSession) -> None:
+        self._history = history
+        self.session, self._closing = ended
+
+    async def events(
+        self,
+        principal: Principal,
+        id: str,
+        /,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        types: Sequence[str] = (),
+        limit: int = 1000,
+        backward: bool = False,
+    ) -> Sequence[Event]:
+        """Return events with `after < seq < before`, oldest first, whichever end is read."""
+        closing = [
+            event
+            for event in self._closing
+            if event.seq > after
+            and (before is None or event.seq < before)
+            and (not types or event.type in types)
+        ]
+        if self._closing:  # recovery may store its own events meanwhile
+            first = self._closing[0].seq
+            before = first if before is None else min(before, first)
+        stored = await self._history.events(
+            principal, id, after=after, before=before, types=types, limit=limit, backward=backward
+        )
+        events = [*stored, *closing]
+        return events[-limit:] if backward else events[:limit]
+
+    async def conversation(self, principal: Principal, id: str, /) -> AsyncIterator[Event]:
+        """Yield the events of the active branch, and those that end the turn."""
+        async for event in self._history.conversation(principal, id):
+            if self._closing and event.seq >= self._closing[0].seq:
+                break
+            yield event
+        for event in self._closing:
+            yield event
+
+    async def threads(self, principal: Principal, id: str, /) -> Sequence[Thread]:
+        """Return the threads that a session started."""
+        return await self._history.threads(principal, id)
+
+    def thread_events(
+        self, principal: Principal, id: str, thread_id: str, /
+    ) -> AsyncIterator[Event]:
+        """Read the events of one thread; their seqs are unrelated to the session's."""
+        return self._history.thread_events(principal, id, thread_id)
 
 
 def _terms(words: str) -> list[search_text.Term]:

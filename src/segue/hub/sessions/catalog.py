@@ -17,7 +17,7 @@ from segue.model.query import Query, SearchHit
 from segue.model.session import Session
 from segue.store.base import Store
 
-from . import directories
+from . import directories, interrupted
 from .lookup import SessionLookup, SourceSet
 from .pagination import MAX_PAGE_SIZE, Page, Pager
 from .resolve import SessionResolver
@@ -60,7 +60,9 @@ class SessionCatalog:
 
         Raises NotFound if the principal's workspace has no session with this id.
         """
-        session, _ = await self._lookup.find(principal, id)
+        session, source = await self._lookup.find(principal, id)
+        if source is None:
+            (session,) = await interrupted.as_read(self._store, [session])
         return session
 
     async def resolve(
@@ -108,7 +110,8 @@ class SessionCatalog:
         self, principal: Principal, low: str, high: str, *, limit: int = 50
     ) -> Sequence[Session]:
         """Return sessions in any state with ids from `low` to `high`, ordered by id."""
-        sessions = await self._store.in_id_range(principal.workspace, low, high, limit)
+        stored = await self._store.in_id_range(principal.workspace, low, high, limit)
+        sessions = await interrupted.as_read(self._store, stored)
         for source in await self._sources.in_workspace(principal.workspace):
             rows = await source.in_id_range(low, high, limit)
             imported = await self._store.existing_ids(principal.workspace, [row.id for row in rows])
@@ -169,7 +172,7 @@ class SessionCatalog:
                 return
 
     async def _best_hits(self, principal: Principal, query: Query) -> Sequence[SearchHit]:
-        hits = await self._store.ranked(principal.workspace, query)
+        hits = [*await self._stored_hits(principal, query)]
         for source in await self._sources.in_workspace(principal.workspace):
             ranked = await source.ranked(query)
             imported = await self._store.existing_ids(
@@ -177,6 +180,15 @@ class SessionCatalog:
             )
             hits += [hit for hit in ranked if hit.session.id not in imported]
         return sorted(hits, key=lambda hit: -hit.score)[: query.limit]
+
+    async def _stored_hits(self, principal: Principal, query: Query) -> Sequence[SearchHit]:
+        stored_query = interrupted.stored_query(query)
+        hits = await self._store.ranked(principal.workspace, stored_query)
+        sessions = await interrupted.select(self._store, query, [hit.session for hit in hits])
+        by_id = {session.id: session for session in sessions}
+        return [
+            hit._replace(session=by_id[hit.session.id]) for hit in hits if hit.session.id in by_id
+        ]
 
     async def _matching_events(
         self, principal: Principal, sessions: Sequence[Session], terms: Sequence[search_text.Term]

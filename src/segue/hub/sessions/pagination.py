@@ -9,7 +9,8 @@ then, in order of their ids.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -20,6 +21,8 @@ from segue.model.errors import InvalidCursor, InvalidInput
 from segue.model.query import Position, Query, position
 from segue.model.session import Session
 from segue.store.base import Store
+
+from . import interrupted
 
 if TYPE_CHECKING:
     from segue.sources.base import Source
@@ -57,7 +60,7 @@ class _SessionList(Protocol):
 
 
 class _StoredSessions:
-    """The sessions of a workspace that are in the store."""
+    """The sessions of a workspace that are in the store, as clients see them."""
 
     name = ""
 
@@ -65,16 +68,19 @@ class _StoredSessions:
         self._store = store
         self._workspace = workspace
 
-    def page(
-        self, query: Query, after: Position | None, *, backward: bool
-    ) -> Awaitable[list[Session]]:
-        return self._store.page(self._workspace, query, after, backward=backward)
+    async def page(self, query: Query, after: Position | None, *, backward: bool) -> list[Session]:
+        stored_query = interrupted.stored_query(query)
+        read = partial(self._store.page, self._workspace, stored_query, backward=backward)
+        keep = partial(interrupted.select, self._store, query)
+        return await _fill_page(read, keep, query, after, backward=backward)
 
     def change_point(self) -> Awaitable[ChangePoint]:
         return self._store.change_point(self._workspace)
 
-    def sweep(self, query: Query, since: ChangePoint, after: str) -> Awaitable[list[Session]]:
-        return self._store.sweep(self._workspace, query, since, after)
+    async def sweep(self, query: Query, since: ChangePoint, after: str) -> list[Session]:
+        read = partial(self._store.sweep, self._workspace, interrupted.stored_query(query), since)
+        keep = partial(interrupted.select, self._store, query)
+        return await _fill_sweep(read, keep, query, after)
 
 
 class _SourceSessions:
@@ -86,30 +92,54 @@ class _SourceSessions:
         self._store = store
 
     async def page(self, query: Query, after: Position | None, *, backward: bool) -> list[Session]:
-        sessions: list[Session] = []
-        while True:
-            rows = await self._source.page(query, after, backward=backward)
-            further_sessions = await self._without_imported(rows)
-            sessions = further_sessions + sessions if backward else sessions + further_sessions
-            if len(rows) < query.limit or len(sessions) >= query.limit:
-                return sessions[-query.limit :] if backward else sessions[: query.limit]
-            after = position(rows[0] if backward else rows[-1], query.order)
+        read = partial(self._source.page, query, backward=backward)
+        return await _fill_page(read, self._without_imported, query, after, backward=backward)
 
     async def change_point(self) -> ChangePoint:
         return await self._source.change_point()
 
     async def sweep(self, query: Query, since: ChangePoint, after: str) -> list[Session]:
-        sessions: list[Session] = []
-        while True:
-            rows = await self._source.sweep(query, since, after)
-            sessions += await self._without_imported(rows)
-            if len(rows) < query.limit or len(sessions) >= query.limit:
-                return sessions[: query.limit]
-            after = rows[-1].id
+        read = partial(self._source.sweep, query, since)
+        return await _fill_sweep(read, self._without_imported, query, after)
 
     async def _without_imported(self, rows: Sequence[Session]) -> list[Session]:
         imported = await self._store.existing_ids(self._source.workspace, [row.id for row in rows])
         return [row for row in rows if row.id not in imported]
+
+
+async def _fill_page(
+    read: Callable[[Position | None], Awaitable[list[Session]]],
+    keep: Callable[[Sequence[Session]], Awaitable[list[Session]]],
+    query: Query,
+    after: Position | None,
+    *,
+    backward: bool,
+) -> list[Session]:
+    """Return a full page of the rows that `keep` returns, if there are as many."""
+    sessions: list[Session] = []
+    while True:
+        rows = await read(after)
+        kept = await keep(rows)
+        sessions = kept + sessions if backward else sessions + kept
+        if len(rows) < query.limit or len(sessions) >= query.limit:
+            return sessions[-query.limit :] if backward else sessions[: query.limit]
+        after = position(rows[0] if backward else rows[-1], query.order)
+
+
+async def _fill_sweep(
+    read: Callable[[str], Awaitable[list[Session]]],
+    keep: Callable[[Sequence[Session]], Awaitable[list[Session]]],
+    query: Query,
+    after: str,
+) -> list[Session]:
+    """Return as many swept rows as a page has of those that `keep` returns."""
+    sessions: list[Session] = []
+    while True:
+        rows = await read(after)
+        sessions += await keep(rows)
+        if len(rows) < query.limit or len(sessions) >= query.limit:
+            return sessions[: query.limit]
+        after = rows[-1].id
 
 
 class Pager:

@@ -15,6 +15,7 @@ from segue.hub.resources.records import Records
 from segue.hub.sessions import directories
 from segue.hub.sessions.chosen_agents import agent_events
 from segue.hub.sessions.granted_permissions import revocation_events
+from segue.hub.sessions.interrupted import ended
 from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.turns.end_turn import end_turn_events
 from segue.hub.workdir.mounts import WORK
@@ -49,18 +50,25 @@ class SessionExchange:
         self._quotas = quotas
 
     async def export(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
-        """Yield the lines of a session's export file."""
+        """Yield the lines of a session's export file.
+
+        If the process of the session's turn died, the file has the events that end the turn.
+        """
         session, source = await self._lookup.find(principal, id)
-        closing: list[Event] = []
+        closing: Sequence[Event]
+        derived = 0
         if source is not None:
             session, closing = await self._as_stored(session, source)
+        else:
+            session, closing = await ended(self._store, session)
+            derived = len(closing)
         types = ("created", "config_changed")
         changes = self._lookup.read(principal.workspace, id, source, types=types)
         bodies = [event.body async for event in changes]
         agents = await exported_agents(self._store, principal.workspace, bodies)
         events = self._lookup.read(principal.workspace, id, source)
         exported = _exported_events(events, session, closing)
-        async for line in export_file.write(session, agents, exported):
+        async for line in export_file.write(session, agents, exported, derived=derived):
             yield line
 
     async def import_session(

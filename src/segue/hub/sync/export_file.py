@@ -63,11 +63,12 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[Record, ...] = ()
 
 
-class EventLine(msgspec.Struct, frozen=True, kw_only=True):
+class EventLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line with one event of the session.
 
     `seq` counts from 1 without gaps, `id` is unique in the session, `at` is the time of the event.
-    `version` is the format of `body`.
+    `version` is the format of `body`. `derived` marks the last events of a session whose process
+    died: they end its turn and have the text that had arrived, but were not stored yet.
     """
 
     seq: int
@@ -75,6 +76,7 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     version: BodyVersion
     body: Any
+    derived: bool = False
 
 
 class _HeaderOf1(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,9 +131,9 @@ def is_export(first_line: bytes) -> bool:
 
 
 async def write(
-    session: Session, agents: Iterable[Record], events: AsyncIterator[Event]
+    session: Session, agents: Iterable[Record], events: AsyncIterator[Event], *, derived: int = 0
 ) -> AsyncIterator[bytes]:
-    """Yield the lines of an export file."""
+    """Yield the lines of an export file. The last `derived` events are marked as not stored."""
     header = Header(
         format=FORMAT,
         version=VERSION,
@@ -144,7 +146,7 @@ async def write(
     raw = msgspec.to_builtins(header)
     yield codec.encode(_map_times(Header, raw, lambda at, _: clock.to_rfc3339(at))) + b"\n"
     async for stored in events:
-        yield encode_event(stored)
+        yield encode_event(stored, derived=stored.seq > session.last_seq - derived)
 
 
 def read(lines: Iterable[bytes]) -> tuple[Header, Iterator[Event]]:
@@ -253,14 +255,19 @@ def shorten(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def encode_event(stored: Event) -> bytes:
+def encode_event(stored: Event, *, derived: bool = False) -> bytes:
     """Return an event as a line."""
     try:
         at = clock.to_rfc3339(stored.at)
     except OverflowError:
         raise InvalidInput(f"the time of event {stored.seq} has no year: {stored.at}") from None
     line = EventLine(
-        seq=stored.seq, id=stored.id, at=at, version=event.BODY_VERSION, body=stored.body
+        seq=stored.seq,
+        id=stored.id,
+        at=at,
+        version=event.BODY_VERSION,
+        body=stored.body,
+        derived=derived,
     )
     return codec.encode(line) + b"\n"
 

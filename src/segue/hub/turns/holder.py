@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from segue.model import ids
+from segue.model.lifecycle import RUNNING_STATUSES
 from segue.model.session import Session
 from segue.store.base import Store
 
-RUNNING_STATUSES = ("running", "rescheduling")
 _SEPARATOR = ":"
 _DEAD_STATES = ("Z", "X")  # a zombie, or a process that is being removed
 
@@ -111,11 +111,11 @@ async def interrupted_sessions(store: Store, sessions: Iterable[Session]) -> set
     running = {(row.workspace, row.id) for row in sessions if row.status in RUNNING_STATUSES}
     if not running:
         return set()
-    return {
-        lease.session
-        for lease in await store.leases()
-        if (lease.workspace, lease.session) in running and is_dead(lease.holder)
-    }
+    leases = [
+        lease for lease in await store.leases() if (lease.workspace, lease.session) in running
+    ]
+    dead = {holder for holder in {lease.holder for lease in leases} if is_dead(holder)}
+    return {lease.session for lease in leases if lease.holder in dead}
 
 
 class StillnessWatch:

@@ -103,7 +103,8 @@ async def _export_chunks(
         from segue.render import documents
 
         render = documents.html if format == "html" else documents.markdown
-        async for text in render(hub.history, principal, session):
+        history = await hub.history.as_ended(principal, session.id)
+        async for text in render(history, principal, history.session):
             yield text.encode()
         return
     if tools.find_tool(format) is None:

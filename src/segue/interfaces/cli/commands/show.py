@@ -64,7 +64,7 @@ def _show_conversation(
     reader: HubReader, id: str, format: str | None, *, wait: bool = False
 ) -> None:
     threads = reader(lambda hub, principal: hub.history.threads(principal, id))
-    events = _read_events(reader, lambda hub, principal: hub.history.conversation(principal, id))
+    events = _read_events(reader, lambda hub, principal: _ended_conversation(hub, principal, id))
     _show_events(events, threads, format, wait=wait)
 
 
@@ -75,6 +75,13 @@ def _show_usage(session: Session) -> None:
     if session.usage.tokens and sys.stdout.isatty():
         usage = f"{short(session.usage.tokens)} tokens, {session_cost(session)}"
         click.echo(click.style(f"-- {usage} --", dim=True), err=True)
+
+
+async def _ended_conversation(hub: Hub, principal: Principal, id: str) -> AsyncIterator[Event]:
+    """Yield the conversation, with the text that had arrived when the turn's process died."""
+    history = await hub.history.as_ended(principal, id)
+    async for event in history.conversation(principal, id):
+        yield event
 
 
 def _read_events(

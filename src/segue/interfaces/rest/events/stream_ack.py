@@ -17,6 +17,7 @@ from segue.interfaces.rest.schemas.session import status
 from segue.model import clock
 from segue.model.errors import NotFound, SegueError
 from segue.model.event import Event, StatusChanged
+from segue.model.lifecycle import RUNNING_STATUSES
 from segue.model.principal import Principal
 from segue.model.session import Session
 
@@ -71,6 +72,10 @@ class StreamAcks:
             limit=_RECENT_STATUS_CHANGES,
             backward=True,
         )
+        last = changes[-1].body if changes else None
+        if isinstance(last, StatusChanged) and last.status in RUNNING_STATUSES and last.turn:
+            # The turn's process died. Another process is about to end the turn.
+            return await self._turn_start(principal, session, last.turn)
         acked = await self.acked_seq(principal, session.id)
         if _last_idle(changes) <= acked:
             return None

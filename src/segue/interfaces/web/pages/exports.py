@@ -26,10 +26,10 @@ async def export(request: WebRequest) -> Response:
     content: AsyncIterator[str | bytes]
     if format == "jsonl":
         content = hub.exchange.export(principal, session.id)
-    elif format == "md":
-        content = documents.markdown(hub.history, principal, session)
-    elif format == "html":
-        content = documents.html(hub.history, principal, session)
+    elif format in ("md", "html"):
+        render = documents.html if format == "html" else documents.markdown
+        history = await hub.history.as_ended(principal, session.id)
+        content = render(history, principal, history.session)
     else:
         raise NotFound(f"sessions are exported as md, html or jsonl, not {format}")
     title = re.sub(r"[^A-Za-z0-9]+", "-", session.title or "").strip("-")
