@@ -12,6 +12,7 @@ import httpx2
 
 from segue.hub import Hub
 from segue.interfaces.rest import RestApp
+from segue.interfaces.rest.events.stream_ack import StreamAcks
 from segue.model import ids
 from segue.model.content import plain_text
 from segue.model.event import AgentMessage, Delta
@@ -189,6 +190,10 @@ def test_rest_and_the_browser_show_a_killed_session_as_idle(location: StoreLocat
                 for status, expected in (("idle", [id]), ("running", [])):
                     rows = await api.ok("GET", f"/v1/sessions?statuses[]={status}")
                     assert [row["id"] for row in rows["data"]] == expected
+            row = await hub.sessions.get(LOCAL, killed.id)
+            prompt = await hub.history.events(LOCAL, killed.id, types=("user_message",))
+            replayed = await StreamAcks(hub).replay_start(LOCAL, row)
+            assert replayed == prompt[0].seq - 1  # a stream begins with the turn that was cut off
             async with site_of(hub) as site:
                 for path in ("/", f"/s/{killed.id}"):
                     page = await site.get(path)

@@ -59,7 +59,6 @@ READS: dict[str, dict[str, Read]] = {
         "prune": lambda hub, id: hub.retention.prune(LOCAL, dry_run=True),
     },
     "turns": {
-        "open_turn": lambda hub, id: hub.turns.open_turn(LOCAL, id),
         "queued": lambda hub, id: hub.turns.queued(LOCAL, id),
         "was_withdrawn": lambda hub, id: hub.turns.was_withdrawn(LOCAL, id, id),
     },

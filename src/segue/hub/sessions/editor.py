@@ -26,6 +26,7 @@ from segue.store.base import EventDecider, Store
 
 from . import directories
 from .fork import SessionForker
+from .interrupted import as_read
 from .lookup import SessionLookup, SourceSet
 
 # The longest texts that people may give a session, by field.
@@ -206,9 +207,10 @@ class SessionEditor:
             await source.delete(id)
             await self._shares.delete(principal, id)
             return
-        require_idle(session)
+        guard = await self._idle_guard(session)
+        guard(session)
         await self.trash_originals(principal, id)
-        await self._store.purge(principal.workspace, id, require_idle)
+        await self._store.purge(principal.workspace, id, guard)
         await self.discard_files(session)
 
     async def discard_files(self, session: Session) -> None:
@@ -265,17 +267,32 @@ class SessionEditor:
         for field, text in (("title", info.title), ("tag", info.tag)):
             if isinstance(text, str):
                 not_too_long(text, field)
-        _, source = await self._lookup.find(principal, id)
+        session, source = await self._lookup.find(principal, id)
         if source is not None:
             return await self._edit_in_source(principal, source, id, info)
+        guard = await self._idle_guard(session) if idle_only else None
 
         def decide(session: Session) -> list[AnyBody]:
-            if idle_only:
-                require_idle(session)
+            if guard is not None:
+                guard(session)
             return [info] if _has_effect(session, info) else []
 
         session, _ = await self._store.change(principal.workspace, id, decide)
         return session
+
+    async def _idle_guard(self, session: Session) -> Callable[[Session], None]:
+        """Return a function that raises Busy while a session is running.
+
+        A session whose process died does not run, unless another process has changed it since.
+        """
+        (read,) = await as_read(self._store, [session])
+        interrupted_at = session.last_seq if read is not session else None
+
+        def guard(current: Session) -> None:
+            if current.last_seq != interrupted_at:
+                require_idle(current)
+
+        return guard
 
     async def _edit_in_source(
         self, principal: Principal, source: Source, id: str, info: InfoChanged

@@ -206,11 +206,6 @@ class TurnService:
         )
         return cancel_id if events else None
 
-    async def open_turn(self, principal: Principal, id: str) -> str | None:
-        """Return the turn that is open, also if its process died; None if there is none."""
-        session, _ = await self._lookup.find(principal, id)
-        return session.turn
-
     async def queued(self, principal: Principal, id: str) -> Sequence[str]:
         """Return the ids of prompts whose turns have not begun, in order."""
         await self._lookup.find_stored(principal, id)

@@ -140,11 +140,10 @@ class ManageHandlers:
         """Close a session, end a turn that another process may be running, and edit the session."""
 
         async def end_turn_and_edit() -> None:
-            turns = self._hub.turns
-            turn = await turns.open_turn(self._principal, session_id)
-            if turn is not None:
-                await turns.cancel(self._principal, session_id)
-                turn_end = turns.wait(self._principal, session_id, turn)
+            session = await self._hub.sessions.get(self._principal, session_id)
+            if session.turn is not None:
+                await self._hub.turns.cancel(self._principal, session_id)
+                turn_end = self._hub.turns.wait(self._principal, session_id, session.turn)
                 try:
                     await asyncio.wait_for(turn_end, TURN_END_SECONDS)
                 except TimeoutError:
