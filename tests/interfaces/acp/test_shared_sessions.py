@@ -2,10 +2,14 @@
 
 import asyncio
 
+import psutil
 import pytest
 
-from segue.model.event import AgentMessage
+from segue.hub import Hub
+from segue.model.content import plain_text
+from segue.model.event import AgentMessage, UserMessage
 from segue.model.principal import LOCAL
+from tests.interfaces.acp.test_external_agent import careless_agent, segue_agent
 from tests.interfaces.acp.testbed import AcpTestbed
 
 SLOW = "/say begun\n/slow 0.05\n/say one two three four five six"
@@ -71,3 +75,48 @@ async def test_turn_of_a_disconnected_client_finishes_only_on_request(
     async with testbed.hub() as hub, asyncio.timeout(60):
         last = (await hub.history.events(LOCAL, id, types=["status_changed"]))[-1].body
         assert last.stop_reason == ("end_turn" if finish else "cancelled")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("agent", ["stores its sessions", "forgets its sessions", "segue"])
+async def test_external_agent_knows_the_turns_that_ran_in_other_editors(
+    testbed: AcpTestbed, agent: str
+) -> None:
+    option = (
+        segue_agent(testbed, 2)
+        if agent == "segue"
+        else careless_agent(testbed, *(["forgetful"] if "forgets" in agent else []))
+    )
+    async with (
+        testbed.connect_child(1, "--agent", option) as (first, first_process),
+        testbed.connect_child(1, "--agent", option) as (second, second_process),
+        testbed.hub() as hub,
+    ):
+        id = await first.new_session("/")
+        await second.open_session("resume", id, "/")
+        for number, editor in enumerate([first, second, first, second, second, first]):
+            prompt = f"/say number {number}" if agent == "segue" else f"number {number} seen"
+            assert await editor.run_prompt(id, prompt) == "end_turn"
+            if agent == "segue":
+                known = await native_conversation(testbed, hub, id)
+            else:  # this program answers with what it knows
+                messages = await hub.history.events(LOCAL, id, types=["agent_message"])
+                answer = messages[-1].body
+                assert isinstance(answer, AgentMessage)
+                known = plain_text(answer.content)
+            assert all(f"number {n}" in known for n in range(number + 1)), known
+        for editor, process in ((first, first_process), (second, second_process)):
+            await editor.request("session/close", {"sessionId": id})
+            assert psutil.Process(process.pid).children(recursive=True) == []
+
+
+async def native_conversation(testbed: AcpTestbed, hub: Hub, id: str) -> str:
+    """Return the prompts and answers of the session that the external agent has for a session."""
+    binding = (await hub.sessions.get(LOCAL, id)).options["acp"]
+    other = AcpTestbed(testbed.directory)
+    other.data = testbed.directory / "other"
+    async with other.hub() as native:
+        events = await native.history.events(
+            LOCAL, binding["session"], types=["user_message", "agent_message"]
+        )
+    bodies = [e.body for e in events if isinstance(e.body, UserMessage | AgentMessage)]
+    return "\n".join(plain_text(body.content) for body in bodies)

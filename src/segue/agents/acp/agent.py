@@ -308,6 +308,9 @@ class AcpAgent:
         """Open the native session of a turn: the bound one, a fork of its parent, or a new one."""
         session = turn.session
         bound = self.native_id(session)
+        earlier = agent.native_ids.get(session.id)
+        if earlier is not None and earlier != bound:  # another process has bound the session since
+            await self._close_native(agent, earlier)
         if bound is not None and await self._has_missed_turns(turn, agent, bound):
             await self._close_native(agent, bound)
             params = _setup_params(session.roots, turn.tools, agent.client)
