@@ -6,6 +6,7 @@ can report the metrics of all.
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -96,7 +97,11 @@ def _run_worker(
     logs.configure(settings.log_level)
     shared_metrics = WorkerMetrics(metrics_directory, number)
     report_start = partial(started.send_bytes, b"%d" % number)
-    run(serve(settings, sock, shared_metrics=shared_metrics, ready=report_start))
+    try:
+        run(serve(settings, sock, shared_metrics=shared_metrics, ready=report_start))
+    finally:
+        # The process ends. A last garbage collection would take longer than the rest of a stop.
+        gc.freeze()
 
 
 class _Worker:
@@ -131,14 +136,16 @@ def supervise(
     """
     context = multiprocessing.get_context("spawn")
     stopping = False
+    receiver, sender = context.Pipe(duplex=False)
 
     def stop(*_: object) -> None:
         nonlocal stopping
-        stopping = True
+        if not stopping:
+            stopping = True
+            sender.send_bytes(b"")  # ends the wait for messages of workers
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    receiver, sender = context.Pipe(duplex=False)
     with (
         receiver,
         sender,
@@ -175,7 +182,9 @@ def _restart_dead_workers(
         sentinels = [worker.process.sentinel for worker in workers]
         wait([started, *sentinels], timeout=POLL_SECONDS)
         while started.poll():
-            workers[int(started.recv_bytes())].has_served = True
+            if not (number := started.recv_bytes()):
+                continue  # a signal
+            workers[int(number)].has_served = True
             if not is_ready:
                 is_ready = True
                 ready()
