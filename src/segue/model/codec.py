@@ -7,6 +7,7 @@ and therefore imported only for such a value.
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -14,6 +15,9 @@ import msgspec
 
 T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
+# msgspec crashes if one thread uses a struct type whose fields another thread is just resolving.
+_resolving = threading.RLock()
+_resolved: set[Any] = set()  # types that `convert` was called with
 
 
 def encode(value: Any) -> bytes:
@@ -45,7 +49,8 @@ class Decoder(Generic[T]):
     @cached_property
     def _fast(self) -> msgspec.json.Decoder[T]:
         # Created on first use: most commands never decode most types.
-        return msgspec.json.Decoder(self._type)
+        with _resolving:
+            return msgspec.json.Decoder(self._type)
 
     def __call__(self, data: bytes) -> T:
         try:
@@ -65,7 +70,12 @@ def convert(value: Any, type: Any) -> Any:
     msgspec raises UnicodeEncodeError if the text that does not fit has lone surrogates.
     """
     try:
-        return msgspec.convert(value, type)
+        if type in _resolved:
+            return msgspec.convert(value, type)
+        with _resolving:
+            converted = msgspec.convert(value, type)
+        _resolved.add(type)
+        return converted
     except UnicodeEncodeError as error:
         raise msgspec.ValidationError("text in place of another type") from error
 

@@ -33,6 +33,10 @@ class DirectoryState(msgspec.Struct, kw_only=True):
     used_by_key: bool = False  # whether turns of an API key could write to the directory
 
 
+# Not created on first use, which may be in several threads at once; see segue.model.codec.
+_decode_state = msgspec.json.Decoder(DirectoryState).decode
+
+
 class StateFile:
     """The file that holds the state of one session's directory."""
 
@@ -59,7 +63,7 @@ class StateFile:
 
     def _read(self) -> DirectoryState:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=DirectoryState)
+            return _decode_state(self._path.read_bytes())
         except (OSError, msgspec.DecodeError):
             return DirectoryState()
 

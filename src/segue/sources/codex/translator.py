@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from segue.model import codec
 from segue.model.content import Block, Text
 from segue.model.event import AnyBody, Usage
 from segue.sources.kit import bodies, files
@@ -65,7 +66,8 @@ class RolloutState(msgspec.Struct, kw_only=True, omit_defaults=True):
     @classmethod
     def decode(cls, data: dict[str, Any]) -> RolloutState:
         """Return the state of a Resume."""
-        return msgspec.convert(data, cls)
+        state: RolloutState = codec.convert(data, cls)
+        return state
 
 
 class Translator:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from segue.model import clock
+from segue.model import clock, codec
 from segue.model.content import Audio, Block, Diff, Image, Other, Resource, ResourceLink, Text
 from segue.model.event import AnyBody, ToolKind, Usage
 from segue.sources.kit import bodies
@@ -54,7 +54,8 @@ class GooseState(msgspec.Struct, kw_only=True, omit_defaults=True):
     @classmethod
     def decode(cls, data: dict[str, Any]) -> GooseState:
         """Return the state of a Resume."""
-        return msgspec.convert(data, cls)
+        state: GooseState = codec.convert(data, cls)
+        return state
 
 
 class Translator:

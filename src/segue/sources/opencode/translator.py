@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from segue.model import clock
+from segue.model import clock, codec
 from segue.model.content import Block, Diff, Resource, ResourceLink, Text
 from segue.model.event import AnyBody, ToolKind, Usage
 from segue.sources.kit import bodies
@@ -58,7 +58,8 @@ class OpencodeState(msgspec.Struct, kw_only=True, omit_defaults=True):
     @classmethod
     def decode(cls, data: dict[str, Any]) -> OpencodeState:
         """Return the state of a Resume."""
-        return msgspec.convert(data, cls)
+        state: OpencodeState = codec.convert(data, cls)
+        return state
 
 
 class _Event(NamedTuple):
