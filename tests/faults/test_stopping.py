@@ -28,7 +28,7 @@ def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.full), 2])
 @pytest.mark.parametrize("turns", ["no turn", "waiting turns"])
 async def test_server_that_runs_no_turn_stops_at_once(
     sqlite_location: StoreLocation, turns: str, workers: int
@@ -55,7 +55,7 @@ async def test_server_that_runs_no_turn_stops_at_once(
             assert seconds < MAX_STOP_SECONDS
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.full)])
 async def test_stopping_server_accepts_answers_and_results(
     sqlite_location: StoreLocation, workers: int
 ) -> None:

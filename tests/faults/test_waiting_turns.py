@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from segue.hub import Hub
+from segue.hub.turns.turn_reader import TurnReader
 from segue.model.content import as_content, plain_text
 from segue.model.event import (
     AgentMessage,
@@ -248,5 +249,40 @@ def test_model_learns_that_the_outcome_of_a_tool_of_a_dead_process_is_unknown(
             assert "outcome is unknown" in texts[0] and texts[1] == "sent"
             assert (cwd / "ran.txt").read_text().split() == ["run"]
             assert "outcome is unknown" in str(provider.requests[-1]["messages"][-1])
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["drain", "close"])
+def test_process_that_stops_just_when_a_turn_begins_to_wait_leaves_it_stored(
+    sqlite_location: StoreLocation, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    stored, can_continue = asyncio.Event(), TurnReader.can_continue
+
+    async def decide_slowly(reader: TurnReader, session: Session) -> bool:
+        stored.set()
+        await asyncio.sleep(0.2)
+        return await can_continue(reader, session)
+
+    monkeypatch.setattr(TurnReader, "can_continue", decide_slowly)
+
+    async def main() -> None:
+        cwd = sqlite_location.directory / "work"
+        async with Provider(WAITING["permission"]) as provider:
+            async with Hub(await sqlite_location.open(), sqlite_location.directory) as hub:
+                await hub.config.set(WORKSPACE, "model", MODEL)
+                await hub.config.set(WORKSPACE, "model.base_url", provider.url)
+                session = await create_session(hub, cwd, hosted=False)
+                await hub.turns.submit(LOCAL, session, "Go")
+                await stored.wait()
+                if how == "drain":
+                    await hub.turns.engine.drain(5, "the server stops")
+            async with Hub(await sqlite_location.open(), sqlite_location.directory) as hub:
+                assert len((await hub.sessions.get(LOCAL, session)).open_asks) == 1
+                await answer_all(hub, session)
+                await wait_until_idle(hub, session)
+                events = await read_events(hub, session)
+                assert bodies(events, Interrupted) == []
+                assert (cwd / "ran.txt").read_text().split() == ["run"]
 
     asyncio.run(main())

@@ -156,7 +156,7 @@ class TurnRunner:
         turn = self._turn(await self._reader.open_outcome(self.session))
         if await self._runs_again():
             await self._run_until_it_waits(turn, resumed=True)
-        elif self._cancelled:
+        elif self._cancel_id is not None:
             await self._finish(turn, "cancelled")
 
     async def _runs_again(self) -> bool:
@@ -189,8 +189,8 @@ class TurnRunner:
                     break
                 await self._store_as_waiting(turn)
                 if not await self._runs_again():
-                    if not self._cancelled:
-                        return
+                    if self._cancel_id is None:
+                        return  # it stays stored, also if this process stops now
                     reason = "cancelled"
                     break
                 turn, resumed = self._turn(turn.outcome), True
