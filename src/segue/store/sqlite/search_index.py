@@ -360,15 +360,16 @@ class SearchIndex:
         execute = connection.execute
         (seq,) = execute("SELECT seq FROM indexed WHERE session = ?", (pk,)).fetchone() or (0,)
         bounds = (pk << 24 | seq, pk << 24 | MAX_SEQ)
-        rows = execute(_NEW_EVENTS, (*bounds, limit)).fetchall()
-        for key, _, version, body in rows:
+        indexed, newest = 0, (0, "")
+        # One row at a time: a body may have megabytes.
+        for key, id, version, body in execute(_NEW_EVENTS, (*bounds, limit)):
             if words := tokens(event.decode_body(body, version)):
                 execute(fts5.INSERT, (key, words))
-        if rows:
-            key, id, *_ = rows[-1]
-            execute("INSERT OR REPLACE INTO indexed VALUES (?, ?)", (pk, key & MAX_SEQ))
-            execute("UPDATE state SET newest_key = ?, newest_id = ?", (key, id))
-        return len(rows)
+            indexed, newest = indexed + 1, (key, id)
+        if indexed:
+            execute("INSERT OR REPLACE INTO indexed VALUES (?, ?)", (pk, newest[0] & MAX_SEQ))
+            execute("UPDATE state SET newest_key = ?, newest_id = ?", newest)
+        return indexed
 
     def _remove(self, session: int, texts: Iterable[tuple[int, str]], change: int) -> None:
         connection = self.connection()
