@@ -35,6 +35,14 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     "::test_turn_longer_than_its_lease_is_not_recovered_while_its_process_lives": {
         "make_locations": {"sqlite"}
     },
+    "tests/faults/test_waiting_turns.py": {"make_locations": {"sqlite"}, "how": {"SIGKILL"}},
+    "tests/faults/test_waiting_turns.py::test_cancel_ends_a_waiting_turn_of_a_dead_process": {
+        "make_locations": {"postgres"}
+    },
+    "tests/faults/test_waiting_turns.py"
+    "::test_process_that_stops_just_when_a_turn_begins_to_wait_leaves_it_stored": {
+        "how": {"drain", "close"}
+    },
     "tests/faults/test_workers.py": {"database": {"sqlite"}},
     "tests/interfaces/acp/test_external_agent.py": {"version": {2}, "child": {1, "echo"}},
     "tests/interfaces/acp/test_client_requests.py": {"version": {2}, "child": {1}},

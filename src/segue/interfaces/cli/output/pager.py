@@ -51,7 +51,27 @@ def show_text(text: str | Iterable[str], *, wait: bool = False) -> None:
     for chunk in chain([first_screen], chunks):
         click.echo(chunk, nl=False)
     if wait:
-        click.pause(click.style("(press any key)", dim=True))
+        _wait_for_key(click.style("(press any key)", dim=True))
+
+
+def _wait_for_key(prompt: str) -> None:
+    """Show a prompt and wait for a key. A key that is pressed as soon as it is shown counts."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    settings = termios.tcgetattr(terminal)
+    try:
+        tty.setraw(terminal, termios.TCSADRAIN)  # before the prompt: a later change would drop keys
+        click.echo(prompt, nl=False)
+        key = os.read(terminal, 64)
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, settings)
+        click.echo()
+    if key.startswith(b"\x03"):
+        raise KeyboardInterrupt
 
 
 def _page(command: list[str], chunks: Iterable[str]) -> None:
