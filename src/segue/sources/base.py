@@ -35,6 +35,9 @@ from segue.model.session import Checkpoint, Session, Thread
 if TYPE_CHECKING:
     from segue.model.source_command import SourceCommands
 
+    from .writing.port import SessionWriter
+    from .writing.tool_names import ToolNames
+
 # `trash` can be undone, `delete` is permanent.
 Edit = Literal["title", "tag", "archive", "trash", "delete", "fork"]
 Progress = Callable[[int, int], None]  # bytes read, bytes to read
@@ -167,7 +170,9 @@ class Source(Protocol):
         ...
 
     async def apply_overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
-        """Show the store's edits in lists: title, tag, archived_at, deleted_at, by session id.
+        """Show the store's edits in lists, by session id: title, tag, archived_at, deleted_at.
+
+        `fork` is the original of a session that segue wrote for the tool: `session` and `seq`.
 
         `patches` has all of them: a session that it does not name is shown as the tool has it.
         """
@@ -409,6 +414,14 @@ class SourceDefinition(Protocol):
 
         `local` says that the reader uses this machine, whose variables are then named.
         """
+        ...
+
+    def writer(self) -> SessionWriter | None:
+        """Return how sessions of other tools are written for this one; None if they cannot be."""
+        ...
+
+    def tool_names(self) -> ToolNames | None:
+        """Return what the tools of its agent mean; None if that is not known."""
         ...
 
     def commands(self) -> SourceCommands | None:

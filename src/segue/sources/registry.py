@@ -100,6 +100,16 @@ def of_copy(session: Session) -> SourceDefinition | None:
     return next((get(name) for name in session.extra if name in names()), None)
 
 
+def resuming(session: Session) -> SourceDefinition | None:
+    """Return the tool that resumes a session: its owner, or the tool that it was imported from.
+
+    A copy in which segue has run a turn is segue's own.
+    """
+    owner = find(session.source)
+    answered_here = session.turn is not None or session.stop_reason is not None
+    return owner if owner is not None or answered_here else find(session.origin)
+
+
 def of_agent(workspace: str, agent: AgentRef | None) -> SourceDefinition | None:
     """Return the source whose sessions are those of an agent."""
     if agent is None:

@@ -68,6 +68,7 @@ class ScriptedModel:
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self.url = f"http://127.0.0.1:{server.server_address[1]}"
         self.requests: list[ModelRequest] = []
+        self.last_body: Any = None  # of the last request with tools, as the program sent it
         self._lock = threading.Lock()
 
     def usage(self, marker: str) -> Usage:
@@ -181,7 +182,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json({"totalTokens": 10}, 200 if "ountTokens" in path else 404)
             return
         model = self.models[self.server.server_address[1]]  # type: ignore[index]  # an address
-        answer = model.answer(dialect.read(body))
+        request = dialect.read(body)
+        if request.tools:
+            model.last_body = body
+        answer = model.answer(request)
         if answer.error is not None:
             self._send_json({"error": {"message": "as the script says"}}, answer.error)
             return

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from segue.model.session import Session
     from segue.model.source_command import SourceCommands
     from segue.sources.base import Progress, Source, Transcripts
+    from segue.sources.writing.tool_names import ToolNames
+
+    from .exchange.session_writer import ClaudeWriter
 
 
 class ClaudeDefinition:
@@ -68,6 +71,18 @@ class ClaudeDefinition:
             (self.program, "--resume", session.native_id or session.id),
             {"CLAUDE_CONFIG_DIR": home} if home else {},
         )
+
+    def writer(self) -> ClaudeWriter:
+        """Return a writer of Claude Code's current home."""
+        from .exchange.session_writer import ClaudeWriter
+
+        return ClaudeWriter(ClaudeHome.current())
+
+    def tool_names(self) -> ToolNames:
+        """Return what the tools of Claude Code mean."""
+        from .tool_names import NAMES
+
+        return NAMES
 
     def commands(self) -> SourceCommands | None:
         """Return the commands that maintain Claude Code's files."""

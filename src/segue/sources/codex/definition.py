@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from segue.model.session import Session
 
     from .reader import CodexReader
+    from .session_writer import CodexWriter
 
 
 class CodexDefinition(ToolDefinition):
@@ -31,6 +32,12 @@ class CodexDefinition(ToolDefinition):
         from .reader import CodexReader
 
         return CodexReader(self.home())
+
+    def writer(self) -> CodexWriter:
+        """Return a writer of the current home."""
+        from .session_writer import CodexWriter
+
+        return CodexWriter(self.home())
 
     def resume_command(self, session: Session, *, local: bool) -> ResumeCommand:
         """Return `codex resume ID`."""

@@ -12,6 +12,7 @@ import msgspec
 
 from segue import fts5
 from segue.model import codec
+from segue.model.event import ForkPoint
 from segue.model.session import Session, decode_session
 
 from .database import MAX_TEXTS, STATES, FileKey, Index, IndexedFile, IndexedText
@@ -278,4 +279,6 @@ def _apply_patch(session: Session, patch: Mapping[str, Any]) -> Session:
     changes = {name: patch[name] for name in fields if name in patch}
     if "title" in changes:
         changes["title_by"] = "person"
+    if "fork" in patch:  # of a session that segue wrote
+        changes["fork"] = msgspec.convert(patch["fork"], ForkPoint)
     return msgspec.structs.replace(session, **changes)

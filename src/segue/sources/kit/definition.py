@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from segue.model.session import Session
     from segue.model.source_command import SourceCommands
     from segue.sources.base import Progress, Source, Transcripts
+    from segue.sources.writing.port import SessionWriter
+    from segue.sources.writing.tool_names import ToolNames
 
     from .reader import Reader
 
@@ -55,6 +57,15 @@ class ToolDefinition(ABC):
         from .transcripts import KitTranscripts
 
         return KitTranscripts(self.reader(), self.label)
+
+    def writer(self) -> SessionWriter | None:
+        """Return None: sessions of other tools cannot be written for the tool."""
+        return None
+
+    def tool_names(self) -> ToolNames | None:
+        """Return what the tools of its agent mean: those of its writer."""
+        writer = self.writer()
+        return None if writer is None else writer.names
 
     def commands(self) -> SourceCommands | None:
         """Return None: the tool's files need no maintenance."""

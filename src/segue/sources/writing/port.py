@@ -1,0 +1,49 @@
+"""The port through which the hub writes a session for a tool: `SessionWriter`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from .conversation import Conversation, Holds
+from .tool_names import ToolNames
+
+
+class NewFile(NamedTuple):
+    """A file that a writer creates, with an absolute path."""
+
+    path: str
+    data: bytes
+
+
+class PreparedSession(NamedTuple):
+    """A session as it will be written: its id in the tool, its title and its files.
+
+    For a tool that imports sessions with its own command, the file is the one that is imported.
+    `cwd` is the directory in which that command runs.
+    """
+
+    native_id: str
+    title: str | None
+    files: Sequence[NewFile]
+    cwd: str
+
+
+class SessionWriter(Protocol):
+    """Writes sessions of one tool. It holds paths only."""
+
+    holds: Holds  # what a session of the tool can hold
+    names: ToolNames
+    deletes_resumed: bool  # whether the tool is known to delete sessions that it resumed
+
+    def prepare(self, conversation: Conversation) -> PreparedSession:
+        """Encode a conversation; nothing is written."""
+        ...
+
+    def write(self, prepared: PreparedSession) -> str:
+        """Write a prepared session so that the tool can resume it, and return its native id.
+
+        A process that is killed leaves no half session among the tool's sessions. Raises Conflict
+        if the tool has a session with the id, StoreError if it cannot be written.
+        """
+        ...
