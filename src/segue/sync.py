@@ -32,6 +32,7 @@ __all__ = [
     "list_sessions",
     "prompt",
     "rename_session",
+    "resume_in",
     "resume_session",
     "tag_session",
 ]
@@ -52,6 +53,7 @@ list_sessions = _synchronous(async_api.list_sessions)
 get_session_info = _synchronous(async_api.get_session_info)
 get_session_messages = _synchronous(async_api.get_session_messages)
 rename_session = _synchronous(async_api.rename_session)
+resume_in = _synchronous(async_api.resume_in)
 tag_session = _synchronous(async_api.tag_session)
 fork_session = _synchronous(async_api.fork_session)
 prompt = _synchronous(async_api.prompt)

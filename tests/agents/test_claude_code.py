@@ -50,6 +50,7 @@ async def message_texts(hub: segue.Hub) -> list[str]:
 async def test_by_default_segue_continues_without_changing_the_transcript(transcript: Path) -> None:
     before = transcript.read_bytes()
     async with await segue.open_hub() as hub:
+        await hub.config.set("local", "model", "demo")
         assert await hub.sessions.owner(segue.LOCAL, ID) == "claude"
         assert await hub.turns.run(segue.LOCAL, ID, "/say more") == "end_turn"
         assert await hub.sessions.owner(segue.LOCAL, ID) is None
@@ -76,6 +77,7 @@ async def test_a_prompt_without_the_sdk_names_the_package_to_install() -> None:
 
 async def test_a_turn_of_an_imported_session_without_the_sdk_fails_with_the_package_name() -> None:
     async with await segue.open_hub() as hub:
+        await hub.config.set("local", "model", "demo")
         await hub.turns.run(segue.LOCAL, ID, "/say more")
         agent = hub.records.agent_of("local", "claude")
         await hub.editor.configure(segue.LOCAL, ID, ConfigChanged(agent=agent))
@@ -103,7 +105,7 @@ async def test_an_unusable_model_is_refused_before_the_session_is_imported(
             pass
     async with await segue.open_hub() as hub:
         assert await hub.sessions.owner(segue.LOCAL, ID) == "claude"
-        await hub.config.unset("local", "model")
+        await hub.config.set("local", "model", "demo")
         assert await hub.turns.run(segue.LOCAL, ID, "/say more") == "end_turn"
     assert transcript.read_bytes() == before
 
@@ -117,6 +119,7 @@ async def test_an_empty_prompt_imports_nothing() -> None:
 
 async def test_the_default_agent_answers_after_claude_continue_is_disabled() -> None:
     async with await segue.open_hub() as hub:
+        await hub.config.set("local", "model", "demo")
         await hub.config.set("local", "claude.continue", "true")
         await assert_refused(hub, "claude-agent-sdk")
         await hub.config.set("local", "claude.continue", "false")
@@ -252,6 +255,7 @@ async def test_a_prompt_from_the_transcript_directory_finds_the_transcript(
     transcript.with_suffix("").mkdir()  # the directory of the session's subagents
     monkeypatch.chdir(transcript.parent)
     async with await segue.open_hub() as hub:
+        await hub.config.set("local", "model", "demo")
         lines = [line async for line in hub.sync.transcript(segue.LOCAL, ID, "claude")]
         assert b"".join(lines) == transcript.read_bytes()
         assert await hub.turns.run(segue.LOCAL, ID, "/say more") == "end_turn"
@@ -261,6 +265,7 @@ async def test_a_prompt_from_the_transcript_directory_finds_the_transcript(
 async def test_claude_code_answers_only_the_local_user() -> None:
     other = segue.Principal(workspace="local", local=False)
     async with await segue.open_hub() as hub:
+        await hub.config.set("local", "model", "demo")
         await hub.config.set("local", "claude.continue", "true")
         assert await hub.turns.run(other, ID, "/say more") == "end_turn"
         assert await message_texts(hub) == ["first words", "/say more", "more"]

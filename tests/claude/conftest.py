@@ -41,6 +41,7 @@ def within(tmp_path: Path) -> Within:
     def run_with_hub(work: Callable[[Hub], Awaitable[Any]]) -> Any:
         async def run() -> Any:
             async with await open_hub(tmp_path / "data") as hub:
+                await hub.config.set("local", "model", "demo")
                 return await work(hub)
 
         return asyncio.run(run())

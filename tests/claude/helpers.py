@@ -24,10 +24,14 @@ S3 = "33333333-3333-4333-8333-333333333333"
 
 @asynccontextmanager
 async def claude_hub(home: Home, **options: Any) -> AsyncIterator[tuple[Hub, ClaudeSource]]:
-    """Open a hub over a home directory, with an empty store in memory."""
+    """Open a hub over a home directory, with an empty store in memory.
+
+    The demo agent answers, which must be chosen for sessions of another tool.
+    """
     index = home.root.parent / "data" / "index.db"
     source = ClaudeSource(index, ClaudeHome(str(home.root)), **options)
     async with Hub(MemoryStore(), home.root.parent, sources=[source]) as hub:
+        await hub.config.set(LOCAL.workspace, "model", "demo")
         yield hub, source
 
 

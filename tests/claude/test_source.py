@@ -360,6 +360,7 @@ async def test_imported_copy_has_the_title_and_totals_of_the_original(
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(homes / version))
     source = ClaudeSource(tmp_path / "index.db", ClaudeHome(str(homes / version)), writable=False)
     async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
+        await hub.config.set(LOCAL.workspace, "model", "demo")
         for row in (await hub.sessions.list(LOCAL, Query(limit=1000))).sessions:
             copy = await hub.turns.prepare_for_prompt(LOCAL, row.id)
             assert (copy.title, copy.title_by) == (row.title, row.title_by)

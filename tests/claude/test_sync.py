@@ -48,6 +48,7 @@ async def turn_running(hub: Hub) -> AsyncIterator[None]:
 async def test_session_is_imported_during_a_turn(home: Home, tmp_path: Path) -> None:
     path = home.write_conversation()
     async with await open_hub(tmp_path / "data") as hub:
+        await hub.config.set(LOCAL.workspace, "model", "demo")
         await hub.turns.run(LOCAL, S, "/say here")
         async with turn_running(hub):
             append_turn(path)
@@ -60,6 +61,7 @@ async def test_prompt_is_accepted_during_a_turn_of_claude_codes_agent(
 ) -> None:
     home.write_conversation()
     async with await open_hub(tmp_path / "data") as hub:
+        await hub.config.set(LOCAL.workspace, "model", "demo")
         await hub.turns.run(LOCAL, S, "/say here")
         async with turn_running(hub):
             agent = hub.records.agent_of(LOCAL.workspace, "claude")

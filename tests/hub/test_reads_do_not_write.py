@@ -52,7 +52,9 @@ READS: dict[str, dict[str, Read]] = {
     "sync": {
         "ensure_current": lambda hub, id: hub.sync.ensure_current(LOCAL, id),
         "transcript": lambda hub, id: hub.sync.transcript(LOCAL, id, "claude"),
+        "resuming_tool": lambda hub, id: _resuming_tool(hub, id),
     },
+    "continuing": {"report": lambda hub, id: hub.continuing.report(LOCAL, id, "codex")},
     "exchange": {"export": lambda hub, id: hub.exchange.export(LOCAL, id)},
     "retention": {
         "policy": lambda hub, id: hub.retention.policy(LOCAL),
@@ -71,6 +73,7 @@ WRITES = {
     "history": {"ack", "changes", "close"},  # `changes` waits until something changes
     "sync": {"import_from_source", "import_if_listed_only", "import_session", "pull", "write"}
     | {"label", "resume_command"},  # which read nothing
+    "continuing": {"continue_in", "targets"},  # `targets` reads nothing
     "exchange": {"import_session"},
     "retention": {"set_policy", "purge_idle"},
 }
@@ -80,6 +83,10 @@ async def _decoded_cursor(hub: Hub) -> Any:
     return await hub.sessions.decode_cursor(
         LOCAL, await hub.sessions.encode_cursor(LOCAL, POSITION)
     )
+
+
+async def _resuming_tool(hub: Hub, id: str) -> Any:
+    return await hub.sync.resuming_tool(LOCAL, await hub.sessions.get(LOCAL, id))
 
 
 async def _located(hub: Hub, id: str) -> Any:

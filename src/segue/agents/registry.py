@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CLAUDE_CODE = "claude_code"
 DEFAULT = "default"
+# In a specification of the kind `default`: why the demo agent may not answer without a model.
+NEEDS_MODEL = "needs_model"
 AgentSpec = Mapping[str, Any]
 AgentFactory = Callable[[AgentSpec], "Agent"]
 
@@ -72,8 +74,8 @@ class AgentRegistry:
         return sorted(set(self._factories) - {DEFAULT, "acp"})
 
     def can_build(self, spec: AgentSpec) -> bool:
-        """Return True if the specification's kind is registered."""
-        return spec.get("kind") in self._factories
+        """Return True if the specification's kind is registered, and has the model it needs."""
+        return spec.get("kind") in self._factories and not self._lacks_model(spec)
 
     def build(self, spec: AgentSpec) -> Agent:
         """Build the agent. Raises NoAgent if its kind is not registered in this process."""
@@ -86,10 +88,31 @@ class AgentRegistry:
         return factory(spec)
 
     def _build_default(self, spec: AgentSpec) -> Agent:
-        """Build the model agent, or the demo agent if neither agent nor workspace has a model."""
+        """Build the model agent, or the demo agent if neither agent nor workspace has a model.
+
+        Raises NoAgent if there is no model and the specification says that it needs one.
+        """
         from .model.settings import resolve_model
 
+        if self._lacks_model(spec):
+            raise NoAgent(spec[NEEDS_MODEL])
+
         return _build_demo(spec) if resolve_model(spec) is None else self._build_model(spec)
+
+    def _lacks_model(self, spec: AgentSpec) -> bool:
+        """Return whether the demo agent would answer where a specification forbids it.
+
+        A caller that chooses the demo agent by name gets it.
+        """
+        if spec.get("kind") != DEFAULT or NEEDS_MODEL not in spec:
+            return False
+        from .base.spec import DEMO
+        from .model.settings import resolve_model
+
+        if DEMO in (spec.get("model"), spec.get("config", {}).get("model")):
+            return False
+
+        return resolve_model(spec) is None
 
     def _build_model(self, spec: AgentSpec) -> Agent:
         if self._model_agents is None:

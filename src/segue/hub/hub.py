@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .sessions.catalog import SessionCatalog
     from .sessions.editor import SessionEditor
     from .sessions.retention import Retention
+    from .sync.continuing import SessionContinuer
     from .sync.exchange import SessionExchange
     from .sync.importer import SourceSync
     from .turns.agents import SessionAgents
@@ -168,6 +169,23 @@ class Hub:
 
         return SourceSync(
             self.store, self.data_dir, self.sources, self._lookup, self.records, self.quotas
+        )
+
+    @cached_property
+    def continuing(self) -> SessionContinuer:
+        """Continue sessions in other tools."""
+        from .sync.continuing import SessionContinuer
+
+        return SessionContinuer(
+            self.store,
+            self.sources,
+            self._lookup,
+            self.history,
+            self.sync,
+            self.editor,
+            self.records,
+            self.agents.require_model,
+            lambda definition: definition.open(self.data_dir, unused=True, progress=None),
         )
 
     # Turns and agents.

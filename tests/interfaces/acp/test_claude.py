@@ -10,7 +10,7 @@ from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import S2, Home, S, as_line, assistant, call, result, user
 from tests.interfaces.acp.conversation import conversation
-from tests.interfaces.acp.harness import Client
+from tests.interfaces.acp.harness import Client, ErrorResponse
 from tests.interfaces.acp.testbed import AcpTestbed
 
 CONVERSATION = [
@@ -92,6 +92,8 @@ async def test_prompt_imports_a_claude_session(
     testbed: AcpTestbed, version: int, home: Home
 ) -> None:
     (before,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
+    async with testbed.hub() as hub:
+        await hub.config.set("local", "model", "demo")
     async with connect_with_claude(testbed, version, home) as client:
         await client.replay(S, "/p")
         start = len(client.log)
@@ -155,3 +157,20 @@ async def test_acp_command_lists_claude_sessions_by_default(
         assert await list_by_id(client) == {}
     async with testbed.connect_child(version, "--workspace", "other") as (client, _):
         assert await list_by_id(client) == {}
+
+
+async def test_fork_continues_in_the_tool_that_meta_names(
+    testbed: AcpTestbed, version: int, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODEX_HOME", str(testbed.directory / "codex"))
+    async with connect_with_claude(testbed, version, home) as client:
+        fork = {"sessionId": S, "cwd": "/p", "mcpServers": []}
+        meta = {"segue": {"resumeIn": "codex"}}
+        response = await client.request("session/fork", {**fork, "_meta": meta})
+        own = response["_meta"]["segue"]
+        assert own["resume"]["command"] == ["codex", "resume", response["sessionId"]]
+        assert own["resume"]["cwd"] == "/p" and own["report"]["tool_calls"] == 1
+        rows = await list_by_id(client, cwd="/p")
+        assert rows[response["sessionId"]]["_meta"]["source"] == "codex"  # type: ignore[index]
+        with pytest.raises(ErrorResponse, match="resumeIn"):
+            await client.request("session/fork", {**fork, "_meta": {"segue": {"resumeIn": 1}}})

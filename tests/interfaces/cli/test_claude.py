@@ -59,22 +59,31 @@ def test_home_without_projects_creates_no_index(run: Run, tmp_path: Path) -> Non
     assert [name for name in os.listdir(tmp_path / "data") if "claude" in name] == []
 
 
-def test_resume_here_forks_unless_the_session_is_imported(run: Run, home: Home) -> None:
+def test_resume_here_forks_a_session_of_a_tool_also_after_its_import(run: Run, home: Home) -> None:
     refused = run("resume", S, PATH="/nowhere")
     assert refused.returncode == 2 and "--here" in refused.stderr
+    assert run("import", S).returncode == 0
+    # An import does not change which tool resumes it.
+    assert run("resume", S, PATH="/nowhere").stderr == refused.stderr
+    run("config", "set", "model", "demo")
     forked = run("resume", S, "--here", stdin="/say one\n")
     assert forked.returncode == 0, forked.stderr
     assert "one" in forked.stdout and "Continuing in a fork" in forked.stderr
     assert len(run("list").stdout.splitlines()) == 2
-    assert run("import", S).returncode == 0
-    own = run("resume", S, stdin="/say two\n")
-    assert own.returncode == 0, own.stderr
-    assert "two" in own.stdout and "fork" not in own.stderr
-    assert len(run("list").stdout.splitlines()) == 2
+
+
+def test_demo_agent_does_not_answer_in_a_session_of_a_tool(run: Run, home: Home) -> None:
+    for words in (["prompt", S, "hello"], ["resume", S, "--here"], ["resume", S, "--in", "segue"]):
+        refused = run(*words, stdin="hello\n")
+        assert refused.returncode and "no model is configured" in refused.stderr
+        assert "segue config set model" in refused.stderr
+    assert "hello" not in run("show", S).stdout
+    assert len(run("list").stdout.splitlines()) == 1
 
 
 def test_prompt_imports_the_session(run: Run, home: Home) -> None:
     (before,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
+    run("config", "set", "model", "demo")
     first = run("prompt", S, "/say one")
     assert first.stdout == "one\n" and "Imported from claude" in first.stderr
     assert run("prompt", S, "/say two").stderr == ""
@@ -89,6 +98,7 @@ def test_maintenance_commands_work_on_imported_sessions(
     run: Run, home: Home, tmp_path: Path
 ) -> None:
     path = home.projects / "-w" / f"{S}.jsonl"
+    run("config", "set", "model", "demo")
     run("prompt", S, "/say one")
     assert run("claude", "pin", S).stdout.startswith("Pinned until 20")
     assert "the needle" in run("claude", "export", S).stdout

@@ -99,6 +99,48 @@ def test_resume_starts_the_tool_in_the_directory_of_the_session(
     assert done.stdout.strip() == f"{work} resume {id}"
 
 
+def test_resume_in_another_tool_writes_a_session_and_starts_the_tool(
+    run: Run, codex: CodexSessions, environment: dict[str, str], tmp_path: Path
+) -> None:
+    environment["CODEX_HOME"] = str(codex.directory)
+    work = tmp_path / "work"
+    work.mkdir()
+    home = Home(tmp_path / "claude")
+    environment["CLAUDE_CONFIG_DIR"] = str(home.root)
+    use = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}
+    done = {"type": "tool_result", "tool_use_id": "t", "content": "a.py"}
+    thought = {"type": "thinking", "thinking": "hm", "signature": "x"}
+    home.write(
+        [
+            user("u1", None, "from Claude", cwd=str(work)),
+            assistant("a1", "u1", [thought, use]),
+            user("u2", "a1", [done]),
+        ]
+    )
+    dry_run = run("resume", S, "--in", "codex", "--dry-run", "--format", "json")
+    report = json.loads(dry_run.stdout)
+    assert (report["target"], report["prompts"], report["tool_calls"]) == ("codex", 1, 1)
+    assert [(loss["what"], loss["becomes"]) for loss in report["losses"]] == [
+        ("thoughts", "left_out")
+    ]
+    table = run("resume", S, "--in", "codex", "--dry-run").stdout.splitlines()
+    assert table[0] == "For Codex: 1 prompt, 0 answers, 1 tool call, 0 images."
+    assert table[1].split()[:4] == ["1", "thoughts", "left", "out"]
+    refused = run("resume", S, "--in", "codex", PATH="/nowhere")
+    assert refused.returncode and "`codex` is not on your PATH" in refused.stderr
+    assert not list(codex.directory.rglob("*.jsonl"))
+    program = tmp_path / "bin" / "codex"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "$PWD" "$@"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    started = run("resume", S, "--in", "codex", PATH=f"{program.parent}:{os.environ['PATH']}")
+    directory, verb, id = started.stdout.split()
+    assert (directory, verb) == (str(work), "resume") and "thoughts" in started.stderr
+    rows = {row["id"]: row for row in json.loads(run("list", "--format", "json").stdout)}
+    assert (rows[id]["source"], rows[id]["forked_from"]) == ("codex", S)
+    assert "exec_command" in run("show", id, "--format", "json").stdout
+
+
 CALL = {"type": "function_call", "name": "shell", "call_id": "c1", "arguments": "{}"}
 SPENT = "≈ $0.25"  # 100,000 input tokens of gpt-5.4 cost 25 cents
 

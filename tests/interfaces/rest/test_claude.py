@@ -40,6 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 async def open_with(tmp_path: Path, home: Home) -> AsyncIterator[Api]:
     source = ClaudeSource(tmp_path / "index", ClaudeHome(str(home.root)))
     async with open_api(tmp_path, sources=[source]) as api:
+        await api.hub.config.set("local", "model", "demo")
         yield api
 
 

@@ -159,6 +159,7 @@ async def test_all_messages_of_a_claude_code_session_can_be_reached(
             if earlier is None:
                 break
             url = earlier[1].replace("&amp;", "&")
+        await site.hub.config.set("local", "model", "demo")
         await site.post(f"/s/{ID}/continue")
         page = await site.get(f"/s/{ID}")
         assert "word59 " in page and 'id="prompt"' in page

@@ -72,7 +72,7 @@ def resolve_model(spec: Mapping[str, Any]) -> str | None:
 
     The agent's own model is used if it names its provider. A name without a provider, as in the
     REST API, is an Anthropic model; it is used if the workspace has configured an Anthropic model.
-    Otherwise the configured model answers.
+    Otherwise the configured model answers, which may be the demo agent too.
     """
     model = spec.get("model")
     own_model = model.get("id") if isinstance(model, Mapping) else model
@@ -84,7 +84,7 @@ def resolve_model(spec: Mapping[str, Any]) -> str | None:
             return own_model
         if configured is not None and configured.startswith("anthropic:"):
             return f"anthropic:{own_model}"
-    return configured
+    return None if configured == DEMO else configured
 
 
 def parse_settings(spec: Mapping[str, Any]) -> Settings:

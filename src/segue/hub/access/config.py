@@ -66,7 +66,7 @@ def _check_search_provider(name: str, text: str) -> None:
 SETTINGS: dict[str, Setting] = {
     "model": Setting(
         "The model that answers, as provider:name. Keys come from the provider's usual"
-        " environment variable.",
+        " environment variable. `demo` is no model: it repeats its input.",
         "anthropic:claude-sonnet-4-6",
     ),
     "model.base_url": Setting(
@@ -166,10 +166,11 @@ class Config:
 
     async def model_problem(self, workspace: str) -> str | None:
         """Return why the configured model cannot be used; None if it can, or if none is set."""
+        from segue.agents.base.spec import DEMO
         from segue.agents.model.models import ModelUnavailable, make_model
 
         values = await self.all(workspace)
-        if "model" not in values:
+        if values.get("model") in (None, DEMO):
             return None
         try:
             make_model(values["model"], values.get("model.base_url"))
@@ -185,11 +186,16 @@ def _get_setting(name: str) -> Setting:
 
 
 def check_model(text: str) -> None:
-    """Raise InvalidInput if a model is not `provider:name` with a provider that exists."""
-    from segue.agents.base.spec import has_provider
+    """Raise InvalidInput if a model is not `provider:name` with a provider that exists.
+
+    `demo` is the demo agent, which repeats its input.
+    """
+    from segue.agents.base.spec import DEMO, has_provider
     from segue.agents.model.models import ModelUnavailable, check_provider
 
     model = text.strip()
+    if model == DEMO:
+        return
     if not has_provider(model):
         raise InvalidInput(f"invalid model {model!r}; use provider:name, such as openai:gpt-5")
     try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+import msgspec
 from msgspec.structs import astuple, replace
 
 from segue.event_loop import is_loop_running, run_in_thread
@@ -17,7 +18,17 @@ from segue.hub.resources.records import Records
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.model import ids
 from segue.model.errors import Busy, Conflict, NotFound, SegueError, Unauthorized
-from segue.model.event import AgentRef, Draft, Drafts, Event, InfoChanged, ModelCalled, Usage
+from segue.model.event import (
+    AgentRef,
+    Created,
+    Draft,
+    Drafts,
+    Event,
+    ForkPoint,
+    InfoChanged,
+    ModelCalled,
+    Usage,
+)
 from segue.model.principal import Principal
 from segue.model.session import Checkpoint, Session
 from segue.sources import registry
@@ -35,6 +46,21 @@ from segue.sources.base import (
 from segue.store.base import Store
 
 log = logging.getLogger("segue.sync")
+
+
+FORK = "fork"  # the field of an overlay that has a ForkLink
+
+
+class ForkLink(msgspec.Struct, frozen=True, kw_only=True):
+    """The original of a session that segue wrote for a tool.
+
+    The events up to `seq` are the original's conversation. In a copy that is imported into the
+    store, they are those up to `imported_seq`.
+    """
+
+    session: str
+    seq: int
+    imported_seq: int
 
 
 class ImportResult(NamedTuple):
@@ -129,7 +155,7 @@ class SourceSync:
         import adds what is new. Raises NotFound if the source has no such session, Conflict if
         another session uses its id.
         """
-        _require_local(principal)
+        require_local(principal)
         transcripts = registry.get(source).transcripts()
         return await self._import(principal, reference, source, lambda: transcripts.read(reference))
 
@@ -165,7 +191,7 @@ class SourceSync:
 
         Raises Conflict if the tool has a session with this id: nothing is overwritten.
         """
-        _require_local(principal)
+        require_local(principal)
         session = await self._require_stored(principal, id)
         self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         transcripts = registry.get(source).transcripts()
@@ -185,10 +211,23 @@ class SourceSync:
 
     def resume_command(self, principal: Principal, session: Session) -> ResumeCommand | None:
         """Return how to continue a session in its tool; None if its owner has no such command."""
-        definition = registry.find(session.source)
+        definition = registry.resuming(session)
         if definition is None:
             return None
         return definition.resume_command(session, local=principal.local)
+
+    async def resuming_tool(self, principal: Principal, session: Session) -> str | None:
+        """Return the name of the tool that resumes a session; None if segue itself does.
+
+        An import does not change that, while the tool has the original.
+        """
+        definition = registry.resuming(session)
+        if definition is None:
+            return None
+        source = await self._open_source(principal, definition.name)
+        if source is None or await source.get(session.id) is None:
+            return None
+        return definition.name
 
     def label(self, source: str) -> str:
         """Return the name of a source as people read it."""
@@ -250,8 +289,13 @@ class SourceSync:
         """Store a session's whole history; the session begins with `agent`."""
         events = await run_in_thread(lambda: copy.events(agent))
         await self._register(workspace, copy)
+        overlays = await self._store.overlays(workspace, copy.checkpoint.source)
+        link = overlays.get(copy.id, {}).get(FORK)
+        history = events if link is None else _LinkedEvents(events, msgspec.convert(link, ForkLink))
         try:
-            session = await self._store.load(workspace, copy.id, events, checkpoint=copy.checkpoint)
+            session = await self._store.load(
+                workspace, copy.id, history, checkpoint=copy.checkpoint
+            )
         except Conflict:
             if await self._stored_copy(workspace, copy) is None:
                 raise
@@ -412,6 +456,20 @@ class SourceSync:
         return lambda types: self._lookup.read(session.workspace, session.id, None, types=types)
 
 
+class _LinkedEvents:
+    """A history whose session is a fork of the session that segue wrote it from."""
+
+    def __init__(self, events: Iterable[Event], link: ForkLink) -> None:
+        self._events = events
+        self._point = ForkPoint(session=link.session, seq=link.imported_seq)
+
+    def __iter__(self) -> Iterator[Event]:
+        for event in self._events:
+            if isinstance(event.body, Created) and event.body.fork is None:
+                event = replace(event, body=replace(event.body, fork=self._point))
+            yield event
+
+
 def _transcripts(source: Source | None, definition: SourceDefinition | None) -> Transcripts | None:
     """Return the transcripts of an open source, or of one that is not open."""
     if source is not None:
@@ -419,6 +477,7 @@ def _transcripts(source: Source | None, definition: SourceDefinition | None) -> 
     return None if definition is None else definition.transcripts()
 
 
-def _require_local(principal: Principal) -> None:
+def require_local(principal: Principal) -> None:
+    """Raise Unauthorized unless the caller is the user of this machine."""
     if not principal.local:
         raise Unauthorized("only the user of this machine may read and write its files")

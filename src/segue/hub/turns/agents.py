@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from segue.agents.base import Agent, ConnectedTools, HasOptions, OwnsSessions, Tools
+from segue.agents.base import (
+    Agent,
+    ConnectedTools,
+    HasOptions,
+    OwnsSessions,
+    SupportsCheck,
+    Tools,
+)
 from segue.agents.base.spec import TOOLS_BY_KEY
-from segue.agents.registry import AgentRegistry
+from segue.agents.registry import DEFAULT, NEEDS_MODEL, AgentRegistry
 from segue.hub.access.config import Config
 from segue.hub.resources.agent_settings import for_local_turns
 from segue.hub.resources.records import Records
@@ -57,6 +64,16 @@ class SessionAgents:
         """Build an agent from a specification; raises NoAgent if its kind is unknown here."""
         config = await self._config.all(principal.workspace)
         return self.registry.build({"config": config, **spec})
+
+    async def require_model(self, principal: Principal, model: str | None) -> None:
+        """Raise NoAgent if neither `model` nor a configured one can answer."""
+        missing = "no model is configured; pass one, or run `segue config set model PROVIDER:NAME`"
+        overrides = {} if model is None else {"model": model}
+        agent = await self.from_spec(
+            principal, {"kind": DEFAULT, NEEDS_MODEL: missing, **overrides}
+        )
+        if isinstance(agent, SupportsCheck):
+            await agent.check()
 
     async def for_session(
         self, session: Session, overrides: AgentSpec | None = None, *, local: bool = False
@@ -119,10 +136,11 @@ class SessionAgents:
         config = await self._config.all(workspace)
         answering = source_registry.answering(workspace, agent)
         answers = answering is not None and _is_enabled(answering, config)
-        if source_registry.of_agent(workspace, agent) is not None and not answers:
-            # The built-in agent answers in a copy of another tool's session.
+        author = source_registry.of_agent(workspace, agent)
+        if author is not None and not answers:
+            # The configured model answers in a copy of another tool's session.
             own = {name: value for name, value in agent.overrides.items() if name != "model"}
-            return {**own, "config": config, "kind": "default"}
+            return {**own, "config": config, **model_spec(author.label)}
         record = await self._records.find(workspace, "agent", agent.id, agent.version)
         if record is None:
             raise NoAgent(f"agent {agent.id} does not exist in this workspace")
@@ -199,6 +217,19 @@ class SessionAgents:
             ref = await self._records.program(principal.workspace, name, spec)
             self._sources.add(AcpSource(self._store, agent, ref, name, principal.workspace))
         return agent
+
+
+def model_spec(label: str) -> AgentSpec:
+    """Return the specification of the agent that answers in sessions of a tool with this label.
+
+    That is the configured model, and never the demo agent.
+    """
+    missing = (
+        f"this is a session of {label}, and no model is configured to answer in it;"
+        f" `segue resume` continues it in {label},"
+        " `segue config set model PROVIDER:NAME` configures a model"
+    )
+    return {"kind": DEFAULT, NEEDS_MODEL: missing}
 
 
 def _with_overrides(spec: AgentSpec, overrides: Mapping[str, Any]) -> AgentSpec:

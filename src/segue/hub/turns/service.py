@@ -43,7 +43,7 @@ from segue.sources import registry
 from segue.store.base import InboxKind, Store
 
 from . import budgets
-from .agents import SessionAgents
+from .agents import SessionAgents, model_spec
 from .engine import TurnEngine
 from .inbox import Prompt, Result, SystemText
 from .opened import OpenSession
@@ -404,8 +404,10 @@ class TurnService:
         definition = registry.find(source.name)
         in_source = not overrides and await self._agents.answers_in_source(principal, source.name)
         if opened is None or opened.agent is None:
-            kind = definition.agent if in_source and definition is not None else "default"
-            agent = await self._agents.from_spec(principal, {"kind": kind, **(overrides or {})})
+            spec = model_spec(source.label)
+            if in_source and definition is not None:
+                spec = {"kind": definition.agent}
+            agent = await self._agents.from_spec(principal, {**spec, **(overrides or {})})
             if isinstance(agent, SupportsCheck):
                 await agent.check()
         session = await self._sync.import_from_source(principal, session)

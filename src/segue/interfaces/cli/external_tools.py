@@ -22,10 +22,29 @@ def source_symbol(source: str) -> str:
     return _OTHER_SOURCE_SYMBOL if tool is None else tool.symbol
 
 
-def resume_command(session: Session) -> list[str] | None:
-    """Return the command that resumes a session; None if its source has none."""
-    tool = find_tool(session.source)
+def resume_command(tool_name: str | None, session: Session) -> list[str] | None:
+    """Return the command that resumes a session in a tool; None if there is no such tool."""
+    tool = find_tool(tool_name)
     return None if tool is None else list(tool.resume_command(session, local=True).arguments)
+
+
+def find_program(name: str, session: Session) -> str:
+    """Return the path of a tool's program.
+
+    Raises InvalidInput if the program or the session's working directory does not exist.
+    """
+    import shutil
+
+    from segue.model.errors import InvalidInput
+
+    program = shutil.which(name)
+    if program is None:
+        raise InvalidInput(f"`{name}` is not on your PATH; {_fork_hint(session)}")
+    if not os.path.isdir(session.cwd):
+        raise InvalidInput(
+            f"the session's directory {session.cwd} does not exist; {_fork_hint(session)}"
+        )
+    return program
 
 
 def start(command: list[str], session: Session) -> NoReturn:
@@ -33,17 +52,7 @@ def start(command: list[str], session: Session) -> NoReturn:
 
     Raises InvalidInput if the program or the directory does not exist.
     """
-    import shutil
-
-    from segue.model.errors import InvalidInput
-
-    program = shutil.which(command[0])
-    if program is None:
-        raise InvalidInput(f"`{command[0]}` is not on your PATH; {_fork_hint(session)}")
-    if not os.path.isdir(session.cwd):
-        raise InvalidInput(
-            f"the session's directory {session.cwd} does not exist; {_fork_hint(session)}"
-        )
+    program = find_program(command[0], session)
     sys.stdout.flush()
     os.chdir(session.cwd)
     os.execv(program, command)

@@ -9,12 +9,14 @@ from segue.model import ids
 from segue.model.errors import InvalidInput, NotFound
 
 from .functions import (
+    ResumeInResult,
     SessionInfo,
     fork_session,
     get_session_info,
     get_session_messages,
     list_sessions,
     rename_session,
+    resume_in,
     tag_session,
 )
 from .messages import (
@@ -34,6 +36,7 @@ __all__ = [
     "Options",
     "PartialMessage",
     "ResultMessage",
+    "ResumeInResult",
     "SDKSession",
     "SessionInfo",
     "SystemMessage",
@@ -45,6 +48,7 @@ __all__ = [
     "list_sessions",
     "prompt",
     "rename_session",
+    "resume_in",
     "resume_session",
     "tag_session",
     "unstable_v2_create_session",

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
+
+from msgspec import to_builtins
 
 from segue import claude
 from segue.claude.event_messages import messages_from_events
@@ -130,6 +133,48 @@ async def fork_session(
             at = await hub.history.locate(LOCAL, id, _normalize_id(up_to_message_id))
         forked = await hub.editor.fork(LOCAL, id, at=at, title=title)
         return ForkSessionResult(session_id=forked.id)
+
+
+@dataclass
+class ResumeInResult:
+    """A session that continues another one, and how its tool is started.
+
+    `command` and `environment` are empty if segue answers, and after a dry run. `report` says what
+    the tool could not hold: its `losses` name the parts, their number and what became of them.
+    """
+
+    session_id: str | None
+    cwd: str
+    command: list[str]
+    environment: dict[str, str]
+    report: dict[str, Any]
+
+
+async def resume_in(
+    session_id: str,
+    tool: str,
+    *,
+    model: str | None = None,
+    dry_run: bool = False,
+    store: StoreLocation = None,
+) -> ResumeInResult:
+    """Write a session for another tool with the whole conversation, so that the tool resumes it.
+
+    `tool` is a name such as codex; `segue` is segue's own agent, for which `model` is a model as
+    provider:name. With `dry_run`, only the report is made. The tool is not started. Raises
+    NotFound if the session is unknown, InvalidInput if the tool is, NoAgent if segue has no model.
+    """
+    async with open_for_call(store) as hub:
+        session = await _find(hub, session_id)
+        if dry_run:
+            report = await hub.continuing.report(LOCAL, session.id, tool)
+            return ResumeInResult(None, session.cwd, [], {}, to_builtins(report))
+        new, report, command = await hub.continuing.continue_in(
+            LOCAL, session.id, tool, model=model
+        )
+    arguments = [] if command is None else list(command.arguments)
+    environment = {} if command is None else dict(command.environment)
+    return ResumeInResult(new.id, new.cwd, arguments, environment, to_builtins(report))
 
 
 async def _read_pages(hub: Hub, query: Query) -> AsyncIterator[Session]:

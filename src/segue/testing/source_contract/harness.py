@@ -103,6 +103,8 @@ def _run_with_source(test: CoroutineTest) -> Callable[..., None]:
         data_dir = tmp_path / "contract-data"
         data_dir.mkdir()
         async with Hub(MemoryStore(), data_dir, sources=[source]) as hub:
+            # Without a model, no agent answers in sessions of another tool.
+            await hub.config.set(source.workspace, "model", "demo")
             arguments = {
                 "tool": tool,
                 "source": source,

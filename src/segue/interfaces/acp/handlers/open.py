@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
 from segue.agents.base import ConnectedTools, OwnsSessions
@@ -14,7 +16,9 @@ from segue.hub import Hub
 from segue.hub.sessions import directories
 from segue.interfaces.acp.attached_sessions import AttachedSessions
 from segue.interfaces.acp.capabilities import AgentProfile
+from segue.interfaces.acp.errors import invalid_params
 from segue.interfaces.acp.mcp_servers import parse_servers
+from segue.interfaces.acp.meta import NAMESPACE
 from segue.interfaces.acp.served_agent import ServedAgent
 from segue.interfaces.acp.versions.policy import VersionPolicy
 from segue.model.errors import Conflict, ReadOnly, StoreReadOnly
@@ -24,6 +28,12 @@ from segue.model.session import Session
 
 from .attach import SessionAttacher
 from .session_access import SessionAccess, canonical_id
+
+
+class _ForkOptions(msgspec.Struct, frozen=True, rename="camel"):
+    """The options of `session/fork` in segue's `_meta`."""
+
+    resume_in: str | None = None
 
 
 class OpenHandlers:
@@ -64,10 +74,14 @@ class OpenHandlers:
         """Answer `session/fork`.
 
         The fork is stored by segue, whichever tool owns its parent, so that it can be prompted.
+        With a tool in segue's `_meta`, it is a session of that tool.
         """
         roots, servers = self._check_setup(request)
         parent = await self._access.sync_and_get(request.session_id)
         await self._hub.sync.import_if_listed_only(self._principal, parent.id)
+        tool = _requested_tool(request)
+        if tool is not None:
+            return await self._continue_in(tool, parent, request, roots, servers)
         async with self._connect(servers, request.cwd, parent) as mcp_servers:
             fork = await self._hub.editor.fork(
                 self._principal, parent.id, cwd=request.cwd, origin="acp", in_store=True
@@ -78,6 +92,35 @@ class OpenHandlers:
             attached_session = self._attacher.prepare(fork)
             await self._attacher.attach(attached_session, fork, mcp_servers, created=True)
         return self._policy.setup_response(fork, session_id=fork.id)
+
+    async def _continue_in(
+        self,
+        tool: str,
+        parent: Session,
+        request: wire.SetupRequest,
+        roots: tuple[str, ...],
+        servers: list[wire.McpServer],
+    ) -> Any:
+        """Continue a session in a tool; the response's `_meta` has its command and the report."""
+        if directories.real(request.cwd) != parent.directory:
+            raise RpcError(INVALID_PARAMS, f"cwd is not this session's, which is {parent.cwd}")
+        async with self._connect(servers, request.cwd, parent) as mcp_servers:
+            session, report, command = await self._hub.continuing.continue_in(
+                self._principal, parent.id, tool, origin="acp"
+            )
+            session = await self._set_roots(session, roots)
+            attached_session = self._attacher.prepare(session)
+            await self._attacher.attach(attached_session, session, mcp_servers, created=True)
+        resume = None
+        if command is not None:
+            resume = {
+                "command": list(command.arguments),
+                "environment": dict(command.environment),
+                "cwd": session.cwd,
+            }
+        response = self._policy.setup_response(session, session_id=session.id)
+        meta = {NAMESPACE: {"resume": resume, "report": msgspec.to_builtins(report)}}
+        return msgspec.structs.replace(response, meta=meta)
 
     async def load(self, request: wire.SetupRequest) -> Any:
         """Answer `session/load`."""
@@ -203,3 +246,12 @@ class OpenHandlers:
             return await self._hub.editor.configure(self._principal, session.id, change)
         except (ReadOnly, StoreReadOnly):
             return session  # it cannot be prompted here, so no agent needs the directories
+
+
+def _requested_tool(request: wire.SetupRequest) -> str | None:
+    """Return the tool in which a fork continues; raises RpcError if it is not a name."""
+    try:
+        options = msgspec.convert((request.meta or {}).get(NAMESPACE, {}), _ForkOptions)
+    except msgspec.ValidationError as error:
+        raise invalid_params(error, f"_meta.{NAMESPACE}") from None
+    return options.resume_in

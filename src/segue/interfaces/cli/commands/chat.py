@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from segue.hub import Hub
+    from segue.hub.sync.continuing import Continuation
     from segue.model.principal import Principal
     from segue.model.session import Session
 
@@ -114,20 +115,49 @@ def show_stop_reason(reason: str) -> bool:
 @click.command("resume")
 @session_argument
 @click.option("--here", is_flag=True, help="Continue here, in a fork if another tool owns it.")
+@click.option(
+    "--in",
+    "in_tool",
+    metavar="TOOL",
+    help="Continue in another tool, such as codex or claude: with the whole conversation, in a "
+    "new session of that tool. `segue` answers with a configured model.",
+)
+@click.option("--model", help="With `--in segue`: the model that answers, as PROVIDER:NAME.")
+@click.option(
+    "--dry-run", is_flag=True, help="With --in: show what the tool cannot hold, and write nothing."
+)
+@format_option
 @target_options
-def resume_command(target: Target, session: str, here: bool) -> None:
-    """Resume a session in the tool that owns it, or chat here.
+def resume_command(
+    target: Target,
+    session: str,
+    here: bool,
+    in_tool: str | None,
+    model: str | None,
+    dry_run: bool,
+    format: str | None,
+) -> None:
+    """Resume a session in the tool that owns it, in another tool, or here.
 
     Another tool is started in the session's directory. segue's own sessions continue here, line
-    by line, until Ctrl-D.
+    by line, until Ctrl-D. The original of a session that continues in another tool stays as it is.
 
+    \b
     Example: segue resume "fix the parser"
+             segue resume "fix the parser" --in codex
+             segue resume 0198c2a4-77b1 --in segue --model openai:gpt-5
     """
-    resume(
-        target,
-        target.read(lambda hub, principal: hub.sessions.resolve(principal, session)),
-        here=here,
-    )
+    if in_tool is None:
+        options = {"--model": model, "--dry-run": dry_run, "--format": format}
+        if unused := [name for name, value in options.items() if value]:
+            raise InvalidInput(f"{unused[0]} is only for --in TOOL")
+    elif here:
+        raise InvalidInput("use --here or --in, not both; `--in segue` continues here")
+    resolved = target.read(lambda hub, principal: hub.sessions.resolve(principal, session))
+    if in_tool is None:
+        resume(target, resolved, here=here)
+    else:
+        _resume_in(target, resolved, in_tool, model=model, dry_run=dry_run, format=format)
 
 
 def resume(target: Target, session: Session, *, here: bool = False) -> None:
@@ -135,16 +165,64 @@ def resume(target: Target, session: Session, *, here: bool = False) -> None:
     from segue.interfaces.cli import external_tools
 
     owner = target.read(lambda hub, principal: hub.sessions.owner(principal, session.id))
-    command = None if here or owner is None else external_tools.resume_command(session)
+    tool = target.read(lambda hub, principal: hub.sync.resuming_tool(principal, session))
+    command = None if here else external_tools.resume_command(tool, session)
     if command is not None:
         external_tools.start(command, session)
-    target.run(lambda hub, principal: _chat(hub, principal, session, fork=owner is not None))
+    fork = owner is not None or tool is not None
+    target.run(lambda hub, principal: _chat_here(hub, principal, session, fork=fork))
 
 
-async def _chat(hub: Hub, principal: Principal, session: Session, *, fork: bool) -> None:
+def _resume_in(
+    target: Target,
+    session: Session,
+    tool_name: str,
+    *,
+    model: str | None,
+    dry_run: bool,
+    format: str | None,
+) -> None:
+    """Continue a session in another tool, after a report. Does not return if the tool starts."""
+    from segue.hub.tools import find_tool
+    from segue.interfaces.cli import external_tools
+    from segue.interfaces.cli.output.conversion_report import show_report
+
+    if dry_run:
+        report = target.run(
+            lambda hub, principal: hub.continuing.report(principal, session.id, tool_name)
+        )
+        show_report(report, format, to_stderr=False)
+        return
+    if (tool := find_tool(tool_name)) is not None:
+        external_tools.find_program(tool.program, session)  # before anything is written
+
+    async def run(hub: Hub, principal: Principal) -> Continuation:
+        continuation = await hub.continuing.continue_in(
+            principal, session.id, tool_name, model=model, origin="cli"
+        )
+        show_report(continuation.report, format, to_stderr=format is None)
+        if continuation.command is None:
+            click.echo(f"Continuing in a fork: {continuation.session.id}", err=True)
+            await _chat(hub, principal, continuation.session)
+        return continuation
+
+    continuation = target.run(run)
+    if continuation.command is not None:
+        external_tools.start(list(continuation.command.arguments), continuation.session)
+
+
+async def _chat_here(hub: Hub, principal: Principal, session: Session, *, fork: bool) -> None:
+    """Chat in a session, or in a fork of it that a model answers."""
     if fork:
-        session = await hub.editor.fork(principal, session.id, origin="cli", in_store=True)
+        session, _, _ = await hub.continuing.continue_in(
+            principal, session.id, "segue", origin="cli"
+        )
         click.echo(f"Continuing in a fork: {session.id}", err=True)
+    await _chat(hub, principal, session)
+
+
+async def _chat(hub: Hub, principal: Principal, session: Session) -> None:
+    """Show the last events of a session, then send the lines that the user types, until Ctrl-D."""
     events = await hub.history.events(principal, session.id, limit=20, backward=True)
     calls = OpenCalls()
     for event in events[-_RECENT_EVENTS:]:
