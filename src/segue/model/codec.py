@@ -18,6 +18,7 @@ _encoder = msgspec.json.Encoder()
 # msgspec crashes if one thread uses a struct type whose fields another thread is just resolving.
 _resolving = threading.RLock()
 _resolved: set[Any] = set()  # types that `convert` was called with
+_PATTERN_DESCRIPTIONS: dict[str, str] = {}  # by the pattern, as msgspec's errors quote it
 
 
 def encode(value: Any) -> bytes:
@@ -80,6 +81,14 @@ def convert(value: Any, type: Any) -> Any:
         raise msgspec.ValidationError("text in place of another type") from error
 
 
+def described_pattern(
+    description: str, pattern: str, *, min_length: int | None = None, max_length: int | None = None
+) -> msgspec.Meta:
+    """Return the constraint of text that matches a pattern; errors show the description instead."""
+    _PATTERN_DESCRIPTIONS[repr(pattern)] = description
+    return msgspec.Meta(pattern=pattern, min_length=min_length, max_length=max_length)
+
+
 def explain(error: msgspec.ValidationError, path: str = "") -> str:
     """Return msgspec's error as `field: what is wrong`.
 
@@ -99,6 +108,8 @@ def split_error(error: msgspec.ValidationError, path: str = "") -> tuple[str, st
     if match := re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", message):
         path += f".{match[2]}"
         message = "field is required" if match[1] == "missing required" else "unknown field"
+    if match := re.fullmatch(r"Expected `str` matching regex (.*)", message, re.DOTALL):
+        message = f"Expected {_PATTERN_DESCRIPTIONS.get(match[1], 'text in another form')}"
     message = message.replace("`", "")
     field = path.removeprefix(".")
     return field, f"{message[:1].lower()}{message[1:]}" if field else message

@@ -9,6 +9,7 @@ import pytest
 from segue.agents.demo import DemoAgent
 from segue.model import clock, ids
 from segue.model.record import Record
+from tests.agents.provider import Provider
 from tests.interfaces.rest.api import open_api
 
 BASH = {"name": "bash", "enabled": False}
@@ -307,3 +308,39 @@ async def test_fast_mode_is_not_requested_from_a_model_without_it(tmp_path: Path
         environment_id = await api.built_in("environments")
         body = {"agent": ended, "environment_id": environment_id}
         assert "no fast mode" in await api.fails(400, "POST", "/v1/sessions", body)
+
+
+async def test_agent_without_tools_has_none(tmp_path: Path, model: Provider) -> None:
+    async with model, open_api(tmp_path) as api:
+        await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
+        await api.hub.config.set("local", "model.base_url", model.url)
+        agent = await api.agent(model="anthropic:claude-sonnet-4-6")
+        assert agent["tools"] == []
+        session = await api.session(agent=agent["id"])
+        await api.say(session["id"], "hello")
+        assert not model.requests[0].get("tools")
+
+
+async def test_built_in_agent_shows_the_tools_that_its_model_gets(
+    tmp_path: Path, model: Provider
+) -> None:
+    async with model, open_api(tmp_path) as api:
+        await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
+        await api.hub.config.set("local", "model.base_url", model.url)
+        session = await api.session()
+        (toolset,) = session["agent"]["tools"]
+        assert toolset["default_config"] == {
+            "enabled": True,
+            "permission_policy": {"type": "auto"},
+        }
+        await api.say(session["id"], "hello")
+        assert "bash" in {tool["name"] for tool in model.requests[0]["tools"]}
+
+
+async def test_custom_tool_cannot_have_the_name_of_a_built_in_tool(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        schema = {"type": "object", "properties": {}}
+        tool = {"type": "custom", "name": "grep", "description": "d", "input_schema": schema}
+        sent = {"name": "a", "model": "demo", "tools": [tool]}
+        error = await api.fails(400, "POST", "/v1/agents", sent)
+        assert error == "tools: 'grep' is a built-in tool; give the custom tool another name"

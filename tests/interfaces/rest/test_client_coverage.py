@@ -97,7 +97,7 @@ def request(name: str) -> httpx2.Request:
 
 
 def value(name: str) -> Any:
-    if name in ("betas", "ids", "types", "statuses", "event_deltas"):
+    if name in ("betas", "ids", "types", "statuses", "event_deltas", "lifecycle"):
         return ["x"]
     if name in ("files", "events", "initial_events", "tools", "resources", "inputs"):
         return [b"x"] if name == "files" else [{"type": "x"}]
@@ -212,7 +212,8 @@ def test_client_parses_the_responses_that_no_other_test_requests(tmp_path: Path)
         )
         assert beta.deployments.retrieve(deployment.id) == deployment
         assert beta.deployments.update(deployment.id, description="x").description == "x"
-        (model,) = beta.models.list()
+        (model,) = beta.models.list(lifecycle=["active"])
+        assert list(beta.models.list(lifecycle=["retired"])) == []
         assert beta.models.retrieve(model.id) == model
         session = beta.sessions.create(agent=agent.id, environment_id=environment.id)
         (thread,) = beta.sessions.threads.list(session.id)

@@ -86,6 +86,9 @@ async def test_unknown_tools_and_calls_that_a_hook_refuses_are_denied(
         called = await wait_for_calls(api, session, 4)
         assert [item["evaluated_permission"] for item in called] == ["deny"] * 4
         for item in called:
+            denied = {"type": "deny", "reason_code": "not_permitted"}
+            assert item["evaluation"] == {"type": "auto", "evaluated_permission": denied}
+        for item in called:
             sent = {"events": [{"type": "user.tool_result", "tool_use_id": item["id"]}]}
             events = await api.fails(400, "POST", f"/v1/sessions/{session}/events", sent)
             assert "does not wait" in events

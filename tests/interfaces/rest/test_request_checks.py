@@ -167,3 +167,39 @@ async def test_internal_error_does_not_reveal_its_details(tmp_path: Path) -> Non
         assert response.status_code == 500
         assert response.json()["error"]["type"] == "api_error"
         assert "plover" not in response.text
+
+
+async def test_request_for_another_workspace_than_the_keys_is_400(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        own = {"anthropic-workspace-id": "local"}
+        assert (await api.call("GET", "/v1/sessions", headers=own))[0] == 200
+        for other in ("wrkspc_other", ""):
+            named = {"anthropic-workspace-id": other}
+            status, response = await api.call("GET", "/v1/sessions", headers=named)
+            assert status == 400
+            assert "anthropic-workspace-id" in response["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(f"/v1/sessions?{name}=" for name in ("agent_id", "memory_store_id", "deployment_id")),
+        "/v1/deployments?agent_id=",
+        "/v1/deployment_runs?deployment_id=",
+        "/v1/files?scope_id=",
+    ],
+)
+async def test_empty_id_in_a_filter_is_400(tmp_path: Path, path: str) -> None:
+    async with open_api(tmp_path) as api:
+        name = path.partition("?")[2].removesuffix("=")
+        assert await api.fails(400, "GET", path) == f"{name}: must not be empty"
+
+
+async def test_errors_describe_a_form_of_text_without_its_regular_expression(
+    tmp_path: Path,
+) -> None:
+    async with open_api(tmp_path) as api:
+        server = {"type": "url", "name": "s", "url": "ftp://x"}
+        sent = {"name": "a", "model": "demo", "mcp_servers": [server]}
+        error = await api.fails(400, "POST", "/v1/agents", sent)
+        assert error == "mcp_servers[0].url: expected a URL that begins with http:// or https://"

@@ -86,7 +86,9 @@ async def test_only_allowed_hosts_are_cloned_from(tmp_path: Path, repository: Pa
         sent = {"type": "github_repository", "url": f"file://{repository}"}
         session = await api.session(resources=[sent])
         assert list(directory(session).iterdir()) == []
-        assert await api.events(session["id"]) == []
+        (error,) = await api.events(session["id"])
+        assert error["type"] == "session.error"
+        assert "does not clone repositories from there" in error["error"]["message"]
         for url in ("ext::sh -c true", "--upload-pack=true", "ssh://example.com/x", "/etc"):
             body = {"agent": session["agent"]["id"], "environment_id": session["environment_id"]}
             body["resources"] = [{"type": "github_repository", "url": url}]

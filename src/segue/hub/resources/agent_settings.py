@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from segue.agents.base.spec import TOOLS_BY_KEY, UNTRUSTED_SERVERS
+from segue.agents.base.spec import BUILT_IN_TOOLS, TOOLS_BY_KEY, UNTRUSTED_SERVERS
 from segue.model import ids
 from segue.model.anthropic.agents import AgentSettings
 from segue.model.errors import InvalidInput
@@ -64,11 +64,22 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+# The tools that the configured model gets from the built-in agent.
+_BUILT_IN_TOOLSET = [
+    {
+        "type": "agent_toolset_20260401",
+        "configs": [],
+        "default_config": {"enabled": True, "permission_policy": {"type": "auto"}},
+    }
+]
+
+
 def complete_settings(record: Record) -> dict[str, Any]:
     """Return the name and all settings of an agent, defaults included."""
     body = record.body
     model = body.get("model", body.get(CONFIGURED) or DEFAULTS["model"])
-    settings = {name: body.get(name, default) for name, default in DEFAULTS.items()}
+    defaults = {**DEFAULTS, "tools": _BUILT_IN_TOOLSET} if body.get(CONFIGURED) else DEFAULTS
+    settings = {name: body.get(name, default) for name, default in defaults.items()}
     settings["model"] = model_settings(model) if isinstance(model, str) else model
     return {"name": body.get("name"), **settings}
 
@@ -164,3 +175,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     custom = [tool["name"] for tool in tools if tool["type"] == "custom"]
     if len(set(custom)) < len(custom):
         raise InvalidInput("tools: names of custom tools must be unique")
+    if taken := sorted(set(custom).intersection(BUILT_IN_TOOLS)):
+        raise InvalidInput(
+            f"tools: {taken[0]!r} is a built-in tool; give the custom tool another name"
+        )

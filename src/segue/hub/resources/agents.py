@@ -46,9 +46,12 @@ class AgentResolver:
         self._registry = registry
 
     async def create(self, principal: Principal, settings: dict[str, Any], id: str) -> Record:
-        """Store a new agent. Raises InvalidInput if its settings contradict each other."""
+        """Store a new agent; without `tools` it has none.
+
+        Raises InvalidInput if its settings contradict each other.
+        """
         check_settings(settings)
-        body = created_by(settings, local=principal.local)
+        body = created_by({"tools": [], **settings}, local=principal.local)
         return await self._records.create(principal.workspace, "agent", body, id)
 
     async def update(

@@ -76,10 +76,15 @@ class Mounts:
         if resource["type"] == "file":
             if file := await self._file(session, resource):
                 await self._mount_file(root, resource["mount_path"], file)
-        elif self._is_cloneable(resource.get("url", "")):
-            token = await self.get_token(session, resource)
-            return await _mount_repository(root, resource, token)
-        return None
+            return None
+        url = resource.get("url", "")
+        if not self._is_cloneable(url):
+            return Failed(
+                message=f"{url}: this server does not clone repositories from there; its operator"
+                " lists the allowed URLs in SEGUE_CLONE",
+                code="repository_clone_error",
+            )
+        return await _mount_repository(root, resource, await self.get_token(session, resource))
 
     async def unmount(self, session: Session, resource: dict[str, Any]) -> None:
         """Delete a file, or the token of a repository. A clone stays: it may contain work.

@@ -105,8 +105,10 @@ class WorkDirectories:
         if not self._created_for(session):
             return
         os.makedirs(session.cwd, mode=0o700, exist_ok=True)
-        await self._mounts.mount(session, resource)
+        problem = await self._mounts.mount(session, resource)
         await self._record_attempt(session, resource["id"])
+        if problem is not None:
+            await self._report(session, problem)
         await self.measure(session)
 
     async def _mount_and_report(self, session: Session, retry: str | None) -> None:

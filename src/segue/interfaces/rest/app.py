@@ -131,6 +131,7 @@ class RestApp:
         request.key = _api_key(headers)
         request.principal = await self._authenticate(request.key)
         request.response_headers += self._rate_limiter.count_request(caller_of(request.principal))
+        _check_workspace(headers, request.workspace)
         _check_headers(scope, headers, endpoint)
         query = _parse_query(scope["query_string"].decode("latin-1"))
         request.params = Params(query, endpoint.query)
@@ -171,6 +172,13 @@ def _log_fields(request: RestRequest) -> dict[str, dict[str, object]]:
             "workspace": request.workspace or None,
         }
     }
+
+
+def _check_workspace(headers: dict[bytes, bytes], workspace: str) -> None:
+    """Raise InvalidInput if a request names another workspace than its key's."""
+    named = headers.get(b"anthropic-workspace-id")
+    if named is not None and named.decode("latin-1") != workspace:
+        raise InvalidInput("anthropic-workspace-id: is not the workspace of this API key")
 
 
 def _check_headers(scope: Scope, headers: dict[bytes, bytes], endpoint: Endpoint) -> None:

@@ -63,6 +63,15 @@ class Params:
         """Return a value, or None if it is missing or empty."""
         return self._values.get(name, [""])[-1] or None
 
+    def id(self, name: str) -> str | None:
+        """Return an id to filter by, or None if it is missing. Raises InvalidInput if it is empty.
+
+        An empty id is a mistake of the client: without the filter, the list would hold everything.
+        """
+        if name in self._values and not self._values[name][-1]:
+            raise InvalidInput(f"{name}: must not be empty")
+        return self.text(name)
+
     def values(self, name: str) -> tuple[str, ...]:
         """Return the values of `name[]`, which may be repeated, indexed or separated by commas."""
         values = self._values.get(f"{name}[]", [])

@@ -219,7 +219,7 @@ ROUTES = (
         "GET",
         "/v1/models",
         models.list_,
-        ("after_id", "before_id", "lifecycle", "limit"),
+        ("after_id", "before_id", "lifecycle[]", "limit"),
         betas=_NO_BETAS,
     ),
     Endpoint("GET", "/v1/models/{model_id}", models.retrieve, betas=_NO_BETAS),

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from segue.model import codec
+
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Tool = Literal["bash", "edit", "read", "write", "glob", "grep", "web_fetch", "web_search"]
 
@@ -28,14 +30,24 @@ class Policy(Body, frozen=True):
 
 
 class CustomTool(Body, frozen=True, tag_field="type", tag="custom"):
-    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
+    name: Annotated[
+        str,
+        codec.described_pattern(
+            "1 to 128 letters, digits, hyphens and underscores", r"^[a-zA-Z0-9_-]{1,128}$"
+        ),
+    ]
     description: str
     input_schema: dict[str, Any]
 
 
 class MCPServer(Body, frozen=True, tag_field="type", tag="url"):
     name: Annotated[str, Meta(min_length=1, max_length=255)]
-    url: Annotated[str, Meta(pattern=r"^https?://", max_length=2048)]
+    url: Annotated[
+        str,
+        codec.described_pattern(
+            "a URL that begins with http:// or https://", r"^https?://", max_length=2048
+        ),
+    ]
 
 
 class ModelOut(Out, frozen=True):

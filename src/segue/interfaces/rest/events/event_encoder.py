@@ -60,6 +60,11 @@ from .event_types import STATE_KINDS
 DerivedItem = Literal["thread", "usage", "terminated"]
 KINDS_WITH_DERIVED_IDS = ("status_changed", "info_changed", "tool_call", "outcome_evaluated")
 _BATCH_SIZE = 500
+_AUTO_VERDICTS: dict[schemas.Verdict, schemas.AutoAllow | schemas.AutoAsk | schemas.AutoDeny] = {
+    "allow": schemas.AutoAllow(),
+    "ask": schemas.AutoAsk(),
+    "deny": schemas.AutoDeny(),
+}
 _MCP_ERRORS = ("mcp_connection_failed_error", "mcp_authentication_failed_error")
 _OTHER_ERRORS = frozenset(get_args(schemas.ErrorType)) - {*_MCP_ERRORS}
 
@@ -411,7 +416,7 @@ def _tool_use(event: Event, body: ToolCall) -> schemas.Event:
 def _permission_evaluation(policy: Policy, verdict: schemas.Verdict) -> schemas.Evaluation:
     """Return the policy that decided about a tool call."""
     if policy == "auto":
-        return schemas.Auto(evaluated_permission=verdict)
+        return schemas.Auto(evaluated_permission=_AUTO_VERDICTS[verdict])
     return schemas.AlwaysAllow() if policy == "always_allow" else schemas.AlwaysAsk()
 
 

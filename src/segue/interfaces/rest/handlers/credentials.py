@@ -12,12 +12,23 @@ from segue.hub.resources.record_ids import format_record_id, parent_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
-from segue.model import clock, ids
+from segue.model import clock, codec, ids
 from segue.model.record import Record
 
 Secret = Annotated[str, Meta(min_length=1, max_length=65_536)]
-URL = Annotated[str, Meta(pattern=r"^https?://", max_length=2048)]
-Host = Annotated[str, Meta(pattern=r"^(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$")]
+URL = Annotated[
+    str,
+    codec.described_pattern(
+        "a URL that begins with http:// or https://", r"^https?://", max_length=2048
+    ),
+]
+Host = Annotated[
+    str,
+    codec.described_pattern(
+        "a host name, which may begin with *.",
+        r"^(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$",
+    ),
+]
 DisplayName = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
@@ -68,7 +79,14 @@ class Bearer(Body, frozen=True, tag_field="type", tag="static_bearer"):
 
 
 class Variable(Body, frozen=True, tag_field="type", tag="environment_variable"):
-    secret_name: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
+    secret_name: Annotated[
+        str,
+        codec.described_pattern(
+            "letters, digits and underscores, not beginning with a digit",
+            r"^[A-Za-z_][A-Za-z0-9_]*$",
+            max_length=255,
+        ),
+    ]
     secret_value: Secret
     networking: AnyHost | AllowedHosts
     injection_location: InjectionLocation | None = None

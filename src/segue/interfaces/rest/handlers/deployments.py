@@ -251,7 +251,7 @@ async def retrieve(request: RestRequest) -> Deployment:
 
 
 async def list_(request: RestRequest) -> Page[Deployment]:
-    agent = request.params.text("agent_id")
+    agent = request.params.id("agent_id")
     status = request.params.choice("status", "", "active", "paused")
     if status and request.params.flag("include_archived"):
         raise InvalidInput("status: cannot be combined with include_archived")
@@ -289,7 +289,7 @@ async def retrieve_run(request: RestRequest) -> Run:
 
 
 async def list_runs(request: RestRequest) -> Page[Run]:
-    deployment = request.params.text("deployment_id")
+    deployment = request.params.id("deployment_id")
     failed = request.params.flag("has_error") if request.params.text("has_error") else None
     trigger = request.params.choice("trigger_type", "", "manual", "schedule")
 

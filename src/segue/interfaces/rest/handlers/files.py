@@ -133,7 +133,7 @@ async def list_(request: RestRequest) -> FilePage:
             raise InvalidInput(f"ids: at most {MAX_IDS}")
         return _page(await _find_existing(request, dict.fromkeys(file_ids)))
     limit = params.limit(20, 1000)
-    if scope := params.text("scope_id"):
+    if scope := params.id("scope_id"):
         return await _list_of_session(request, scope, limit)
     if before := params.text("before_id"):
         return await _list_before(request, before, limit)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 from segue.hub.resources.agent_settings import DEMO_MODEL
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Out
-from segue.model.errors import NotFound
+from segue.model.errors import InvalidInput, NotFound
+
+Lifecycle = Literal["active", "deprecated", "retired"]
 
 
 class Model(Out, frozen=True, tag_field="type", tag="model"):
     id: str
     display_name: str
     created_at: str
-    lifecycle: str = "active"
+    lifecycle: Lifecycle = "active"
     line: None = None
     capabilities: None = None
     allowed_fallback_models: None = None
@@ -49,7 +52,13 @@ async def _models(request: RestRequest) -> tuple[Model, ...]:
 
 async def list_(request: RestRequest) -> Models:
     limit = request.params.limit(20, 1000)
-    models = await _models(request)
+    stages = request.params.values("lifecycle") or ("active", "deprecated")
+    for stage in stages:
+        if stage not in get_args(Lifecycle):
+            raise InvalidInput(
+                f"lifecycle: {stage!r} is not one of {', '.join(get_args(Lifecycle))}"
+            )
+    models = [model for model in await _models(request) if model.lifecycle in stages]
     names = [model.id for model in models]
     after, before = request.params.text("after_id"), request.params.text("before_id")
     start = names.index(after) + 1 if after in names else 0

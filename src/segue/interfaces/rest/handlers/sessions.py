@@ -18,7 +18,7 @@ from segue.interfaces.rest.params import CREATED_AT
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings, requests
 from segue.interfaces.rest.schemas.session import SessionOut, show, status
-from segue.model import clock, ids, search_text
+from segue.model import clock, codec, ids, search_text
 from segue.model.errors import Busy, InvalidInput
 from segue.model.event import AgentRef, ConfigChanged, InfoChanged
 from segue.model.query import Query
@@ -51,7 +51,9 @@ _MATCHES_NOTHING = "-"
 class Money(requests.Body, frozen=True):
     """A number of whole cents, as text."""
 
-    amount: Annotated[str, Meta(pattern="^[1-9][0-9]*$", max_length=14)]
+    amount: Annotated[
+        str, codec.described_pattern("a whole number above 0", "^[1-9][0-9]*$", max_length=14)
+    ]
     currency: Literal["USD"]
 
 
@@ -127,7 +129,7 @@ def _query(request: RestRequest) -> Query:
     """Return the filters of a list request."""
     params = request.params
     window = params.window()
-    agent = _id_filter(params.text("agent_id"), "agent")
+    agent = _id_filter(params.id("agent_id"), "agent")
     version = params.number("agent_version", 0, 1 << 31)
     words = params.text("q")
     if words is not None and not search_text.terms(words):
@@ -139,8 +141,8 @@ def _query(request: RestRequest) -> Query:
         created_gte=window.gte,
         created_lt=window.lt,
         created_lte=window.lte,
-        deployment_id=_id_filter(params.text("deployment_id"), "depl"),
-        memory_store_id=_id_filter(params.text("memory_store_id"), "memstore"),
+        deployment_id=_id_filter(params.id("deployment_id"), "depl"),
+        memory_store_id=_id_filter(params.id("memory_store_id"), "memstore"),
         archived="include" if params.flag("include_archived") else "exclude",
         archived_as="terminated",
         statuses=params.statuses(),

@@ -98,8 +98,24 @@ class AlwaysAsk(EventPart, frozen=True, tag="always_ask"):
     """The tool's policy is to ask."""
 
 
+class AutoAllow(EventPart, frozen=True, tag="allow"):
+    """The call may run."""
+
+
+class AutoAsk(EventPart, frozen=True, tag="ask"):
+    """The call waits for the client's confirmation."""
+
+    reason_code: str = "indeterminate"
+
+
+class AutoDeny(EventPart, frozen=True, tag="deny"):
+    """The call does not run: the session's mode or a hook forbids it."""
+
+    reason_code: str = "not_permitted"
+
+
 class Auto(EventPart, frozen=True, tag="auto"):
-    evaluated_permission: Verdict
+    evaluated_permission: AutoAllow | AutoAsk | AutoDeny
 
 
 Evaluation = AlwaysAllow | AlwaysAsk | Auto

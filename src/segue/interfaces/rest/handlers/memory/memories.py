@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
-
 from segue.hub.resources.memories import MemoryBody, kind
 from segue.hub.resources.record_ids import check_active, format_record_id, parent_id
 from segue.interfaces.rest import paging, records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Out, Page
-from segue.model import clock, ids
+from segue.model import clock, codec, ids
 from segue.model.errors import Conflict, InvalidInput
 from segue.model.record import Record
 
@@ -27,7 +25,12 @@ class Create(Body, frozen=True):
 
 
 class Precondition(Body, frozen=True, tag_field="type", tag="content_sha256"):
-    content_sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")] | None = None
+    content_sha256: (
+        Annotated[
+            str, codec.described_pattern("64 lower-case hexadecimal digits", r"^[0-9a-f]{64}$")
+        ]
+        | None
+    ) = None
 
 
 class Update(Body, frozen=True):

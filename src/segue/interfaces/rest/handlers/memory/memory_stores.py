@@ -13,13 +13,19 @@ from segue.hub.resources.records import patch_metadata, with_sent
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import MANAGED_AGENTS, RestRequest
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
+from segue.model import codec
 from segue.model.record import Record
 
 from . import memories
 
 BETAS = MANAGED_AGENTS | {"agent-memory-2026-07-22"}
 
-Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Name = Annotated[
+    str,
+    codec.described_pattern(
+        "text without control characters", r"^[^\x00-\x1f\x7f]*$", min_length=1, max_length=255
+    ),
+]
 Description = Annotated[str, Meta(max_length=1024)]
 
 

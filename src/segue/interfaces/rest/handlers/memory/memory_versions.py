@@ -83,11 +83,11 @@ async def list_(request: RestRequest) -> Page[MemoryVersion]:
     store = await memories.find_store(request)
     view = memories.requested_view(request, "basic")
     params = request.params
-    memory, key = params.text("memory_id"), params.text("api_key_id")
+    memory, key = params.id("memory_id"), params.id("api_key_id")
     memory_id = None if memory is None else ids.parse(memory, "mem") or ""
     operation = params.choice("operation", "", "created", "modified", "deleted")
-    session = params.text("session_id")
-    service_account = params.text("service_account_id")  # matches no version: none exist here
+    session = params.id("session_id")
+    service_account = params.id("service_account_id")  # matches no version: none exist here
 
     def matches(record: Record) -> bool:
         body = MemoryVersionBody.of(record)
