@@ -29,5 +29,5 @@ def exported() -> list[bytes]:
     """The lines of a valid file."""
     lines = asyncio.run(current_export())
     types = {json.loads(line)["body"]["type"] for line in lines[1:]}
-    assert set(BODIES) - types <= {"system_message", "interrupted"}
+    assert set(BODIES) - types <= {"system_message", "interrupted", "tool_call_changed"}
     return lines

@@ -28,7 +28,7 @@ from .rpc import (
 from .wire import SessionInfo
 
 OnUpdate = Callable[[str, dict[str, Any]], Awaitable[None]]
-OnPermission = Callable[[dict[str, Any]], Awaitable[str | None]]
+OnPermission = Callable[[dict[str, Any]], Awaitable[str | dict[str, Any] | None]]
 OnRequest = Callable[[str, dict[str, Any]], Awaitable[Any]]
 OnNotification = Callable[[str, dict[str, Any]], Awaitable[None]]
 
@@ -75,8 +75,8 @@ class AcpClient:
 
     `on_update` is called for every `session/update`, one at a time, and before the results that the
     agent sends after it; it must not wait for a result itself. `on_permission` returns the id of
-    the chosen option, or None. `on_request` and `on_notification` handle everything else.
-    `capabilities` advertises what the agent may request, in version 1 and in version 2.
+    the chosen option, a complete response, or None. `on_request` and `on_notification` handle
+    everything else. `capabilities` advertises what the agent may request, in version 1 and 2.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class AcpClient:
         self.version = 0
         self.agent: dict[str, Any] = {}
         self.auth_methods: list[dict[str, Any]] = []
+        self.update_meta: Any = None  # the `_meta` of the message that is being handled
         self.setup_results: dict[str, dict[str, Any]] = {}  # by session, from opening it
         self._capabilities: dict[str, Any] = {}
 
@@ -145,6 +146,8 @@ class AcpClient:
         option = await self._on_permission(fields)
         if option is None:
             return {"outcome": {"outcome": "cancelled"}}
+        if isinstance(option, dict):
+            return option
         return {"outcome": {"outcome": "selected", "optionId": option}}
 
     async def notification(self, method: str, params: Any) -> None:
@@ -153,6 +156,7 @@ class AcpClient:
             session, update = params.get("sessionId"), params.get("update")
             if isinstance(session, str) and isinstance(update, dict):
                 async with self._update_lock:
+                    self.update_meta = params.get("_meta")
                     await self._on_update(session, update)
         elif isinstance(params, dict):
             await self._on_notification(method, params)

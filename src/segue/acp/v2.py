@@ -132,6 +132,8 @@ class StateUpdate(wire.SessionUpdate, frozen=True, tag="state_update"):
     state: str
     stop_reason: str | UnsetType = UNSET
     error: dict[str, Any] | UnsetType = UNSET
+    background: list[dict[str, Any]] | UnsetType | None = UNSET
+    usage: dict[str, Any] | UnsetType | None = UNSET
 
 
 class DiffChange(Wire, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -87,6 +87,25 @@ class Other(_Block, frozen=True, tag="other"):
 
 Block = Text | Image | Audio | ResourceLink | Resource | Diff | FileChange | Other
 Content = tuple[Block, ...]
+
+
+InsertedKind = Literal["command", "shell", "output", "notice", "note"]
+
+
+class InsertedText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a message's text that a program inserted and no person typed.
+
+    `start` and `end` are offsets in the text of the block with index `block`; `inside_start` and
+    `inside_end` leave out the markup around it. `label` is a line to show instead of the text.
+    """
+
+    kind: InsertedKind
+    block: int = 0
+    start: int = 0
+    end: int
+    inside_start: int
+    inside_end: int
+    label: str | None = None
 
 
 def as_content(value: str | Block | Iterable[Block]) -> Content:

@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from . import codec
 from .content import Content
+from .content import InsertedText as InsertedText
 from .lifecycle import Status, StopReason
 
 BODY_VERSION = 2  # the format that bodies are written in
@@ -184,25 +185,6 @@ class Created(Body, frozen=True, tag="created"):
     by_key: bool = False
 
 
-InsertedKind = Literal["command", "shell", "output", "notice", "note"]
-
-
-class InsertedText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of a message's text that a program inserted and no person typed.
-
-    `start` and `end` are offsets in the text of the block with index `block`; `inside_start` and
-    `inside_end` leave out the markup around it. `label` is a line to show instead of the text.
-    """
-
-    kind: InsertedKind
-    block: int = 0
-    start: int = 0
-    end: int
-    inside_start: int
-    inside_end: int
-    label: str | None = None
-
-
 class UserMessage(Body, frozen=True, tag="user_message"):
     """A message of the user. `inserted` are the parts that a person did not type.
 
@@ -306,6 +288,22 @@ class ToolCall(Body, frozen=True, tag="tool_call"):
         if self.verdict is not None or self.policy is None:
             return self.verdict
         return default_verdict(self.policy, self.kind)
+
+
+class ToolCallChanged(Body, frozen=True, tag="tool_call_changed"):
+    """The fields of a tool call that its agent changed after the call had begun.
+
+    A field that is left out has not changed. `content` and `locations` are complete.
+    """
+
+    call_id: str
+    name: str | UnsetType = UNSET
+    title: str | UnsetType = UNSET
+    kind: ToolKind | UnsetType = UNSET
+    input: Any = UNSET
+    content: Content | UnsetType = UNSET
+    locations: tuple[Location, ...] | UnsetType = UNSET
+    turn: str | None = None
 
 
 class ToolResult(Body, frozen=True, tag="tool_result"):
@@ -490,6 +488,7 @@ AnyBody = (
     | AgentMessage
     | AgentThought
     | ToolCall
+    | ToolCallChanged
     | ToolResult
     | PermissionAsked
     | PermissionAnswered

@@ -15,6 +15,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from .ansi import strip_codes
 from .content import Block, Diff, FileChange, ResourceLink, plain_text
 from .event import (
@@ -28,6 +30,7 @@ from .event import (
     PlanChanged,
     SystemMessage,
     ToolCall,
+    ToolCallChanged,
     ToolResult,
     UserMessage,
 )
@@ -206,6 +209,10 @@ def _text_of_event(body: Body) -> str:
 
             title = body.title or computed_title(body)
             return " ".join(filter(None, (title, body.name, _text(body.content))))
+        case ToolCallChanged():
+            content = () if body.content is UNSET else body.content
+            title = body.title if isinstance(body.title, str) else None
+            return " ".join(filter(None, (title, _text(content))))
         case InfoChanged():
             return " ".join(part for part in (body.title, body.tag) if isinstance(part, str))
         case PlanChanged():

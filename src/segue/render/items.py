@@ -32,6 +32,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session, Thread
+from segue.model.tools.changes import with_changes
 from segue.model.tools.patches import with_texts
 from segue.model.tools.titles import call_title, request_title
 
@@ -94,7 +95,7 @@ def build_items(session: Session, events: Iterable[Event], pairs: Pairs) -> list
     opened = set(pairs.openings)
     calls = dict(pairs.openings)
     items: list[Item] = []
-    for event in (with_relative_paths(event, session) for event in events):
+    for event in (with_relative_paths(event, session) for event in with_changes(events)):
         key = str(pair_key(event))
         if isinstance(event.body, ToolCall | PermissionAsked):
             opened.add(key)

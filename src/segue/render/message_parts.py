@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from segue.model.ansi import one_line
-from segue.model.content import Text
-from segue.model.event import InsertedKind, InsertedText, SystemMessage, UserMessage
+from segue.model.content import InsertedKind, Text
+from segue.model.event import InsertedText, SystemMessage, UserMessage
 
 PromptMessage = UserMessage | SystemMessage
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from segue.agents.acp.update_handler import Recorder, UpdateHandler
+from segue.agents.acp.event_collector import EventCollector, HistoryRecorder
+from segue.agents.acp.update_handler import UpdateHandler
 from segue.model.event import ToolResult
 from segue.model.session import Session
 
@@ -27,8 +28,10 @@ SESSION = Session(
 async def test_result_has_the_exit_code_that_the_agent_reports(
     output: Any, code: int | None
 ) -> None:
-    recorder = Recorder(SESSION)
+    recorder = HistoryRecorder()
     update = {"sessionUpdate": "tool_call", "toolCallId": "c", "title": "ls", "status": "completed"}
-    await UpdateHandler(recorder).on_update({**update, "rawOutput": output})
-    (result,) = [body for body in recorder.bodies if isinstance(body, ToolResult)]
+    handler = UpdateHandler(EventCollector(SESSION, recorder))
+    await handler.on_update({**update, "rawOutput": output})
+    bodies = [draft.body for draft in recorder.drafts]
+    (result,) = [body for body in bodies if isinstance(body, ToolResult)]
     assert (result.output, result.exit_code) == (output, code)

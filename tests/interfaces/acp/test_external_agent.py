@@ -368,10 +368,8 @@ async def test_options_of_the_external_agent_are_offered_and_set(
         assert chosen(response) == {"mode": "ask", "model": "small"}
         if version == 1:
             assert response["modes"]["currentModeId"] == "ask"
-            update = await client.wait_for_update(lambda update: "availableCommands" in update.body)
-            commands = update.body["availableCommands"]
-        else:
-            commands = response["availableCommands"]
+        update = await client.wait_for_update(lambda update: "availableCommands" in update.body)
+        commands = update.body["availableCommands"]
         assert [command["name"] for command in commands] == ["plan"]
         typed = {"type": "id"} if version == 2 else {}
         params = {"sessionId": id, "configId": "model", "value": "large", **typed}

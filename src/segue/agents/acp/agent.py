@@ -17,25 +17,25 @@ from segue.acp.client import AcpClient, UnsupportedCapability
 from segue.acp.content import write_blocks
 from segue.acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
 from segue.acp.wire import HttpMcpServer, LoginMethod, SessionInfo
-from segue.agents.base import AgentSession, Tools, Turn
+from segue.agents.base import AgentSession, SessionPort, Tools, Turn
 from segue.model import ids
 from segue.model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text
 from segue.model.errors import AgentFailed, NoAgent, SegueError, Unauthorized, without_locations
-from segue.model.event import AnyBody, ConfigChanged, UserMessage
+from segue.model.event import ConfigChanged, Draft, UserMessage
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 
 from .agent_options import MODE, OFFERED, parse_login
 from .client_requests import ClientProxy, SessionFiles
+from .event_collector import EventCollector, HistoryRecorder
 from .history_prompt import history_prompt
 from .processes import AgentPool, Command, RunningAgent, SessionCallbacks
-from .update_handler import Recorder, UpdateHandler, meaningful_title, stop_reason
+from .update_handler import UpdateHandler, meaningful_title, stop_reason
 
 log = logging.getLogger("segue.agents.acp")
 
 OPTION = "acp"  # the session option that identifies the native session
 CANCEL_SECONDS = 0.5  # for a process to end a cancelled turn
-COMMAND_SECONDS = 0.1  # for the commands of a new session to arrive
 STUCK_SECONDS = 5.0  # for a cancelled turn to end before its process is replaced
 
 
@@ -101,6 +101,12 @@ class AcpAgent:
 
     # Native sessions.
 
+    def connect(self, session: Session, port: SessionPort) -> None:
+        """Use a port for the updates of a session that arrive between its turns."""
+        agent = self._pool.peek(self._command)
+        if agent is not None and not agent.disconnected:
+            agent.connect(session, port)
+
     async def list_sessions(self, cwd: str | None = None) -> list[SessionInfo]:
         """Return the native sessions, of one directory or all; none if the agent cannot list."""
         # Some agents list only the sessions of the directory in which they were started.
@@ -164,8 +170,6 @@ class AcpAgent:
             native_id = await agent.client.new(cwd, **params)
             agent.add_session(native_id)
             agent.setup_params[native_id] = params
-            if agent.client.version == 1:
-                await asyncio.sleep(COMMAND_SECONDS)  # they arrive after the response
             offered = agent.offered[native_id]
 
         def bind(session_id: str) -> dict[str, Any]:
@@ -189,14 +193,15 @@ class AcpAgent:
             update = await agent.client.set_option(native_id, option, value)
             return agent.update_offered(native_id, update)
 
-    async def read_history(self, session: Session, native_id: str) -> list[AnyBody]:
+    async def read_history(self, session: Session, native_id: str) -> list[Draft]:
         """Return the conversation of a native session; empty if the agent cannot replay it."""
         async with self._running_agent(session.cwd) as agent:
             client = agent.client
             if client.version == 1 and not client.supports("load"):
                 return []
-            recorder = Recorder(session)
-            handler = UpdateHandler(recorder, replaying=True)
+            recorder = HistoryRecorder()
+            collector = EventCollector(session, recorder, flush_seconds=None)
+            handler = UpdateHandler(collector, version=client.version, replaying=True)
             agent.set_callbacks(
                 native_id, SessionCallbacks(handler.on_update, handler.on_permission)
             )
@@ -205,7 +210,7 @@ class AcpAgent:
                 await handler.finish()
             finally:
                 agent.remove_callbacks(native_id)
-            return recorder.bodies
+            return recorder.drafts
 
     async def release(self, session: str) -> None:
         """Close the native session, and end the process if it has no other session."""
@@ -257,16 +262,27 @@ class AcpAgent:
 
     async def _answer(self, turn: Turn, agent: RunningAgent) -> StopReason:
         native = await self._open(turn, agent)
+        await agent.begin_turn(native.id)
         await _store_offered(turn, agent, native.id)
         history = "" if native.has_history else history_prompt(await turn.history())
-        handler = UpdateHandler(turn, keep_title=bool(history) and turn.session.title is not None)
+        version = agent.client.version
+        handler = UpdateHandler(
+            turn,
+            version=version,
+            keep_title=bool(history) and turn.session.title is not None,
+        )
         files = SessionFiles(turn, handler.allowed_paths)
         agent.set_callbacks(
             native.id,
             SessionCallbacks(
-                handler.on_update, handler.on_permission, files, handler.on_terminal_output
+                handler.on_update,
+                handler.on_permission,
+                files,
+                handler.on_terminal_output,
+                handler.store_offered,
             ),
         )
+        turn.publish({"version": version})  # from here on, clients can follow the agent itself
         try:
             blocks = _prompt_blocks(turn.prompt, agent.client)
             if history:
@@ -275,11 +291,15 @@ class AcpAgent:
             await handler.finish()
             await handler.store_usage(result.get("usage"))
             await _store_offered(turn, agent, native.id)
+            turn.publish({"version": version, "result": result})
             reason: StopReason = stop_reason(result)
+            agent.end_turn(native.id, turn, handler)
             return reason
+        except BaseException:
+            handler.close()
+            raise
         finally:
             agent.known_seqs[native.id] = turn.session.last_seq
-            handler.close()
             files.close()
 
     async def _send_prompt(
@@ -363,7 +383,7 @@ class AcpAgent:
         """
         replayed_messages = 0
 
-        async def count(update: dict[str, Any]) -> None:
+        async def count(update: dict[str, Any], meta: Any) -> None:
             nonlocal replayed_messages
             kind = str(update.get("sessionUpdate"))
             replayed_messages += kind.endswith(("message", "message_chunk"))

@@ -19,10 +19,14 @@ from segue.acp.methods import (
 )
 from segue.acp.process import AgentProcess
 from segue.acp.rpc import METHOD_NOT_FOUND, NOT_FOUND, Disconnected, RpcError
+from segue.agents.base import SessionPort, Turn
 from segue.model.errors import AgentFailed
+from segue.model.session import Session
 
 from .agent_options import update_offered
 from .client_requests import ClientProxy, SessionFiles, capabilities
+from .event_collector import EventCollector
+from .update_handler import UpdateHandler
 
 log = logging.getLogger("segue.agents.acp")
 
@@ -33,18 +37,27 @@ END_SECONDS = 2.0  # for a process to end by itself
 _OFFERED_UPDATES = ("available_commands_update", "current_mode_update", "config_option_update")
 
 Command = tuple[str, ...]
-OnUpdate = Callable[[dict[str, Any]], Awaitable[None]]
-OnPermission = Callable[[dict[str, Any]], Awaitable[str | None]]
+OnUpdate = Callable[[dict[str, Any], Any], Awaitable[None]]
+OnPermission = Callable[[dict[str, Any]], Awaitable[str | dict[str, Any] | None]]
 OnTerminalOutput = Callable[[str, str], None]
+OnOffered = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class BetweenTurns(NamedTuple):
+    """The receiver of a session's updates between its turns."""
+
+    handler: UpdateHandler
+    collector: EventCollector
 
 
 class SessionCallbacks(NamedTuple):
-    """The callbacks for one session of a process. `files` and `on_output` exist during a turn."""
+    """The callbacks for one session of a process. The optional ones exist during a turn."""
 
     on_update: OnUpdate
     on_permission: OnPermission
     files: SessionFiles | None = None
     on_output: OnTerminalOutput | None = None
+    on_offered: OnOffered | None = None
 
 
 class RunningAgent:
@@ -74,6 +87,8 @@ class RunningAgent:
         self.setup_params: dict[str, dict[str, Any]] = {}  # of open sessions, by native id
         self.known_seqs: dict[str, int] = {}  # the last event that a session knows, by native id
         self.prompts: dict[str, asyncio.Task[Any]] = {}  # running ones, by native id
+        self._ports: dict[str, tuple[Session, SessionPort]] = {}  # by segue's session id
+        self._between_turns: dict[str, BetweenTurns] = {}  # by native id
 
     @classmethod
     async def start(
@@ -148,6 +163,8 @@ class RunningAgent:
         self.open_sessions.discard(native_id)
         self.setup_params.pop(native_id, None)
         self.known_seqs.pop(native_id, None)
+        self._between_turns.pop(native_id, None)
+        self._ports.pop(self._session_id(native_id) or "", None)
         self.native_ids = {id: n for id, n in self.native_ids.items() if n != native_id}
 
     def update_offered(self, native_id: str, update: dict[str, Any]) -> dict[str, Any]:
@@ -157,12 +174,49 @@ class RunningAgent:
         return offered
 
     async def _on_update(self, native_id: str, update: dict[str, Any]) -> None:
-        if update.get("sessionUpdate") in _OFFERED_UPDATES:
+        is_offer = update.get("sessionUpdate") in _OFFERED_UPDATES
+        if is_offer:
             self.update_offered(native_id, update)
         if callbacks := self._callbacks.get(native_id):
-            await callbacks.on_update(update)
+            await callbacks.on_update(update, self.client.update_meta)
+            if is_offer and callbacks.on_offered is not None:
+                await callbacks.on_offered(self.offered[native_id])
+        elif between := self._receiver_between_turns(native_id):
+            await between.handler.on_update(update, self.client.update_meta)
+            if is_offer:
+                await between.handler.store_offered(self.offered[native_id])
 
-    async def _on_permission(self, request: dict[str, Any]) -> str | None:
+    # Between turns.
+
+    def connect(self, session: Session, port: SessionPort) -> None:
+        """Use a port for the updates of a session that arrive between its turns."""
+        self._ports[session.id] = (session, port)
+
+    def _receiver_between_turns(self, native_id: str) -> BetweenTurns | None:
+        """Return the receiver of a session's updates between turns, if the session is open."""
+        if native_id not in self._between_turns:
+            connected = self._ports.get(self._session_id(native_id) or "")
+            if connected is None:
+                return None
+            collector = EventCollector(*connected)
+            handler = UpdateHandler(collector, version=self.client.version)
+            self._between_turns[native_id] = BetweenTurns(handler, collector)
+        return self._between_turns[native_id]
+
+    def end_turn(self, native_id: str, turn: Turn, handler: UpdateHandler) -> None:
+        """Let the handler of a turn that is over receive the updates until the next turn."""
+        self.connect(turn.session, turn.session_port)
+        collector = EventCollector(turn.session, turn.session_port, turn=turn.id)
+        handler.continue_with(collector)
+        self._between_turns[native_id] = BetweenTurns(handler, collector)
+
+    async def begin_turn(self, native_id: str) -> None:
+        """Store what has arrived since the last turn."""
+        if between := self._between_turns.pop(native_id, None):
+            await between.handler.finish()
+            await between.collector.close()
+
+    async def _on_permission(self, request: dict[str, Any]) -> str | dict[str, Any] | None:
         callbacks = self._callbacks.get(str(request.get("sessionId")))
         return None if callbacks is None else await callbacks.on_permission(request)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,95 +16,132 @@ from segue.acp.rpc import RpcError
 from segue.agents.base import Answer, StreamKind
 from segue.agents.tools.base import MAX_OUTPUT_CHARACTERS
 from segue.model import ids
-from segue.model.content import Block, Content, Diff, Text
+from segue.model.content import Block, Content, Text
 from segue.model.errors import AgentFailed
 from segue.model.event import (
-    READ_ONLY_KINDS,
     AgentMessage,
     AgentThought,
     AnyBody,
     Compacted,
+    ConfigChanged,
+    Draft,
     InfoChanged,
-    Location,
     ModelCalled,
     Option,
     PlanChanged,
     PlanEntry,
-    ToolCall,
-    ToolKind,
-    ToolResult,
     Usage,
     UserMessage,
 )
 from segue.model.session import Session
 
+from .agent_options import OFFERED
 from .history_prompt import INTRODUCTION
-from .patches import parse_patch
+from .tool_calls import (
+    DIALECT,
+    PendingCall,
+    call_id_of,
+    one_of,
+    parse_blocks,
+    protocol_fields,
+    text_of,
+)
 
 log = logging.getLogger("segue.agents.acp")
 
 _PLACEHOLDER_TITLE = re.compile(r"New session - \d{4}-\d\d-\d\dT")
-_TOOL_KINDS = frozenset(get_args(ToolKind))
-_FINAL_STATUSES: dict[str, Any] = {
-    "completed": "completed",
-    "failed": "failed",
-    "cancelled": "cancelled",
-}
 _STREAM_KINDS: dict[str, StreamKind] = {"agent_message": "message", "agent_thought": "thought"}
-_BODY_TYPES: dict[StreamKind, type[AgentMessage | AgentThought]] = {
+BODY_TYPES: dict[StreamKind, type[AgentMessage | AgentThought]] = {
     "message": AgentMessage,
     "thought": AgentThought,
 }
+# Updates that clients get from segue: it has the user's messages, and states of its own.
+_NOT_FORWARDED = ("user_message", "user_message_chunk", "state_update")
+_CHUNKS = ("agent_message_chunk", "agent_thought_chunk")
 
 
 class EventSink(Protocol):
-    """The receiver of the converted events: a Turn, or a Recorder."""
+    """The receiver of the converted events: a Turn, or an EventCollector."""
 
     @property
     def id(self) -> str: ...
     @property
     def session(self) -> Session: ...
-    async def emit(self, *bodies: AnyBody) -> object: ...
-    async def delta(self, text: str, kind: StreamKind = "message") -> None: ...
+    async def emit(self, *bodies: AnyBody | Draft) -> object: ...
+    async def delta(
+        self,
+        text: str,
+        kind: StreamKind = "message",
+        *,
+        message_id: str | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None: ...
     async def request_permission(
-        self, title: str, options: Sequence[Option] = ..., call_id: str | None = None
+        self,
+        title: str,
+        options: Sequence[Option] = ...,
+        call_id: str | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Answer: ...
+    def publish(self, payload: Any) -> None: ...
 
 
 class UpdateHandler:
     """Converts the updates of one turn or, if `replaying`, of a whole conversation.
 
     With `keep_title`, the agent cannot set the session's title. That is for sessions whose
-    beginning the agent does not know.
+    beginning the agent does not know. `version` is that of the agent's protocol.
     """
 
     def __init__(
-        self, turn: EventSink, *, replaying: bool = False, keep_title: bool = False
+        self,
+        turn: EventSink,
+        *,
+        version: int = 1,
+        replaying: bool = False,
+        keep_title: bool = False,
     ) -> None:
         self._turn = turn
+        self._version = version
+        self._meta: Any = None  # of the message that is being handled
         self._replaying = replaying
         self._keep_title = keep_title
         # The user message that is being replayed: its id and blocks.
         self._user_message: tuple[str, list[Block]] | None = None
         self._current: tuple[StreamKind, str] | None = None  # the message that is being streamed
+        self._message_id = ""  # of that message, in segue
+        self._message_size = 0  # characters of it so far
+        self._parts: dict[tuple[StreamKind, str], int] = {}  # stored parts of each message
         self._texts: dict[tuple[StreamKind, str], str] = {}  # the text of each message so far
-        self._calls: dict[str, _PendingCall] = {}
+        self._calls: dict[str, PendingCall] = {}
         self._terminals: dict[str, bytes] = {}  # the output of each terminal
         self._closed = False
         self.allowed_paths: set[str] = set()  # files that the user has allowed to change
         # The update that ends a turn, in version 2 of the protocol.
         self.result: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
-    async def on_update(self, update: dict[str, Any]) -> None:
-        """Handle a `session/update`; ignore an invalid one."""
+    async def on_update(self, update: dict[str, Any], meta: Any = None) -> None:
+        """Handle a `session/update`, whose message has `meta`; do not store an invalid one."""
+        self._meta = meta
         try:
             if not self._closed:
-                await self._convert(update.get("sessionUpdate"), update)
+                kind = update.get("sessionUpdate")
+                if kind not in (*_NOT_FORWARDED, *_CHUNKS, "session_info_update"):
+                    self._forward(update)
+                await self._convert(kind, update)
             ended = update.get("state") == "idle" and update.get("stopReason")
             if ended and not self.result.done():
                 self.result.set_result(update)
         except msgspec.ValidationError as error:
             log.info("ignored an invalid update: %s in %r", error, update)
+
+    def _forward(self, update: dict[str, Any], **more: Any) -> None:
+        """Send an update as it is, with segue's ids, to clients that use the same protocol."""
+        if "toolCallId" in update:
+            id = str(update["toolCallId"])
+            update = {**update, "toolCallId": call_id_of(self._turn.id, id)}
+        payload = {"version": self._version, "update": update, **more}
+        self._turn.publish(payload if self._meta is None else {**payload, "_meta": self._meta})
 
     async def _convert(self, kind: Any, update: dict[str, Any]) -> None:
         if kind in ("user_message", "user_message_chunk"):
@@ -136,13 +172,36 @@ class UpdateHandler:
                 if isinstance(plan, dict):
                     await self._store_plan(str(plan.get("planId", "plan")), plan.get("entries"))
             case "session_info_update":
-                title = meaningful_title(update.get("title"))
-                if title and not self._keep_title and title != self._turn.session.title:
-                    await self._turn.emit(InfoChanged(title=title, by="agent"))
+                await self._update_info(update)
             case "usage_update":
                 await self._store_context_usage(update)
             case "compaction_update" if update.get("status") == "completed":
-                await self._turn.emit(Compacted(summary=_parse_blocks(update.get("summary"))))
+                await self._turn.emit(
+                    Compacted(
+                        summary=parse_blocks(update.get("summary")),
+                        extra=protocol_fields(update.get("_meta")),
+                    )
+                )
+
+    async def _update_info(self, update: dict[str, Any]) -> None:
+        """Store a title, unless it does not describe the conversation."""
+        title = meaningful_title(update.get("title"))
+        accepted = bool(title) and not self._keep_title
+        fields = {name: value for name, value in update.items() if name != "title" or accepted}
+        if len(fields) > 1:
+            self._forward(fields)
+        if accepted and title != self._turn.session.title:
+            await self._turn.emit(InfoChanged(title=title, by="agent", extra=protocol_fields()))
+
+    async def store_offered(self, offered: Mapping[str, Any]) -> None:
+        """Store the options and commands that the agent offers now."""
+        if not self._closed and offered != self._turn.session.options.get(OFFERED, {}):
+            change = ConfigChanged(options={OFFERED: offered}, extra=protocol_fields())
+            await self._turn.emit(change)
+
+    def continue_with(self, sink: EventSink) -> None:
+        """Convert further updates for another receiver: the turn is over."""
+        self._turn = sink
 
     def close(self) -> None:
         """Ignore further updates, except the end of the turn: segue's turn is over."""
@@ -156,27 +215,41 @@ class UpdateHandler:
             await self._store_user_message()
             await self._turn.emit()
             self._current, self._user_message = None, (id, [])
-        self._user_message[1].extend(_parse_blocks([content] if is_chunk else content))
+        self._user_message[1].extend(parse_blocks([content] if is_chunk else content))
 
     async def _store_user_message(self) -> None:
         message, self._user_message = self._user_message, None
         if message is not None and message[1]:
-            await self._turn.emit(UserMessage(content=_join_texts(message[1])))
+            id = self._event_id("user", message[0]) if message[0] else None
+            body = UserMessage(content=_join_texts(message[1]))
+            await self._turn.emit(Draft(id=id, body=body))
+
+    def _event_id(self, kind: str, message_id: str, part: int = 0) -> str:
+        """Return the event id of a message, or of a later part of it."""
+        parts = (self._turn.session.id, kind, message_id, *([str(part)] if part else []))
+        return ids.derived_id(DIALECT, *parts)
 
     async def _add_chunk(self, kind: StreamKind, update: dict[str, Any]) -> None:
+        native_id = update.get("messageId")
         block = read_block(update.get("content"))
-        await self._start_message(kind, str(update.get("messageId") or ""))
+        await self._start_message(kind, str(native_id or ""))
+        text = block.text if isinstance(block, Text) else ""
+        forwarded = {**update, "messageId": self._message_id} if native_id else update
+        end = self._message_size + len(text)
+        self._forward(forwarded, message=self._message_id, end=end)
+        extra = protocol_fields(update.get("_meta"))
         if isinstance(block, Text):
-            await self._stream(block.text)
+            await self._stream(block.text, extra)
         else:
-            self._current = None
-            await self._turn.emit(_BODY_TYPES[kind](content=(block,)))
+            id, self._current = self._message_id, None
+            body = BODY_TYPES[kind](content=(block,), extra=extra)
+            await self._turn.emit(Draft(id=None if self._message_size else id, body=body))
 
     async def _add_message(self, kind: StreamKind, update: dict[str, Any]) -> None:
         """Store a complete message, or the rest of one that was streamed."""
         if not update.get("content"):
             return
-        content = _parse_blocks(update["content"])
+        content = parse_blocks(update["content"])
         key = (kind, str(update.get("messageId") or ids.new_id()))
         text = "".join(block.text for block in content if isinstance(block, Text))
         streamed = self._texts.get(key, "")
@@ -186,20 +259,28 @@ class UpdateHandler:
         is_new = key not in self._texts
         await self._start_message(*key)
         self._texts.setdefault(key, "")
-        await self._stream(text[len(streamed) :])
+        extra = protocol_fields(update.get("_meta"))
+        await self._stream(text[len(streamed) :], extra)
         for block in content:
             if is_new and not isinstance(block, Text):
-                await self._turn.emit(_BODY_TYPES[kind](content=(block,)))
+                await self._turn.emit(BODY_TYPES[kind](content=(block,), extra=extra))
 
     async def _start_message(self, kind: StreamKind, message_id: str) -> None:
         if self._current != (kind, message_id):
             await self._turn.emit()  # stores the previous message
-            self._current = (kind, message_id)
+            self._current = key = (kind, message_id)
+            part = self._parts.get(key, 0)
+            self._message_id = (
+                self._event_id(kind, message_id, part) if message_id else ids.new_id()
+            )
+            self._message_size = 0
+            self._parts[key] = part + 1
 
-    async def _stream(self, text: str) -> None:
+    async def _stream(self, text: str, extra: dict[str, Any]) -> None:
         assert self._current is not None
         if text:
-            await self._turn.delta(text, self._current[0])
+            await self._turn.delta(text, self._current[0], message_id=self._message_id, extra=extra)
+            self._message_size += len(text)
             if self._current[1]:
                 self._texts[self._current] = self._texts.get(self._current, "") + text
 
@@ -208,43 +289,83 @@ class UpdateHandler:
     async def _update_call(self, update: dict[str, Any]) -> None:
         id = str(update.get("toolCallId"))
         self._current = None
-        call_id = ids.derived_id("acp", self._turn.id, id)
-        call = self._calls.setdefault(id, _PendingCall(call_id, self._terminals))
-        call.apply(update)
-        if call.is_described:
+        call = self._calls.get(id)
+        if call is None:
+            call = PendingCall(call_id_of(self._turn.id, id), self._terminals)
+            self._calls[id] = call
+        status_changed = call.apply(update)
+        # Streamed output and input are stored when the status changes.
+        if call.is_final or (call.is_described and (call.stored is None or status_changed)):
             await self._store_call(call)
         if call.is_final and not call.result_stored:
             call.result_stored = True
             await self._turn.emit(call.result())
 
-    async def _store_call(self, call: _PendingCall) -> None:
-        if not call.stored:
-            call.stored = True
-            await self._turn.emit(call.event())
+    async def _store_call(self, call: PendingCall) -> None:
+        """Store a call, or what has changed since it was stored."""
+        if call.stored is None:
+            call.stored = call.event()
+            await self._turn.emit(call.stored)
+        elif change := call.take_change():
+            await self._turn.emit(change)
 
-    async def on_permission(self, request: dict[str, Any]) -> str | None:
-        """Ask the user on behalf of the agent, and return the id of the chosen option."""
+    async def on_permission(self, request: dict[str, Any]) -> str | dict[str, Any] | None:
+        """Ask the user on behalf of the agent.
+
+        Returns the response of a client that uses the agent's protocol, or the id of the option.
+        """
         if self._closed:
             return None
         subject = request.get("subject")
         raw_call = request.get("toolCall")
         if isinstance(subject, dict) and subject.get("type") == "tool_call":
             raw_call = subject.get("toolCall")
-        call: _PendingCall | None = None
+        call: PendingCall | None = None
         if isinstance(raw_call, dict) and raw_call.get("toolCallId") is not None:
-            await self._update_call({"status": "pending", **raw_call})
+            known = self._calls.get(str(raw_call["toolCallId"]))
+            # A title of the request does not replace that of the call.
+            own_title = {"title": known.title} if known is not None and known.title else {}
+            await self._update_call({"status": "pending", **raw_call, **own_title})
             call = self._calls[str(raw_call["toolCallId"])]
             await self._store_call(call)
         options = _parse_options(request.get("options"))
+        asked_title = raw_call.get("title") if isinstance(raw_call, dict) else None
         title = str(
-            request.get("title") or (call.title if call else "") or "May the agent continue?"
+            request.get("title")
+            or asked_title
+            or (call.title if call else "")
+            or "May the agent continue?"
         )
-        answer = await self._turn.request_permission(title, options, call.id if call else None)
+        answer = await self._turn.request_permission(
+            title,
+            options,
+            None if call is None else call.id,
+            {DIALECT: {"version": self._version, "request": self._client_request(request)}},
+        )
         if answer.option is None or (answer.allowed and answer.input is not None):
             return None  # the protocol cannot send a changed input to the agent, so refuse
         if answer.allowed and call is not None:
             self.allowed_paths |= call.paths
-        return answer.option.id
+        response: dict[str, Any] | None = answer.extra.get(DIALECT, {}).get("response")
+        return response or answer.option.id
+
+    def _client_request(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a permission request as segue's clients get it: with segue's ids."""
+
+        def with_own_id(fields: Any) -> Any:
+            if not isinstance(fields, dict) or not isinstance(fields.get("toolCallId"), str):
+                return fields
+            return {**fields, "toolCallId": call_id_of(self._turn.id, fields["toolCallId"])}
+
+        forwarded = {name: value for name, value in request.items() if name != "sessionId"}
+        if isinstance(subject := forwarded.get("subject"), dict):
+            subject = with_own_id(subject)
+            if "toolCall" in subject:
+                subject = {**subject, "toolCall": with_own_id(subject["toolCall"])}
+            forwarded["subject"] = subject
+        if "toolCall" in forwarded:
+            forwarded["toolCall"] = with_own_id(forwarded["toolCall"])
+        return forwarded
 
     def on_terminal_output(self, terminal: str, output: str) -> None:
         """Record the current output of a terminal."""
@@ -256,8 +377,8 @@ class UpdateHandler:
         plan = [
             PlanEntry(
                 content=str(entry.get("content", "")),
-                priority=_one_of(entry.get("priority"), ("high", "medium", "low"), "medium"),
-                status=_one_of(
+                priority=one_of(entry.get("priority"), ("high", "medium", "low"), "medium"),
+                status=one_of(
                     entry.get("status"),
                     ("pending", "in_progress", "completed", "cancelled"),
                     "pending",
@@ -267,7 +388,7 @@ class UpdateHandler:
             if isinstance(entry, dict)
         ]
         self._current = None
-        await self._turn.emit(PlanChanged(entries=tuple(plan), plan_id=id))
+        await self._turn.emit(PlanChanged(entries=tuple(plan), plan_id=id, extra=protocol_fields()))
 
     async def _store_context_usage(self, update: dict[str, Any]) -> None:
         cost = update.get("cost")
@@ -282,6 +403,7 @@ class UpdateHandler:
                 usage=Usage(cost=new_cost),
                 context_used=used if isinstance(used, int) else None,
                 context_size=size if isinstance(size, int) else None,
+                extra=protocol_fields(),
             )
         )
 
@@ -307,113 +429,12 @@ class UpdateHandler:
             await self._store_call(call)
 
 
-class Recorder:
-    """Collects the events of a conversation that an agent replays."""
-
-    def __init__(self, session: Session) -> None:
-        self.id = session.id
-        self.session = session
-        self.bodies: list[AnyBody] = []
-        self._stream: tuple[StreamKind, list[str]] | None = None
-
-    async def emit(self, *bodies: AnyBody) -> None:
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            self.bodies.append(_BODY_TYPES[stream[0]](content=(Text(text="".join(stream[1])),)))
-        self.bodies += bodies
-
-    async def delta(self, text: str, kind: StreamKind = "message") -> None:
-        if self._stream is None or self._stream[0] != kind:
-            await self.emit()
-            self._stream = (kind, [])
-        self._stream[1].append(text)
-
-    async def request_permission(
-        self, title: str, options: Sequence[Option] = (), call_id: str | None = None
-    ) -> Answer:
-        return Answer()  # a past call cannot be allowed
-
-
-class _PendingCall:
-    """A tool call, assembled from updates that contain only changes."""
-
-    def __init__(self, id: str, terminals: Mapping[str, bytes]) -> None:
-        self.id = id
-        self.stored = False
-        self.result_stored = False
-        self.title = ""
-        self.raw_content: list[Any] = []
-        self._terminals = terminals
-        self._name = ""
-        self._kind: Any = "other"
-        self._status = ""
-        self._input: Any = None
-        self._output: Any = None
-        self._locations: tuple[Location, ...] = ()
-
-    def apply(self, update: Mapping[str, Any]) -> None:
-        """Apply the changes of an update."""
-        self.title = _text(update.get("title")) or self.title
-        self._name = _text(update.get("name")) or self._name
-        self._kind = _one_of(update.get("kind"), tuple(_TOOL_KINDS), self._kind)
-        self._status = _text(update.get("status")) or self._status
-        self._input = self._input if update.get("rawInput") is None else update["rawInput"]
-        self._output = self._output if update.get("rawOutput") is None else update["rawOutput"]
-        if isinstance(update.get("content"), list):
-            self.raw_content = [*update["content"]]
-        if isinstance(update.get("locations"), list):
-            self._locations = _parse_locations(update["locations"])
-
-    @property
-    def is_described(self) -> bool:
-        """True if the call can be shown; many agents send its description in a later update."""
-        return bool(self.title) and (self._input is not None or self._status not in ("", "pending"))
-
-    @property
-    def is_final(self) -> bool:
-        """True if the call has ended."""
-        return self._status in _FINAL_STATUSES
-
-    @property
-    def paths(self) -> set[str]:
-        """The files that the call will change, as the agent declares them."""
-        if self._kind in READ_ONLY_KINDS:
-            return set()
-        diffs = {block.path for block in self.content if isinstance(block, Diff)}
-        paths = diffs | {location.path for location in self._locations}
-        return {os.path.realpath(path) for path in paths if "\0" not in path}
-
-    @property
-    def content(self) -> Content:
-        return _parse_tool_content(self.raw_content, self._terminals)
-
-    def event(self) -> ToolCall:
-        return ToolCall(
-            call_id=self.id,
-            name=self._name or self.title or "tool",
-            title=self.title or None,
-            kind=self._kind,
-            input=self._input,
-            content=self.content,
-            locations=self._locations,
-        )
-
-    def result(self) -> ToolResult:
-        return ToolResult(
-            call_id=self.id,
-            status=_FINAL_STATUSES[self._status],
-            content=self.content,
-            output=self._output,
-            exit_code=_exit_code(self._output),
-        )
-
-
 def meaningful_title(value: Any) -> str:
     """Return a title, or "" if it does not describe the conversation.
 
     Some agents use the time of creation as the title, others the beginning of segue's introduction.
     """
-    title = _text(value).strip()
+    title = text_of(value).strip()
     is_placeholder = _PLACEHOLDER_TITLE.match(title) or title.startswith(INTRODUCTION)
     return "" if is_placeholder else title
 
@@ -436,7 +457,7 @@ def _parse_options(raw: Any) -> list[Option]:
                 Option(
                     id=option["optionId"],
                     name=option.get("name") or option["optionId"],
-                    kind=_one_of(
+                    kind=one_of(
                         option.get("kind"),
                         ("allow_once", "allow_always", "reject_once", "reject_always"),
                         "reject_once",  # an unknown kind must not count as approval
@@ -446,17 +467,6 @@ def _parse_options(raw: Any) -> list[Option]:
         except (KeyError, TypeError, AttributeError):
             continue
     return options
-
-
-def _parse_blocks(raw: Any) -> Content:
-    """Return the valid content blocks in a list."""
-    blocks: list[Block] = []
-    for block in raw if isinstance(raw, list) else ():
-        try:
-            blocks.append(read_block(block))
-        except msgspec.ValidationError as error:
-            log.info("ignored an invalid content block: %s", error)
-    return tuple(blocks)
 
 
 def _join_texts(blocks: Sequence[Block]) -> Content:
@@ -471,36 +481,6 @@ def _join_texts(blocks: Sequence[Block]) -> Content:
     return tuple(joined)
 
 
-def _parse_tool_content(raw: Sequence[Any], terminals: Mapping[str, bytes]) -> Content:
-    """Return the content of a tool call, with the output of its terminals as text."""
-    blocks: list[Block] = []
-    for item in raw:
-        match item:
-            case {"type": "content", "content": block}:
-                blocks += _parse_blocks([block])
-            case {"type": "terminal", "terminalId": str(id)}:
-                if output := terminals.get(id):
-                    blocks.append(Text(text=output.decode("utf-8", "replace")))
-            case {"type": "diff", "path": str(path), "newText": str(new)}:
-                old = item.get("oldText")
-                blocks.append(Diff(path=path, new=new, old=old if isinstance(old, str) else None))
-            case {"type": "diff", "patch": {"text": str(patch)}}:
-                blocks += parse_patch(patch)
-            case {"type": "diff", "changes": list(changes)}:
-                paths = [change.get("path") for change in changes if isinstance(change, dict)]
-                blocks.append(Text(text="\n".join(path for path in paths if isinstance(path, str))))
-    return tuple(blocks)
-
-
-def _parse_locations(raw: Sequence[Any]) -> tuple[Location, ...]:
-    return tuple(
-        Location(path=item["path"], line=line if isinstance(line, int) else None)
-        for item in raw
-        if isinstance(item, dict) and isinstance(item.get("path"), str)
-        for line in (item.get("line"),)
-    )
-
-
 def _decode_bytes(data: Any) -> bytes:
     try:
         return base64.b64decode(data, validate=True)[-MAX_OUTPUT_CHARACTERS:]
@@ -508,24 +488,8 @@ def _decode_bytes(data: Any) -> bytes:
         return b""
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _one_of(value: Any, known: Sequence[str], default: Any) -> Any:
-    return value if value in known else default
-
-
 def _count(value: Any) -> int | None:
     return max(0, value) if isinstance(value, int) else None
-
-
-def _exit_code(output: Any) -> int | None:
-    """Return the exit code in the raw output of a call; agents spell its name in two ways."""
-    code = None
-    if isinstance(output, dict):
-        code = output.get("exit_code", output.get("exitCode"))
-    return code if isinstance(code, int) and not isinstance(code, bool) else None
 
 
 def _is_in_dollars(cost: Any) -> bool:

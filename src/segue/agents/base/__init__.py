@@ -151,23 +151,47 @@ class NeedsLogin(Protocol):
         ...
 
 
+class SessionPort(Protocol):
+    """Adds to a session between its turns."""
+
+    async def append(self, *bodies: AnyBody | Draft) -> None:
+        """Store events; they are lost if the session does not exist any more."""
+        ...
+
+    def publish(self, payload: Any) -> None:
+        """Send a message of the agent as it is to clients that use the agent's protocol."""
+        ...
+
+
+@runtime_checkable
+class SpeaksBetweenTurns(Protocol):
+    """An agent that may add to a session while no turn of it runs."""
+
+    def connect(self, session: Session, port: SessionPort) -> None:
+        """Use the port for a session from now on, until the session is released."""
+        ...
+
+
 class PermissionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A question to the user, usually about a tool call."""
 
     title: str
     options: tuple[Option, ...]
     call_id: str | None = None
+    extra: dict[str, Any] = {}
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a permission request; `option` is None if the request was withdrawn.
 
-    If `input` is set, the tool must run with that input instead of the one in the request.
+    If `input` is set, the tool must run with that input instead of the one in the request. `extra`
+    has fields that only the client's protocol has, by protocol.
     """
 
     option: Option | None = None
     note: str | None = None
     input: dict[str, Any] | None = None
+    extra: dict[str, Any] = {}
 
     @property
     def allowed(self) -> bool:
@@ -247,14 +271,15 @@ class TurnPort(Protocol):
     def private_directories(self) -> tuple[str, ...]: ...
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]: ...
     async def history(self, *, since_compaction: bool) -> list[Event]: ...
-    async def request_permission(
-        self, title: str, options: Sequence[Option], call_id: str | None
-    ) -> Answer: ...
+    async def request_permission(self, request: PermissionRequest) -> Answer: ...
     async def result(self, call_id: str) -> list[Event]: ...
     async def ask(self, requests: Sequence[PermissionRequest]) -> list[Answer | None]: ...
     async def events(self) -> list[Event]: ...
     async def take_new_prompts(self) -> list[Event]: ...
     def publish_delta(self, message: str, kind: StreamKind, offset: int, text: str) -> None: ...
+    def publish(self, payload: Any) -> None: ...
+    @property
+    def session_port(self) -> SessionPort: ...
 
 
 class Turn:
@@ -278,6 +303,7 @@ class Turn:
         self.waiting_calls: set[str] = set()  # whose results a resumable agent waits for
         self.outcome = outcome  # the outcome that the prompt defines, if any
         self.system = system  # the system message sent with the prompt
+        self.prompt_extra: Mapping[str, Any] = {}  # the prompt's fields that one protocol has
 
     @property
     def session(self) -> Session:
@@ -363,16 +389,23 @@ class Turn:
         """Store a complete message."""
         await self.emit(AgentMessage(content=as_content(text)))
 
-    async def delta(self, text: str, kind: StreamKind = "message") -> None:
+    async def delta(
+        self,
+        text: str,
+        kind: StreamKind = "message",
+        *,
+        message_id: str | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
         """Stream a part of a message or a thought.
 
         Consecutive parts of one kind form one message. It is stored when the agent emits another
-        event or the turn ends.
+        event or the turn ends. The first part may choose the id of the message and its `extra`.
         """
         if self._stream is not None and self._stream.kind != kind:
             await self.emit()
         if self._stream is None:
-            self._stream = _Stream(kind)
+            self._stream = _Stream(kind, message_id, extra)
         stream = self._stream
         self._port.publish_delta(stream.id, kind, stream.size, text)
         stream.parts.append(text)
@@ -410,10 +443,26 @@ class Turn:
         title: str,
         options: Sequence[Option] = (ALLOW, ALLOW_ALWAYS, REJECT),
         call_id: str | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """Ask the user for permission, through any interface, and wait for the answer."""
+        """Ask the user for permission, through any interface, and wait for the answer.
+
+        `extra` has fields that only one protocol has, for clients that use it.
+        """
         await self.emit()
-        return await self._port.request_permission(title, options, call_id)
+        request = PermissionRequest(
+            title=title, options=tuple(options), call_id=call_id, extra=dict(extra or {})
+        )
+        return await self._port.request_permission(request)
+
+    def publish(self, payload: Any) -> None:
+        """Send a message of the agent as it is to clients that use the agent's protocol."""
+        self._port.publish(payload)
+
+    @property
+    def session_port(self) -> SessionPort:
+        """The port that adds to the session when this turn is over."""
+        return self._port.session_port
 
     async def ask(self, requests: Sequence[PermissionRequest]) -> list[Answer | None]:
         """Ask the user for permissions, all at once, and do not wait for the answers.
@@ -452,7 +501,9 @@ class Turn:
         """Store the streamed message; set `partial` if the message is incomplete."""
         if self._stream is None:
             return []
-        self._stream.partial, self._stream.extra = partial, extra or {}
+        self._stream.partial = partial
+        if extra is not None:
+            self._stream.extra = extra
         return await self.emit()
 
     def _take_stream(self, *, partial: bool = False) -> list[Draft]:
@@ -463,13 +514,15 @@ class Turn:
 class _Stream:
     """A message that is being streamed."""
 
-    def __init__(self, kind: StreamKind) -> None:
-        self.id = ids.new_id()
+    def __init__(
+        self, kind: StreamKind, id: str | None = None, extra: dict[str, Any] | None = None
+    ) -> None:
+        self.id = id or ids.new_id()
         self.kind = kind
         self.parts: list[str] = []
         self.size = 0
         self.partial = False
-        self.extra: dict[str, Any] = {}
+        self.extra = extra or {}
 
     def draft(self, *, partial: bool) -> Draft:
         text = "".join(self.parts)

@@ -8,9 +8,13 @@ come from a buffer: a slow subscriber gets fewer and longer ones, never a queue.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from segue.model.errors import NotFound
 from segue.model.event import Delta, Event
@@ -18,6 +22,20 @@ from segue.sources.base import Source
 from segue.store.base import Signal, Store
 
 Name = tuple[str, str]  # workspace, session
+MAX_QUEUED_UPDATES = 1000  # of an agent, for one subscriber
+
+
+class LiveUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of an agent as it is, for clients that use the agent's protocol; it is not stored.
+
+    `number` counts the updates of a turn from 0. `after` is the seq of the last event before it.
+    """
+
+    session: str
+    payload: Any
+    turn: str | None = None
+    number: int = 0
+    after: int = 0
 
 
 class SessionChange(NamedTuple):
@@ -30,13 +48,29 @@ class SessionChange(NamedTuple):
 class Subscription(asyncio.Event):
     """Set when something happens to a session; `has_events` unless it was only a delta.
 
-    Deltas wake only subscribers that asked for deltas.
+    Deltas wake only subscribers that asked for deltas. `updates` are the live updates of agents
+    that the subscriber has not received.
     """
 
-    def __init__(self, *, deltas: bool) -> None:
+    def __init__(self, *, deltas: bool, updates: bool = False) -> None:
         super().__init__()
         self.deltas = deltas
+        self.wants_updates = updates
         self.has_events = True
+        self.updates: deque[LiveUpdate] = deque()
+
+    def add_update(self, update: LiveUpdate) -> None:
+        """Add a live update. A subscriber that is too slow gets one without a payload instead."""
+        if len(self.updates) >= MAX_QUEUED_UPDATES:
+            self.updates.clear()
+            update = replace(update, payload=None)
+        self.updates.append(update)
+        self.set()
+
+    def updates_before(self, seq: int) -> Iterator[LiveUpdate]:
+        """Yield and remove the live updates that came before the event with this seq."""
+        while self.updates and self.updates[0].after < seq:
+            yield self.updates.popleft()
 
     def wake(self) -> None:
         """Wake the subscriber for new events."""
@@ -133,10 +167,12 @@ class LiveUpdates:
             listener(signal)
 
     @contextmanager
-    def subscribe(self, name: Name, *, deltas: bool = False) -> Iterator[Subscription]:
+    def subscribe(
+        self, name: Name, *, deltas: bool = False, updates: bool = False
+    ) -> Iterator[Subscription]:
         """Yield a subscription to a session."""
         self.start()
-        subscription = Subscription(deltas=deltas)
+        subscription = Subscription(deltas=deltas, updates=updates)
         self._subscriptions.setdefault(name, set()).add(subscription)
         try:
             yield subscription
@@ -157,6 +193,12 @@ class LiveUpdates:
         for subscription in self._subscriptions.get(name, ()):
             if subscription.deltas:
                 subscription.set()
+
+    def publish(self, name: Name, update: LiveUpdate) -> None:
+        """Send a message of an agent to the subscribers of this process that asked for it."""
+        for subscription in self._subscriptions.get(name, ()):
+            if subscription.wants_updates:
+                subscription.add_update(update)
 
     def finish_messages(self, name: Name, messages: Sequence[str] | None = None) -> None:
         """Drop the deltas of messages that are stored now; None drops all of the session's."""
@@ -185,18 +227,22 @@ class LiveUpdates:
         after: int,
         *,
         deltas: bool,
-    ) -> AsyncIterator[Event | Delta]:
+        updates: bool = False,
+    ) -> AsyncIterator[Event | Delta | LiveUpdate]:
         """Yield events after a seq without end and, with `deltas`, the deltas of new messages.
 
-        `read` yields the events after a seq. Ends when it raises NotFound.
+        With `updates`, also yield the live updates of agents in this process, in their order among
+        the events. `read` yields the events after a seq. Ends when it raises NotFound.
         """
-        with self.subscribe(name, deltas=deltas) as subscription:
+        with self.subscribe(name, deltas=deltas, updates=updates) as subscription:
             sent: dict[str, tuple[int, int]] = {}  # of each message: pieces and characters
             stored: set[str] = set()
             stored_deltas = _StoredDeltas(self._store, name)
             while True:
                 subscription.clear()
-                has_events, subscription.has_events = subscription.has_events, False
+                queued = subscription.updates
+                has_events = subscription.has_events or any(item.after > after for item in queued)
+                subscription.has_events = False
                 try:
                     # Read before the events: a message that began after another was stored must
                     # not be shown before it.
@@ -206,6 +252,8 @@ class LiveUpdates:
                         unfinished = {id: (m, m.pieces) for id, m in messages.items()}
                     stored &= unfinished.keys()
                     async for event in read(after) if has_events else _no_events():
+                        for update in subscription.updates_before(event.seq):
+                            yield update
                         after = event.seq
                         if deltas and event.type in ("agent_message", "agent_thought"):
                             stored.add(event.id)
@@ -214,6 +262,8 @@ class LiveUpdates:
                         yield event
                 except NotFound:
                     return
+                for update in subscription.updates_before(after + 1):
+                    yield update
                 for id, (message, pieces) in unfinished.items():
                     first, offset = sent.get(id, (0, 0))
                     if id not in stored and pieces > first:

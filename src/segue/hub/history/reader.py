@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from segue.hub.sessions.catalog import SearchMatch, search_match
 from segue.hub.sessions.interrupted import EndedSession, ended
@@ -22,7 +22,7 @@ from segue.store.base import Store
 
 if TYPE_CHECKING:
     from .background_pull import BackgroundPulls, EnsureCurrent
-    from .follow import LiveUpdates, SessionChange
+    from .follow import LiveUpdate, LiveUpdates, SessionChange
 
 
 class HistoryReader:
@@ -222,7 +222,7 @@ class HistoryReader:
         _, source = await self._lookup.find(principal, id)
         return 0 if source is not None else await self._store.acked_seq(principal.workspace, id)
 
-    async def follow(
+    def follow(
         self, principal: Principal, id: str, after: int = 0, *, deltas: bool = False
     ) -> AsyncGenerator[Event | Delta, None]:
         """Yield the stored events after a seq, then new ones from any process as they come.
@@ -231,6 +231,18 @@ class HistoryReader:
         session is purged. A source's session is followed in its source; once it is imported, it
         is followed in the store, from the first turn that it has there.
         """
+        items = self._follow(principal, id, after, deltas=deltas, updates=False)
+        return cast("AsyncGenerator[Event | Delta, None]", items)
+
+    def follow_with_updates(
+        self, principal: Principal, id: str, after: int
+    ) -> AsyncGenerator[Event | Delta | LiveUpdate, None]:
+        """Yield what `follow` yields with `deltas`, and the live updates of agents."""
+        return self._follow(principal, id, after, deltas=True, updates=True)
+
+    async def _follow(
+        self, principal: Principal, id: str, after: int, *, deltas: bool, updates: bool
+    ) -> AsyncGenerator[Event | Delta | LiveUpdate, None]:
         session, source = await self._lookup.find(principal, id)
         name = (principal.workspace, id)
         if source is not None:
@@ -248,12 +260,12 @@ class HistoryReader:
 
         is_imported = session.origin in {source.name for source in self._sources}
         with self._background_pulls.while_followed(name) if is_imported else nullcontext():
-            async for item in self.live.follow(read, name, after, deltas=deltas):
+            async for item in self.live.follow(read, name, after, deltas=deltas, updates=updates):
                 yield item.for_caller(local=principal.local) if isinstance(item, Event) else item
 
     async def _follow_in_source(
         self, name: tuple[str, str], source: Source, after: int
-    ) -> AsyncIterator[Event | Delta]:
+    ) -> AsyncIterator[Event | Delta | LiveUpdate]:
         """Yield a source's events until the session is imported or deleted."""
         workspace, id = name
 

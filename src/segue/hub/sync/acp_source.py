@@ -7,6 +7,8 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from segue.hub.resources.records import program_id
 from segue.hub.sessions import directories
 from segue.model import clock
@@ -137,11 +139,12 @@ class AcpSource(MemorySource):
             native_id=native_id,
             agent=self._ref,
         )
-        bodies: list[AnyBody] = [created, *history]
+        drafts = [Draft(body=created), *history]
         if session.title is not None:
-            bodies.append(InfoChanged(title=session.title, by="agent"))
-        bodies.append(ConfigChanged(options=self._agent.session_options(native_id, session.id)))
-        drafts = [Draft(body=body, at=session.active_at) for body in bodies]
+            drafts.append(Draft(body=InfoChanged(title=session.title, by="agent")))
+        options = self._agent.session_options(native_id, session.id)
+        drafts.append(Draft(body=ConfigChanged(options=options)))
+        drafts = [replace(draft, at=session.active_at) for draft in drafts]
         try:
             return await self._imports.create(self.workspace, session.id, drafts)
         except Conflict:  # another process imported it a moment ago

@@ -27,6 +27,7 @@ _DEFINES = {
 }
 # The field with which an event of a type refers to an earlier event, and the type of that event.
 _REFERS = {
+    "tool_call_changed": ("call_id", "tool_call"),
     "tool_result": ("call_id", "tool_call"),
     "permission_answered": ("ask_id", "permission_asked"),
     "model_called": ("asked", "model_asked"),

@@ -14,10 +14,13 @@ from segue.model.event import (
     Event,
     ModelAsked,
     ToolCall,
+    ToolCallChanged,
     ToolResult,
     UserMessage,
 )
 from segue.model.tools.titles import without_computed_title
+
+_OF_A_TURN = (UserMessage, AgentMessage, AgentThought, ToolCall, ToolCallChanged, ToolResult)
 
 
 class OpenRequest(NamedTuple):
@@ -49,7 +52,7 @@ def _attribute(body: AnyBody, turn: str | None, request: OpenRequest | None) -> 
     if isinstance(body, ToolCall):
         body = without_computed_title(body)
     changes: dict[str, Any] = {}
-    if isinstance(body, UserMessage | AgentMessage | AgentThought | ToolCall | ToolResult):
+    if isinstance(body, _OF_A_TURN):
         changes["turn"] = body.turn or turn
     if isinstance(body, AgentMessage | AgentThought | ToolCall) and request is not None:
         changes["request"] = body.request or request.id

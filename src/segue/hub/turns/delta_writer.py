@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from segue.agents.base import StreamKind
-from segue.hub.history.follow import LiveUpdates
+from segue.hub.history.follow import LiveUpdate, LiveUpdates
 from segue.model.errors import SegueError
 from segue.model.event import Delta
 from segue.store.base import Lease, Store
@@ -25,6 +26,7 @@ class DeltaWriter:
         self._unflushed: list[Delta] = []
         self._flushing = asyncio.Lock()
         self._flusher: asyncio.Task[None] | None = None
+        self._update_count = 0
 
     def publish(self, message: str, kind: StreamKind, offset: int, text: str) -> None:
         """Add text to a message that is being written."""
@@ -41,6 +43,18 @@ class DeltaWriter:
         )
         if self._flusher is None or self._flusher.done():
             self._flusher = asyncio.get_running_loop().create_task(self._flush())
+
+    def publish_update(self, payload: Any, turn: str, after: int) -> None:
+        """Send a message of the agent, which came after the event with the seq `after`."""
+        update = LiveUpdate(
+            session=self._lease.session,
+            payload=payload,
+            turn=turn,
+            number=self._update_count,
+            after=after,
+        )
+        self._update_count += 1
+        self._live.publish((self._lease.workspace, self._lease.session), update)
 
     def close(self) -> None:
         """Store no more deltas."""

@@ -27,7 +27,7 @@ from segue.store.base import InboxItem, Lease, Signal
 from .deps import TurnDeps
 from .driver import SessionDriver
 from .holder import StillnessWatch, close_holder, is_comparable, is_dead, new_holder
-from .opened import OpenSession
+from .opened import OpenSession, StoreSessionPort
 
 log = logging.getLogger("segue.turns")
 
@@ -238,6 +238,10 @@ class TurnEngine:
         opened = OpenSession(self, name, agent, tools, roots)
         self._opened[opened.id] = opened
         return opened
+
+    def session_port(self, name: Name) -> StoreSessionPort:
+        """Return the port through which an agent adds to a session between its turns."""
+        return StoreSessionPort(self._store, self._deps.live, name)
 
     def opened(self, id: str | None) -> OpenSession | None:
         """Return a session that a client of this process has open."""

@@ -26,7 +26,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `opened` is the open session of the client that sent it, and `roots` are that client's. `needs`
     names what only the process that received the prompt has. `resumable` says, once the turn has
-    begun, that its agent can resume it.
+    begun, that its agent can resume it. `extra` has fields that only the client's protocol has.
     """
 
     content: Content
@@ -41,13 +41,14 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     roots: tuple[str, ...] | None = None
     needs: str | None = None
     resumable: bool = False
+    extra: dict[str, Any] = {}
 
     def drafts(self, id: str) -> list[Draft]:
         if self.resumes:
             return []
         if self.outcome is not None:
             return [Draft(id=id, body=self.outcome)]
-        message = UserMessage(content=self.content)
+        message = UserMessage(content=self.content, extra=self.extra)
         return [Draft(id=id, body=message), *_system_drafts(self.system)]
 
 

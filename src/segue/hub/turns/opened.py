@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from segue.agents.base import Agent, NoTools, Tools
-from segue.hub.history.follow import Name
+from segue.hub.history.follow import LiveUpdate, LiveUpdates, Name
 from segue.model import ids
+from segue.model.errors import SegueError
+from segue.model.event import AnyBody, Draft
+from segue.store.base import Store
+
+log = logging.getLogger("segue.turns")
 
 
 class Closer(Protocol):
@@ -46,3 +52,23 @@ class OpenSession:
     async def finish_turns(self) -> None:
         """Wait until the turns that were started through it have ended or wait for an answer."""
         await self._engine.finish_turns(self)
+
+
+class StoreSessionPort:
+    """Lets the agent of a session add to it between turns."""
+
+    def __init__(self, store: Store, live: LiveUpdates, name: Name) -> None:
+        self._store = store
+        self._live = live
+        self._name = name
+
+    async def append(self, *bodies: AnyBody | Draft) -> None:
+        """Store events; they are lost, with a warning, if the store refuses them."""
+        try:
+            await self._store.change(*self._name, lambda session: bodies)
+        except SegueError as error:
+            log.warning("session %s: an update of its agent is lost: %s", self._name[1], error)
+
+    def publish(self, payload: Any) -> None:
+        """Send a message of the agent to the clients of this process that follow the session."""
+        self._live.publish(self._name, LiveUpdate(session=self._name[1], payload=payload))

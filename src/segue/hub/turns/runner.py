@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from segue.agents.base import (
     Keyring,
     PermissionRequest,
     ReadsDirectorySettings,
+    SessionPort,
     StreamKind,
     SupportsResume,
     Tools,
@@ -39,13 +40,11 @@ from segue.model.event import (
     Option,
     OutcomeDefined,
     PermissionAnswered,
-    PermissionAsked,
     StatusChanged,
     ToolCall,
 )
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
-from segue.model.tools.titles import request_title_of
 from segue.store.base import InboxItem, Lease, Store
 
 from .attribution import OpenRequest, attribute, open_request
@@ -53,18 +52,17 @@ from .budgets import budget_message
 from .delta_writer import DeltaWriter
 from .deps import TurnDeps
 from .inbox import RESUME, Prompt, Result
+from .opened import StoreSessionPort
 from .turn_events import (
     failed_event,
     first_events,
     marked_by_key,
     marked_local,
+    permission_asked,
     status_with_pending,
     with_body,
 )
 from .turn_reader import TurnReader
-
-if TYPE_CHECKING:
-    pass
 
 # How long an agent may take to clean up after a cancel before its turn ends without it.
 GRACE_SECONDS = 0.7
@@ -176,7 +174,9 @@ class TurnRunner:
     def _turn(self, outcome: OutcomeDefined | None) -> Turn:
         prompt: Prompt = codec.convert(self._items[0].body, Prompt)
         system = () if prompt.system is None else prompt.system.content
-        return Turn(self, prompt.content, self._items[0].id, self._tools, outcome, system)
+        turn = Turn(self, prompt.content, self._items[0].id, self._tools, outcome, system)
+        turn.prompt_extra = prompt.extra
+        return turn
 
     async def _run_until_it_waits(self, turn: Turn, *, resumed: bool) -> None:
         """Run the agent until the turn ends, or until it is stored because it waits for clients."""
@@ -344,15 +344,18 @@ class TurnRunner:
             await self._store.drop_inbox(*self._name, [item.number])
             return
         note, new_input = item.body.get("note"), item.body.get("input")
+        extra = item.body.get("extra") or {}
 
         def decide(session: Session) -> list[AnyBody | Draft]:
-            body = PermissionAnswered(ask_id=ask_id, option=chosen, note=note, input=new_input)
+            body = PermissionAnswered(
+                ask_id=ask_id, option=chosen, note=note, input=new_input, extra=extra
+            )
             return [Draft(id=item.id, body=body), *self._status_without(session, ask_id)]
 
         self._session, _ = await self._change(decide, consume=[item.number])
         if future is not None:
             del self._asks[ask_id]
-            future.set_result(Answer(option=option, note=note, input=new_input))
+            future.set_result(Answer(option=option, note=note, input=new_input, extra=extra))
 
     def _status_without(self, session: Session, request: str) -> list[StatusChanged]:
         """Return the status after an answer; a stored turn only changes it when it runs again."""
@@ -491,20 +494,19 @@ class TurnRunner:
     async def events(self) -> list[Event]:
         return await self._reader.events_from(self._first_seq)
 
-    async def request_permission(
-        self, title: str, options: Sequence[Option], call_id: str | None
-    ) -> Answer:
+    async def request_permission(self, request: PermissionRequest) -> Answer:
         self._check()
-        if (allow := await self._allowed_by_mode(options)) is not None:
+        if (allow := await self._allowed_by_mode(request.options)) is not None:
             return allow
         ask_id = ids.new_id()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._asks[ask_id] = (options, future)
-        request = self._request_event(ask_id, title, options, call_id)
+        self._asks[ask_id] = (request.options, future)
+        call = self._calls.get(request.call_id or "")
+        asked = permission_asked(request, ask_id, call, local=self._local)
 
         def decide(session: Session) -> list[AnyBody | Draft]:
             pending = (*session.pending, ask_id)
-            return [Draft(id=ask_id, body=request), status_with_pending(session, pending)]
+            return [Draft(id=ask_id, body=asked), status_with_pending(session, pending)]
 
         self._session, _ = await self._change(decide)
         return await future
@@ -519,19 +521,6 @@ class TurnRunner:
         allow = next((option for option in options if option.kind.startswith("allow")), None)
         return None if allow is None else Answer(option=allow)
 
-    def _request_event(
-        self, ask_id: str, title: str, options: Sequence[Option], call_id: str | None
-    ) -> PermissionAsked:
-        call = self._calls.get(call_id or "")
-        own_title = None if call is not None and request_title_of(call) == title else title
-        return PermissionAsked(
-            ask_id=ask_id,
-            title=own_title,
-            options=tuple(options),
-            call_id=call_id,
-            local=self._local,
-        )
-
     async def ask(self, requests: Sequence[PermissionRequest]) -> list[Answer | None]:
         self._check()
         answers = [await self._allowed_by_mode(request.options) for request in requests]
@@ -539,8 +528,10 @@ class TurnRunner:
         for request, answer in zip(requests, answers, strict=True):
             if answer is None:
                 id = ids.new_id()
-                asked = self._request_event(id, request.title, request.options, request.call_id)
-                drafts.append(Draft(id=id, body=asked))
+                call = self._calls.get(request.call_id or "")
+                drafts.append(
+                    Draft(id=id, body=permission_asked(request, id, call, local=self._local))
+                )
         await self.append(drafts)
         return answers
 
@@ -592,6 +583,14 @@ class TurnRunner:
     def publish_delta(self, message: str, kind: StreamKind, offset: int, text: str) -> None:
         self._check()
         self._deltas.publish(message, kind, offset, text)
+
+    def publish(self, payload: Any) -> None:
+        self._check()
+        self._deltas.publish_update(payload, self._items[0].id, self.session.last_seq)
+
+    @property
+    def session_port(self) -> SessionPort:
+        return StoreSessionPort(self._store, self._live, self._name)
 
 
 async def resume(store: Store, name: Name) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from segue.agents.base import Agent, SupportsCheck, Tools
+from segue.agents.base import Agent, SpeaksBetweenTurns, SupportsCheck, Tools
 from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub.access.quotas import Quotas
 from segue.hub.history.reader import HistoryReader
@@ -93,14 +93,16 @@ class TurnService:
         mode: str | None = None,
         replay_to_late_stream: bool = False,
         opened: OpenSession | None = None,
+        extra: dict[str, Any] | None = None,
     ) -> str:
         """Prompt a session's agent; return the id of the turn, which is the message's id too.
 
         A caller that must know the id in advance may choose a new one. `overrides` of the agent
         and the permission `mode` apply to this turn only. With `replay_to_late_stream`, a stream
         that opens shortly after the turn replays it. The prompt is durable when this returns. It
-        runs in this process, with the agent, MCP servers and roots of `opened`. Raises NoAgent if
-        this process cannot run it, QuotaExceeded if the workspace has too many turns or bytes.
+        runs in this process, with the agent, MCP servers and roots of `opened`. `extra` has fields
+        that only the client's protocol has. Raises NoAgent if this process cannot run it,
+        QuotaExceeded if the workspace has too many turns or bytes.
         """
         prompt = Prompt(
             content=as_content(content),
@@ -112,6 +114,7 @@ class TurnService:
             opened=None if opened is None else opened.id,
             roots=None if opened is None else opened.roots,
             needs=_process_needs(overrides or {}, opened),
+            extra=extra or {},
         )
         return await self._submit(principal, id, prompt, turn_id, opened)
 
@@ -234,10 +237,12 @@ class TurnService:
         note: str | None = None,
         *,
         input: dict[str, Any] | None = None,
+        extra: dict[str, Any] | None = None,
     ) -> str:
         """Answer a permission request of a running turn; None as `option` withdraws it.
 
         An allowed tool runs with `input`, if there is one, instead of the input that it asked for.
+        `extra` has fields that only the client's protocol has, by protocol.
         Returns the id that the PermissionAnswered event will have. Raises NotPermitted if the turn
         is the local user's and the caller is not.
         """
@@ -252,6 +257,7 @@ class TurnService:
             "note": note,
             "input": input,
             "local": principal.local,
+            "extra": extra or {},
         }
         answer_id = ids.new_id()
         await self._put_inbox(principal, id, "answer", answer_id, body)
@@ -372,7 +378,11 @@ class TurnService:
             except NoAgent:
                 if is_imported:
                     raise
-        return self.engine.open((principal.workspace, id), agent, tools, roots)
+        name = (principal.workspace, id)
+        if isinstance(agent, SpeaksBetweenTurns):
+            session, _ = await self._lookup.find(principal, id)
+            agent.connect(session, self.engine.session_port(name))
+        return self.engine.open(name, agent, tools, roots)
 
     async def prepare_for_prompt(
         self,

@@ -7,6 +7,7 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
+from segue.agents.base import PermissionRequest
 from segue.hub.sessions.titles import title_from_prompt
 from segue.model.errors import Conflict, SegueError, without_locations
 from segue.model.event import (
@@ -18,10 +19,12 @@ from segue.model.event import (
     Event,
     Failed,
     InfoChanged,
+    PermissionAsked,
     StatusChanged,
     ToolCall,
 )
 from segue.model.session import Session
+from segue.model.tools.titles import request_title_of
 
 from .inbox import Prompt
 
@@ -59,6 +62,21 @@ def marked_local(body: AnyBody) -> AnyBody:
     """Return a custom tool call as one for the local user only; other events unchanged."""
     custom = isinstance(body, ToolCall) and body.custom
     return replace(body, local=True) if custom else body
+
+
+def permission_asked(
+    request: PermissionRequest, ask_id: str, call: ToolCall | None, *, local: bool
+) -> PermissionAsked:
+    """Return the event of a permission request, without a title that is that of its call."""
+    is_of_call = call is not None and request_title_of(call) == request.title
+    return PermissionAsked(
+        ask_id=ask_id,
+        title=None if is_of_call else request.title,
+        options=request.options,
+        call_id=request.call_id,
+        local=local,
+        extra=request.extra,
+    )
 
 
 def last_compaction(events: Sequence[Event]) -> int | None:

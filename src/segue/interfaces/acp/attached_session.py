@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from segue.acp.rpc import INTERNAL_ERROR, Connection, Disconnected, RpcError
 from segue.hub import Hub
+from segue.hub.history.follow import LiveUpdate
 from segue.model import ids
 from segue.model.content import Content
 from segue.model.errors import NotFound, SegueError
@@ -21,15 +22,18 @@ from segue.model.event import (
     PermissionAsked,
     StatusChanged,
     ToolCall,
+    ToolCallChanged,
     UserMessage,
 )
 from segue.model.lifecycle import StopReason
 from segue.model.principal import Principal
 from segue.model.projection import apply
 from segue.model.session import Session
+from segue.model.tools.changes import apply_change
 
 from .errors import session_not_found
 from .permissions import PermissionRequests
+from .versions.forwarding import DIALECT, comes_from_agent
 from .versions.policy import VersionPolicy
 
 if TYPE_CHECKING:
@@ -77,14 +81,18 @@ class AttachedSession:
         self._submit_lock = asyncio.Lock()  # prompts and cancels reach the hub in order of arrival
         self._closed = False
         # The client's prompts, by turn id: unanswered, accepted by the hub, started.
-        self._answers: dict[str, asyncio.Future[str]] = {}
+        self._answers: dict[str, asyncio.Future[Any]] = {}
         self._submitted: set[str] = set()
         self._started: set[str] = set()
         self._paused = False
         # The last event whose prompts were answered, and the first of a replay that needs that.
         self._tracked_seq = session.last_seq
         self._first_untracked = sys.maxsize
-        self._failure: str | None = None  # the last error of the current turn
+        self._failure: Failed | None = None  # the last error of the current turn
+        # True while the client receives the agent's own messages, in a turn or between turns.
+        self._forwards_turn = False
+        self._forwards_between_turns = False
+        self._result: dict[str, Any] = {}  # of the current turn, from its agent
         self._calls: dict[str, ToolCall] = {}  # of the current turn
         self._client_requests: set[asyncio.Task[Any]] = set()  # that agents sent to the client
         self.opened: OpenSession | None = None
@@ -118,15 +126,17 @@ class AttachedSession:
 
     # Requests of the client.
 
-    async def prompt(self, content: Content) -> str:
-        """Submit a prompt, and return its outcome when the protocol version answers it.
+    async def prompt(self, content: Content, meta: Any = None) -> Any:
+        """Submit a prompt, and return the response when the protocol version answers it.
 
-        The outcome is the message's id or the turn's stop reason, as the version policy says. A
-        client that cancels the request still gets an answer, once the outcome is known.
+        `meta` is the `_meta` of the request. A client that cancels the request still gets an
+        answer, once the outcome is known.
         """
         turn_id = ids.new_id()
-        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        submission = asyncio.get_running_loop().create_task(self._submit(turn_id, content, answer))
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        submission = asyncio.get_running_loop().create_task(
+            self._submit(turn_id, content, meta, answer)
+        )
         while True:
             try:
                 await asyncio.shield(submission)
@@ -139,7 +149,9 @@ class AttachedSession:
                 await asyncio.wait([submission])
                 await self._cancel_prompt(turn_id)
 
-    async def _submit(self, turn_id: str, content: Content, answer: asyncio.Future[str]) -> None:
+    async def _submit(
+        self, turn_id: str, content: Content, meta: Any, answer: asyncio.Future[Any]
+    ) -> None:
         async with self._submit_lock:
             session = await self._hub.sessions.get(self._principal, self.id)
             if self._closed or session.state == "trashed":
@@ -147,7 +159,12 @@ class AttachedSession:
             self._answers[turn_id] = answer
             try:
                 await self._hub.turns.submit(
-                    self._principal, self.id, content, turn_id=turn_id, opened=self.opened
+                    self._principal,
+                    self.id,
+                    content,
+                    turn_id=turn_id,
+                    opened=self.opened,
+                    extra=None if meta is None else {DIALECT: {"_meta": meta}},
                 )
             except BaseException:
                 self._answers.pop(turn_id, None)
@@ -309,11 +326,14 @@ class AttachedSession:
                 await self._send_all(self._encoder.encode_created(self._session))
             for ask_id in self._session.open_asks:
                 await self._permission_requests.send_stored(ask_id)
-            async for item in self._hub.history.follow(
-                self._principal, self.id, self._session.last_seq, deltas=True
+            async for item in self._hub.history.follow_with_updates(
+                self._principal, self.id, self._session.last_seq
             ):
-                if isinstance(item, Delta):
-                    await self._send_all(self._encoder.encode_delta(item))
+                if isinstance(item, LiveUpdate):
+                    await self._forward(item)
+                elif isinstance(item, Delta):
+                    if not self._forwards_turn:
+                        await self._send_all(self._encoder.encode_delta(item))
                 else:
                     await self._handle_event(item)
         except Disconnected:
@@ -331,16 +351,48 @@ class AttachedSession:
                 self._started.clear()
             self._progress.set()
 
+    async def _forward(self, item: LiveUpdate) -> None:
+        """Send a message of the session's agent, if the agent uses the client's version.
+
+        The messages of a turn are sent from the turn's beginning on, or not at all.
+        """
+        payload = item.payload
+        if payload is None or payload["version"] != self._policy.version:
+            self._forwards_turn = False  # it has missed messages, so it sends the stored events
+        elif item.turn is None:
+            self._forwards_between_turns = True
+        elif item.number == 0:
+            self._forwards_turn = True
+        if not (self._forwards_between_turns if item.turn is None else self._forwards_turn):
+            return
+        if "result" in payload:
+            self._result = payload["result"]
+            self._encoder.note_result(self._result)
+        if "update" in payload:
+            meta = {"_meta": payload["_meta"]} if "_meta" in payload else {}
+            await self._send_all(self._encoder.encode_forwarded(payload, self._session), **meta)
+
+    def _was_forwarded(self, event: Event) -> bool:
+        """Return whether the client has received an event as messages of the agent."""
+        if not comes_from_agent(event):
+            return False
+        return self._forwards_turn if self._session.turn else self._forwards_between_turns
+
     async def _handle_event(self, event: Event) -> None:
         self._session = session = apply(self._session, event)
         body = event.body
         is_own_prompt = isinstance(body, UserMessage) and event.id in self._answers
-        if not is_own_prompt or self._policy.echoes_own_prompts:
+        if isinstance(body, UserMessage):
+            self._forwards_between_turns = False
+        is_shown = is_own_prompt and not self._policy.echoes_own_prompts
+        if not is_shown and not self._was_forwarded(event):
             await self._send_all(self._encoder.encode_event(event, session))
         await self._track_prompts(event)
         match body:
             case ToolCall():
                 self._calls[body.call_id] = body
+            case ToolCallChanged(call_id=call_id) if call_id in self._calls:
+                self._calls[call_id] = apply_change(self._calls[call_id], body)
             case PermissionAsked():
                 self._permission_requests.send(body, self._calls.get(body.call_id or ""))
             case PermissionAnswered():
@@ -354,8 +406,8 @@ class AttachedSession:
                 self._started.add(event.id)
                 if self._policy.answers_prompt_at_start:
                     self._answer(event.id, event.id)
-            case Failed(message=message):
-                self._failure = message
+            case Failed() as failure:
+                self._failure = failure
             case StatusChanged(status="idle" | "terminated", stop_reason=reason):
                 if reason != "requires_action":
                     await self._end_turn(reason or "end_turn")
@@ -367,7 +419,7 @@ class AttachedSession:
         for turn_id in self._started:
             self._answer(turn_id, reason)
         self._started.clear()
-        self._failure = None
+        self._failure, self._forwards_turn, self._result = None, False, {}
         await self._answer_withdrawn()
         await self.close_earlier()
 
@@ -385,7 +437,7 @@ class AttachedSession:
             return
         error = self._policy.prompt_error(outcome, self._failure)
         if error is None:
-            answer.set_result(outcome)
+            answer.set_result(self._policy.prompt_response(outcome, self._result))
         else:
             answer.set_exception(error)
         answer.exception()  # marks it as retrieved: a client that disconnected does not await it
@@ -398,8 +450,8 @@ class AttachedSession:
             answer.exception()
         self._answers.clear()
 
-    async def _send_all(self, updates: Iterable[Any]) -> None:
+    async def _send_all(self, updates: Iterable[Any], **more: Any) -> None:
         for update in updates:
             await self._connection.notify(
-                "session/update", {"sessionId": self._client_session_id, "update": update}
+                "session/update", {"sessionId": self._client_session_id, "update": update, **more}
             )

@@ -9,9 +9,11 @@ from typing import Any
 from segue.acp.rpc import Connection, Disconnected, RpcError
 from segue.hub import Hub
 from segue.model.errors import NotFound, SegueError
-from segue.model.event import PermissionAsked, ToolCall
+from segue.model.event import PermissionAsked, ToolCall, ToolCallChanged
 from segue.model.principal import Principal
+from segue.model.tools.changes import apply_change
 
+from .versions.forwarding import DIALECT
 from .versions.policy import VersionPolicy
 
 log = logging.getLogger("segue.acp")
@@ -71,27 +73,34 @@ class PermissionRequests:
         """Return the tool call that a permission request is about, if it is stored."""
         if call_id is None:
             return None
-        calls = await self._hub.history.events(
+        events = await self._hub.history.events(
             self._principal,
             self._session_id,
             before=before,
-            types=["tool_call"],
+            types=["tool_call", "tool_call_changed"],
             limit=MAX_SEARCHED_CALLS,
             backward=True,
         )
-        for event in calls:
-            if isinstance(event.body, ToolCall) and event.body.call_id == call_id:
-                return event.body
-        return None
+        call: ToolCall | None = None
+        for event in sorted(events, key=lambda event: event.seq):
+            body = event.body
+            if isinstance(body, ToolCall) and body.call_id == call_id:
+                call = body
+            elif isinstance(body, ToolCallChanged) and call and body.call_id == call_id:
+                call = apply_change(call, body)
+        return call
 
     async def _request_and_answer(self, body: PermissionAsked, call: ToolCall | None) -> None:
         option_id: str | None = None
+        extra: dict[str, Any] = {}
         try:
             response = await self._connection.request(
                 "session/request_permission",
                 self._policy.permission_request(self._client_session_id, body, call),
             )
             option_id = _selected_option(response, body)
+            if option_id is not None and _has_meta(response):
+                extra = {DIALECT: {"response": response}}
         except RpcError as error:
             log.info(
                 "session %s: the client did not answer a permission request: %s",
@@ -102,7 +111,9 @@ class PermissionRequests:
             return
         self._tasks.pop(body.ask_id, None)
         try:
-            await self._hub.turns.answer(self._principal, self._session_id, body.ask_id, option_id)
+            await self._hub.turns.answer(
+                self._principal, self._session_id, body.ask_id, option_id, extra=extra
+            )
         except NotFound:
             return  # answered by another client, or the turn has ended
         except SegueError as error:
@@ -111,6 +122,11 @@ class PermissionRequests:
                 self._session_id,
                 error.message,
             )
+
+
+def _has_meta(response: dict[str, Any]) -> bool:
+    """Return whether an answer has fields that only its agent understands."""
+    return "_meta" in response or "_meta" in response["outcome"]
 
 
 def _selected_option(response: Any, body: PermissionAsked) -> str | None:

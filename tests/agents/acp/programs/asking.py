@@ -2,11 +2,14 @@
 
 Each request is a method with its parameters, in which `$` stands for the id in the first answer. A
 notification has the prefix `!`. The agent's message contains the answers. The first argument is the
-protocol version. With the argument `patient`, the agent waits for answers after a cancel.
+protocol version. With the argument `patient`, the agent waits for answers after a cancel. With
+`commands`, it sends its commands 0.3 s after it has opened a session.
 """
 
 import json
 import sys
+import threading
+import time
 
 VERSION = int(sys.argv[1]) if len(sys.argv) > 1 else 1
 request_count = 0
@@ -37,6 +40,14 @@ def turn(session: str, text: str) -> None:
     for method, params in json.loads(text):
         if method == "capabilities":
             answers.append(client)
+            continue
+        if method == "later":  # after the turn
+            for update in params["updates"]:
+                arguments = {"sessionId": session, "update": update}
+                threading.Timer(
+                    params["seconds"], send, (), {"method": "session/update", "params": arguments}
+                ).start()
+                time.sleep(0.01)
             continue
         if method == "count":  # of what it asked
             answers.append(request_count)
@@ -71,10 +82,26 @@ def main() -> None:
         elif method == "session/new":
             session_count += 1
             result = {"sessionId": f"s{session_count}"}
+            if "commands" in sys.argv:
+                command: dict[str, object] = {"name": "go", "description": "Continue"}
+                if VERSION == 2:
+                    command["type"] = "command"
+                update = {"sessionUpdate": "available_commands_update"}
+                arguments = {
+                    "sessionId": f"s{session_count}",
+                    "update": {**update, "availableCommands": [command]},
+                }
+                threading.Timer(
+                    0.3, send, (), {"method": "session/update", "params": arguments}
+                ).start()
         elif method == "session/prompt" and VERSION == 1:
             turn(params["sessionId"], params["prompt"][0]["text"])
             result = {"stopReason": "end_turn"}
         elif method == "session/prompt":
+            prompt = {"messageId": "u", "content": params["prompt"]}
+            update = {"sessionUpdate": "user_message", **prompt}
+            params_of_update = {"sessionId": params["sessionId"], "update": update}
+            send(method="session/update", params=params_of_update)
             send(id=message["id"], result={"messageId": "u"})
             turn(params["sessionId"], params["prompt"][0]["text"])
             idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}

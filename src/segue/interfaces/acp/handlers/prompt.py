@@ -42,8 +42,7 @@ class PromptHandlers:
     async def prompt(self, request: wire.PromptRequest) -> Any:
         """Answer `session/prompt`."""
         attached_session = self._get_attached(request.session_id)
-        outcome = await attached_session.prompt(read_prompt(request.prompt))
-        return self._policy.prompt_response(outcome)
+        return await attached_session.prompt(read_prompt(request.prompt), request.meta)
 
     async def cancel(self, request: wire.SessionRequest) -> None:
         """Handle the notification `session/cancel`."""

@@ -21,16 +21,19 @@ from segue.model.event import (
     ConfigChanged,
     Failed,
     InfoChanged,
+    Location,
     ModelCalled,
     PermissionAsked,
     PlanEntry,
     StatusChanged,
     ToolCall,
+    ToolCallChanged,
 )
 from segue.model.session import Session
 from segue.model.tools.patches import with_texts
 from segue.model.tools.titles import call_title
 
+from .forwarding import meta_of
 from .options import OFFERED
 
 VersionedDiff = TypeVar("VersionedDiff")
@@ -57,10 +60,15 @@ def read_prompt(blocks: Sequence[dict[str, Any]]) -> Content:
 
 def locations(call: ToolCall) -> list[wire.Location]:
     """Return the file locations of a tool call; the protocol requires absolute paths."""
+    return absolute_locations(call.locations)
+
+
+def absolute_locations(places: Iterable[Location]) -> list[wire.Location]:
+    """Return the locations with absolute paths."""
     return [
-        wire.Location(path=location.path, line=location.line)
-        for location in call.locations
-        if os.path.isabs(location.path)
+        wire.Location(path=place.path, line=place.line)
+        for place in places
+        if os.path.isabs(place.path)
     ]
 
 
@@ -136,6 +144,25 @@ def tool_call_fields(call: ToolCall, content: list[Any]) -> dict[str, Any]:
         "content": content or UNSET,
         "locations": locations(call) or UNSET,
         "raw_input": UNSET if call.input is None else call.input,
+        "meta": meta_of(call),
+    }
+
+
+def changed_call_fields(
+    change: ToolCallChanged,
+    encode_diff: Callable[[Diff | FileChange], Iterable[VersionedDiff]],
+) -> dict[str, Any]:
+    """Return the fields of an update of a tool call in both versions."""
+    content, places = change.content, change.locations
+    return {
+        "tool_call_id": change.call_id,
+        "title": change.title,
+        "name": change.name,
+        "kind": change.kind,
+        "content": UNSET if content is UNSET else encode_tool_content(content, encode_diff),
+        "locations": UNSET if places is UNSET else absolute_locations(places),
+        "raw_input": change.input,
+        "meta": meta_of(change),
     }
 
 

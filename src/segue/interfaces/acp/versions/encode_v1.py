@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from msgspec import UNSET
 
@@ -22,15 +23,18 @@ from segue.model.event import (
     PlanChanged,
     StatusChanged,
     ToolCall,
+    ToolCallChanged,
     ToolResult,
     UserMessage,
 )
 from segue.model.session import Session
+from segue.model.tools.changes import apply_change
 from segue.model.tools.patches import as_diffs
 
 from . import options
 from .content import (
     NOT_REPLAYED,
+    changed_call_fields,
     encode_compaction,
     encode_current_info,
     encode_info,
@@ -42,6 +46,7 @@ from .content import (
     text_block,
     tool_call_fields,
 )
+from .forwarding import meta_of, with_own_mode
 
 _CHUNKS: dict[type, type[v1.UserMessageChunk | v1.AgentMessageChunk | v1.AgentThoughtChunk]] = {
     UserMessage: v1.UserMessageChunk,
@@ -87,6 +92,25 @@ class EncoderV1:
         self._streamed_lengths[delta.message] = delta.offset + len(delta.text)
         yield chunk(content=text_block(delta.text), message_id=delta.message)
 
+    def encode_forwarded(
+        self, payload: Mapping[str, Any], session: Session
+    ) -> Iterator[dict[str, Any]]:
+        """Return the update of an agent, unless the client does not support it."""
+        update, supported = payload["update"], self._client_session
+        if message := payload.get("message"):
+            self._streamed_lengths[message] = payload["end"]
+        match update.get("sessionUpdate"):
+            case "notice" if supported.notices is None:
+                return
+            case "compaction_update" | "compaction_summary_chunk" if supported.compaction is None:
+                return
+            case "config_option_update":
+                update = with_own_mode(update, session, options.config_v1(session, supported))
+        yield update
+
+    def note_result(self, result: Mapping[str, Any]) -> None:
+        """Do nothing: the response to the prompt has the result."""
+
     def encode_event(self, event: Event, session: Session | None) -> Iterator[v1.Update]:
         """Encode a new event. `session` is the session after it, or None during a replay."""
         match event.body:
@@ -96,6 +120,10 @@ class EncoderV1:
                 self._calls[body.call_id] = body
                 content = encode_tool_content(body.content, encode_diff)
                 yield v1.ToolCall(**tool_call_fields(body, content))
+            case ToolCallChanged() as body:
+                if call := self._calls.get(body.call_id):
+                    self._calls[body.call_id] = apply_change(call, body)
+                yield v1.ToolCallUpdate(**changed_call_fields(body, encode_diff))
             case ToolResult() as body:
                 call = self._calls.pop(body.call_id, None)
                 yield v1.ToolCallUpdate(
@@ -103,6 +131,7 @@ class EncoderV1:
                     status="completed" if body.status == "completed" else "failed",
                     content=encode_tool_content(body.content, encode_diff, call) or UNSET,
                     raw_output=UNSET if body.output is None else body.output,
+                    meta=meta_of(body),
                 )
             case PlanChanged() as body:
                 entries = [entry for entry in body.entries if entry.status != "cancelled"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from msgspec import UNSET
 
 from segue.acp import v2, wire
 from segue.acp.content import write_blocks
-from segue.acp.rpc import INTERNAL_ERROR
 from segue.model.content import Diff, FileChange
 from segue.model.event import (
     AgentMessage,
@@ -24,16 +24,19 @@ from segue.model.event import (
     PlanChanged,
     StatusChanged,
     ToolCall,
+    ToolCallChanged,
     ToolResult,
     UserMessage,
 )
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
+from segue.model.tools.changes import apply_change
 from segue.model.tools.patches import patch_lines
 
 from . import options
 from .content import (
     NOT_REPLAYED,
+    changed_call_fields,
     encode_compaction,
     encode_current_info,
     encode_info,
@@ -45,6 +48,7 @@ from .content import (
     text_block,
     tool_call_fields,
 )
+from .forwarding import meta_of, turn_error, with_own_mode
 
 _MESSAGES: dict[type, type[v2.UserMessage | v2.AgentMessage | v2.AgentThought]] = {
     UserMessage: v2.UserMessage,
@@ -57,7 +61,8 @@ class EncoderV2:
     """Encodes the events of one session for one client."""
 
     def __init__(self) -> None:
-        self._failure: str | None = None  # the last error of the current turn
+        self._failure: Failed | None = None  # the last error of the current turn
+        self._result: dict[str, Any] = {}  # what only an agent knows about the current turn
         self._calls: dict[str, ToolCall] = {}  # that have not ended
         self._attached_during_turn = False  # and no message has started since
 
@@ -93,6 +98,21 @@ class EncoderV2:
         chunk = v2.AgentThoughtChunk if thought else v2.AgentMessageChunk
         yield chunk(content=text_block(delta.text), message_id=delta.message)
 
+    def encode_forwarded(
+        self, payload: Mapping[str, Any], session: Session
+    ) -> Iterator[dict[str, Any]]:
+        """Return the update of an agent."""
+        update = payload["update"]
+        if update.get("sessionUpdate") == "config_option_update":
+            update = with_own_mode(update, session, options.config_v2(session))
+        yield update
+
+    def note_result(self, result: Mapping[str, Any]) -> None:
+        """Remember the fields of an agent's last state that only the agent knows."""
+        self._result = {
+            name: value for name, value in result.items() if name in ("background", "usage")
+        }
+
     def encode_event(self, event: Event, session: Session | None) -> Iterator[v2.Update]:
         """Encode a new event. `session` is the session after it, or None during a replay."""
         match event.body:
@@ -103,6 +123,10 @@ class EncoderV2:
                 self._calls[body.call_id] = body
                 content = encode_tool_content(body.content, encode_diff)
                 yield v2.ToolCallUpdate(**tool_call_fields(body, content))
+            case ToolCallChanged() as body:
+                if call := self._calls.get(body.call_id):
+                    self._calls[body.call_id] = apply_change(call, body)
+                yield v2.ToolCallUpdate(**changed_call_fields(body, encode_diff))
             case ToolResult() as body:
                 call = self._calls.pop(body.call_id, None)
                 yield v2.ToolCallUpdate(
@@ -110,6 +134,7 @@ class EncoderV2:
                     status=body.status,
                     content=encode_tool_content(body.content, encode_diff, call) or UNSET,
                     raw_output=UNSET if body.output is None else body.output,
+                    meta=meta_of(body),
                 )
             case PlanChanged() as body:
                 entries = [encode_plan_entry(entry) for entry in body.entries]
@@ -130,7 +155,7 @@ class EncoderV2:
             case Failed(retry="retrying", message=message):
                 yield wire.Notice(severity="warning", title=message or "Trying again")
             case Failed() as body:
-                self._failure = body.message
+                self._failure = body
 
     def _encode_status(
         self, body: StatusChanged, session: Session | None
@@ -147,17 +172,15 @@ class EncoderV2:
     def _encode_idle(self, reason: StopReason | None, message: str | None) -> v2.StateUpdate:
         """Encode the end of a turn."""
         failure, self._failure = self._failure, None
+        result, self._result = self._result, {}
         if reason is None:
-            return v2.StateUpdate(state="idle")
+            return v2.StateUpdate(state="idle", **result)
         if reason == "budget_reached":  # unknown to the protocol; this is the closest
             return v2.StateUpdate(state="idle", stop_reason="max_turn_requests")
         if reason != "error":
-            return v2.StateUpdate(state="idle", stop_reason=reason)
-        error = {
-            "code": INTERNAL_ERROR,
-            "message": failure or message or "the turn failed",
-        }
-        return v2.StateUpdate(state="idle", stop_reason="error", error=error)
+            return v2.StateUpdate(state="idle", stop_reason=reason, **result)
+        error = turn_error(failure or Failed(message=message or "")).to_wire()
+        return v2.StateUpdate(state="idle", stop_reason="error", error=error, **result)
 
 
 def state_of(session: Session) -> str:

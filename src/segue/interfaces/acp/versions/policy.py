@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from segue.acp import wire
 from segue.acp.rpc import RpcError
-from segue.model.event import Delta, Event, PermissionAsked, ToolCall
+from segue.model.event import Delta, Event, Failed, PermissionAsked, ToolCall
 from segue.model.session import Session
 
 
@@ -38,10 +38,19 @@ class SessionEncoder(Protocol):
         """Encode a new event. `session` is the session after it, or None during a replay."""
         ...
 
+    def encode_forwarded(self, payload: Mapping[str, Any], session: Session) -> Iterator[Any]:
+        """Return the update of an agent that uses the same version, as the client may get it."""
+        ...
+
+    def note_result(self, result: Mapping[str, Any]) -> None:
+        """Remember the result of the turn that an agent of the same version runs."""
+        ...
+
 
 class VersionPolicy(Protocol):
     """Everything that differs between protocol versions after `initialize`."""
 
+    version: int
     # The transport of an MCP server whose type is missing. None: the type is required.
     default_mcp_transport: str | None
     # True: `session/prompt` is answered when the turn starts. False: when the turn ends.
@@ -70,15 +79,15 @@ class VersionPolicy(Protocol):
         """Return the response to `session/load`."""
         ...
 
-    def prompt_response(self, outcome: str) -> Any:
+    def prompt_response(self, outcome: str, result: Mapping[str, Any]) -> Any:
         """Return the response to `session/prompt`.
 
         `outcome` is the id of the message if prompts are answered at their start, otherwise the
-        reason why the turn ended.
+        reason why the turn ended. `result` is that of an agent of the same version, or empty.
         """
         ...
 
-    def prompt_error(self, outcome: str, failure: str | None) -> RpcError | None:
+    def prompt_error(self, outcome: str, failure: Failed | None) -> RpcError | None:
         """Return the error that answers a prompt which ended in this way, or None."""
         ...
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, get_args
 
 from msgspec import UNSET
 
 from segue.acp import v1, wire
-from segue.acp.rpc import INTERNAL_ERROR, RpcError
-from segue.model.event import PermissionAsked, ToolCall
+from segue.acp.rpc import RpcError
+from segue.model.event import Failed, PermissionAsked, ToolCall
 from segue.model.session import Session
 from segue.model.tools.titles import request_title
 
 from . import options
-from .content import encode_tool_content, permission_options
+from .content import encode_tool_content, locations, permission_options
 from .encode_v1 import EncoderV1, encode_diff
+from .forwarding import forwarded_request, turn_error
 
 
 class PolicyV1:
     """Version 1: the response to a prompt is the end of its turn."""
 
+    version = v1.VERSION
     default_mcp_transport: str | None = "stdio"
     answers_prompt_at_start = False
     echoes_own_prompts = False
@@ -46,13 +49,15 @@ class PolicyV1:
     def load_response(self, session: Session) -> v1.SetupResponse:
         return self.setup_response(session)
 
-    def prompt_response(self, outcome: str) -> v1.PromptResponse:
+    def prompt_response(
+        self, outcome: str, result: Mapping[str, Any]
+    ) -> v1.PromptResponse | dict[str, Any]:
+        if result.get("stopReason") == outcome:
+            return dict(result)
         return v1.PromptResponse(stop_reason=stop_reason(outcome))
 
-    def prompt_error(self, outcome: str, failure: str | None) -> RpcError | None:
-        if outcome != "error":
-            return None
-        return RpcError(INTERNAL_ERROR, failure or "the turn failed")
+    def prompt_error(self, outcome: str, failure: Failed | None) -> RpcError | None:
+        return turn_error(failure) if outcome == "error" else None
 
     def set_config_response(self, session: Session) -> v1.SetConfigResponse:
         config = options.config_v1(session, self._client_session)
@@ -64,6 +69,8 @@ class PolicyV1:
     def permission_request(
         self, session_id: str, body: PermissionAsked, call: ToolCall | None
     ) -> Any:
+        if request := forwarded_request(body, self.version):
+            return {"sessionId": session_id, **request}
         call_id, title = body.call_id or body.ask_id, request_title(body, call)
         fields = v1.ToolCallFields(tool_call_id=call_id, title=title)
         if call is not None:
@@ -73,6 +80,7 @@ class PolicyV1:
                 kind=call.kind,
                 status="pending",
                 content=encode_tool_content(call.content, encode_diff) or UNSET,
+                locations=locations(call) or UNSET,
                 raw_input=UNSET if call.input is None else call.input,
             )
         return v1.PermissionRequest(

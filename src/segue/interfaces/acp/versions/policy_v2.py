@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET
 
 from segue.acp import v2, wire
 from segue.acp.rpc import INVALID_PARAMS, REQUEST_CANCELLED, RpcError
-from segue.model.event import PermissionAsked, ToolCall
+from segue.model.event import Failed, PermissionAsked, ToolCall
 from segue.model.session import Session
 from segue.model.tools.titles import call_title, request_title
 
 from . import options
-from .content import encode_tool_content, permission_options
+from .content import encode_tool_content, locations, permission_options
 from .encode_v2 import EncoderV2, encode_diff, state_of
+from .forwarding import forwarded_request
 
 
 class PolicyV2:
     """Version 2: the response to a prompt is the id of its message; updates report the turn."""
 
+    version = v2.VERSION
     default_mcp_transport: str | None = None
     answers_prompt_at_start = True
     echoes_own_prompts = True
@@ -49,10 +52,10 @@ class PolicyV2:
         # Only an earlier draft of version 2 has this method, and it answered with null.
         return None
 
-    def prompt_response(self, outcome: str) -> v2.PromptResponse:
+    def prompt_response(self, outcome: str, result: Mapping[str, Any]) -> v2.PromptResponse:
         return v2.PromptResponse(message_id=outcome)
 
-    def prompt_error(self, outcome: str, failure: str | None) -> RpcError | None:
+    def prompt_error(self, outcome: str, failure: Failed | None) -> RpcError | None:
         if outcome != "cancelled":
             return None
         return RpcError(REQUEST_CANCELLED, "the prompt was withdrawn")
@@ -67,6 +70,8 @@ class PolicyV2:
     def permission_request(
         self, session_id: str, body: PermissionAsked, call: ToolCall | None
     ) -> Any:
+        if request := forwarded_request(body, self.version):
+            return {"sessionId": session_id, **request}
         choices, title = permission_options(body), request_title(body, call)
         if call is None:
             return v2.PermissionRequest(session_id=session_id, title=title, options=choices)
@@ -76,6 +81,7 @@ class PolicyV2:
                 title=call_title(call),
                 kind=call.kind,
                 content=encode_tool_content(call.content, encode_diff) or UNSET,
+                locations=locations(call) or UNSET,
                 raw_input=UNSET if call.input is None else call.input,
             )
         )

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from segue.model.ansi import one_line
-from segue.model.content import Block, Text
-from segue.model.event import InsertedKind, InsertedText
+from segue.model.content import Block, InsertedKind, InsertedText, Text
 
 ELEMENT_KINDS: dict[str, InsertedKind] = {
     "command-name": "command",

@@ -1,0 +1,54 @@
+"""Send the messages of an agent that uses the client's protocol version as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from segue.acp.rpc import INTERNAL_ERROR, RpcError
+from segue.model.event import Body, Event, Failed, PermissionAsked
+from segue.model.session import Session
+
+from .options import MODE, is_agent_option, mode_option
+
+DIALECT = "acp"  # the key of the fields that only this protocol has
+
+
+def comes_from_agent(event: Event) -> bool:
+    """Return whether an agent of this protocol has sent the event's content as a message."""
+    return DIALECT in event.body.extra
+
+
+def meta_of(body: Body) -> dict[str, Any] | None:
+    """Return the `_meta` of the message that an event comes from."""
+    meta = body.extra.get(DIALECT, {}).get("_meta")
+    return meta if isinstance(meta, dict) else None
+
+
+def forwarded_request(body: PermissionAsked, version: int) -> dict[str, Any] | None:
+    """Return the permission request of an agent that uses the same version, without session id."""
+    fields = body.extra.get(DIALECT, {})
+    return fields.get("request") if fields.get("version") == version else None
+
+
+def turn_error(failure: Failed | None) -> RpcError:
+    """Return the error that ended a turn: that of the agent, or one with segue's message."""
+    if failure is None:
+        return RpcError(INTERNAL_ERROR, "the turn failed")
+    if error := failure.extra.get(DIALECT, {}).get("error"):
+        return RpcError.from_wire(error)
+    return RpcError(INTERNAL_ERROR, failure.message or "the turn failed")
+
+
+def with_own_mode(
+    update: Mapping[str, Any], session: Session, own_options: list[Any]
+) -> dict[str, Any]:
+    """Return a complete list of options with segue's mode, which the agent does not know.
+
+    `own_options` are the options of the session in the client's version.
+    """
+    mode_id = mode_option(session)["id"]
+    if is_agent_option(session, mode_id) or mode_id != MODE:
+        return dict(update)
+    modes = [option for option in own_options if option.category == MODE]
+    return {**update, "configOptions": [*modes, *update.get("configOptions", ())]}

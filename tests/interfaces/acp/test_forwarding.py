@@ -1,0 +1,233 @@
+"""What an external agent sends reaches a client as it is, if both use the same version."""
+
+import asyncio
+import json
+import shlex
+import sys
+from typing import Any
+
+from segue.interfaces.acp import ServedAgent
+from segue.model.content import plain_text
+from segue.model.event import ToolCall, ToolCallChanged, ToolResult
+from segue.model.principal import LOCAL
+from segue.model.tools.changes import apply_change
+from tests.interfaces.acp.harness import Client
+from tests.interfaces.acp.test_client_requests import EVERYTHING, PROGRAM, client_capabilities
+from tests.interfaces.acp.testbed import AcpTestbed
+from tests.interfaces.acp.traces import trace
+
+META = {"vendor": {"parent": "p"}}
+CALL = "call_0123456789abcdef"
+OPTIONS = [
+    {"optionId": "allow", "name": "Yes", "kind": "allow_once", "_meta": META},
+    {"optionId": "no", "name": "No", "kind": "reject_once"},
+]
+DIFF_V1 = {"type": "diff", "path": "/a", "oldText": "x", "newText": "y", "_meta": META}
+PATCH = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n"
+DIFF_V2 = {
+    "type": "diff",
+    "changes": [{"operation": "modify", "path": "/a"}],
+    "patch": {"format": "git_patch", "text": PATCH},
+}
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value, "annotations": {"priority": 0.5}}
+
+
+def update(kind: str, /, **fields: Any) -> list[Any]:
+    return ["session/update", {"sessionUpdate": kind, **fields}]
+
+
+def script(version: int) -> list[Any]:
+    """Return a turn with a tool call that changes until it ends."""
+    first = "tool_call" if version == 1 else "tool_call_update"
+    diff = DIFF_V1 if version == 1 else DIFF_V2
+    call: dict[str, Any] = {"toolCallId": CALL, "rawInput": {"command": "ls", "path": "/a"}}
+    request: dict[str, Any] = {"options": OPTIONS, "_meta": META}
+    asked = {**call, "title": "Change /a", "content": [diff], "locations": [{"path": "/a"}]}
+    if version == 1:
+        request["toolCall"] = asked
+    else:
+        subject = {"type": "tool_call", "toolCall": asked, "_meta": META}
+        request |= {"title": "May I?", "description": "It *changes* a file.", "subject": subject}
+    content = {"type": "content", "content": text("one\n")}
+    more = {"type": "content", "content": text("one\ntwo\n")}
+    entry = {"content": "Look", "priority": "high", "status": "pending", "_meta": META}
+    plan = update("plan", entries=[entry], _meta=META)
+    if version == 2:
+        plan = update("plan_update", plan={"type": "items", "planId": "p", "entries": [entry]})
+    return [
+        update("agent_thought_chunk", content=text("hm"), messageId="t", _meta=META),
+        update("agent_message_chunk", content=text("I "), messageId="a"),
+        update("agent_message_chunk", content=text("look."), messageId="a", _meta=META),
+        plan,
+        update(first, toolCallId=CALL, title="Terminal", status="pending", rawInput={}, _meta=META),
+        update("tool_call_update", **call, kind="edit", name="Edit"),
+        ["session/request_permission", request],
+        update("tool_call_update", toolCallId=CALL, status="in_progress", content=[content]),
+        update("tool_call_update", toolCallId=CALL, content=[more], rawOutput={"n": 2}),
+        update("tool_call_update", toolCallId=CALL, title="Changed /a", status="completed"),
+        update("usage_update", used=7, size=100, cost={"amount": 0.5, "currency": "USD"}),
+        update("session_info_update", title="A title", _meta=META),
+        update("_vendor_update", anything={"at": "all"}) if version == 2 else plan,
+        update("agent_message_chunk", content=text("Done."), messageId="b"),
+    ]
+
+
+def served(version: int, *arguments: str) -> ServedAgent:
+    """Return the program asking.py as the agent that segue serves."""
+    command = shlex.join([sys.executable, str(PROGRAM), str(version), *arguments])
+    return ServedAgent("acp:asking", {"kind": "acp", "command": command})
+
+
+def direct(version: int) -> tuple[str, ...]:
+    return (str(PROGRAM), str(version))
+
+
+async def run_script(client: Client, version: int, cwd: Any, turn: list[Any]) -> list[Any]:
+    """Run a turn, and return what the client received in it."""
+    await client.initialize(**client_capabilities(version, **EVERYTHING))
+    id = await client.new_session(cwd)
+    await asyncio.sleep(0)
+    before = len(client.log)
+    prompt = json.dumps(turn)
+    assert await client.run_prompt(id, prompt) == "end_turn"
+    return trace(client, prompt, before)
+
+
+async def test_client_receives_the_same_messages_as_without_segue(
+    testbed: AcpTestbed, version: int
+) -> None:
+    turn = script(version)
+    async with testbed.connect_program(version, *direct(version), initialize=False) as (client, _):
+        expected = await run_script(client, version, "/", turn)
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version)
+    ) as client:
+        assert await run_script(client, version, "/", turn) == expected
+
+
+async def test_a_tool_call_is_stored_as_it_was_when_it_ended(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version)
+    ) as client:
+        await run_script(client, version, "/", script(version))
+        (id,) = {item.session for item in client.updates()}
+        replayed = [item.body for item in await client.replay(id, "/")]
+    async with testbed.hub() as hub:
+        events = [event.body for event in await hub.history.events(LOCAL, id)]
+    calls = [body for body in events if isinstance(body, ToolCall)]
+    assert [(call.call_id, call.name, call.kind) for call in calls] == [(CALL, "Edit", "edit")]
+    assert calls[0].input == {"command": "ls", "path": "/a"}
+    call = calls[0]
+    for body in events:
+        if isinstance(body, ToolCallChanged):
+            call = apply_change(call, body)
+    assert call.title == "Changed /a" and call.locations[0].path == "/a"
+    (result,) = [body for body in events if isinstance(body, ToolResult)]
+    assert (result.status, result.output) == ("completed", {"n": 2})
+    assert plain_text(result.content) == "one\ntwo\n"
+    # Another client gets the same call from the store, with the fields that only its agent knows.
+    shown: dict[str, Any] = {}
+    for body in replayed:
+        if body.get("toolCallId") == CALL:
+            shown |= body
+    assert (shown["title"], shown["status"], shown["_meta"]) == ("Changed /a", "completed", META)
+    assert shown["rawInput"] == call.input and shown["rawOutput"] == {"n": 2}
+
+
+async def test_messages_have_the_same_ids_live_and_in_a_replay(testbed: AcpTestbed) -> None:
+    async with testbed.connect_in_process(2, initialize=False, served_agent=served(2)) as client:
+        await run_script(client, 2, "/", script(2))
+        live = {item.body["messageId"] for item in client.updates() if "messageId" in item.body}
+        (id,) = {item.session for item in client.updates()}
+        replayed = await client.replay(id, "/")
+        assert {item.body["messageId"] for item in replayed if "messageId" in item.body} == live
+
+
+async def test_a_client_of_the_other_version_sees_the_tool_call_change(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(3 - version)
+    ) as client:
+        await run_script(client, version, "/", script(3 - version))
+        updates = [item.body for item in client.updates() if item.body.get("toolCallId") == CALL]
+        (request,) = client.permission_requests
+    assert updates[0]["rawInput"] == {"command": "ls", "path": "/a"}
+    assert [body["title"] for body in updates if "title" in body][-1] == "Changed /a"
+    assert updates[-1]["status"] == "completed"
+    call = request["toolCall"] if version == 1 else request["subject"]["toolCall"]
+    assert call["rawInput"] == {"command": "ls", "path": "/a"}
+    assert call["locations"] == [{"path": "/a"}] and call["content"][0]["type"] == "diff"
+
+
+async def test_updates_after_a_turn_reach_the_client_and_the_store(
+    testbed: AcpTestbed, version: int
+) -> None:
+    message = {"content": text("One more thing."), "messageId": "late", "_meta": META}
+    late = [
+        update("session_info_update", title="Named later")[1],
+        update("agent_message_chunk", **message)[1],
+    ]
+    turn = [["later", {"seconds": 0.2, "updates": late}]]
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version)
+    ) as client:
+        await run_script(client, version, "/", turn)
+        received = await client.wait_for_update(lambda item: item.body.get("_meta") == META)
+        assert received.body["content"] == message["content"]
+        titles = [item.body.get("title") for item in client.updates()]
+        assert titles.count("Named later") == 1
+        await client.run_prompt(received.session, "[]")  # which stores the message
+        chunks = [item for item in client.updates() if item.kind == "agent_message_chunk"]
+        assert str(chunks).count("One more thing.") == 1
+    async with testbed.hub() as hub:
+        assert (await hub.sessions.get(LOCAL, received.session)).title == "Named later"
+        events = await hub.history.events(LOCAL, received.session, types=["agent_message"])
+    assert "One more thing." in [plain_text(event.body.content) for event in events]
+
+
+async def test_commands_reach_the_client_whenever_they_arrive(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with testbed.connect_in_process(
+        version, served_agent=served(version, "commands")
+    ) as client:
+        opened = await client.request("session/new", {"cwd": "/", "mcpServers": []})
+        id = opened["sessionId"]
+        if "availableCommands" not in opened:  # they arrive 0.3 s after the session
+            received = await client.wait_for_update(
+                lambda item: item.kind == "available_commands_update", session=id
+            )
+            assert [command["name"] for command in received.body["availableCommands"]] == ["go"]
+    async with testbed.hub() as hub:
+        offered = (await hub.sessions.get(LOCAL, id)).options["offered"]
+        assert [command["name"] for command in offered["commands"]] == ["go"]
+
+
+async def test_changed_modes_reach_the_client_during_the_turn(
+    testbed: AcpTestbed, version: int
+) -> None:
+    option = {
+        "name": "Model",
+        "type": "select",
+        "currentValue": "b",
+        "options": [{"value": "a", "name": "A", "_meta": META}, {"value": "b", "name": "B"}],
+    }
+    option["id" if version == 1 else "configId"] = "model"
+    turn = [
+        update("config_option_update", configOptions=[option], _meta=META),
+        update("agent_message_chunk", content=text("Then"), messageId="b"),
+    ]
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version)
+    ) as client:
+        messages = await run_script(client, version, "/", turn)
+    assert messages[0]["_meta"] == META
+    mode, model = messages[0]["configOptions"]
+    assert (mode["category"], model) == ("mode", option)
+    assert messages[1]["content"] == text("Then")
