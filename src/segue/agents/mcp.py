@@ -44,7 +44,8 @@ class McpServers:
 
     def __init__(self) -> None:
         self.failures: dict[str, str] = {}
-        self._connections: dict[str, _Connection] = {}
+        self._connections: dict[str, _Connection] = {}  # also those that are being opened
+        self._opening: dict[str, asyncio.Task[None]] = {}
 
     @classmethod
     async def connect(
@@ -55,8 +56,9 @@ class McpServers:
         sandbox: ToolContext | None,
         private: bool = False,
         keyring: Keyring | None = None,
+        wait_seconds: float | None = None,
     ) -> McpServers:
-        """Connect to servers.
+        """Connect to servers. Those that need longer than `wait_seconds` connect later.
 
         `sandbox` is None for the local user. For other callers it is the session's context, which
         determines the sandbox of server programs. `private` lets other callers use servers at
@@ -64,23 +66,35 @@ class McpServers:
         `keyring` has the tokens for servers.
         """
         self = cls()
-        connections = {
+        self._connections = {
             server.name: _Connection(server, cwd, sandbox=sandbox, private=private, keyring=keyring)
             for server in servers
         }
+        loop = asyncio.get_running_loop()
+        for name, connection in self._connections.items():
+            self._opening[name] = loop.create_task(self._open(name, connection))
         try:
-            reasons = await asyncio.gather(
-                *(connection.open() for connection in connections.values())
-            )
+            await asyncio.wait(self._opening.values(), timeout=wait_seconds)
         except BaseException:  # cancelled: no connection may stay open
-            await asyncio.gather(*(connection.close() for connection in connections.values()))
+            await self.close()
             raise
-        for (name, connection), reason in zip(connections.items(), reasons, strict=True):
-            if reason is None:
-                self._connections[name] = connection
-            else:
-                self.failures[name] = reason
         return self
+
+    async def _open(self, name: str, connection: _Connection) -> None:
+        reason = await connection.open()
+        if reason is not None:
+            self.failures[name] = reason
+            del self._connections[name]
+
+    @property
+    def is_connecting(self) -> bool:
+        """True while servers are being connected."""
+        return not all(task.done() for task in self._opening.values())
+
+    async def wait_connected(self) -> None:
+        """Wait until each server is connected or has failed."""
+        if self._opening:
+            await asyncio.wait(self._opening.values())
 
     @classmethod
     def unconnected(cls, servers: Sequence[McpServerConfig], cwd: str) -> McpServers:
@@ -94,6 +108,10 @@ class McpServers:
 
     async def close(self) -> None:
         """Close all connections."""
+        opening, self._opening = list(self._opening.values()), {}
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
         connections, self._connections = list(self._connections.values()), {}
         await asyncio.gather(*(connection.close() for connection in connections))
 
@@ -105,12 +123,15 @@ class McpServers:
         return [connection.server for connection in self._connections.values()]
 
     async def offered(self) -> Sequence[McpTool]:
+        await self.wait_connected()
         per_server = await asyncio.gather(
             *(connection.list_tools() for connection in self._connections.values())
         )
         return [tool for tools in per_server for tool in tools]
 
     async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        if opening := self._opening.get(server):
+            await asyncio.wait([opening])
         connection = self._connections.get(server)
         if connection is None or connection.client is None:
             return _failed_result(f"no MCP server named {server!r} is connected to this session")

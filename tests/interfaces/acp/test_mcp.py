@@ -10,6 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
+from segue.agents import mcp
+from segue.hub.turns import agents
 from tests import small_mcp_server
 from tests.interfaces.acp.harness import SECONDS, Client
 from tests.interfaces.acp.testbed import AcpTestbed
@@ -110,6 +112,7 @@ async def test_failed_mcp_server_is_reported_and_the_session_opens(
     async with testbed.connect_in_process(version, initialize=False) as client:
         await client.initialize(**wanted)
         id = await client.new_session("/", mcpServers=[*broken, stdio(version)])
+        await client.wait_until(lambda: client.kinds().count("notice") >= len(broken))
         notices = [update.body for update in client.updates() if update.kind == "notice"]
         assert {notice["severity"] for notice in notices} == {"warning"}
         for name in ("absent", "silent", "closed"):
@@ -185,3 +188,21 @@ def sleeping_servers() -> list[psutil.Process]:
     """Return the servers that were started and do not answer."""
     children = psutil.Process().children()
     return [child for child in children if "time.sleep(60)" in " ".join(child.cmdline())]
+
+
+async def test_hung_mcp_server_does_not_delay_the_session_and_is_reported_later(
+    testbed: AcpTestbed, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "MCP_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(mcp, "CONNECT_SECONDS", 1.5)
+    hung = stdio(version, "hung", args=["-c", "import time; time.sleep(600)"])
+    wanted = {"clientCapabilities": {"session": {"notices": {}}}} if version == 1 else {}
+    async with testbed.connect_in_process(version, initialize=False) as client:
+        await client.initialize(**wanted)
+        id = await client.new_session("/", mcpServers=[hung, stdio(version)])
+        assert "notice" not in client.kinds()
+        # A turn waits for the server that it uses, and not for the other.
+        assert await call(client, id, "add", '{"a": 1, "b": 1}') == ("completed", "2")
+        notice = await client.wait_for_update(lambda update: update.kind == "notice")
+        assert "hung" in notice.body["title"]
+        assert notice.body["description"].startswith("did not answer within")

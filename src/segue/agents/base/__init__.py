@@ -226,6 +226,15 @@ class ConnectedTools(Tools, Protocol):
         """Return the reason for each server that could not be connected, by its name."""
         ...
 
+    @property
+    def is_connecting(self) -> bool:
+        """True while servers are being connected."""
+        ...
+
+    async def wait_connected(self) -> None:
+        """Wait until each server is connected or has failed."""
+        ...
+
     async def close(self) -> None:
         """Close all connections."""
         ...

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from segue.agents.mcp import McpServerConfig
 
 AgentSpec = dict[str, Any]
+MCP_WAIT_SECONDS = 1.0  # that opening a session waits for its MCP servers
 
 
 class SessionAgents:
@@ -165,7 +166,8 @@ class SessionAgents:
     ) -> ConnectedTools | None:
         """Connect to the MCP servers of a session, or return None if it has none.
 
-        They are listed, not connected, if the agent of `session`, or `agent`, does that itself.
+        Servers that do not answer at once connect later; turns wait for them. They are listed, not
+        connected, if the agent of `session`, or `agent`, does that itself.
         """
         if not servers:
             return None
@@ -187,7 +189,9 @@ class SessionAgents:
                 config=await self._config.all(principal.workspace),
                 private=private,
             )
-        return await McpServers.connect(servers, cwd, sandbox=sandbox)
+        return await McpServers.connect(
+            servers, cwd, sandbox=sandbox, wait_seconds=MCP_WAIT_SECONDS
+        )
 
     async def set_option(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from segue.acp.rpc import INTERNAL_ERROR, Connection, Disconnected, RpcError
@@ -95,6 +95,7 @@ class AttachedSession:
         self._result: dict[str, Any] = {}  # of the current turn, from its agent
         self._calls: dict[str, ToolCall] = {}  # of the current turn
         self._client_requests: set[asyncio.Task[Any]] = set()  # that agents sent to the client
+        self._background: set[asyncio.Task[None]] = set()
         self.opened: OpenSession | None = None
         self.mcp_servers: ConnectedTools | None = None
         # What the client opened the session with before it opened it again during a turn.
@@ -123,6 +124,12 @@ class AttachedSession:
     def start(self, *, created: bool = False) -> None:
         """Start to send new events. `created` says that the client has just created the session."""
         self._follower = asyncio.get_running_loop().create_task(self._follow(created=created))
+
+    def run_while_attached(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work in the background until it ends or the session is detached."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     # Requests of the client.
 
@@ -307,6 +314,9 @@ class AttachedSession:
                 await mcp_servers.close()
 
     async def _stop(self) -> None:
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         await self._permission_requests.stop()
         if self._follower is not None:
             self._follower.cancel()

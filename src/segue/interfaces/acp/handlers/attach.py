@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 
 from segue.acp.rpc import Connection
 from segue.agents.base import Agent, ConnectedTools
@@ -67,6 +68,7 @@ class SessionAttacher:
         attached_session.mcp_servers = mcp_servers
         attached_session.start(created=created)
         self._attached.add(attached_session)
+        _report_later(attached_session, mcp_servers)
         await attached_session.close_earlier()
 
     async def reopen(
@@ -78,6 +80,7 @@ class SessionAttacher:
         """Open an attached session again. A turn that runs is not disturbed."""
         await self._send_warnings(attached_session, session, mcp_servers)
         await attached_session.reopen(await self._open(session, mcp_servers), mcp_servers)
+        _report_later(attached_session, mcp_servers)
 
     async def _open(
         self, session: Session, mcp_servers: ConnectedTools | None
@@ -103,11 +106,32 @@ class SessionAttacher:
     ) -> None:
         """Report problems that do not prevent the session from being opened."""
         failures = {} if mcp_servers is None else mcp_servers.failures
-        for name, error in failures.items():
-            log.warning("MCP server %s: %s", name, error)
-            title = f"The MCP server {name} could not be connected"
-            await attached_session.send_warning(title, error)
+        await _send_failures(attached_session, failures)
         for root in session.roots:
             if not os.path.isdir(root):
                 log.warning("session %s: the directory %s does not exist", session.id, root)
                 await attached_session.send_warning("An additional directory is not there", root)
+
+
+async def _send_failures(attached_session: AttachedSession, failures: Mapping[str, str]) -> None:
+    """Report the MCP servers that could not be connected."""
+    for name, error in failures.items():
+        log.warning("MCP server %s: %s", name, error)
+        title = f"The MCP server {name} could not be connected"
+        await attached_session.send_warning(title, error)
+
+
+def _report_later(attached_session: AttachedSession, mcp_servers: ConnectedTools | None) -> None:
+    """Report the MCP servers that fail after the session was opened."""
+    if mcp_servers is None or not mcp_servers.is_connecting:
+        return
+    reported = dict(mcp_servers.failures)
+
+    async def report() -> None:
+        await mcp_servers.wait_connected()
+        failures = mcp_servers.failures.items()
+        await _send_failures(
+            attached_session, {name: error for name, error in failures if name not in reported}
+        )
+
+    attached_session.run_while_attached(report())
