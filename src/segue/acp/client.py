@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from segue import __version__
+
 from . import v1, v2
 from .process import AgentProcess
 from .rpc import (
@@ -32,7 +34,7 @@ OnPermission = Callable[[dict[str, Any]], Awaitable[str | dict[str, Any] | None]
 OnRequest = Callable[[str, dict[str, Any]], Awaitable[Any]]
 OnNotification = Callable[[str, dict[str, Any]], Awaitable[None]]
 
-_CLIENT_INFO = {"name": "segue", "version": "1"}
+_CLIENT_INFO = {"name": "segue", "version": __version__}
 _LOGIN_METHODS = {v1.VERSION: "authenticate", v2.VERSION: "auth/login"}
 # Methods that have no capability of the same name.
 _WITHOUT_CAPABILITY = (
@@ -89,6 +91,9 @@ class AcpClient:
         on_request: OnRequest = _refuse_request,
         on_notification: OnNotification = _ignore,
         capabilities: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {}),
+        version: int = v2.VERSION,
+        info: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> None:
         self._connection = Connection(reader, writer, self)
         self._on_update = on_update
@@ -96,10 +101,14 @@ class AcpClient:
         self._on_request = on_request
         self._on_notification = on_notification
         self._client_capabilities = capabilities
+        self._requested_version = version
+        self._info = info or _CLIENT_INFO
+        self._meta = meta
         self._update_lock = asyncio.Lock()
         self._closed = asyncio.Event()
         self.version = 0
         self.agent: dict[str, Any] = {}
+        self.agent_meta: dict[str, Any] = {}  # the `_meta` of the agent's answer to `initialize`
         self.auth_methods: list[dict[str, Any]] = []
         self.update_meta: Any = None  # the `_meta` of the message that is being handled
         self.setup_results: dict[str, dict[str, Any]] = {}  # by session, from opening it
@@ -171,10 +180,11 @@ class AcpClient:
     async def initialize(self) -> None:
         """Agree on a version and read the agent's capabilities. Raises RpcError if it refuses."""
         try:
-            result = await self._request_initialize(v2.VERSION)
+            result = await self._request_initialize(self._requested_version)
         except RpcError as error:
             # Some agents refuse an unknown version instead of naming their own.
-            if error.code not in (UNSUPPORTED_VERSION, INVALID_PARAMS, INVALID_REQUEST):
+            refusals = (UNSUPPORTED_VERSION, INVALID_PARAMS, INVALID_REQUEST)
+            if error.code not in refusals or self._requested_version == v1.VERSION:
                 raise
             result = await self._request_initialize(v1.VERSION)
         if not isinstance(result, dict):
@@ -184,25 +194,42 @@ class AcpClient:
         self.version = v2.VERSION if is_v2 else v1.VERSION
         self._capabilities = _dict(result.get("capabilities" if is_v2 else "agentCapabilities"))
         self.agent = _dict(result.get("info" if is_v2 else "agentInfo"))
+        self.agent_meta = _dict(result.get("_meta"))
         methods = result.get("authMethods")
         self.auth_methods = [method for method in methods or () if isinstance(method, dict)]
 
     async def _request_initialize(self, version: int) -> Any:
         capabilities_v1, capabilities_v2 = self._client_capabilities
-        return await self._connection.request(
-            "initialize",
-            {
-                "protocolVersion": version,
-                "info": _CLIENT_INFO,
-                "capabilities": {"auth": {"terminal": {}}, **capabilities_v2},
-                "clientInfo": _CLIENT_INFO,
-                "clientCapabilities": {
-                    "auth": {"terminal": True},
-                    "session": {"configOptions": {"boolean": {}}},
-                    **capabilities_v1,
-                },
+        session = _dict(capabilities_v1.get("session"))
+        params: dict[str, Any] = {
+            "protocolVersion": version,
+            "info": self._info,
+            "capabilities": {**capabilities_v2, "auth": {"terminal": {}}},
+            "clientInfo": self._info,
+            "clientCapabilities": {
+                **capabilities_v1,
+                "auth": {"terminal": True},
+                "session": {**session, "configOptions": {"boolean": {}}},
             },
-        )
+        }
+        if self._meta is not None:
+            params["_meta"] = self._meta
+        return await self._connection.request("initialize", params)
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """The capabilities that the agent advertised, in the form of its version."""
+        return self._capabilities
+
+    async def extension(self, method: str, params: Any) -> Any:
+        """Send a request that is not part of the protocol, and return its result."""
+        result = await self._connection.request(method, params)
+        await self._wait_for_updates()
+        return result
+
+    async def notify(self, method: str, params: Any) -> None:
+        """Send a notification that is not part of the protocol."""
+        await self._connection.notify(method, params)
 
     def supports(self, capability: str) -> bool:
         """Return True if the agent advertised it: list, load, resume, close, delete, fork …"""
@@ -310,9 +337,11 @@ class AcpClient:
         self.setup_results[id] = result
         return id
 
-    async def prompt(self, id: str, content: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    async def prompt(
+        self, id: str, content: Sequence[dict[str, Any]], **fields: Any
+    ) -> dict[str, Any]:
         """Send a prompt. Version 1 answers at the end of the turn, version 2 at its start."""
-        return await self._request("prompt", {"sessionId": id, "prompt": list(content)})
+        return await self._request("prompt", {"sessionId": id, "prompt": list(content), **fields})
 
     async def cancel(self, id: str) -> None:
         """Ask the agent to cancel the turn of a session."""

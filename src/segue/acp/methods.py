@@ -57,3 +57,8 @@ TERMINAL_METHODS = (
 )
 ELICITATION_CREATE = "elicitation/create"
 ELICITATION_COMPLETE = "elicitation/complete"
+
+
+def is_extension(method: str) -> bool:
+    """Return whether a method is not part of the protocol."""
+    return method.startswith("_")

@@ -250,6 +250,8 @@ async def test_pending_requests_are_answered_when_the_turn_is_cancelled(
 class OtherClient:
     """A client that has only other sessions open."""
 
+    version = 1
+    initialize_params: Mapping[str, Any] = {}
     methods = frozenset({"fs/read_text_file", "fs/write_text_file", "elicitation/create"})
     forms: Mapping[str, Any] = {"form": {}}
 
@@ -259,7 +261,10 @@ class OtherClient:
     async def request(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
         raise RpcError(-32002, "the session is not open")
 
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+    async def extension(self, method: str, params: Any) -> Any:
+        raise AssertionError(method)
+
+    async def notify(self, method: str, params: Any) -> None:
         raise AssertionError(method)
 
 

@@ -11,8 +11,13 @@ from segue.model.content import plain_text
 from segue.model.event import ToolCall, ToolCallChanged, ToolResult
 from segue.model.principal import LOCAL
 from segue.model.tools.changes import apply_change
-from tests.interfaces.acp.harness import Client
-from tests.interfaces.acp.test_client_requests import EVERYTHING, PROGRAM, client_capabilities
+from tests.interfaces.acp.harness import Client, is_idle, selected
+from tests.interfaces.acp.test_client_requests import (
+    EVERYTHING,
+    PROGRAM,
+    client_capabilities,
+    send_agent_requests,
+)
 from tests.interfaces.acp.testbed import AcpTestbed
 from tests.interfaces.acp.traces import trace
 
@@ -231,3 +236,135 @@ async def test_changed_modes_reach_the_client_during_the_turn(
     mode, model = messages[0]["configOptions"]
     assert (mode["category"], model) == ("mode", option)
     assert messages[1]["content"] == text("Then")
+
+
+MARK = {"vendor": {"steering": True}}
+SOUND = {"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"}
+
+
+async def received(client: Client, id: str) -> dict[str, Any]:
+    """Return the parameters of the last request of each method that the agent has received."""
+    (requests,) = await send_agent_requests(client, id, ["received", {}])
+    assert isinstance(requests, dict)
+    return requests
+
+
+async def test_client_and_agent_know_each_other(testbed: AcpTestbed, version: int) -> None:
+    fields = client_capabilities(version, _meta=MARK, **EVERYTHING)
+    fields["clientInfo" if version == 1 else "info"] = {"name": "editor", "version": "3"}
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version, "capable")
+    ) as client:
+        answer = await client.initialize(**fields, _meta=META)
+        id = await client.new_session("/")
+        requests = await received(client, id)
+    sent = requests["initialize"]
+    assert sent["protocolVersion"] == version
+    assert sent["clientInfo" if version == 1 else "info"] == {"name": "editor", "version": "3"}
+    assert sent["clientCapabilities" if version == 1 else "capabilities"]["_meta"] == MARK
+    assert sent["_meta"]["vendor"] == META["vendor"] and sent["_meta"]["segue"]["version"]
+    assert answer["_meta"] == MARK
+    info = answer["agentInfo" if version == 1 else "info"]
+    assert (info["name"], info["title"]) == ("segue", "asking (segue)")
+    assert info["_meta"]["segue"]["agent"] == {"name": "asking", "version": "0"}
+    if version == 1:
+        capabilities = answer["agentCapabilities"]
+        expected = {"audio": True, "image": False, "embeddedContext": False}
+        assert {**expected, **capabilities["promptCapabilities"]} == expected
+        assert capabilities["_meta"] == MARK
+    else:
+        assert answer["capabilities"]["session"]["prompt"] == {"audio": {}}
+        assert answer["capabilities"]["_meta"] == MARK
+
+
+async def test_meta_of_requests_and_responses_is_passed_on(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version, "capable")
+    ) as client:
+        await client.initialize(**client_capabilities(version, **EVERYTHING))
+        directories = {"additionalDirectories": [str(testbed.directory)]}
+        params = {"cwd": "/", "mcpServers": [], "_meta": META, **directories}
+        opened = await client.request("session/new", params)
+        assert opened["_meta"] == {"heard": META}
+        blocks = [{"type": "text", "text": "[]"}, SOUND]
+        prompt = {"sessionId": opened["sessionId"], "prompt": blocks, "_meta": META}
+        answer = await client.request("session/prompt", prompt)
+        if version == 1:
+            assert answer == {"stopReason": "end_turn", "_meta": {"heard": META}}
+        else:
+            await client.wait_for_update(is_idle)
+        answered = {**selected("allow"), "_meta": META}
+        client.answer_permission = lambda params: answered
+        call = {"toolCallId": CALL, "title": "x"}
+        request: dict[str, Any] = {"options": OPTIONS, "toolCall": call}
+        if version == 2:
+            request = {"options": OPTIONS, "title": "May I?"}
+        requests, answer = await send_agent_requests(
+            client, opened["sessionId"], ["received", {}], ["session/request_permission", request]
+        )
+        assert answer == answered
+    assert requests["session/new"]["additionalDirectories"] == [str(testbed.directory)]
+    # The prompt before this one is replaced; its blocks are in the store as they were.
+    async with testbed.hub() as hub:
+        (first, _) = await hub.history.events(LOCAL, opened["sessionId"], types=["user_message"])
+    assert first.body.extra == {"acp": {"_meta": META}}
+
+
+async def test_agent_without_additional_directories_refuses_them(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with testbed.connect_in_process(version, served_agent=served(version)) as client:
+        params = {"cwd": "/", "mcpServers": [], "additionalDirectories": ["/tmp"]}
+        error = await client.request_error("session/new", params)
+        assert error.code == -32602 and "additionalDirectories" in error.message
+
+
+async def test_extension_methods_are_forwarded_both_ways(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(version, served_agent=served(version)) as client:
+        client.request_handlers = {"_editor/ask": lambda params: {"yes": params["n"]}}
+        id = await client.new_session("/")
+        answer = await client.request("_vendor/echo", {"sessionId": id, "n": 1})
+        assert answer == {"heard": {"sessionId": "s1", "n": 1}}
+        await client.notify("_vendor/note", {"sessionId": id, "n": 2})
+        requests, answer = await send_agent_requests(
+            client,
+            id,
+            ["received", {}],
+            ["_editor/ask", {"n": 3}],
+            ["!_editor/note", {"sessionId": "s1", "n": 4}],
+        )
+        assert requests["_vendor/note"] == {"sessionId": "s1", "n": 2}
+        assert answer == {"yes": 3}
+        await client.wait_until(lambda: len(client.agent_requests) == 2)
+        assert client.agent_requests == [
+            ("_editor/ask", {"sessionId": id, "n": 3}),
+            ("_editor/note", {"sessionId": id, "n": 4}),
+        ]
+
+
+async def test_client_gets_the_error_of_the_agent_with_its_data(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with testbed.connect_in_process(version, served_agent=served(version)) as client:
+        id = await client.new_session("/")
+        if version == 1:
+            error = await client.request_error("session/prompt", client.prompt_params(id, "fail"))
+            fields: Any = (error.code, error.message, error.data)
+        else:
+            await client.run_prompt(id, "fail")
+            idle = await client.wait_for_update(is_idle)
+            fields = tuple(idle.body["error"][name] for name in ("code", "message", "data"))
+        assert fields == (-32099, "too busy", ["retry", 7])
+
+
+async def test_terminal_of_the_client_is_shown_in_its_call(testbed: AcpTestbed) -> None:
+    content = [{"type": "terminal", "terminalId": "t-7", "_meta": META}]
+    turn = [
+        update("tool_call", toolCallId=CALL, title="Run", status="in_progress", content=content),
+        update("tool_call_update", toolCallId=CALL, status="completed"),
+    ]
+    async with testbed.connect_in_process(1, initialize=False, served_agent=served(1)) as client:
+        messages = await run_script(client, 1, "/", turn)
+    assert messages[0]["content"] == content

@@ -17,7 +17,7 @@ from segue.acp.client import AcpClient, UnsupportedCapability
 from segue.acp.content import write_blocks
 from segue.acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
 from segue.acp.wire import HttpMcpServer, LoginMethod, SessionInfo
-from segue.agents.base import AgentSession, SessionPort, Tools, Turn
+from segue.agents.base import AgentDescription, AgentSession, SessionPort, Tools, Turn
 from segue.model import ids
 from segue.model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text
 from segue.model.errors import AgentFailed, NoAgent, SegueError, Unauthorized, without_locations
@@ -25,11 +25,12 @@ from segue.model.event import ConfigChanged, Draft, UserMessage
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 
-from .agent_options import MODE, OFFERED, parse_login
+from .agent_options import MODE, OFFERED, describe, parse_login
 from .client_requests import ClientProxy, SessionFiles
 from .event_collector import EventCollector, HistoryRecorder
 from .history_prompt import history_prompt
 from .processes import AgentPool, Command, RunningAgent, SessionCallbacks
+from .tool_calls import DIALECT
 from .update_handler import UpdateHandler, meaningful_title, stop_reason
 
 log = logging.getLogger("segue.agents.acp")
@@ -161,13 +162,30 @@ class AcpAgent:
         async with self._running_agent(os.getcwd()) as agent:
             await agent.client.log_out()
 
+    async def describe(self) -> AgentDescription:
+        """Return the name and the capabilities of the agent."""
+        async with self._running_agent(os.getcwd()) as agent:
+            return describe(agent.client)
+
+    async def extension(self, method: str, params: Any) -> Any:
+        """Send a request that is not part of the protocol, and return the agent's result."""
+        async with self._running_agent(os.getcwd()) as agent:
+            return await agent.client.extension(method, agent.with_native_id(params))
+
+    async def notify(self, method: str, params: Any) -> None:
+        """Send a notification that is not part of the protocol."""
+        async with self._running_agent(os.getcwd()) as agent:
+            await agent.client.notify(method, agent.with_native_id(params))
+
     async def start_session(
-        self, cwd: str, roots: Sequence[str], tools: Tools | None
+        self, cwd: str, roots: Sequence[str], tools: Tools | None, meta: Any = None
     ) -> AgentSession:
         """Start a native session for a new segue session."""
         async with self._running_agent(cwd) as agent:
             params = _setup_params(roots, tools, agent.client)
-            native_id = await agent.client.new(cwd, **params)
+            sent_meta = {} if meta is None else {"_meta": meta}
+            native_id = await agent.client.new(cwd, **params, **sent_meta)
+            result_meta = agent.client.setup_results[native_id].get("_meta")
             agent.add_session(native_id)
             agent.setup_params[native_id] = params
             offered = agent.offered[native_id]
@@ -176,7 +194,9 @@ class AcpAgent:
             agent.native_ids[session_id] = native_id
             return {**self.session_options(native_id, session_id), OFFERED: offered}
 
-        return AgentSession(id=self.session_id_for(native_id), native_id=native_id, bind=bind)
+        return AgentSession(
+            id=self.session_id_for(native_id), native_id=native_id, bind=bind, meta=result_meta
+        )
 
     async def set_option(
         self, session: Session, tools: Tools | None, option: str, value: str | bool
@@ -251,12 +271,14 @@ class AcpAgent:
             self._pool.release(self._command)
 
     def _translate(self, client: AcpClient, error: RpcError) -> SegueError:
+        extra = {DIALECT: {"error": error.to_wire()}}
         if error.code != AUTH_REQUIRED:
-            return AgentFailed(f"{self._command[0]}: {error.message}")
+            return AgentFailed(f"{self._command[0]}: {error.message}", extra=extra)
         names = [str(method.get("name")) for method in client.auth_methods if method.get("name")]
         methods = f" ({', '.join(names)})" if names else ""
         message = f"{self._command[0]} requires a login; log in with its own command{methods}"
-        return Unauthorized(message, remote_message=without_locations(message))
+        extra[DIALECT]["error"]["message"] = message
+        return Unauthorized(message, remote_message=without_locations(message), extra=extra)
 
     # Turns.
 
@@ -287,7 +309,8 @@ class AcpAgent:
             blocks = _prompt_blocks(turn.prompt, agent.client)
             if history:
                 blocks.append({"type": "text", "text": history})
-            result = await self._send_prompt(agent, native.id, blocks, handler)
+            meta = turn.prompt_extra.get(DIALECT, {})
+            result = await self._send_prompt(agent, native.id, blocks, handler, meta)
             await handler.finish()
             await handler.store_usage(result.get("usage"))
             await _store_offered(turn, agent, native.id)
@@ -303,10 +326,15 @@ class AcpAgent:
             files.close()
 
     async def _send_prompt(
-        self, agent: RunningAgent, native_id: str, blocks: Sequence[Any], handler: UpdateHandler
+        self,
+        agent: RunningAgent,
+        native_id: str,
+        blocks: Sequence[Any],
+        handler: UpdateHandler,
+        meta: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Send a prompt and wait for its end. If this task is cancelled, cancel the prompt."""
-        prompt = asyncio.ensure_future(_prompt(agent.client, native_id, blocks, handler))
+        prompt = asyncio.ensure_future(_prompt(agent.client, native_id, blocks, handler, meta))
         agent.track_prompt(native_id, prompt)
         try:
             return await asyncio.shield(prompt)
@@ -430,13 +458,17 @@ async def _store_offered(turn: Turn, agent: RunningAgent, native_id: str) -> Non
 
 
 async def _prompt(
-    client: AcpClient, native_id: str, blocks: Sequence[Any], handler: UpdateHandler
+    client: AcpClient,
+    native_id: str,
+    blocks: Sequence[Any],
+    handler: UpdateHandler,
+    meta: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Send a prompt and return the result of the turn.
 
     In version 1 it is the response to the prompt, in version 2 a later update.
     """
-    response = await client.prompt(native_id, blocks)
+    response = await client.prompt(native_id, blocks, **meta)
     if client.version == 1:
         return response
     closed: asyncio.Future[Any] = asyncio.ensure_future(client.wait_closed())

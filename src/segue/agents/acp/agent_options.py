@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from segue.acp.client import AcpClient
 from segue.acp.wire import LoginMethod
+from segue.agents.base import AgentDescription
 
 OFFERED = "offered"  # the session option that contains the agent's options and commands
 MODE = "mode"  # also marks an option that the agent reports as `modes`
@@ -108,6 +110,27 @@ def _parse_command(raw: Mapping[str, Any]) -> dict[str, Any] | None:
         "description": _text(raw.get("description")),
         "hint": _text(hint) or None,
     }
+
+
+def describe(client: AcpClient) -> AgentDescription:
+    """Return the name and the capabilities of a connected agent."""
+    if client.version == 1:
+        mcp = client.capabilities.get("mcpCapabilities")
+        http = isinstance(mcp, dict) and mcp.get("http") is True
+    else:
+        session = client.capabilities.get("session")
+        mcp = session.get("mcp") if isinstance(session, dict) else None
+        http = isinstance(mcp, dict) and mcp.get("http") is not None
+    contents = ("image", "audio", "embeddedContext")
+    capability_meta = client.capabilities.get("_meta")
+    return AgentDescription(
+        info=client.agent,
+        prompt_content=frozenset(name for name in contents if client.accepts_content(name)),
+        additional_directories=client.supports("additionalDirectories"),
+        http_mcp_servers=http,
+        meta=client.agent_meta,
+        capability_meta=capability_meta if isinstance(capability_meta, dict) else {},
+    )
 
 
 def parse_login(raw: Mapping[str, Any]) -> LoginMethod | None:

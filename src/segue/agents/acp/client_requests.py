@@ -12,6 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from segue import __version__
+from segue.acp import v2
 from segue.acp.methods import ELICITATION_CREATE, READ_FILE, TERMINAL_METHODS
 from segue.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, RpcError
 from segue.agents.base import Turn
@@ -30,6 +32,16 @@ class ClientProxy(Protocol):
         ...
 
     @property
+    def version(self) -> int:
+        """The protocol version that the client uses."""
+        ...
+
+    @property
+    def initialize_params(self) -> Mapping[str, Any]:
+        """The parameters of `initialize` as the client sent them."""
+        ...
+
+    @property
     def forms(self) -> Mapping[str, Any]:
         """The kinds of forms that the client supports, as it declared them."""
         ...
@@ -45,7 +57,11 @@ class ClientProxy(Protocol):
         """
         ...
 
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+    async def extension(self, method: str, params: Any) -> Any:
+        """Send a request that is not part of the protocol, and return the answer."""
+        ...
+
+    async def notify(self, method: str, params: Any) -> None:
         """Send a notification."""
         ...
 
@@ -60,7 +76,27 @@ def capabilities(client_proxy: ClientProxy | None) -> tuple[dict[str, Any], dict
         if ELICITATION_CREATE in client_proxy.methods
         else {}
     )
-    return {**files, "terminal": TERMINAL_METHODS[0] in client_proxy.methods, **forms}, forms
+    sent = client_proxy.initialize_params
+    terminal = {"terminal": TERMINAL_METHODS[0] in client_proxy.methods}
+    own_v1, own_v2 = {**files, **terminal, **forms}, forms
+    return {**_dict(sent.get("clientCapabilities")), **own_v1}, {
+        **_dict(sent.get("capabilities")),
+        **own_v2,
+    }
+
+
+def identity(client_proxy: ClientProxy | None) -> dict[str, Any]:
+    """Return the client's name, version and `_meta` for an agent process, next to segue's own."""
+    if client_proxy is None:
+        return {}
+    sent = client_proxy.initialize_params
+    info = sent.get("info" if client_proxy.version == v2.VERSION else "clientInfo")
+    meta = {**_dict(sent.get("_meta")), "segue": {"version": __version__}}
+    return {"version": client_proxy.version, "info": _dict(info) or None, "meta": meta}
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 class SessionFiles:

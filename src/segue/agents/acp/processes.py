@@ -16,6 +16,7 @@ from segue.acp.methods import (
     TERMINAL_OUTPUT,
     TERMINAL_RELEASE,
     WRITE_FILE,
+    is_extension,
 )
 from segue.acp.process import AgentProcess
 from segue.acp.rpc import METHOD_NOT_FOUND, NOT_FOUND, Disconnected, RpcError
@@ -24,8 +25,9 @@ from segue.model.errors import AgentFailed
 from segue.model.session import Session
 
 from .agent_options import update_offered
-from .client_requests import ClientProxy, SessionFiles, capabilities
+from .client_requests import ClientProxy, SessionFiles, capabilities, identity
 from .event_collector import EventCollector
+from .tool_calls import MIN_UNIQUE_CHARACTERS
 from .update_handler import UpdateHandler
 
 log = logging.getLogger("segue.agents.acp")
@@ -77,6 +79,7 @@ class RunningAgent:
             on_request=self._on_request,
             on_notification=self._on_notification,
             capabilities=capabilities(client_proxy),
+            **identity(client_proxy),
         )
         self._serving = asyncio.ensure_future(self.client.serve())
         self._callbacks: dict[str, SessionCallbacks] = {}  # by native id
@@ -225,7 +228,9 @@ class RunningAgent:
         return next((id for id, native in self.native_ids.items() if native == native_id), None)
 
     async def _on_request(self, method: str, params: dict[str, Any]) -> Any:
-        """Answer a request of the process for a file, a terminal or a form."""
+        """Answer a request of the process for a file, a terminal or a form, or an extension."""
+        if is_extension(method) and self._client_proxy is not None:
+            return await self._client_proxy.extension(method, self._with_client_id(params))
         native_id = str(params.get("sessionId"))
         callbacks = self._callbacks.get(native_id)
         is_file_request = method in (READ_FILE, WRITE_FILE)
@@ -291,8 +296,22 @@ class RunningAgent:
             return
         callbacks.on_output(terminal, output)
 
+    def _with_client_id(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return parameters with segue's session id instead of the native one."""
+        native_id = params.get("sessionId")
+        session_id = self._session_id(native_id) if isinstance(native_id, str) else None
+        return params if session_id is None else {**params, "sessionId": session_id}
+
+    def with_native_id(self, params: Any) -> Any:
+        """Return parameters with the native session id instead of segue's."""
+        session_id = params.get("sessionId") if isinstance(params, dict) else None
+        native_id = self.native_ids.get(session_id) if isinstance(session_id, str) else None
+        return params if native_id is None else {**params, "sessionId": native_id}
+
     async def _on_notification(self, method: str, params: dict[str, Any]) -> None:
-        if (
+        if is_extension(method) and self._client_proxy is not None:
+            await self._client_proxy.notify(method, self._with_client_id(params))
+        elif (
             method == ELICITATION_COMPLETE
             and self._client_proxy is not None
             and ELICITATION_CREATE in self._client_proxy.methods
@@ -310,12 +329,15 @@ class RunningAgent:
 def _form_params(params: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of a form for every protocol version.
 
-    The id of the tool call is left out, because segue's client knows the call by another id.
+    A short id of a tool call is left out, because segue's client knows the call by another id.
     """
     schema = params.get("requestedSchema")
     if isinstance(schema, dict):
         params["requestedSchema"] = {"type": "object", "properties": {}, **schema}
-    return {name: value for name, value in params.items() if name != "toolCallId"}
+    call_id = params.get("toolCallId")
+    if isinstance(call_id, str) and len(call_id) < MIN_UNIQUE_CHARACTERS:
+        return {name: value for name, value in params.items() if name != "toolCallId"}
+    return params
 
 
 class AgentPool:

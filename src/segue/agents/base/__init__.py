@@ -88,12 +88,14 @@ class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session that an agent has started on its side.
 
     `id` is the session id to use in segue, `native_id` the agent's own. `bind` receives the segue
-    id that the session got, and returns the session options that identify it to the agent.
+    id that the session got, and returns the session options that identify it to the agent. `meta`
+    is for clients that use the protocol of the agent.
     """
 
     id: str
     native_id: str
     bind: Callable[[str], dict[str, Any]]
+    meta: Any = None
 
 
 @runtime_checkable
@@ -104,9 +106,41 @@ class OwnsSessions(Protocol):
     """
 
     async def start_session(
-        self, cwd: str, roots: Sequence[str], tools: Tools | None
+        self, cwd: str, roots: Sequence[str], tools: Tools | None, meta: Any = None
     ) -> AgentSession:
-        """Start a session in the agent."""
+        """Start a session in the agent; `meta` comes from a client that uses its protocol."""
+        ...
+
+
+class AgentDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """The name and the capabilities of an agent that is a program with a protocol of its own.
+
+    `prompt_content` are the kinds of content that prompts may have. `meta` and `capability_meta`
+    are for clients that use its protocol.
+    """
+
+    info: Mapping[str, Any]
+    prompt_content: frozenset[str]
+    additional_directories: bool
+    http_mcp_servers: bool
+    meta: Mapping[str, Any] = {}
+    capability_meta: Mapping[str, Any] = {}
+
+
+@runtime_checkable
+class HasExtensions(Protocol):
+    """An agent whose protocol has methods that only the agent and its clients know."""
+
+    async def describe(self) -> AgentDescription:
+        """Return the name and the capabilities of the agent."""
+        ...
+
+    async def extension(self, method: str, params: Any) -> Any:
+        """Send a request that is not part of the protocol, and return the agent's result."""
+        ...
+
+    async def notify(self, method: str, params: Any) -> None:
+        """Send a notification that is not part of the protocol."""
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -109,12 +110,16 @@ def failed_event(error: Exception, *, prefix: str = "", code: str | None = None)
     """Return the event that reports an error; its code is by default the error's type."""
     name = type(error).__name__
     remote: str | None
+    extra: dict[str, Any] = {}
     if isinstance(error, SegueError):
-        message = error.message
+        message, extra = error.message, error.data.get("extra", {})
         remote = None if error.remote_message == message else error.remote_message
     else:
         message = f"{name}: {error}" if str(error) else name
         remote = without_locations(message)
     return Failed(
-        message=prefix + message, remote_message=remote and prefix + remote, code=code or name
+        message=prefix + message,
+        remote_message=remote and prefix + remote,
+        code=code or name,
+        extra=extra,
     )

@@ -31,9 +31,9 @@ from segue.model.projection import apply
 from segue.model.session import Session
 from segue.model.tools.changes import apply_change
 
-from .errors import session_not_found
+from .errors import DIALECT, session_not_found
 from .permissions import PermissionRequests
-from .versions.forwarding import DIALECT, comes_from_agent
+from .versions.forwarding import comes_from_agent
 from .versions.policy import VersionPolicy
 
 if TYPE_CHECKING:

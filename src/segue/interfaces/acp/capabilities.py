@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -21,6 +21,9 @@ from segue.acp.wire import (
 )
 
 from .meta import NAMESPACE
+
+if TYPE_CHECKING:
+    from segue.agents.base import AgentDescription
 
 WireStruct = TypeVar("WireStruct", bound=Wire)
 
@@ -58,7 +61,7 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     `without` has the optional capabilities that the agent does not offer. `persistent` is False
     for an agent whose sessions end when they are closed; it lists none. Sessions that were idle
-    for `keep_days` are deleted.
+    for `keep_days` are deleted. `agent` describes the external agent that answers.
     """
 
     name: str = "segue"
@@ -68,6 +71,21 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
     auth: bool = True
     persistent: bool = True
     keep_days: int | None = None
+    agent: AgentDescription | None = None
+
+    def for_agent(self, agent: AgentDescription) -> AgentProfile:
+        """Return the profile for an external agent: only with what the agent can do."""
+        missing = frozenset() if agent.additional_directories else {"additionalDirectories"}
+        return replace(self, agent=agent, without=self.without | missing)
+
+    def accepts(self, content: str) -> bool:
+        """Return whether a prompt may have image, audio or embeddedContext."""
+        return self.agent is None or content in self.agent.prompt_content
+
+    @property
+    def http_mcp_servers(self) -> bool:
+        """Whether the agent connects to MCP servers over HTTP."""
+        return self.agent is None or self.agent.http_mcp_servers
 
     def has(self, capability: str) -> bool:
         """Return whether the agent offers an optional capability."""
@@ -87,8 +105,27 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
         return Empty(meta=meta) if self.has(capability) else UNSET
 
     def implementation(self) -> Implementation:
-        """Return the name and version of the agent."""
-        return Implementation(name=self.name, title=self.title, version=self.version)
+        """Return the name and version of the agent, with those of an external one."""
+        info = {} if self.agent is None else self.agent.info
+        name = info.get("title") or info.get("name")
+        if not isinstance(name, str):
+            return Implementation(name=self.name, title=self.title, version=self.version)
+        return Implementation(
+            name=self.name,
+            title=f"{name} ({self.title})",
+            version=self.version,
+            meta={NAMESPACE: {"agent": info}},
+        )
+
+    @property
+    def meta(self) -> dict[str, Any] | None:
+        """The `_meta` of the answer to `initialize`."""
+        return None if self.agent is None else dict(self.agent.meta) or None
+
+    @property
+    def capability_meta(self) -> dict[str, Any] | None:
+        """The `_meta` of the agent's capabilities."""
+        return None if self.agent is None else dict(self.agent.capability_meta) or None
 
 
 def parse_leniently(value: Any, struct_type: type[WireStruct]) -> WireStruct:
@@ -172,14 +209,18 @@ def initialize_response_v1(
     ]
     return v1.InitializeResponse(
         protocol_version=v1.VERSION,
+        meta=profile.meta,
         agent_info=profile.implementation(),
         auth_methods=auth_methods,
         agent_capabilities=v1.AgentCapabilities(
             load_session=profile.has("load"),
             prompt_capabilities=v1.PromptCapabilities(
-                image=True, audio=True, embedded_context=True
+                image=profile.accepts("image"),
+                audio=profile.accepts("audio"),
+                embedded_context=profile.accepts("embeddedContext"),
             ),
-            mcp_capabilities=v1.McpCapabilities(http=True),
+            meta=profile.capability_meta,
+            mcp_capabilities=v1.McpCapabilities(http=profile.http_mcp_servers),
             session_capabilities=SessionCapabilities(**_session_markers(profile)),
             auth=v1.AgentAuth(logout=Empty() if profile.auth else UNSET),
         ),
@@ -204,16 +245,22 @@ def initialize_response_v2(
     ]
     return v2.InitializeResponse(
         protocol_version=v2.VERSION,
+        meta=profile.meta,
         info=profile.implementation(),
         auth_methods=auth_methods,
         capabilities=v2.AgentCapabilities(
+            meta=profile.capability_meta,
             session=v2.SessionCapabilities(
                 prompt=v2.PromptCapabilities(
-                    image=Empty(), audio=Empty(), embedded_context=Empty()
+                    image=Empty() if profile.accepts("image") else UNSET,
+                    audio=Empty() if profile.accepts("audio") else UNSET,
+                    embedded_context=Empty() if profile.accepts("embeddedContext") else UNSET,
                 ),
-                mcp=v2.McpCapabilities(stdio=Empty(), http=Empty()),
+                mcp=v2.McpCapabilities(
+                    stdio=Empty(), http=Empty() if profile.http_mcp_servers else UNSET
+                ),
                 load=profile.marker("load"),
                 **_session_markers(profile),
-            )
+            ),
         ),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from segue.acp import methods, v1
-from segue.acp.rpc import NOT_FOUND, Connection, RpcError
+from segue.acp.rpc import INTERNAL_ERROR, NOT_FOUND, Connection, Disconnected, RpcError
 
 if TYPE_CHECKING:
     from .attached_sessions import AttachedSessions
@@ -20,7 +20,11 @@ class ClientProxy:
         connection: Connection,
         capabilities: v1.ClientCapabilities,
         attached: AttachedSessions,
+        version: int,
+        initialize_params: Mapping[str, Any],
     ) -> None:
+        self.version = version
+        self.initialize_params = initialize_params
         self._connection = connection
         self._attached = attached
         self.forms = capabilities.elicitation or {}
@@ -40,7 +44,14 @@ class ClientProxy:
             raise RpcError(NOT_FOUND, "the session is not open", {"sessionId": session})
         return await attached_session.request(method, params)
 
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+    async def extension(self, method: str, params: Any) -> Any:
+        """Send a request that is not part of the protocol, and return the client's answer."""
+        try:
+            return await self._connection.request(method, params)
+        except Disconnected:
+            raise RpcError(INTERNAL_ERROR, "the client is gone") from None
+
+    async def notify(self, method: str, params: Any) -> None:
         """Send a notification."""
         await self._connection.notify(method, params)
 

@@ -9,6 +9,8 @@ import msgspec
 from segue.acp.rpc import INVALID_PARAMS, NOT_FOUND, RpcError
 from segue.model.errors import InvalidCursor, SegueError
 
+DIALECT = "acp"  # the key of the fields that only this protocol has
+
 
 def session_not_found(client_session_id: str) -> RpcError:
     """Return the error for a session that does not exist for the client, or is not attached."""
@@ -27,8 +29,11 @@ def invalid_params(error: msgspec.ValidationError, path: str = "") -> RpcError:
 def to_rpc_error(error: SegueError, request: Any) -> RpcError:
     """Return an error of the hub as the answer to `request`.
 
-    The hub knows the canonical id of a session. The answer has the id that the client sent.
+    The hub knows the canonical id of a session. The answer has the id that the client sent. An
+    error of an agent that uses this protocol is returned as the agent sent it.
     """
+    if agent_error := error.data.get("extra", {}).get(DIALECT, {}).get("error"):
+        return RpcError.from_wire(agent_error)
     client_session_id = getattr(request, "session_id", "")
     concerns_session = "session" in error.data and client_session_id
     data = {"sessionId": client_session_id} if concerns_session else None

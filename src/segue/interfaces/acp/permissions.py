@@ -13,7 +13,7 @@ from segue.model.event import PermissionAsked, ToolCall, ToolCallChanged
 from segue.model.principal import Principal
 from segue.model.tools.changes import apply_change
 
-from .versions.forwarding import DIALECT
+from .errors import DIALECT
 from .versions.policy import VersionPolicy
 
 log = logging.getLogger("segue.acp")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from segue.acp import v1, v2, wire
-from segue.acp.methods import REQUEST_TYPES
+from segue.acp.methods import REQUEST_TYPES, is_extension
 from segue.acp.rpc import (
     AUTH_REQUIRED,
     INVALID_PARAMS,
@@ -41,7 +41,7 @@ from .errors import invalid_params, to_rpc_error
 from .served_agent import ServedAgent
 
 if TYPE_CHECKING:
-    from segue.agents.base import NeedsLogin
+    from segue.agents.base import HasExtensions, NeedsLogin
     from segue.hub import Hub
 
     from .handlers.session_methods import SessionMethods
@@ -78,6 +78,7 @@ class AcpServer:
         self._profile = profile or AgentProfile()
         self._version = 0  # not initialized
         self._capabilities = v1.ClientCapabilities()  # in version 2, those that both versions have
+        self._initialize_params: dict[str, Any] = {}
         self._in_use = False  # True from the first request after `initialize`
         self._logged_out = False
         self._attached = AttachedSessions()
@@ -105,6 +106,8 @@ class AcpServer:
         if self._version == 0:
             raise RpcError(INVALID_REQUEST, "initialize first")
         self._in_use = True
+        if is_extension(method) and (agent := await self._external_agent()):
+            return await _with_rpc_errors(agent.extension(method, params), None)
         request_type = REQUEST_TYPES.get((method, self._version))
         if request_type is None or not self._profile.has_method(method, self._version):
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}", {"method": method})
@@ -118,7 +121,10 @@ class AcpServer:
         return await _with_rpc_errors(self._call_session_method(method, request), request)
 
     async def notification(self, method: str, params: Any) -> None:
-        """Handle a notification; only `session/cancel` has an effect."""
+        """Handle a notification: `session/cancel`, or one for an external agent."""
+        if self._version and is_extension(method) and (agent := await self._external_agent()):
+            await _with_rpc_errors(agent.notify(method, params), None)
+            return
         if self._session_methods is not None and method == "session/cancel":
             request: wire.SessionRequest = _parse_params(params, wire.SessionRequest)
             await _with_rpc_errors(self._session_methods.cancel(request), request)
@@ -158,7 +164,11 @@ class AcpServer:
 
             self._hub = await self._open_hub()
             self._hub.agent_registry.client_proxy = ClientProxy(
-                self.connection, self._capabilities, self._attached
+                self.connection,
+                self._capabilities,
+                self._attached,
+                self._version,
+                self._initialize_params,
             )
             served_agent = self._served_agent
             if served_agent is not None and served_agent.agent is None:
@@ -189,7 +199,7 @@ class AcpServer:
 
     async def _initialize_v1(self, fields: dict[str, Any]) -> v1.InitializeResponse:
         client = parse_leniently(fields.get("clientCapabilities"), v1.ClientCapabilities)
-        self._capabilities = client
+        self._capabilities, self._initialize_params = client, fields
         self._version = v1.VERSION
         methods = await self._login_methods(terminal=client.auth.terminal)
         return initialize_response_v1(self._profile, methods)
@@ -197,6 +207,7 @@ class AcpServer:
     async def _initialize_v2(self, fields: dict[str, Any]) -> v2.InitializeResponse:
         client = parse_leniently(fields.get("capabilities"), v2.ClientCapabilities)
         self._capabilities = v1.ClientCapabilities(elicitation=client.elicitation)
+        self._initialize_params = fields
         self._version = v2.VERSION
         terminal = client.auth is not None and client.auth.terminal is not None
         methods = await self._login_methods(terminal=terminal)
@@ -214,18 +225,31 @@ class AcpServer:
 
     async def _agent_with_login(self) -> NeedsLogin | None:
         """Return the served agent if it is external and has login methods of its own."""
-        if self._served_agent is None or self._served_agent.spec.get("kind") != EXTERNAL_AGENT_KIND:
+        agent = await self._external_agent()
+        if agent is None:
             return None
         from segue.agents.base import NeedsLogin
+
+        return agent if isinstance(agent, NeedsLogin) else None
+
+    async def _external_agent(self) -> HasExtensions | None:
+        """Return the served agent if it is an ACP program itself."""
+        if self._served_agent is None or self._served_agent.spec.get("kind") != EXTERNAL_AGENT_KIND:
+            return None
+        from segue.agents.base import HasExtensions
 
         async with self._open_lock:
             await self._get_hub()
         agent = self._served_agent.agent
-        return agent if isinstance(agent, NeedsLogin) else None
+        return agent if isinstance(agent, HasExtensions) else None
 
     async def _fetch_login_methods(self, agent: NeedsLogin) -> None:
+        from segue.agents.base import HasExtensions
+
         try:
             self._agent_login_methods = list(await agent.logins())
+            if isinstance(agent, HasExtensions):
+                self._profile = self._profile.for_agent(await agent.describe())
         except SegueError as error:  # the client gets it when it opens a session
             log.warning("%s", error.message)
 

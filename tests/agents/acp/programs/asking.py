@@ -3,7 +3,8 @@
 Each request is a method with its parameters, in which `$` stands for the id in the first answer. A
 notification has the prefix `!`. The agent's message contains the answers. The first argument is the
 protocol version. With the argument `patient`, the agent waits for answers after a cancel. With
-`commands`, it sends its commands 0.3 s after it has opened a session.
+`commands`, it sends its commands 0.3 s after it has opened a session. With `capable`, it accepts
+sounds and additional directories.
 """
 
 import json
@@ -12,8 +13,27 @@ import threading
 import time
 
 VERSION = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+MARK = {"vendor": {"steering": True}}
+CAPABLE: dict[int, dict[str, object]] = {
+    1: {
+        "agentCapabilities": {
+            "promptCapabilities": {"audio": True},
+            "sessionCapabilities": {"additionalDirectories": {}},
+            "_meta": MARK,
+        },
+        "_meta": MARK,
+    },
+    2: {
+        "capabilities": {
+            "session": {"prompt": {"audio": {}}, "additionalDirectories": {}},
+            "_meta": MARK,
+        },
+        "_meta": MARK,
+    },
+}
 request_count = 0
 client: dict[str, object] = {}
+received: dict[str, object] = {}  # the parameters of the last request of each method
 
 
 def send(**message: object) -> None:
@@ -38,6 +58,9 @@ def ask(session: str, method: str, params: dict[str, object]) -> object:
 def turn(session: str, text: str) -> None:
     answers: list[object] = []
     for method, params in json.loads(text):
+        if method == "received":
+            answers.append(received)
+            continue
         if method == "capabilities":
             answers.append(client)
             continue
@@ -73,15 +96,24 @@ def main() -> None:
         message = json.loads(line)
         method, params = message.get("method"), message.get("params") or {}
         result: object = {}
+        received[method] = params
+        if method == "session/prompt" and params["prompt"][0]["text"] == "fail":
+            data = ["retry", 7]
+            send(id=message["id"], error={"code": -32099, "message": "too busy", "data": data})
+            continue
         if method == "initialize":
             name = {"name": "asking", "version": "0"}
             client = params["capabilities" if VERSION == 2 else "clientCapabilities"]
             result = {"protocolVersion": VERSION, "agentInfo": name, "agentCapabilities": {}}
             if VERSION == 2:
                 result = {"protocolVersion": 2, "info": name, "capabilities": {"session": {}}}
+            if "capable" in sys.argv:
+                result |= CAPABLE[VERSION]
         elif method == "session/new":
             session_count += 1
             result = {"sessionId": f"s{session_count}"}
+            if params.get("_meta"):
+                result["_meta"] = {"heard": params["_meta"]}
             if "commands" in sys.argv:
                 command: dict[str, object] = {"name": "go", "description": "Continue"}
                 if VERSION == 2:
@@ -94,9 +126,13 @@ def main() -> None:
                 threading.Timer(
                     0.3, send, (), {"method": "session/update", "params": arguments}
                 ).start()
+        elif method == "_vendor/echo":
+            result = {"heard": params}
         elif method == "session/prompt" and VERSION == 1:
             turn(params["sessionId"], params["prompt"][0]["text"])
             result = {"stopReason": "end_turn"}
+            if params.get("_meta"):
+                result["_meta"] = {"heard": params["_meta"]}
         elif method == "session/prompt":
             prompt = {"messageId": "u", "content": params["prompt"]}
             update = {"sessionUpdate": "user_message", **prompt}

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
@@ -65,10 +66,11 @@ class OpenHandlers:
         roots, servers = self._check_setup(request)
         await self._access.purge_expired()
         async with self._connect(servers, request.cwd) as mcp_servers:
-            session = await self._create(request.cwd, roots, mcp_servers)
+            session, meta = await self._create(request, roots, mcp_servers)
             attached_session = self._attacher.prepare(session)
             await self._attacher.attach(attached_session, session, mcp_servers, created=True)
-        return self._policy.setup_response(session, session_id=session.id)
+        response = self._policy.setup_response(session, session_id=session.id)
+        return response if meta is None else replace(response, meta=meta)
 
     async def fork(self, request: wire.SetupRequest) -> Any:
         """Answer `session/fork`.
@@ -179,9 +181,16 @@ class OpenHandlers:
             raise
 
     async def _create(
-        self, cwd: str, roots: tuple[str, ...], mcp_servers: ConnectedTools | None
-    ) -> Session:
-        """Create a session, also in the served agent if that has its own sessions."""
+        self,
+        request: wire.SetupRequest,
+        roots: tuple[str, ...],
+        mcp_servers: ConnectedTools | None,
+    ) -> tuple[Session, Any]:
+        """Create a session, also in the served agent if that has its own sessions.
+
+        Returns the session, and the `_meta` of the agent's response.
+        """
+        cwd = request.cwd
         settings: dict[str, Any] = {
             "cwd": cwd,
             "roots": roots,
@@ -189,8 +198,8 @@ class OpenHandlers:
             "agent": await self._agent_ref(),
         }
         if not isinstance(self._agent, OwnsSessions):
-            return await self._hub.editor.create(self._principal, **settings)
-        native = await self._agent.start_session(cwd, roots, mcp_servers)
+            return await self._hub.editor.create(self._principal, **settings), None
+        native = await self._agent.start_session(cwd, roots, mcp_servers, request.meta)
         settings["native_id"] = native.native_id
         try:
             session = await self._hub.editor.create(self._principal, id=native.id, **settings)
@@ -198,7 +207,8 @@ class OpenHandlers:
             # The agent numbers the sessions of each process from 1, or stores them in our store.
             session = await self._hub.editor.create(self._principal, **settings)
         change = ConfigChanged(options=native.bind(session.id))
-        return await self._hub.editor.configure(self._principal, session.id, change)
+        session = await self._hub.editor.configure(self._principal, session.id, change)
+        return session, native.meta
 
     async def _agent_ref(self) -> AgentRef | None:
         """Return the reference to the served agent that new sessions record."""

@@ -6,17 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from segue.acp.rpc import INTERNAL_ERROR, RpcError
-from segue.model.event import Body, Event, Failed, PermissionAsked
+from segue.interfaces.acp.errors import DIALECT
+from segue.model.event import (
+    Body,
+    Event,
+    Failed,
+    PermissionAnswered,
+    PermissionAsked,
+    UserMessage,
+)
 from segue.model.session import Session
 
 from .options import MODE, is_agent_option, mode_option
 
-DIALECT = "acp"  # the key of the fields that only this protocol has
-
 
 def comes_from_agent(event: Event) -> bool:
-    """Return whether an agent of this protocol has sent the event's content as a message."""
-    return DIALECT in event.body.extra
+    """Return whether an agent of this protocol has sent the event's content as an update."""
+    is_own = isinstance(event.body, UserMessage | PermissionAsked | PermissionAnswered | Failed)
+    return DIALECT in event.body.extra and not is_own
 
 
 def meta_of(body: Body) -> dict[str, Any] | None:
