@@ -2,15 +2,17 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from segue import claude
+from segue.interfaces.acp import ServedAgent
 from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import S2, Home, S, as_line, assistant, call, result, user
 from tests.interfaces.acp.conversation import conversation
-from tests.interfaces.acp.harness import Client, ErrorResponse
+from tests.interfaces.acp.harness import Client, ErrorResponse, Update
 from tests.interfaces.acp.testbed import AcpTestbed
 
 CONVERSATION = [
@@ -38,10 +40,10 @@ def home(testbed: AcpTestbed, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 @asynccontextmanager
 async def connect_with_claude(
-    testbed: AcpTestbed, version: int, home: Home
+    testbed: AcpTestbed, version: int, home: Home, **options: Any
 ) -> AsyncIterator[Client]:
     source = ClaudeSource(testbed.directory / "index", ClaudeHome(str(home.root)))
-    async with testbed.connect_in_process(version, sources=[source]) as client:
+    async with testbed.connect_in_process(version, sources=[source], **options) as client:
         yield client
 
 
@@ -174,3 +176,19 @@ async def test_fork_continues_in_the_tool_that_meta_names(
         assert rows[response["sessionId"]]["_meta"]["source"] == "codex"  # type: ignore[index]
         with pytest.raises(ErrorResponse, match="resumeIn"):
             await client.request("session/fork", {**fork, "_meta": {"segue": {"resumeIn": 1}}})
+
+
+async def test_ids_of_an_imported_session_stay_the_same_after_its_first_prompt(
+    testbed: AcpTestbed, home: Home
+) -> None:
+    def ids(updates: list[Update]) -> list[str]:
+        bodies = [update.body for update in updates]
+        return [body.get("messageId", body.get("toolCallId")) for body in bodies]
+
+    demo = ServedAgent("demo", {"kind": "demo"})
+    async with connect_with_claude(testbed, 2, home, served_agent=demo) as client:
+        before = [id for id in ids(await client.replay(S, "/p")) if id]
+        await client.run_prompt(S, "/say more")
+        after = [id for id in ids(await client.replay(S, "/p")) if id]
+        assert after[: len(before)] == before
+        assert len(set(after) - set(before)) == 2  # the prompt and its answer

@@ -17,6 +17,7 @@ one that starts at the beginning.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from msgspec import UNSET
@@ -39,6 +40,7 @@ from segue.model.event import (
     ModelCalled,
     PlanChanged,
     SystemMessage,
+    ToolCall,
     ToolResult,
     Usage,
     UserMessage,
@@ -46,6 +48,7 @@ from segue.model.event import (
 from segue.prices.estimate import with_cost
 from segue.sources.claude.format import jsonl
 from segue.sources.claude.format.jsonl import Entry
+from segue.sources.claude.format.paths import is_uuid
 from segue.sources.claude.format.prompt import INTERRUPTION_PREFIX, replace_lone_surrogates
 from segue.sources.claude.format.user_markup import find_inserted
 
@@ -59,6 +62,7 @@ _MAX_RESPONSES = 4096  # that are remembered
 _EVENT_FIELDS = frozenset({"type", "message", "timestamp", "sessionId"})
 _PERMISSIVE_MODES = frozenset({"acceptEdits", "bypassPermissions"})  # not taken from a file
 _MAX_COST_MICROS = 1 << 50
+_MESSAGES = (UserMessage, AgentMessage, AgentThought, ToolCall, ToolResult)
 _CALL_TYPES = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
@@ -70,6 +74,18 @@ def event_seq(offset: int, number: int) -> int:
 def event_id(session: str, offset: int, number: int) -> str:
     """Return the id of a line's event; the session's creation is at offset -1."""
     return ids.derived_id(DIALECT, session, str(offset), str(number))
+
+
+def message_event_id(entry: Entry, body: AnyBody, part: int) -> str | None:
+    """Return the id of a message or tool call, which is event number `part` of its entry.
+
+    A copy in the store has the same id. None if the entry has no uuid.
+    """
+    uuid = entry.get("uuid")
+    if not isinstance(body, _MESSAGES) or not uuid or not isinstance(uuid, str):
+        return None
+    first_id = uuid.lower() if is_uuid(uuid) else ids.derived_id(DIALECT, "", uuid)
+    return first_id if part == 0 else ids.derived_id(DIALECT, first_id, str(part))
 
 
 class Translator:
@@ -92,6 +108,7 @@ class Translator:
         if entries is None:
             entries = jsonl.parse_entries(data)
         bodies: list[AnyBody] = []
+        event_ids: list[str | None] = []
         for entry in entries:
             at = jsonl.parse_timestamp(entry.get("timestamp"))
             if at is not None:
@@ -99,10 +116,14 @@ class Translator:
             first, *further_bodies = self._with_costs(self.entry_bodies(offset, entry), entry)
             bodies.append(_with_entry_fields(first, entry))
             bodies += [_with_uuid(body, entry) for body in further_bodies]
+            event_ids += [
+                message_event_id(entry, body, part)
+                for part, body in enumerate((first, *further_bodies))
+            ]
         if not entries and data.strip(jsonl.BLANK_BYTES):
             raw = data.decode("utf-8", "surrogateescape")
             bodies = [Foreign(dialect=DIALECT, raw=raw)]
-        return self._events(offset, bodies)
+        return self._events(offset, bodies, event_ids)
 
     def _with_costs(self, bodies: Sequence[AnyBody], entry: Entry) -> list[AnyBody]:
         """Return the bodies of an entry with the cost of its response, estimated if need be."""
@@ -113,18 +134,20 @@ class Translator:
             for body in bodies
         ]
 
-    def _events(self, offset: int, bodies: Sequence[AnyBody]) -> list[Event]:
+    def _events(
+        self, offset: int, bodies: Sequence[AnyBody], event_ids: Sequence[str | None]
+    ) -> list[Event]:
         at, line_offset = self._last_time
         if offset - line_offset > CONTEXT_BYTES:
             at = self._default_time
         return [
             Event(
                 seq=event_seq(offset, number),
-                id=event_id(self._session, offset, number),
+                id=id or event_id(self._session, offset, number),
                 at=at,
                 body=body,
             )
-            for number, body in enumerate(bodies)
+            for number, (body, id) in enumerate(zip_longest(bodies, event_ids))
         ]
 
     def entry_bodies(self, offset: int, entry: Entry) -> list[AnyBody]:
