@@ -30,6 +30,8 @@ REQUEST_TYPES: dict[tuple[str, int], type[Wire]] = {
     ("session/delete", 2): SessionRequest,
     ("session/prompt", 1): wire.PromptRequest,
     ("session/prompt", 2): wire.PromptRequest,
+    ("tool_call/cancel", 2): wire.CancelToolCallRequest,
+    ("terminal/cancel", 2): wire.CancelTerminalRequest,
     ("session/set_mode", 1): wire.SetModeRequest,
     ("session/set_config_option", 1): wire.SetConfigRequest,
     ("session/set_config_option", 2): wire.SetConfigRequest,

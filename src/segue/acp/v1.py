@@ -95,6 +95,12 @@ class ModeState(Wire, frozen=True):
     available_modes: list[Mode]
 
 
+class SelectGroup(Wire, frozen=True):
+    group: str
+    name: str
+    options: list[wire.SelectOption]
+
+
 class ConfigOption(wire.ConfigOption, frozen=True):
     id: str
 

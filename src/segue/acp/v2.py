@@ -67,6 +67,12 @@ class InitializeResponse(Wire, frozen=True):
     auth_methods: list[AuthMethod]
 
 
+class SelectGroup(Wire, frozen=True):
+    group_id: str
+    name: str
+    options: list[wire.SelectOption]
+
+
 class ConfigOption(wire.ConfigOption, frozen=True):
     config_id: str
 

@@ -220,6 +220,16 @@ class SessionRequest(Wire, frozen=True):
     session_id: str
 
 
+class CancelToolCallRequest(Wire, frozen=True):
+    session_id: str
+    tool_call_id: str
+
+
+class CancelTerminalRequest(Wire, frozen=True):
+    session_id: str
+    terminal_id: str
+
+
 class ListRequest(Wire, frozen=True):
     cwd: str | None = None
     cursor: str | None = None
@@ -288,12 +298,15 @@ class SelectOption(Wire, frozen=True):
 
 
 class ConfigOption(Wire, frozen=True, kw_only=True):
-    """An option of a session; each version adds the id under a name of its own."""
+    """An option of a session; each version adds the id under a name of its own.
+
+    Each version has a type of its own for groups of values.
+    """
 
     name: str
     type: Literal["select", "boolean"]
     current_value: str | bool
-    options: list[SelectOption] | UnsetType = UNSET
+    options: list[Any] | UnsetType = UNSET
     category: str | None = None
     description: str | None = None
 

@@ -167,7 +167,7 @@ async def test_a_client_of_the_other_version_sees_the_tool_call_change(
     assert updates[-1]["status"] == "completed"
     call = request["toolCall"] if version == 1 else request["subject"]["toolCall"]
     assert call["rawInput"] == {"command": "ls", "path": "/a"}
-    assert call["locations"] == [{"path": "/a"}] and call["content"][0]["type"] == "diff"
+    assert call["locations"] == [{"path": "/a"}] and call["content"][-1]["type"] == "diff"
 
 
 async def test_updates_after_a_turn_reach_the_client_and_the_store(

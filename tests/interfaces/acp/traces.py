@@ -39,19 +39,25 @@ def _is_own_info(body: dict[str, Any], prompt: str) -> bool:
 
 
 def numbered(value: Any) -> Any:
-    """Return JSON with each id of a message or a tool call replaced by a number."""
-    ids: dict[str, int] = {}
+    """Return JSON with each id of a message or a tool call replaced by a number.
+
+    A message and a thought may have the same id.
+    """
+    ids: dict[tuple[str, str], int] = {}
 
     def replace(value: Any) -> Any:
         if isinstance(value, list):
             return [replace(item) for item in value]
         if not isinstance(value, dict):
             return value
-        return {
-            name: ids.setdefault(item, len(ids))
-            if name in ("toolCallId", "messageId") and isinstance(item, str)
-            else replace(item)
-            for name, item in value.items()
-        }
+        kind = str(value.get("sessionUpdate", "")).removesuffix("_chunk")
+        result = {}
+        for name, item in value.items():
+            if name in ("toolCallId", "messageId") and isinstance(item, str):
+                key = (kind if name == "messageId" else "", item)
+                result[name] = ids.setdefault(key, len(ids))
+            else:
+                result[name] = replace(item)
+        return result
 
     return replace(json.loads(json.dumps(value)))

@@ -67,11 +67,13 @@ def _parse_option(raw: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _parse_choices(raw: Any) -> list[dict[str, Any]]:
-    """Return the values of an option, with groups flattened."""
+    """Return the values of an option; those of a group name their group."""
     choices: list[dict[str, Any]] = []
     for item in _dicts(raw):
         if isinstance(item.get("options"), list):
-            choices += _parse_choices(item["options"])
+            id = _text(item.get("groupId", item.get("group")))
+            group = {"id": id, "name": _text(item.get("name")) or id}
+            choices += [{**choice, "group": group} for choice in _parse_choices(item["options"])]
         elif isinstance(item.get("value"), str):
             name = _text(item.get("name")) or item["value"]
             description = _text(item.get("description")) or None
@@ -97,6 +99,11 @@ def _parse_modes(raw: Mapping[str, Any]) -> dict[str, Any] | None:
         }
     )
     return None if option is None else {**option, "by": MODE}
+
+
+def valid_commands(raw: list[Any]) -> list[dict[str, Any]]:
+    """Return the commands of an agent, without those that have no valid name."""
+    return [command for command in _dicts(raw) if _parse_command(command) is not None]
 
 
 def _parse_command(raw: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ from segue.agents.base import SessionPort, Turn
 from segue.model.errors import AgentFailed
 from segue.model.session import Session
 
-from .agent_options import update_offered
+from .agent_options import OFFERED, update_offered
 from .client_requests import ClientProxy, SessionFiles, capabilities, identity
 from .event_collector import EventCollector
 from .tool_calls import MIN_UNIQUE_CHARACTERS
@@ -92,6 +92,7 @@ class RunningAgent:
         self.prompts: dict[str, asyncio.Task[Any]] = {}  # running ones, by native id
         self._ports: dict[str, tuple[Session, SessionPort]] = {}  # by segue's session id
         self._between_turns: dict[str, BetweenTurns] = {}  # by native id
+        self._storing: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def start(
@@ -194,6 +195,17 @@ class RunningAgent:
     def connect(self, session: Session, port: SessionPort) -> None:
         """Use a port for the updates of a session that arrive between its turns."""
         self._ports[session.id] = (session, port)
+        native_id = self.native_ids.get(session.id)
+        offered = self.offered.get(native_id or "", {})
+        if native_id is not None and offered != session.options.get(OFFERED, {}):
+            # They arrived before the session was connected.
+            task = asyncio.get_running_loop().create_task(self._store_offered(native_id))
+            self._storing.add(task)
+            task.add_done_callback(self._storing.discard)
+
+    async def _store_offered(self, native_id: str) -> None:
+        if between := self._receiver_between_turns(native_id):
+            await between.handler.store_offered(self.offered[native_id])
 
     def _receiver_between_turns(self, native_id: str) -> BetweenTurns | None:
         """Return the receiver of a session's updates between turns, if the session is open."""

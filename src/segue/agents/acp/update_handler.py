@@ -35,7 +35,7 @@ from segue.model.event import (
 )
 from segue.model.session import Session
 
-from .agent_options import OFFERED
+from .agent_options import OFFERED, valid_commands
 from .history_prompt import INTRODUCTION
 from .tool_calls import (
     DIALECT,
@@ -55,9 +55,16 @@ BODY_TYPES: dict[StreamKind, type[AgentMessage | AgentThought]] = {
     "message": AgentMessage,
     "thought": AgentThought,
 }
-# Updates that clients get from segue: it has the user's messages, and states of its own.
-_NOT_FORWARDED = ("user_message", "user_message_chunk", "state_update")
-_CHUNKS = ("agent_message_chunk", "agent_thought_chunk")
+# Updates that clients get from segue, which has the user's messages and states of its own, and
+# updates that are forwarded when they are converted.
+_NOT_FORWARDED = (
+    "user_message",
+    "user_message_chunk",
+    "state_update",
+    "agent_message_chunk",
+    "agent_thought_chunk",
+    "session_info_update",
+)
 
 
 class EventSink(Protocol):
@@ -115,6 +122,7 @@ class UpdateHandler:
         self._texts: dict[tuple[StreamKind, str], str] = {}  # the text of each message so far
         self._calls: dict[str, PendingCall] = {}
         self._terminals: dict[str, bytes] = {}  # the output of each terminal
+        self._summaries: dict[str, list[Block]] = {}  # of compactions, as they are streamed
         self._closed = False
         self.allowed_paths: set[str] = set()  # files that the user has allowed to change
         # The update that ends a turn, in version 2 of the protocol.
@@ -126,7 +134,8 @@ class UpdateHandler:
         try:
             if not self._closed:
                 kind = update.get("sessionUpdate")
-                if kind not in (*_NOT_FORWARDED, *_CHUNKS, "session_info_update"):
+                has_background = "background" in update and not update.get("stopReason")
+                if kind not in _NOT_FORWARDED or has_background:
                     self._forward(update)
                 await self._convert(kind, update)
             ended = update.get("state") == "idle" and update.get("stopReason")
@@ -137,10 +146,13 @@ class UpdateHandler:
 
     def _forward(self, update: dict[str, Any], **more: Any) -> None:
         """Send an update as it is, with segue's ids, to clients that use the same protocol."""
+        if isinstance(commands := update.get("availableCommands"), list):
+            update = {**update, "availableCommands": valid_commands(commands)}
+        payload = {"version": self._version, "update": update, **more}
         if "toolCallId" in update:
             id = str(update["toolCallId"])
-            update = {**update, "toolCallId": call_id_of(self._turn.id, id)}
-        payload = {"version": self._version, "update": update, **more}
+            payload["native_call_id"] = id
+            payload["update"] = {**update, "toolCallId": call_id_of(self._turn.id, id)}
         self._turn.publish(payload if self._meta is None else {**payload, "_meta": self._meta})
 
     async def _convert(self, kind: Any, update: dict[str, Any]) -> None:
@@ -175,13 +187,14 @@ class UpdateHandler:
                 await self._update_info(update)
             case "usage_update":
                 await self._store_context_usage(update)
+            case "compaction_summary_chunk":
+                chunks = self._summaries.setdefault(str(update.get("compactionId")), [])
+                chunks += parse_blocks([update.get("content")])
             case "compaction_update" if update.get("status") == "completed":
-                await self._turn.emit(
-                    Compacted(
-                        summary=parse_blocks(update.get("summary")),
-                        extra=protocol_fields(update.get("_meta")),
-                    )
-                )
+                chunks = self._summaries.pop(str(update.get("compactionId")), [])
+                summary = parse_blocks(update.get("summary")) or _join_texts(chunks)
+                extra = protocol_fields(update.get("_meta"))
+                await self._turn.emit(Compacted(summary=summary, extra=extra))
 
     async def _update_info(self, update: dict[str, Any]) -> None:
         """Store a title, unless it does not describe the conversation."""
@@ -328,6 +341,8 @@ class UpdateHandler:
             await self._update_call({"status": "pending", **raw_call, **own_title})
             call = self._calls[str(raw_call["toolCallId"])]
             await self._store_call(call)
+        elif isinstance(subject, dict) and subject.get("type") == "command":
+            call = self._calls.get(str(subject.get("toolCallId")))
         options = _parse_options(request.get("options"))
         asked_title = raw_call.get("title") if isinstance(raw_call, dict) else None
         title = str(

@@ -15,6 +15,7 @@ from segue.model import ids
 from segue.model.content import Content
 from segue.model.errors import NotFound, SegueError
 from segue.model.event import (
+    ConfigChanged,
     Delta,
     Event,
     Failed,
@@ -44,6 +45,8 @@ log = logging.getLogger("segue.acp")
 
 # How long an edit of a session waits for a cancelled turn that another process runs.
 TURN_END_SECONDS = 5.0
+# The statuses of tool calls that have ended.
+FINAL_STATUSES = ("completed", "failed", "cancelled")
 
 
 class AttachedSession:
@@ -72,6 +75,7 @@ class AttachedSession:
         self._policy = policy
         self._encoder = policy.create_encoder()
         self._session = session  # as of the last event that was sent
+        self._encoder.note_settings(session)
         self._client_session_id = client_session_id or session.id
         self._permission_requests = PermissionRequests(
             hub, principal, connection, policy, session.id, self._client_session_id
@@ -93,6 +97,8 @@ class AttachedSession:
         self._forwards_turn = False
         self._forwards_between_turns = False
         self._result: dict[str, Any] = {}  # of the current turn, from its agent
+        # The agent's ids of tool calls and terminals that can be cancelled, by field and our id.
+        self._cancellable: dict[tuple[str, str], str] = {}
         self._calls: dict[str, ToolCall] = {}  # of the current turn
         self._client_requests: set[asyncio.Task[Any]] = set()  # that agents sent to the client
         self._background: set[asyncio.Task[None]] = set()
@@ -379,8 +385,28 @@ class AttachedSession:
             self._result = payload["result"]
             self._encoder.note_result(self._result)
         if "update" in payload:
+            self._note_cancellable(payload)
             meta = {"_meta": payload["_meta"]} if "_meta" in payload else {}
             await self._send_all(self._encoder.encode_forwarded(payload, self._session), **meta)
+
+    def _note_cancellable(self, payload: Mapping[str, Any]) -> None:
+        """Remember which tool calls and terminals the client may cancel now."""
+        update = payload["update"]
+        for field in ("toolCallId", "terminalId"):
+            if not isinstance(id := update.get(field), str) or "capabilities" not in update:
+                continue
+            capabilities = update["capabilities"]
+            if isinstance(capabilities, dict) and capabilities.get("cancel") is not None:
+                self._cancellable[field, id] = payload.get("native_call_id", id)
+            else:
+                self._cancellable.pop((field, id), None)
+        if update.get("status") in FINAL_STATUSES or update.get("exitStatus") is not None:
+            self._cancellable.pop(("toolCallId", str(update.get("toolCallId"))), None)
+            self._cancellable.pop(("terminalId", str(update.get("terminalId"))), None)
+
+    def cancellable_id(self, field: str, id: str) -> str | None:
+        """Return the agent's id of a tool call or terminal that can be cancelled now, or None."""
+        return self._cancellable.get((field, id))
 
     def _was_forwarded(self, event: Event) -> bool:
         """Return whether the client has received an event as messages of the agent."""
@@ -397,6 +423,8 @@ class AttachedSession:
         is_shown = is_own_prompt and not self._policy.echoes_own_prompts
         if not is_shown and not self._was_forwarded(event):
             await self._send_all(self._encoder.encode_event(event, session))
+        elif isinstance(body, ConfigChanged):
+            self._encoder.note_settings(session)
         await self._track_prompts(event)
         match body:
             case ToolCall():

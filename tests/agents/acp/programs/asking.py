@@ -50,6 +50,9 @@ def ask(session: str, method: str, params: dict[str, object]) -> object:
         message = json.loads(line)
         if message.get("id") == id:
             return message.get("result", message.get("error"))
+        if message.get("method") in ("tool_call/cancel", "terminal/cancel"):
+            received[message["method"]] = message["params"]
+            send(id=message["id"], result={})
         if message.get("method") == "session/cancel" and "patient" not in sys.argv:
             send(method="$/cancel_request", params={"requestId": id})
     sys.exit()

@@ -32,6 +32,7 @@ MODES = {
 }
 
 
+USAGE = {"totalTokens": 7, "inputTokens": 3, "outputTokens": 4}
 chosen: dict[str, object] = {"model": "small", "fast": False}
 LOGINS = [
     {"id": "x", "name": "Sign in with your face"},
@@ -151,7 +152,7 @@ def turn(id: object, session: str, text: str) -> None:
     while command == "wait" and session not in cancelled:
         time.sleep(0.01)
     reason = "cancelled" if session in cancelled else "end_turn"
-    send(id=id, result={"stopReason": reason, "usage": {"inputTokens": 3, "outputTokens": 4}})
+    send(id=id, result={"stopReason": reason, "usage": USAGE})
 
 
 def answer(id: object, method: str, params: dict[str, object]) -> object:

@@ -6,7 +6,7 @@ from typing import Any
 
 from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
-from segue.agents.base import Agent
+from segue.agents.base import Agent, HasExtensions
 from segue.hub import Hub
 from segue.interfaces.acp.attached_session import AttachedSession
 from segue.interfaces.acp.attached_sessions import AttachedSessions
@@ -48,6 +48,34 @@ class PromptHandlers:
         """Handle the notification `session/cancel`."""
         if attached_session := self._attached.get(canonical_id(request.session_id)):
             await attached_session.cancel()
+
+    async def cancel_tool_call(self, request: wire.CancelToolCallRequest) -> Any:
+        """Answer `tool_call/cancel`."""
+        return await self._cancel_entity(
+            request.session_id, "tool_call/cancel", "toolCallId", request.tool_call_id, request.meta
+        )
+
+    async def cancel_terminal(self, request: wire.CancelTerminalRequest) -> Any:
+        """Answer `terminal/cancel`."""
+        return await self._cancel_entity(
+            request.session_id, "terminal/cancel", "terminalId", request.terminal_id, request.meta
+        )
+
+    async def _cancel_entity(
+        self, client_session_id: str, method: str, field: str, id: str, meta: Any
+    ) -> Any:
+        """Forward a cancel to the agent of a session.
+
+        Raises RpcError if the agent does not advertise that the entity can be cancelled now.
+        """
+        attached_session = self._get_attached(client_session_id)
+        native_id = attached_session.cancellable_id(field, id)
+        session = await self._hub.sessions.get(self._principal, attached_session.id)
+        agent = self._agent or await self._hub.agents.for_session(session)
+        if native_id is None or not isinstance(agent, HasExtensions):
+            raise RpcError(INVALID_PARAMS, f"{field}: {id!r} cannot be cancelled", {field: id})
+        params = {"sessionId": session.id, field: native_id}
+        return await agent.extension(method, params if meta is None else {**params, "_meta": meta})
 
     async def set_mode(self, request: wire.SetModeRequest) -> wire.Empty:
         """Answer `session/set_mode`."""

@@ -52,6 +52,8 @@ class SessionMethods:
             "session/resume": opening.resume,
             "session/close": opening.close,
             "session/prompt": self._prompting.prompt,
+            "tool_call/cancel": self._prompting.cancel_tool_call,
+            "terminal/cancel": self._prompting.cancel_terminal,
             "session/set_mode": self._prompting.set_mode,
             "session/set_config_option": self._prompting.set_config_option,
             "session/list": managing.list,

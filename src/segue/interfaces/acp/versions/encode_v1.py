@@ -62,6 +62,7 @@ class EncoderV1:
         """Create an encoder. `client_session` has the client's optional session abilities."""
         self._client_session = client_session or v1.ClientSession()
         self._calls: dict[str, ToolCall] = {}  # that have not ended
+        self._settings: tuple[Any, Any, Any] = (None, None, None)  # mode, options, commands
         self._streamed_lengths: dict[str, int] = {}  # characters sent as deltas, by message id
 
     def encode_replayed(self, event: Event) -> Iterator[v1.Update]:
@@ -140,12 +141,7 @@ class EncoderV1:
                 yield from encode_info(body, session)
             case ConfigChanged() as body if session is not None:
                 if body.mode is not UNSET or offers_changed(body):
-                    mode = options.mode_option(session)["value"]
-                    yield v1.CurrentModeUpdate(current_mode_id=mode)
-                    config = options.config_v1(session, self._client_session)
-                    yield v1.ConfigOptionUpdate(config_options=config)
-                if offers_changed(body):
-                    yield from self.encode_created(session)
+                    yield from self._encode_settings(session)
             case StatusChanged(status="idle", turn=turn) if turn is not None:
                 if session is not None and session.turn is None:
                     yield encode_turn_end(session)
@@ -156,6 +152,24 @@ class EncoderV1:
             case Failed() as body if self._client_session.notices is not None:
                 severity = "warning" if body.retry == "retrying" else "error"
                 yield wire.Notice(severity=severity, title=body.message or "Error")
+
+    def note_settings(self, session: Session) -> None:
+        """Remember the mode, options and commands of a session that the client knows."""
+        config = options.config_v1(session, self._client_session)
+        mode = options.mode_option(session)["value"]
+        self._settings = (mode, config, options.commands_v1(session))
+
+    def _encode_settings(self, session: Session) -> Iterator[wire.SessionUpdate]:
+        """Encode the mode, options and commands that have changed."""
+        known_mode, known_config, known_commands = self._settings
+        self.note_settings(session)
+        mode, config, commands = self._settings
+        if mode != known_mode:
+            yield v1.CurrentModeUpdate(current_mode_id=mode)
+        if config != known_config:
+            yield v1.ConfigOptionUpdate(config_options=config)
+        if commands != known_commands:
+            yield v1.AvailableCommandsUpdate(available_commands=commands)
 
     def _encode_message(
         self, message_id: str, body_type: type, content: Content

@@ -64,6 +64,7 @@ class EncoderV2:
         self._failure: Failed | None = None  # the last error of the current turn
         self._result: dict[str, Any] = {}  # what only an agent knows about the current turn
         self._calls: dict[str, ToolCall] = {}  # that have not ended
+        self._settings: tuple[Any, Any] = (None, None)  # options and commands
         self._attached_during_turn = False  # and no message has started since
 
     def encode_replayed(self, event: Event) -> Iterator[v2.Update]:
@@ -143,9 +144,7 @@ class EncoderV2:
                 yield from encode_info(body, session)
             case ConfigChanged() as body if session is not None:
                 if body.mode is not UNSET or offers_changed(body):
-                    yield v2.ConfigOptionUpdate(config_options=options.config_v2(session))
-                if offers_changed(body) and (commands := options.commands_v2(session)):
-                    yield v2.AvailableCommandsUpdate(available_commands=commands)
+                    yield from self._encode_settings(session)
             case StatusChanged() as body:
                 yield from self._encode_status(body, session)
             case ModelCalled() as body:
@@ -156,6 +155,20 @@ class EncoderV2:
                 yield wire.Notice(severity="warning", title=message or "Trying again")
             case Failed() as body:
                 self._failure = body
+
+    def note_settings(self, session: Session) -> None:
+        """Remember the options and commands of a session that the client knows."""
+        self._settings = (options.config_v2(session), options.commands_v2(session))
+
+    def _encode_settings(self, session: Session) -> Iterator[wire.SessionUpdate]:
+        """Encode the options and commands that have changed."""
+        known_config, known_commands = self._settings
+        self.note_settings(session)
+        config, commands = self._settings
+        if config != known_config:
+            yield v2.ConfigOptionUpdate(config_options=config)
+        if commands != known_commands:
+            yield v2.AvailableCommandsUpdate(available_commands=commands)
 
     def _encode_status(
         self, body: StatusChanged, session: Session | None

@@ -38,6 +38,21 @@ def forwarded_request(body: PermissionAsked, version: int) -> dict[str, Any] | N
     return fields.get("request") if fields.get("version") == version else None
 
 
+def described_request(body: PermissionAsked) -> list[str]:
+    """Return the description that an agent of version 2 gives for its permission request."""
+    request = body.extra.get(DIALECT, {}).get("request", {})
+    description = request.get("description")
+    return [description] if isinstance(description, str) and description else []
+
+
+def requested_command(body: PermissionAsked) -> dict[str, Any]:
+    """Return the command that an agent of version 2 wants to run, with its directory."""
+    subject = body.extra.get(DIALECT, {}).get("request", {}).get("subject")
+    if not isinstance(subject, dict) or subject.get("type") != "command":
+        return {}
+    return {name: subject[name] for name in ("command", "cwd") if name in subject}
+
+
 def turn_error(failure: Failed | None) -> RpcError:
     """Return the error that ended a turn: that of the agent, or one with segue's message."""
     if failure is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -82,18 +83,37 @@ def is_switch(option: dict[str, Any]) -> bool:
     return isinstance(option["value"], bool)
 
 
-def _choices(option: dict[str, Any]) -> list[wire.SelectOption] | UnsetType:
+MakeGroup = Callable[[str, str, list[wire.SelectOption]], Any]
+
+
+def _group_v1(id: str, name: str, values: list[wire.SelectOption]) -> v1.SelectGroup:
+    return v1.SelectGroup(group=id, name=name, options=values)
+
+
+def _group_v2(id: str, name: str, values: list[wire.SelectOption]) -> v2.SelectGroup:
+    return v2.SelectGroup(group_id=id, name=name, options=values)
+
+
+def _choices(option: dict[str, Any], make_group: MakeGroup) -> list[Any] | UnsetType:
+    """Return the values of an option, in groups if all of them have one."""
     if is_switch(option):
         return UNSET
-    return [
+    values = [
         wire.SelectOption(
             value=choice["value"], name=choice["name"], description=choice.get("description")
         )
         for choice in option["choices"]
     ]
+    groups: dict[str, tuple[str, list[wire.SelectOption]]] = {}
+    for choice, value in zip(option["choices"], values, strict=True):
+        if group := choice.get("group"):
+            groups.setdefault(group["id"], (group["name"], []))[1].append(value)
+    if sum(len(members) for _, members in groups.values()) != len(values):
+        return values
+    return [make_group(id, name, members) for id, (name, members) in groups.items()]
 
 
-def _config_fields(option: dict[str, Any]) -> dict[str, Any]:
+def _config_fields(option: dict[str, Any], make_group: MakeGroup) -> dict[str, Any]:
     """Return the fields of a ConfigOption, which both versions have."""
     return {
         "name": option["name"],
@@ -101,7 +121,7 @@ def _config_fields(option: dict[str, Any]) -> dict[str, Any]:
         "category": option.get("category"),
         "description": option.get("description"),
         "current_value": option["value"],
-        "options": _choices(option),
+        "options": _choices(option, make_group),
     }
 
 
@@ -110,7 +130,7 @@ def config_v1(session: Session, client: v1.ClientSession | None) -> list[v1.Conf
     supported = client.config_options if client is not None else None
     with_switches = supported is not None and supported.boolean is not None
     return [
-        v1.ConfigOption(id=option["id"], **_config_fields(option))
+        v1.ConfigOption(id=option["id"], **_config_fields(option, _group_v1))
         for option in options(session)
         if with_switches or not is_switch(option)
     ]
@@ -119,7 +139,7 @@ def config_v1(session: Session, client: v1.ClientSession | None) -> list[v1.Conf
 def config_v2(session: Session) -> list[v2.ConfigOption]:
     """Return the options for version 2."""
     return [
-        v2.ConfigOption(config_id=option["id"], **_config_fields(option))
+        v2.ConfigOption(config_id=option["id"], **_config_fields(option, _group_v2))
         for option in options(session)
     ]
 

@@ -38,6 +38,10 @@ class SessionEncoder(Protocol):
         """Encode a new event. `session` is the session after it, or None during a replay."""
         ...
 
+    def note_settings(self, session: Session) -> None:
+        """Remember the mode, options and commands of a session that the client knows."""
+        ...
+
     def encode_forwarded(self, payload: Mapping[str, Any], session: Session) -> Iterator[Any]:
         """Return the update of an agent that uses the same version, as the client may get it."""
         ...

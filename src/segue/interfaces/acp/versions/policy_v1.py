@@ -14,9 +14,9 @@ from segue.model.session import Session
 from segue.model.tools.titles import request_title
 
 from . import options
-from .content import encode_tool_content, locations, permission_options
+from .content import encode_tool_content, locations, permission_options, text_block
 from .encode_v1 import EncoderV1, encode_diff
-from .forwarding import forwarded_request, turn_error
+from .forwarding import described_request, forwarded_request, requested_command, turn_error
 
 
 class PolicyV1:
@@ -72,14 +72,23 @@ class PolicyV1:
         if request := forwarded_request(body, self.version):
             return {"sessionId": session_id, **request}
         call_id, title = body.call_id or body.ask_id, request_title(body, call)
-        fields = v1.ToolCallFields(tool_call_id=call_id, title=title)
+        description = [
+            wire.ToolContent(content=text_block(text)) for text in described_request(body)
+        ]
+        fields = v1.ToolCallFields(
+            tool_call_id=call_id,
+            title=title,
+            kind="execute" if requested_command(body) else UNSET,
+            content=[*description] or UNSET,
+            raw_input=requested_command(body) or UNSET,
+        )
         if call is not None:
             fields = v1.ToolCallFields(
                 tool_call_id=call_id,
                 title=title,
                 kind=call.kind,
                 status="pending",
-                content=encode_tool_content(call.content, encode_diff) or UNSET,
+                content=[*description, *encode_tool_content(call.content, encode_diff)] or UNSET,
                 locations=locations(call) or UNSET,
                 raw_input=UNSET if call.input is None else call.input,
             )
