@@ -8,9 +8,11 @@ import pytest
 
 from segue.hub import Hub
 from segue.hub.sync import acp_source
+from segue.model.event import Created
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.store.sqlite import SQLiteStore
+from segue.testing.source import MemorySource
 
 
 async def test_session_that_the_agent_deleted_is_no_longer_listed(
@@ -44,3 +46,20 @@ async def test_session_that_the_agent_deleted_is_no_longer_listed(
         }  # the list of all, and the newest directories
         await other.editor.trash(LOCAL, sessions[1].id)
         assert await list_ids() == {sessions[0].id, sessions[2].id, sessions[3].id}
+
+
+async def test_session_that_another_source_has_is_listed_once(tmp_path: Path) -> None:
+    agent_directory = tmp_path / "theirs"
+    agent_directory.mkdir()
+    command = [sys.executable, "-m", "segue", "acp", "--data-dir", str(agent_directory)]
+    files = MemorySource()
+    async with (
+        Hub(SQLiteStore.open(agent_directory / "segue.db"), agent_directory) as other,
+        Hub(SQLiteStore.open(tmp_path / "segue.db"), tmp_path, sources=[files]) as hub,
+    ):
+        ids = [(await other.editor.create(LOCAL, cwd="/p", title="x")).id for _ in range(2)]
+        await files.create(ids[0], [Created(cwd="/p", source="memory")])
+        spec = {"kind": "acp", "command": shlex.join(command)}
+        await hub.agents.register_agent(LOCAL, "theirs", spec)
+        rows = (await hub.sessions.list(LOCAL)).sessions
+        assert {(row.id, row.source) for row in rows} == {(ids[0], "memory"), (ids[1], "theirs")}

@@ -366,5 +366,6 @@ async def test_terminal_of_the_client_is_shown_in_its_call(testbed: AcpTestbed) 
         update("tool_call_update", toolCallId=CALL, status="completed"),
     ]
     async with testbed.connect_in_process(1, initialize=False, served_agent=served(1)) as client:
-        messages = await run_script(client, 1, "/", turn)
-    assert messages[0]["content"] == content
+        await run_script(client, 1, "/", turn)
+        (call,) = [item.body for item in client.updates() if item.kind == "tool_call"]
+    assert call["content"] == content

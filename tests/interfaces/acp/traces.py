@@ -39,7 +39,7 @@ def _is_own_info(body: dict[str, Any], prompt: str) -> bool:
 
 
 def numbered(value: Any) -> Any:
-    """Return JSON with each id of a message or a tool call replaced by a number.
+    """Return JSON with each id of a message, tool call or terminal replaced by a number.
 
     A message and a thought may have the same id.
     """
@@ -53,8 +53,8 @@ def numbered(value: Any) -> Any:
         kind = str(value.get("sessionUpdate", "")).removesuffix("_chunk")
         result = {}
         for name, item in value.items():
-            if name in ("toolCallId", "messageId") and isinstance(item, str):
-                key = (kind if name == "messageId" else "", item)
+            if name in ("toolCallId", "terminalId", "messageId") and isinstance(item, str):
+                key = (kind if name == "messageId" else name, item)
                 result[name] = ids.setdefault(key, len(ids))
             else:
                 result[name] = replace(item)

@@ -20,7 +20,10 @@ from segue.model.session import Session
 from .memory_source import MemorySource
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from segue.agents.acp import AcpAgent, SessionInfo
+    from segue.sources.base import Source
     from segue.store.base import Store
 
 log = logging.getLogger("segue.sync")
@@ -35,9 +38,17 @@ class AcpSource(MemorySource):
     """The sessions that one ACP agent lists."""
 
     def __init__(
-        self, store: Store, agent: AcpAgent, ref: AgentRef, name: str, workspace: str
+        self,
+        store: Store,
+        agent: AcpAgent,
+        ref: AgentRef,
+        name: str,
+        workspace: str,
+        sources: Iterable[Source] = (),
     ) -> None:
+        """Create a source; it leaves out the sessions that one of `sources` has as well."""
         super().__init__(workspace, name)
+        self._sources = sources
         self._imports = store
         self._agent = agent
         self._ref = ref
@@ -94,7 +105,10 @@ class AcpSource(MemorySource):
         return True
 
     async def _request_list(self, cwd: str | None) -> list[SessionInfo]:
-        """Return what the agent lists, without the sessions that are stored under another id."""
+        """Return what the agent lists, without the sessions that are listed already.
+
+        They are stored under another id, or in the files that another source reads.
+        """
         query = Query(
             agent_id=program_id(self.workspace, self.name),
             archived="include",
@@ -104,11 +118,19 @@ class AcpSource(MemorySource):
             self._agent.native_id(session): session.id
             for session in await self._imports.page(self.workspace, query)
         }
-        return [
-            row
-            for row in await self._agent.list_sessions(cwd)
-            if stored_ids.get(row.session_id) in (None, self._agent.session_id_for(row.session_id))
-        ]
+        rows = []
+        for row in await self._agent.list_sessions(cwd):
+            id = self._agent.session_id_for(row.session_id)
+            is_known = stored_ids.get(row.session_id) not in (None, id)
+            if not is_known and not await self._is_in_another_source(id):
+                rows.append(row)
+        return rows
+
+    async def _is_in_another_source(self, id: str) -> bool:
+        for source in self._sources:
+            if source is not self and source.workspace == self.workspace and await source.get(id):
+                return True
+        return False
 
     async def _update_session(self, id: str, row: SessionInfo) -> None:
         """Create a session from its row, or replace it if the row changed."""

@@ -219,7 +219,9 @@ class SessionAgents:
         agent = await self.from_spec(principal, spec)
         if isinstance(agent, AcpAgent):
             ref = await self._records.program(principal.workspace, name, spec)
-            self._sources.add(AcpSource(self._store, agent, ref, name, principal.workspace))
+            workspace, sources = principal.workspace, self._sources
+            source = AcpSource(self._store, agent, ref, name, workspace, sources)
+            sources.add(source)
         return agent
 
 
