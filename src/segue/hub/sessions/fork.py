@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from segue.model.event import (
 )
 from segue.model.principal import Principal
 from segue.model.session import UNCONFIRMED_DIRECTORY, Session
-from segue.sources.base import Source
+from segue.sources.base import OverlayOnly, Source
 from segue.store.base import Store, fork_event
 
 from . import directories
@@ -71,7 +72,8 @@ class SessionForker:
         new_id = new_id or ids.new_id()
         if source is not None and "fork" in source.edits and not in_store:
             new_cwd = None if cwd is None or directories.real(cwd) == parent.directory else cwd
-            return await source.fork(id, new_id, at=at, cwd=new_cwd, title=title)
+            with suppress(OverlayOnly):
+                return await source.fork(id, new_id, at=at, cwd=new_cwd, title=title)
         created = await self._created(principal, parent, source, cwd, origin, last)
         async with self._quotas.reserve(principal, sessions=1, bytes=1):
             if source is None:
