@@ -190,7 +190,7 @@ def restored(path: Path) -> Iterator[bytes]:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file anew, as a tool does that rewrites one."""
+    """Replace a file, as a tool does that rewrites one."""
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_bytes(data)
     os.replace(temporary, path)
