@@ -15,11 +15,19 @@ from typing import Any
 PREFIX = "_goose/unstable/session/"
 
 
-def install(directory: Path, *, without: str = "") -> None:
-    """Write the program into a directory; `without` is a method that this version lacks."""
+def install(
+    directory: Path, *, without: str = "", fails_after: str = "", ignores: str = ""
+) -> None:
+    """Write the program into a directory.
+
+    `without` is a method that this version lacks, `fails_after` one that fails after its change,
+    `ignores` one that changes nothing.
+    """
     path = directory / "goose"
     directory.mkdir(exist_ok=True)
-    path.write_text(f"#!{sys.executable} -IS\n{Path(__file__).read_text()}\nmain({without!r})\n")
+    faults = (without, fails_after, ignores)
+    code = Path(__file__).read_text()
+    path.write_text(f"#!{sys.executable} -IS\n{code}\nmain({faults!r})\n")
     path.chmod(0o755)
 
 
@@ -48,15 +56,18 @@ def change(method: str, params: dict[str, Any]) -> None:
         raise LookupError(id)
 
 
-def answer(message: dict[str, Any], without: str) -> dict[str, Any]:
+def answer(message: dict[str, Any], faults: tuple[str, str, str]) -> dict[str, Any]:
     method = message["method"]
-    if method == "initialize":
+    without, fails_after, ignores = faults
+    if method in ("initialize", ignores):
         return {"result": {}}
     if method == without:
         return {"error": {"code": -32601, "message": "Method not found"}}
     try:
         change(method, message["params"])
     except LookupError:
+        fails_after = method
+    if method == fails_after:
         return {"error": {"code": -32603, "message": "Internal error"}}
     return {"result": {}}
 
@@ -111,11 +122,11 @@ def import_file(path: str) -> None:
     print(f"Session imported:\n{id} - {session['name']}")
 
 
-def main(without: str) -> None:
+def main(faults: tuple[str, str, str]) -> None:
     if sys.argv[1] == "acp":
         for line in sys.stdin:
             message = json.loads(line)
-            print(json.dumps({"id": message["id"], **answer(message, without)}), flush=True)
+            print(json.dumps({"id": message["id"], **answer(message, faults)}), flush=True)
     elif sys.argv[2] == "export":
         print(export(sys.argv[sys.argv.index("--session-id") + 1]))
     else:

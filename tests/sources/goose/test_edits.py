@@ -134,6 +134,33 @@ async def test_failed_delete_loses_nothing(
     assert not (tool.directory / "segue-trash").exists()
 
 
+async def test_copy_stays_if_the_program_fails_after_the_delete(
+    tool: GooseSessions, source: KitSource, tmp_path: Path
+) -> None:
+    id = await tool.create("question", "answer", cwd=CWD, at=NOON)
+    goose_program.install(tmp_path / "bin", fails_after="session/delete")
+    async with open_hub(source, tmp_path) as hub:
+        with pytest.raises(AgentFailed, match="Internal error"):
+            await hub.editor.trash(LOCAL, id)
+        assert sessions_of(tool) == []
+        assert [row.id for row in await source.page(Query(trash=True))] == [id]
+        assert await texts(source, id) == ["question", "answer"]
+        restored = await hub.editor.restore(LOCAL, id)
+        assert await texts(source, restored.id) == ["question", "answer"]
+
+
+async def test_program_of_another_home_loses_nothing(
+    tool: GooseSessions, source: KitSource, tmp_path: Path
+) -> None:
+    id = await tool.create("question", "answer", cwd=CWD, at=NOON)
+    goose_program.install(tmp_path / "bin", ignores="session/delete")
+    async with open_hub(source, tmp_path) as hub:
+        with pytest.raises(AgentFailed, match="did not delete"):
+            await hub.editor.trash(LOCAL, id)
+        assert (await hub.sessions.get(LOCAL, id)).state == "active"
+    assert list((tool.directory / "segue-trash").iterdir()) == []
+
+
 async def test_without_the_program_edits_are_in_the_overlay_or_refused(
     tool: GooseSessions, source: KitSource, tmp_path: Path
 ) -> None:

@@ -18,7 +18,12 @@ from segue.model.errors import AgentFailed, ReadOnly
 from segue.sources import safe_io
 from segue.sources.base import OverlayOnly
 from segue.sources.kit.edit import programs
-from segue.sources.kit.edit.row_trash import RowTrash, TrashedSession
+from segue.sources.kit.edit.row_trash import (
+    RowTrash,
+    TrashedSession,
+    deletion,
+    require_imported,
+)
 
 PROGRAM = "goose"
 # The fields of an export that count tokens.
@@ -134,16 +139,14 @@ def trash(
         "usage_ledger": ("session_id", ids),
     }
     trashed = trash.add(native_id, path, rows, [program.export(native_id)])
-    try:
+    with deletion(trashed, path, "sessions"):
         program.delete(native_id)
-    except BaseException:
-        trashed.remove()
-        raise
 
 
-def restore(program: GooseProgram, trashed: TrashedSession) -> str:
-    """Import a session again, and return its new id."""
+def restore(program: GooseProgram, trashed: TrashedSession, path: str) -> str:
+    """Import a session into a database again, and return its new id."""
     native_id = program.import_file(trashed.exports()[0])
+    require_imported(path, "sessions", native_id)
     trashed.remove()
     return native_id
 

@@ -115,7 +115,7 @@ class GooseReader(Reader):
         if trashed is not None:
             if info.deleted is not False:
                 raise InvalidInput("a session in the trash cannot be changed; restore it first")
-            return edits.restore(edits.require_program(self._directory), trashed)
+            return edits.restore(edits.require_program(self._directory), trashed, self.path)
         program = self._program_for(ref)
         if not isinstance(info.title, UnsetType):
             program.rename(ref.native_id, info.title)

@@ -10,7 +10,12 @@ from typing import Any
 import msgspec
 
 from segue.model import clock
-from segue.sources.kit.edit.row_trash import RowTrash, TrashedSession
+from segue.sources.kit.edit.row_trash import (
+    RowTrash,
+    TrashedSession,
+    deletion,
+    require_imported,
+)
 
 from .program import OpencodeProgram
 from .records import SessionInfo
@@ -47,19 +52,16 @@ def trash(
     }
     with program.server(session.directory) as server:
         exports = [msgspec.json.encode(server.export(id)) for id in ids]
-        trashed = trash.add(session.id, path, rows, exports)
-        try:
+        with deletion(trash.add(session.id, path, rows, exports), path, "session"):
             server.delete(session.id)
-        except BaseException:
-            trashed.remove()
-            raise
 
 
-def restore(program: OpencodeProgram, trashed: TrashedSession) -> None:
-    """Import a session and its subagents again; their ids are the same."""
-    for path in trashed.exports():
-        with open(path, "rb") as file:
+def restore(program: OpencodeProgram, trashed: TrashedSession, path: str) -> None:
+    """Import a session and its subagents into a database again; their ids are the same."""
+    for export in trashed.exports():
+        with open(export, "rb") as file:
             program.import_session(msgspec.json.decode(file.read()))
+    require_imported(path, "session", trashed.native_id)
     trashed.remove()
 
 

@@ -13,12 +13,15 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import quote
 
 from segue.model import clock
+from segue.model.errors import AgentFailed
 from segue.sources import safe_io
+from segue.sources.kit import database
+from segue.sources.kit.reader import Unreadable
 
 _NAME = re.compile(r"(\d+)-(.+)")
 _ROWS = "rows.db"
@@ -97,6 +100,39 @@ class RowTrash:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         return TrashedSession(directory, native_id, now)
+
+
+@contextmanager
+def deletion(trashed: TrashedSession, path: str, table: str) -> Iterator[None]:
+    """Let the tool's program delete a session in a `with` block, after it was copied to the trash.
+
+    If the tool still has the session afterwards, the copy is deleted. It stays if the block fails
+    after the session was deleted, or if nothing is known. Raises AgentFailed if the program has
+    deleted nothing.
+    """
+    try:
+        yield
+    except BaseException:
+        with suppress(Unreadable, sqlite3.Error):
+            if has_session(path, table, trashed.native_id):
+                trashed.remove()
+        raise
+    if has_session(path, table, trashed.native_id):
+        trashed.remove()
+        raise AgentFailed(f"the program did not delete session {trashed.native_id} from {path}")
+
+
+def require_imported(path: str, table: str, native_id: str) -> None:
+    """Raise AgentFailed if a session that was imported is not in the tool's database."""
+    if not has_session(path, table, native_id):
+        raise AgentFailed(f"the program did not import session {native_id} into {path}")
+
+
+def has_session(path: str, table: str, native_id: str) -> bool:
+    """Return whether a tool's database has a session."""
+    with database.open_database(path) as connection:
+        sql = f'SELECT 1 FROM "{table}" WHERE id = ?'
+        return connection.execute(sql, (native_id,)).fetchone() is not None
 
 
 def _copy_rows(path: str, copy: str, rows: Mapping[str, tuple[str, Sequence[str]]]) -> None:
