@@ -595,7 +595,7 @@ async def test_imported_session_has_the_cost_and_the_calls_of_its_original(home:
             original = await hub.sessions.get(LOCAL, id)
             await hub.sync.import_session(LOCAL, id, "claude")
             copy = await hub.sessions.get(LOCAL, id)
-            assert (copy.source, copy.usage, copy.models) == (
+            assert (copy.owner, copy.usage, copy.models) == (
                 "segue",
                 original.usage,
                 original.models,
@@ -645,4 +645,4 @@ async def test_purge_refuses_a_copy_of_an_open_session(home: Home) -> None:
         home.write_process_file()
         with pytest.raises(Busy):
             await hub.editor.purge(LOCAL, S)
-        assert (await hub.sessions.get(LOCAL, S)).source == "segue"
+        assert (await hub.sessions.get(LOCAL, S)).owner == "segue"

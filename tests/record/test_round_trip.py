@@ -257,7 +257,7 @@ async def test_session_of_a_source_is_exported_as_its_import_exports_it(tmp_path
     async with Hub(MemoryStore(), tmp_path) as hub:
         imported = await hub.exchange.import_session(LOCAL, exported)
         assert (imported.title, imported.tag, imported.archived_at) == ("known \ud800", "t", 5)
-        assert (imported.source, imported.origin, imported.fork) == ("segue", "memory", row.fork)
+        assert (imported.owner, imported.source, imported.fork) == ("segue", "memory", row.fork)
         assert await export(hub, ID) == exported
 
 

@@ -9,9 +9,11 @@ from segue.sources.registry import definitions as all_tools
 from segue.sources.registry import find as find_tool
 
 if TYPE_CHECKING:
+    from segue.sources.base import ResumeCommand
     from segue.sources.base import SourceDefinition as Tool
 
 __all__ = [
+    "ResumeCommand",
     "Tool",
     "all_tools",
     "built_in_names",

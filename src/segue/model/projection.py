@@ -90,7 +90,7 @@ def start(workspace: str, id: str, event: Event) -> Session:
         active_at=event.at,
         updated_at=event.at,
         last_seq=event.seq,
-        source=body.source,
+        owner=body.source,
         native_id=body.native_id,
         origin=body.origin,
         agent=body.agent,

@@ -16,6 +16,10 @@ ALWAYS_ALLOWED = "always_allow"
 # The option with the directory that an imported file chose and the local user has not accepted.
 UNCONFIRMED_DIRECTORY = "unconfirmed_directory"
 
+OWN = "segue"  # the owner of the store's sessions, and the source of those that no tool began
+# Origins that are not a source: what creates sessions in the store.
+_INTERFACES = frozenset(("acp", "cli", "demo", "python", "rest", "web"))
+
 SessionState = Literal["active", "archived", "trashed"]
 
 
@@ -38,6 +42,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     was used last is the last one of `models`. `tool_calls` is None in rows that were written before
     segue counted tool calls.
 
+    `owner` is the source in whose files the session is, OWN for a session of the store. `origin` is
+    the interface that created it, or the source that it is from.
+
     `agent_by_key` says that an API key chose the agent. `local_settings` has the settings that API
     keys have changed, as the local user left them: "mode", ALWAYS_ALLOWED and "agent".
     """
@@ -58,7 +65,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     archived_at: int | None = None
     deleted_at: int | None = None
     terminated_at: int | None = None
-    source: str = "segue"
+    owner: str = msgspec.field(name="source", default=OWN)
     native_id: str | None = None
     origin: str = written("python")
     agent: AgentRef | None = None
@@ -104,6 +111,13 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             agent = msgspec.convert(settings["agent"], AgentRef | None)
             changes |= {"agent": agent, "agent_by_key": False}
         return msgspec.structs.replace(self, **changes) if changes else self
+
+    @property
+    def source(self) -> str:
+        """Return the tool whose session this is, also of an imported copy; OWN if there is none."""
+        if self.owner != OWN or self.origin in _INTERFACES:
+            return self.owner
+        return self.origin
 
     @property
     def directory(self) -> str:

@@ -90,13 +90,36 @@ def test_resume_starts_the_tool_in_the_directory_of_the_session(
     work = tmp_path / "work"
     work.mkdir()
     id = write_session(codex, work)
-    program = tmp_path / "bin" / "codex"
+    path = install_program(tmp_path / "bin" / "codex")
+    done = run("resume", id, CODEX_HOME=str(codex.directory), PATH=path)
+    assert done.stdout.strip() == f"{work} resume {id}"
+
+
+def test_import_changes_neither_the_source_of_a_session_nor_the_tool_that_resumes_it(
+    run: Run, environment: dict[str, str], codex: CodexSessions, tmp_path: Path
+) -> None:
+    environment["CODEX_HOME"] = str(codex.directory)
+    environment["PATH"] = install_program(tmp_path / "bin" / "codex")
+    id = write_session(codex, tmp_path)
+    listed = ("list", "--source", "codex", "--format", "json")
+    (before,) = json.loads(run(*listed).stdout)
+    assert run("import", id).returncode == 0
+    for options in ((), ("--sources", "none")):
+        (after,) = json.loads(run(*listed, *options).stdout)
+        names = ("id", "source", "native_id", "model", "title", "turns", "tool_calls", "usage")
+        assert {name: after[name] for name in names} == {name: before[name] for name in names}
+    assert json.loads(run("list", "--source", "segue", "--format", "json").stdout) == []
+    assert run("resume", id).stdout.strip() == f"{tmp_path} resume {id}"
+    run("prompt", id, "/say Only segue has this answer.")
+    assert "Only segue has this answer." in run("resume", id).stdout
+
+
+def install_program(program: Path) -> str:
+    """Write a program that prints its directory and arguments, and return a PATH with it."""
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "$PWD" "$@"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    path = f"{program.parent}:{os.environ['PATH']}"
-    done = run("resume", id, CODEX_HOME=str(codex.directory), PATH=path)
-    assert done.stdout.strip() == f"{work} resume {id}"
+    return f"{program.parent}:{os.environ['PATH']}"
 
 
 def test_resume_in_another_tool_writes_a_session_and_starts_the_tool(

@@ -246,7 +246,7 @@ class HistoryReader:
         def read(seq: int) -> AsyncIterator[Event]:
             return self._lookup.read(*name, None, after=seq)
 
-        is_imported = session.origin in {source.name for source in self._sources}
+        is_imported = session.source in {source.name for source in self._sources}
         with self._background_pulls.while_followed(name) if is_imported else nullcontext():
             async for item in self.live.follow(read, name, after, deltas=deltas):
                 yield item.for_caller(local=principal.local) if isinstance(item, Event) else item

@@ -184,7 +184,8 @@ class Pager:
     async def _first(self, query: Query, *, bind_filters: bool) -> _Slice:
         """Return the first page. Its cursor holds the lists' change points."""
         for source in self._sources:
-            await source.refresh(query.cwd)
+            if query.source in (None, source.name):
+                await source.refresh(query.cwd)
         change_points = {}
         if query.order == "active":
             change_points = {

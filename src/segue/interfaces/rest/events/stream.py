@@ -147,7 +147,7 @@ async def _start_after_event(
 def _is_imported(request: RestRequest, session: Session) -> bool:
     """Return True if the session was copied into the store from a source."""
     names = {source.name for source in request.hub.sources}
-    return session.source not in names and session.origin in names
+    return session.owner not in names and session.source in names
 
 
 async def _frames(
