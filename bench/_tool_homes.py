@@ -276,9 +276,7 @@ class Copilot(FileTool):
                 yield self._event(conversation, step.at, "tool.execution_complete", **data)
         yield self._event(conversation, steps[-1].at, "assistant.turn_end", turnId="0")
 
-    def _event(
-        self, conversation: Conversation, at: int, kind: str, **data: Any
-    ) -> dict[str, Any]:
+    def _event(self, conversation: Conversation, at: int, kind: str, **data: Any) -> dict[str, Any]:
         return {"type": kind, "data": data, "id": conversation.new_id(), "timestamp": stamp(at)}
 
 

@@ -68,7 +68,9 @@ def run_segue(home: Path, data: Path, *options: str) -> float:
     variables = environment(home, SEGUE_DATA_DIR=data, PYTHONPATH=ROOT / "src")
     command = [sys.executable, "-m", "segue", "list", "--limit", str(PAGE), "--format", "jsonl"]
     start = time.perf_counter()
-    done = subprocess.run([*command, *options], env=variables, check=True, capture_output=True)
+    done = subprocess.run(
+        [*command, *options], env=variables, cwd=home, check=True, capture_output=True
+    )
     seconds = time.perf_counter() - start
     assert done.stdout.count(b"\n") == PAGE
     return seconds

@@ -216,7 +216,7 @@ def _table(cls: Struct) -> str:
         times.add("at")
     rows = "".join(
         f"| `{field.encode_name}` | {_type_name(field.type, is_time=field.name in times)} "
-        f"| {_default(field)} | {NOTES.get(field.name, '')} |\n"
+        f"| {_default(field)} | {NOTES.get(field.encode_name, '')} |\n"
         for field in fields
     )
     return f"| field | type | if left out | |\n|---|---|---|---|\n{rows}"

@@ -1,11 +1,10 @@
-"""Stores of older formats are brought up to date when they are opened."""
+"""A store of an older format is migrated when it is opened."""
 
 import asyncio
 import sqlite3
 from pathlib import Path
 
 import asyncpg
-import pytest
 
 from segue.model import ids
 from segue.model.event import Created, Draft, InfoChanged
@@ -37,9 +36,7 @@ async def create_sessions(store: Store) -> None:
 async def count_by_source(store: Store) -> dict[str, int]:
     """Return how many sessions a list of each source has, and close the store."""
     sources = ("segue", "codex", "claude", "cli")
-    counts = {
-        source: len(await store.page(WORKSPACE, Query(source=source))) for source in sources
-    }
+    counts = {source: len(await store.page(WORKSPACE, Query(source=source))) for source in sources}
     await store.close()
     return counts
 

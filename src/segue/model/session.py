@@ -42,9 +42,6 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     was used last is the last one of `models`. `tool_calls` is None in rows that were written before
     segue counted tool calls.
 
-    `owner` is the source in whose files the session is, OWN for a session of the store. `origin` is
-    the interface that created it, or the source that it is from.
-
     `agent_by_key` says that an API key chose the agent. `local_settings` has the settings that API
     keys have changed, as the local user left them: "mode", ALWAYS_ALLOWED and "agent".
     """
@@ -65,7 +62,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     archived_at: int | None = None
     deleted_at: int | None = None
     terminated_at: int | None = None
-    owner: str = msgspec.field(name="source", default=OWN)
+    owner: str = msgspec.field(name="source", default=OWN)  # in whose files the session is
     native_id: str | None = None
     origin: str = written("python")
     agent: AgentRef | None = None
