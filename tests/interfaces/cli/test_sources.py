@@ -110,8 +110,6 @@ def test_import_changes_neither_the_source_of_a_session_nor_the_tool_that_resume
         assert {name: after[name] for name in names} == {name: before[name] for name in names}
     assert json.loads(run("list", "--source", "segue", "--format", "json").stdout) == []
     assert run("resume", id).stdout.strip() == f"{tmp_path} resume {id}"
-    run("prompt", id, "/say Only segue has this answer.")
-    assert "Only segue has this answer." in run("resume", id).stdout
 
 
 def install_program(program: Path) -> str:
