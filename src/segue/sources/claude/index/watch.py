@@ -18,7 +18,7 @@ log = logging.getLogger("segue.claude")
 
 POLL_SECONDS = 1.0
 _CHECK_PROCESSES_MS = 5000  # the end of a killed process changes no file
-_DEBOUNCE_MS = 200  # in which changes are collected; the watcher wakes as often
+_DEBOUNCE_MS = 50
 
 
 class WatchedSource(Protocol):
