@@ -210,7 +210,7 @@ async def idle_seconds(data: Path, seconds: float, sources: str | None) -> float
 
 
 async def measure_idle(bench: Bench, data: Path) -> None:
-    """Measure what following all sources costs beside following the store, while idle."""
+    """Measure what following all sources costs in addition to following the store, while idle."""
     seconds = 2.0 if bench.quick else IDLE_SECONDS
     used = await idle_seconds(data, seconds, None)
     without = await idle_seconds(data, seconds, "none")
