@@ -27,7 +27,7 @@ from segue.agents.model import ModelAgents, Settings
 from segue.agents.registry import AgentRegistry
 from segue.agents.tools import BUILT_IN, PathGuard, ToolContext
 from segue.hub import Hub
-from segue.model.event import AgentMessage, Delta, Event, ModelAsked, ToolCall, ToolResult
+from segue.model.event import AgentMessage, Delta, Event, ModelCalled, ToolCall, ToolResult, Usage
 from segue.model.lifecycle import StopReason
 from segue.model.principal import LOCAL
 from segue.store.sqlite import SQLiteStore
@@ -151,12 +151,12 @@ async def time_tool_calls(directory: Path, count: int) -> tuple[float, float]:
 
 
 async def time_appends(directory: Path, count: int) -> float:
-    """Return the seconds of three consecutive appends, as each tool call needs them."""
+    """Return the seconds of two consecutive appends, as each tool call needs them."""
     async with open_hub(directory, stream_words(1)) as hub:
         session = await hub.editor.create(LOCAL, cwd=str(directory))
         start = time.perf_counter()
-        for _ in range(3 * count):
-            await hub.editor.append(LOCAL, session.id, ModelAsked(model="function:any"))
+        for _ in range(2 * count):
+            await hub.editor.append(LOCAL, session.id, ModelCalled(usage=Usage()))
         return (time.perf_counter() - start) / count
 
 
@@ -307,9 +307,7 @@ async def main() -> int:
         )
     with temporary_directory() as directory:
         append_seconds = await time_appends(directory, calls)
-    bench.row(
-        "the three durable appends of a tool call alone", segue=append_seconds * 1e3, unit="ms"
-    )
+    bench.row("the two durable appends of a tool call alone", segue=append_seconds * 1e3, unit="ms")
     with temporary_directory() as directory:
         elapsed = await time_concurrent_turns(directory, turns, chunks_per_turn)
     bench.row(

@@ -38,7 +38,9 @@ from .event import (
     Usage,
     UserMessage,
 )
+from .requests.spans import request_end
 from .session import ALWAYS_ALLOWED, Outcome, Session
+from .tools.prompt_titles import title_change
 
 _SETTLED = frozenset({"satisfied", "max_iterations_reached", "failed", "interrupted"})
 
@@ -117,6 +119,8 @@ def apply(session: Session, event: Event) -> Session:
     changes: Changes = {}
     if step := _STEPS.get(kind):
         changes = step(session, event, body)
+    if (end := request_end(body)) is not None and not _inherited(session, event):
+        changes |= _usage(session, end)
     changes["last_seq"] = event.seq
     changes["updated_at"] = max(session.updated_at, event.at)
     if kind in _ACTIVITY:
@@ -140,7 +144,8 @@ def _message(session: Session, event: Event, body: Body) -> Changes:
     if not _inherited(session, event):
         day = str(event.at // clock.DAY)
         changes["days"] = {**session.days, day: session.days.get(day, 0) + 1}
-    return changes
+    named = title_change(body)
+    return changes if named is None else changes | _info(session, event, named)
 
 
 def _tool_call(session: Session, event: Event, body: ToolCall) -> Changes:
@@ -258,9 +263,7 @@ def _status(session: Session, event: Event, body: StatusChanged) -> Changes:
     return changes
 
 
-def _model_called(session: Session, event: Event, body: ModelCalled) -> Changes:
-    if _inherited(session, event):
-        return {}
+def _usage(session: Session, body: ModelCalled) -> Changes:
     changes: Changes = {"usage": session.usage + body.usage}
     if body.model is not None:
         models = {**session.models}
@@ -304,7 +307,6 @@ _STEPS: dict[type[Body], Callable[[Session, Event, Any], Changes]] = {
     InfoChanged: _info,
     ConfigChanged: _config,
     StatusChanged: _status,
-    ModelCalled: _model_called,
     Failed: _failed,
     OutcomeDefined: _outcome_defined,
     OutcomeEvaluated: _outcome_evaluated,

@@ -246,6 +246,7 @@ class TurnPort(Protocol):
     def mounts(self) -> tuple[str, ...]: ...
     def private_directories(self) -> tuple[str, ...]: ...
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]: ...
+    async def begin_request(self, model: str | None) -> str: ...
     async def history(self, *, since_compaction: bool) -> list[Event]: ...
     async def request_permission(
         self, title: str, options: Sequence[Option], call_id: str | None
@@ -358,6 +359,16 @@ class Turn:
             # of the turn; the store ignores an event id that it already has.
             self._stream = self._stream or stream
             raise
+
+    async def begin_request(self, model: str | None = None) -> str:
+        """Begin a request to a model, and return its id.
+
+        The messages, thoughts and tool calls up to its end are its response. The request ends with
+        a ModelCalled event with this id in `asked`. If it is emitted with the last event of the
+        response, that event has the usage, and the ModelCalled event is not stored.
+        """
+        await self.emit()
+        return await self._port.begin_request(model)
 
     async def send_message(self, text: str) -> None:
         """Store a complete message."""

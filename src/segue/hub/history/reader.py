@@ -15,6 +15,7 @@ from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import Delta, Event
 from segue.model.principal import Principal
 from segue.model.query import SearchHit
+from segue.model.requests.spans import OpenRequest
 from segue.model.session import Session, Thread
 from segue.sources import registry
 from segue.sources.base import ReadEvents, Source
@@ -223,13 +224,21 @@ class HistoryReader:
         return 0 if source is not None else await self._store.acked_seq(principal.workspace, id)
 
     async def follow(
-        self, principal: Principal, id: str, after: int = 0, *, deltas: bool = False
+        self,
+        principal: Principal,
+        id: str,
+        after: int = 0,
+        *,
+        deltas: bool = False,
+        requests: bool = False,
     ) -> AsyncGenerator[Event | Delta, None]:
         """Yield the stored events after a seq, then new ones from any process as they come.
 
-        With `deltas`, also yield the deltas of messages that are being written. Ends when the
-        session is purged. A source's session is followed in its source; once it is imported, it
-        is followed in the store, from the first turn that it has there.
+        With `deltas`, also yield the deltas of messages that are being written, and with `requests`
+        a delta for each model request without a response so far. Ends when the session is purged.
+
+        A source's session is followed in its source; once it is imported, it is followed in the
+        store, from the first turn that it has there.
         """
         session, source = await self._lookup.find(principal, id)
         name = (principal.workspace, id)
@@ -248,8 +257,15 @@ class HistoryReader:
 
         is_imported = session.source in {source.name for source in self._sources}
         with self._background_pulls.while_followed(name) if is_imported else nullcontext():
-            async for item in self.live.follow(read, name, after, deltas=deltas):
+            async for item in self.live.follow(read, name, after, deltas=deltas, requests=requests):
                 yield item.for_caller(local=principal.local) if isinstance(item, Event) else item
+
+    async def open_request(self, principal: Principal, id: str) -> OpenRequest | None:
+        """Return the model request of the session's turn that has no response so far."""
+        session, source = await self._lookup.find(principal, id)
+        if source is not None or session.turn is None:
+            return None
+        return await self.live.open_request((principal.workspace, id))
 
     async def _follow_in_source(
         self, name: tuple[str, str], source: Source, after: int

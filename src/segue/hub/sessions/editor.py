@@ -92,13 +92,13 @@ class SessionEditor:
         workspace = principal.workspace
         real_cwd = directories.real(cwd)
         agent = agent or await self._records.built_in_agent(workspace)
-        environment_id = environment_id or built_in_environment(workspace)
-        await self._records.store_built_in(workspace, agent, environment_id)
+        built_in = built_in_environment(workspace)
+        await self._records.store_built_in(workspace, agent, environment_id or built_in)
         created = Created(
             cwd=directories.absolute(cwd),
             real_cwd=None if real_cwd == cwd else real_cwd,
             agent=agent,
-            environment_id=environment_id,
+            environment_id=None if environment_id == built_in else environment_id,
             by_key=not principal.local,
             **created_fields,
         )

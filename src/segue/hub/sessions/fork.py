@@ -133,15 +133,15 @@ class SessionForker:
             parent = parent.for_local_turn()
         agent = parent.agent if source is None else None
         agent = agent or await self._records.built_in_agent(workspace)
-        environment_id = parent.environment_id or built_in_environment(workspace)
-        await self._records.store_built_in(workspace, agent, environment_id)
+        built_in = built_in_environment(workspace)
+        await self._records.store_built_in(workspace, agent, parent.environment_id or built_in)
         return Created(
             cwd=cwd,
             real_cwd=None if real_cwd == cwd else real_cwd,
             roots=parent.roots,
             origin=origin,
             agent=agent,
-            environment_id=environment_id,
+            environment_id=parent.environment_id,
             memory_store_ids=parent.memory_store_ids,
             vault_ids=parent.vault_ids,
             resources=parent.resources,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from segue.agents.base import StreamKind
 from segue.hub.history.follow import LiveUpdates
 from segue.model.errors import SegueError
-from segue.model.event import Delta
+from segue.model.event import Delta, DeltaKind
 from segue.store.base import Lease, Store
 
 from .turn_events import join_deltas
@@ -26,8 +25,8 @@ class DeltaWriter:
         self._flushing = asyncio.Lock()
         self._flusher: asyncio.Task[None] | None = None
 
-    def publish(self, message: str, kind: StreamKind, offset: int, text: str) -> None:
-        """Add text to a message that is being written."""
+    def publish(self, message: str, kind: DeltaKind, offset: int, text: str) -> None:
+        """Add text to a message that is being written, or announce a model request."""
         name = (self._lease.workspace, self._lease.session)
         self._live.add_delta(name, message, kind, offset, text)
         self._unflushed.append(

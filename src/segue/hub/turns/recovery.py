@@ -19,11 +19,12 @@ from segue.model.event import (
     ToolResult,
 )
 from segue.model.lifecycle import StopReason
+from segue.model.requests.spans import RESPONSE_TYPES, failed_request, find_open_request
 from segue.model.session import Session
 from segue.store.base import InboxItem, Store
 
-from .attribution import attribute, open_request
-from .end_turn import end_turn_events, failed_request, partial_messages
+from .attribution import attribute
+from .end_turn import end_turn_events, partial_messages
 from .turn_events import status_with_pending
 
 PROCESS_ENDED = "the process that ran this turn ended before it did"
@@ -53,14 +54,11 @@ async def end_of_dead_turn(store: Store, session: Session) -> list[AnyBody | Dra
 async def unstored_events(store: Store, session: Session) -> list[AnyBody | Draft]:
     """Return the messages and the model request that a process which died had not ended."""
     name = (session.workspace, session.id)
-    partial = partial_messages(await store.deltas(*name))
-    spans = ("model_asked", "model_called")
-    last = await store.events(*name, types=spans, limit=1, backward=True)
-    request = open_request(last[0]) if last else None
-    return [
-        *(attribute(draft, session.turn, request) for draft in partial),
-        *failed_request(request),
-    ]
+    deltas = await store.deltas(*name)
+    last = await store.events(*name, types=RESPONSE_TYPES, limit=MAX_OPEN_CALLS, backward=True)
+    request = find_open_request(reversed(last), deltas)
+    drafts = [*partial_messages(deltas), *failed_request(request)]
+    return list(attribute(drafts, session.turn, request))
 
 
 def closing_events(

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from segue.agents.base import (
 )
 from segue.hub.history.follow import Name
 from segue.hub.sessions.directories import OUTPUTS
-from segue.hub.turns.end_turn import end_turn_events, failed_request
+from segue.hub.turns.end_turn import end_turn_events
 from segue.model import codec, ids
 from segue.model.errors import LeaseLost, NotFound
 from segue.model.event import (
@@ -34,8 +34,6 @@ from segue.model.event import (
     Event,
     Failed,
     Interrupted,
-    ModelAsked,
-    ModelCalled,
     Option,
     OutcomeDefined,
     PermissionAnswered,
@@ -44,11 +42,12 @@ from segue.model.event import (
     ToolCall,
 )
 from segue.model.lifecycle import StopReason
+from segue.model.requests.spans import encode_request
 from segue.model.session import Session
 from segue.model.tools.titles import request_title_of
-from segue.store.base import InboxItem, Lease, Store
+from segue.store.base import InboxItem, Lease, Store, finished_messages
 
-from .attribution import OpenRequest, attribute, open_request
+from .attribution import TurnRequests
 from .budgets import budget_message
 from .delta_writer import DeltaWriter
 from .deps import TurnDeps
@@ -62,9 +61,6 @@ from .turn_events import (
     with_body,
 )
 from .turn_reader import TurnReader
-
-if TYPE_CHECKING:
-    pass
 
 # How long an agent may take to clean up after a cancel before its turn ends without it.
 GRACE_SECONDS = 0.7
@@ -97,7 +93,7 @@ class TurnRunner:
         self._asks: dict[str, tuple[Sequence[Option], asyncio.Future[Answer]]] = {}
         self._results: dict[str, asyncio.Future[list[Event]]] = {}
         self._local_calls: set[str] = set()  # custom tools whose results only the local user sends
-        self._request: OpenRequest | None = None  # the model request that is running
+        self._requests = TurnRequests()
         self._calls: dict[str, ToolCall] = {}
         self._deltas = DeltaWriter(deps.store, deps.live, lease)
         self._reader = TurnReader(deps.store, self._name)
@@ -383,9 +379,7 @@ class TurnRunner:
         self, turn: Turn, reason: StopReason | Exception, failures: Sequence[Failed]
     ) -> None:
         unstored = turn.take_unstored()
-        has_ended = any(isinstance(draft.body, ModelCalled) for draft in unstored)
-        request_end = [] if has_ended else failed_request(self._request)
-        tail: list[AnyBody | Draft] = [*unstored, *request_end, *failures]
+        tail: list[AnyBody | Draft] = [*unstored, *self._requests.failed(unstored), *failures]
         stop: StopReason = "error" if isinstance(reason, Exception) else reason
         why = "the turn ended before this did"
         if isinstance(reason, Exception):
@@ -446,19 +440,24 @@ class TurnRunner:
         if not drafts:
             return []
         self._check()
-        if messages := {draft.id for draft in drafts if isinstance(draft, Draft)}:
+        if messages := self._requests.message_ids(drafts):
             await self._deltas.drop(messages)
         mark = marked_local if self._local else marked_by_key
         drafts = [with_body(draft, mark) for draft in drafts]
         session, events = await self._change(lambda _: drafts)
         self._session = session
         for event in events:
-            if isinstance(event.body, ModelAsked | ModelCalled):
-                self._request = open_request(event)
-            elif isinstance(event.body, ToolCall):
+            if isinstance(event.body, ToolCall):
                 self._note_call(event.body)
-        self._live.finish_messages(self._name, [event.id for event in events])
+        self._live.finish_messages(self._name, finished_messages(events))
         return events
+
+    async def begin_request(self, model: str | None) -> str:
+        self._check()
+        await self.append(self._requests.failed())
+        request = self._requests.begin(model)
+        self._deltas.publish(request.id, "request", 0, encode_request(request))
+        return request.id
 
     def _note_call(self, call: ToolCall) -> None:
         self._calls[call.call_id] = call
@@ -474,12 +473,14 @@ class TurnRunner:
         """Append events of this turn under its lease."""
         turn_id = self._items[0].id if self._items else begin[0].id
 
-        def drafts(session: Session) -> list[AnyBody | Draft]:
-            return [attribute(draft, turn_id, self._request) for draft in decide(session)]
+        def drafts(session: Session) -> list[Draft]:
+            return self._requests.attribute(decide(session), turn_id)
 
-        return await self._store.change(
+        session, events = await self._store.change(
             *self._name, drafts, lease=self._lease, consume=consume, begin=begin
         )
+        self._requests.add(events)
+        return session, events
 
     def _check(self) -> None:
         if self._ended or self._abandoned:

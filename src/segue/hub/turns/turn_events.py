@@ -7,7 +7,6 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
-from segue.hub.sessions.titles import title_from_prompt
 from segue.model.errors import Conflict, SegueError, without_locations
 from segue.model.event import (
     AnyBody,
@@ -20,8 +19,10 @@ from segue.model.event import (
     InfoChanged,
     StatusChanged,
     ToolCall,
+    UserMessage,
 )
 from segue.model.session import Session
+from segue.model.tools.prompt_titles import title_from_prompt
 
 from .inbox import Prompt
 
@@ -37,7 +38,10 @@ def first_events(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBody
     bodies: list[AnyBody | Draft] = [running, *prompt.drafts(turn_id)]
     untitled = session.title is None and session.title_by is None
     if untitled and (title := title_from_prompt(prompt.content)):
-        bodies.append(InfoChanged(title=title, by="auto"))
+        if prompt.outcome is None:
+            bodies = [with_body(draft, naming_session) for draft in bodies]
+        else:
+            bodies.append(InfoChanged(title=title, by="auto"))
     if session.archived_at is not None:
         bodies.append(InfoChanged(archived=False))
     return bodies
@@ -48,6 +52,11 @@ def with_body(draft: AnyBody | Draft, change: Callable[[AnyBody], AnyBody]) -> A
     if not isinstance(draft, Draft):
         return change(draft)
     return replace(draft, body=change(draft.body))
+
+
+def naming_session(body: AnyBody) -> AnyBody:
+    """Return a message of the user as the one that names the session; other events unchanged."""
+    return replace(body, names_session=True) if isinstance(body, UserMessage) else body
 
 
 def marked_by_key(body: AnyBody) -> AnyBody:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from segue.acp.rpc import INTERNAL_ERROR, Connection, Disconnected, RpcError
 from segue.hub import Hub
 from segue.model import ids
@@ -27,6 +29,7 @@ from segue.model.lifecycle import StopReason
 from segue.model.principal import Principal
 from segue.model.projection import apply
 from segue.model.session import Session
+from segue.model.tools.prompt_titles import title_change
 
 from .errors import session_not_found
 from .permissions import PermissionRequests
@@ -337,6 +340,8 @@ class AttachedSession:
         is_own_prompt = isinstance(body, UserMessage) and event.id in self._answers
         if not is_own_prompt or self._policy.echoes_own_prompts:
             await self._send_all(self._encoder.encode_event(event, session))
+        if (named := title_change(body)) is not None:
+            await self._send_all(self._encoder.encode_event(replace(event, body=named), session))
         await self._track_prompts(event)
         match body:
             case ToolCall():

@@ -195,7 +195,7 @@ async def _item(view: SessionView, event: Event, pairs: PairTracker) -> bytes:
         data["of"] = opening.seq
     render_item = templates.macros("items.html").render_item
     for item in items:
-        data["html"] = str(await threads.render(render_item, view, item))
+        data["html"] += str(await threads.render(render_item, view, item))
     return encode_frame("item", data, str(event.seq))
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from segue.model import clock, ids
 from segue.model.errors import Conflict, LeaseLost, NotFound
-from segue.model.event import Delta, Draft
+from segue.model.event import Delta, Draft, ModelCalled, Usage
 from segue.model.session import Session
 from segue.store.base import InboxKind, Lease, Signal, Store
 from segue.testing.helpers import message_texts
@@ -423,6 +423,25 @@ class TurnContract(Contract):
         finished = Draft(body=agent_message("a"), id=finished_id)
         await store.change(WORKSPACE, session.id, lambda _: [finished], lease=lease)
         assert await store.deltas(WORKSPACE, session.id) == [make_delta(session, other, 0, "b")]
+
+    async def test_first_event_of_a_response_removes_the_delta_of_its_request(
+        self, store: Store
+    ) -> None:
+        session = await create_session(store)
+        lease = await acquire_lease(store, session)
+        deltas = [
+            Delta(session=session.id, message=request, kind="request", offset=0, text="{}")
+            for request in ("r1", "r2")
+        ]
+        await store.put_deltas(lease, deltas)
+        assert await store.deltas(WORKSPACE, session.id) == deltas
+        asked_at = "2026-01-31T12:00:00Z"
+        response = replace(agent_message("a"), request="r1", asked_at=asked_at)
+        await store.change(WORKSPACE, session.id, lambda _: [response], lease=lease)
+        assert await store.deltas(WORKSPACE, session.id) == deltas[1:]
+        failed = ModelCalled(usage=Usage(), asked="r2", asked_at=asked_at, is_error=True)
+        await store.change(WORKSPACE, session.id, lambda _: [failed], lease=lease)
+        assert await store.deltas(WORKSPACE, session.id) == []
 
     async def test_release_removes_the_deltas(self, store: Store) -> None:
         session = await create_session(store)
