@@ -44,7 +44,6 @@ from segue.model.event import (
 from segue.model.lifecycle import StopReason
 from segue.model.requests.spans import encode_request
 from segue.model.session import Session
-from segue.model.tools.titles import request_title_of
 from segue.store.base import InboxItem, Lease, Store, finished_messages
 
 from .attribution import TurnRequests
@@ -52,11 +51,14 @@ from .budgets import budget_message
 from .delta_writer import DeltaWriter
 from .deps import TurnDeps
 from .inbox import RESUME, Prompt, Result
+from .recovery import cancel_of
 from .turn_events import (
+    can_continue,
     failed_event,
     first_events,
     marked_by_key,
     marked_local,
+    permission_asked,
     status_with_pending,
     with_body,
 )
@@ -158,7 +160,7 @@ class TurnRunner:
     async def _runs_again(self) -> bool:
         """Store the answers to a turn that waits for clients; return whether it runs again."""
         await self._read_inbox()
-        if self._cancelled or self._abandoned or not await self._reader.can_continue(self.session):
+        if self._cancelled or self._abandoned or not can_continue(self.session):
             return False
         await self.append([StatusChanged(status="running", turn=self._items[0].id)])
         return True
@@ -185,7 +187,7 @@ class TurnRunner:
                     break
                 await self._store_as_waiting(turn)
                 if not await self._runs_again():
-                    if self._cancel_id is None:
+                    if self._cancel_id is None and self.session.pending:
                         return  # it stays stored, also if this process stops now
                     reason = "cancelled"
                     break
@@ -198,13 +200,17 @@ class TurnRunner:
             await self._finish(turn, reason)
 
     async def _store_as_waiting(self, turn: Turn) -> None:
-        """Store which requests the turn waits for, once each of its calls has ended or waits."""
+        """Store which requests the turn waits for, once each of its calls has ended or waits.
+
+        If all were answered meanwhile, nothing is stored.
+        """
 
         def decide(session: Session) -> list[AnyBody | Draft]:
             calls = [call for call in session.open_calls if call in turn.waiting_calls]
-            return [status_with_pending(session, (*session.open_asks, *calls))]
+            pending = (*session.open_asks, *calls)
+            return [status_with_pending(session, pending)] if pending else []
 
-        self._session, _ = await self._change(decide)
+        await self._change(decide)
         self._live.finish_messages(self._name)
 
     async def _finish(self, turn: Turn, reason: StopReason | Exception) -> None:
@@ -309,29 +315,22 @@ class TurnRunner:
     async def _read_inbox(self) -> None:
         """Act on cancels, answers and tool results. Prompts wait for their own turns."""
         items = await self._store.inbox(*self._name)
-        cancel = next((item for item in reversed(items) if self._is_cancel(item)), None)
+        cancel = cancel_of(items[::-1], self._items[0].id)
         if cancel is not None:
             cancels = [item.number for item in items if item.kind == "cancel"]
             await self._store.drop_inbox(*self._name, cancels)
             self._cancelled, self._cancel_id = True, cancel.id
             return
-        if self._resumes and self.session.status != "idle":
-            return  # answers are stored when the turn waits for them
         for item in items:
             if item.kind == "answer":
                 await self._deliver_answer(item)
             elif item.kind == "result":
                 await self._deliver_result(item)
 
-    def _is_cancel(self, item: InboxItem) -> bool:
-        """Return whether an item cancels this turn."""
-        turn = item.body.get("turn")
-        return item.kind == "cancel" and (turn is None or turn == self._items[0].id)
-
     async def _deliver_answer(self, item: InboxItem) -> None:
         ask_id, chosen = item.body.get("ask_id", ""), item.body.get("option")
         options, future = self._asks.get(ask_id, ((), None))
-        if self._resumes and ask_id in self.session.open_asks:
+        if self._resumes and ask_id in (await self._stored()).open_asks:
             options = await self._reader.options_of(ask_id)
         option = next((option for option in options if option.id == chosen), None)
         refused = self._local and not item.body.get("local")
@@ -345,7 +344,7 @@ class TurnRunner:
             body = PermissionAnswered(ask_id=ask_id, option=chosen, note=note, input=new_input)
             return [Draft(id=item.id, body=body), *self._status_without(session, ask_id)]
 
-        self._session, _ = await self._change(decide, consume=[item.number])
+        await self._change(decide, consume=[item.number])
         if future is not None:
             del self._asks[ask_id]
             future.set_result(Answer(option=option, note=note, input=new_input))
@@ -361,7 +360,7 @@ class TurnRunner:
         call_id = submitted.result.call_id
         future = self._results.get(call_id)
         refused = call_id in self._local_calls and not submitted.local
-        if refused or call_id not in self.session.open_calls:
+        if refused or call_id not in (await self._stored()).open_calls:
             await self._store.drop_inbox(*self._name, [item.number])
             return
         if not self._resumes and (future is None or future.done()):
@@ -370,7 +369,7 @@ class TurnRunner:
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [*submitted.drafts(item.id), *self._status_without(session, call_id)]
 
-        self._session, events = await self._change(decide, consume=[item.number])
+        _, events = await self._change(decide, consume=[item.number])
         if future is not None:
             del self._results[call_id]
             future.set_result([e for e in events if not isinstance(e.body, StatusChanged)])
@@ -444,8 +443,7 @@ class TurnRunner:
             await self._deltas.drop(messages)
         mark = marked_local if self._local else marked_by_key
         drafts = [with_body(draft, mark) for draft in drafts]
-        session, events = await self._change(lambda _: drafts)
-        self._session = session
+        _, events = await self._change(lambda _: drafts)
         for event in events:
             if isinstance(event.body, ToolCall):
                 self._note_call(event.body)
@@ -480,7 +478,17 @@ class TurnRunner:
             *self._name, drafts, lease=self._lease, consume=consume, begin=begin
         )
         self._requests.add(events)
+        # The agent and the inbox change the session at the same time.
+        if self._session is None or session.last_seq >= self._session.last_seq:
+            self._session = session
         return session, events
+
+    async def _stored(self) -> Session:
+        """Return the session as it is stored: a client may know of an event before this runner."""
+        session = await self._store.get(*self._name)
+        if session is None:
+            raise NotFound(f"no session {self._lease.session}", session=self._lease.session)
+        return session
 
     def _check(self) -> None:
         if self._ended or self._abandoned:
@@ -507,7 +515,7 @@ class TurnRunner:
             pending = (*session.pending, ask_id)
             return [Draft(id=ask_id, body=request), status_with_pending(session, pending)]
 
-        self._session, _ = await self._change(decide)
+        await self._change(decide)
         return await future
 
     async def _allowed_by_mode(self, options: Sequence[Option]) -> Answer | None:
@@ -524,14 +532,7 @@ class TurnRunner:
         self, ask_id: str, title: str, options: Sequence[Option], call_id: str | None
     ) -> PermissionAsked:
         call = self._calls.get(call_id or "")
-        own_title = None if call is not None and request_title_of(call) == title else title
-        return PermissionAsked(
-            ask_id=ask_id,
-            title=own_title,
-            options=tuple(options),
-            call_id=call_id,
-            local=self._local,
-        )
+        return permission_asked(ask_id, title, options, call_id, call, local=self._local)
 
     async def ask(self, requests: Sequence[PermissionRequest]) -> list[Answer | None]:
         self._check()
@@ -553,7 +554,7 @@ class TurnRunner:
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [status_with_pending(session, (*session.pending, call_id))]
 
-        self._session, _ = await self._change(decide)
+        await self._change(decide)
         self._wake.set()  # the result may be in the inbox already
         return await future
 
@@ -566,7 +567,7 @@ class TurnRunner:
         prompts = [codec.convert(item.body, Prompt) for item in items]
         pairs = zip(items, prompts, strict=True)
         drafts = [draft for item, prompt in pairs for draft in prompt.drafts(item.id)]
-        self._session, events = await self._change(
+        _, events = await self._change(
             lambda _: drafts,
             begin=[self._begun(item) for item in items],
         )

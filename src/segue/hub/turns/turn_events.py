@@ -17,12 +17,15 @@ from segue.model.event import (
     Event,
     Failed,
     InfoChanged,
+    Option,
+    PermissionAsked,
     StatusChanged,
     ToolCall,
     UserMessage,
 )
 from segue.model.session import Session
 from segue.model.tools.prompt_titles import title_from_prompt
+from segue.model.tools.titles import request_title_of
 
 from .inbox import Prompt
 
@@ -86,6 +89,32 @@ def status_with_pending(session: Session, pending: tuple[str, ...]) -> StatusCha
             status="idle", stop_reason="requires_action", turn=session.turn, pending=pending
         )
     return StatusChanged(status="running", turn=session.turn)
+
+
+def permission_asked(
+    ask_id: str,
+    title: str,
+    options: Sequence[Option],
+    call_id: str | None,
+    call: ToolCall | None,
+    *,
+    local: bool,
+) -> PermissionAsked:
+    """Return the event of a permission request; a title that the call implies is left out."""
+    own_title = None if call is not None and request_title_of(call) == title else title
+    return PermissionAsked(
+        ask_id=ask_id, title=own_title, options=tuple(options), call_id=call_id, local=local
+    )
+
+
+def can_continue(session: Session) -> bool:
+    """Return whether a turn that waits for clients has something to do.
+
+    That is so after the last answer, or after the last permission if it lets a call run or end.
+    """
+    if session.open_asks:
+        return False
+    return not session.pending or any(call not in session.pending for call in session.open_calls)
 
 
 def join_deltas(deltas: Sequence[Delta]) -> list[Delta]:
