@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from segue.hub.sessions.catalog import SearchMatch, search_match
 from segue.hub.sessions.interrupted import EndedSession, ended
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.model import search_text
 from segue.model.errors import InvalidInput, NotFound
-from segue.model.event import Delta, Event
+from segue.model.event import Delta, Event, PermissionAsked, ToolCall
 from segue.model.principal import Principal
 from segue.model.query import SearchHit
 from segue.model.requests.spans import OpenRequest
@@ -24,6 +24,17 @@ from segue.store.base import Store
 if TYPE_CHECKING:
     from .background_pull import BackgroundPulls, EnsureCurrent
     from .follow import LiveUpdates, SessionChange
+
+
+# The tool calls before a permission request among which the one that it is about is searched.
+MAX_SEARCHED_CALLS = 50
+
+
+class OpenPermission(NamedTuple):
+    """A permission request that was not answered, and the tool call that it is about."""
+
+    request: PermissionAsked
+    call: ToolCall | None
 
 
 class HistoryReader:
@@ -133,6 +144,27 @@ class HistoryReader:
         if seq is None:
             raise NotFound(f"no event {event_id} in session {id}", session=id)
         return seq
+
+    async def open_requests(self, principal: Principal, session: Session) -> list[OpenPermission]:
+        """Return the permission requests that a session's turn waits for, in their order."""
+        requests = []
+        for ask_id in session.open_asks:
+            seq = await self.locate(principal, session.id, ask_id)
+            for event in await self.events(principal, session.id, after=seq - 1, limit=1):
+                if isinstance(event.body, PermissionAsked):
+                    call = await self._call_before(principal, session.id, event.body.call_id, seq)
+                    requests.append(OpenPermission(event.body, call))
+        return requests
+
+    async def _call_before(
+        self, principal: Principal, id: str, call_id: str | None, seq: int
+    ) -> ToolCall | None:
+        """Return a tool call that was stored shortly before a permission request, if it was."""
+        calls = await self.events(
+            principal, id, before=seq, types=["tool_call"], limit=MAX_SEARCHED_CALLS, backward=True
+        )
+        bodies = [event.body for event in calls if isinstance(event.body, ToolCall)]
+        return next((body for body in bodies if body.call_id == call_id), None)
 
     async def find(
         self,

@@ -310,8 +310,7 @@ class AttachedSession:
         try:
             if created:
                 await self._send_all(self._encoder.encode_created(self._session))
-            for ask_id in self._session.open_asks:
-                await self._permission_requests.send_stored(ask_id)
+            await self._permission_requests.send_stored(self._session)
             async for item in self._hub.history.follow(
                 self._principal, self.id, self._session.last_seq, deltas=True
             ):
