@@ -60,7 +60,7 @@ async def unstored_events(store: Store, session: Session) -> list[AnyBody | Draf
     """Return the messages and the model request that a process which died had not ended."""
     name = (session.workspace, session.id)
     deltas = await store.deltas(*name)
-    last = await store.events(*name, types=RESPONSE_TYPES, limit=MAX_OPEN_CALLS, backward=True)
+    last = await store.events(*name, types=RESPONSE_TYPES, limit=MAX_EVENTS, backward=True)
     request = find_open_request(reversed(last), deltas)
     drafts = [*partial_messages(deltas), *failed_request(request)]
     return list(attribute(drafts, session.turn, request))
