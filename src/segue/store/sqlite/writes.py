@@ -268,8 +268,8 @@ def acquire(
     lease = Lease(workspace=workspace, session=id, holder=holder, epoch=epoch + 1)
     if owner == holder:
         return replace(lease, epoch=epoch, renewals=renewals)
-    died = over is not None and (owner, epoch, renewals) == (over.holder, over.epoch, over.renewals)
-    if owner and not died:
+    held = Lease(workspace=workspace, session=id, holder=owner, epoch=epoch, renewals=renewals)
+    if owner and held != over:
         return None
     sql = """
         INSERT INTO leases (session, holder, epoch, renewals, released) VALUES (?, ?, ?, 0, 0)

@@ -121,6 +121,14 @@ class TurnContract(Contract):
             await write_message(store, renewed)
         assert await store.renew("one") == set()
 
+    async def test_lease_of_another_session_is_not_taken_over(self, store: Store) -> None:
+        session, other_session = await create_session(store), await create_session(store)
+        lease = await acquire_lease(store, session, "one")
+        other = await acquire_lease(store, other_session, "one")
+        assert (lease.epoch, lease.renewals) == (other.epoch, other.renewals)
+        assert await store.acquire(WORKSPACE, session.id, "two", over=other) is None
+        assert await store.lease_of(WORKSPACE, session.id) == lease
+
     async def test_lost_lease_does_not_allow_writes(self, store: Store) -> None:
         session = await create_session(store)
         lost = await acquire_lease(store, session, "one")
