@@ -61,6 +61,9 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
         "messages": {400},
         "max_chunks": {8},
     },
+    "tests/peers/test_claude_sdk.py": {"database": {"sqlite"}},
+    # Processes create one PostgreSQL store at once in tests/store/test_postgres.py, too.
+    "tests/server/test_first_start.py": {"database_options": {"sqlite"}},
 }
 
 
