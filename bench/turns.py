@@ -11,11 +11,14 @@ import gc
 import json
 import statistics
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import psutil
 from _common import Bench, temporary_directory
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelMessage, ModelRequest
@@ -27,15 +30,21 @@ from segue.agents.model import ModelAgents, Settings
 from segue.agents.registry import AgentRegistry
 from segue.agents.tools import BUILT_IN, PathGuard, ToolContext
 from segue.hub import Hub
-from segue.model.event import AgentMessage, Delta, Event, ModelAsked, ToolCall, ToolResult
+from segue.interfaces.acp.serve import serve
+from segue.interfaces.rest import RestApp
+from segue.model import ids
+from segue.model.event import AgentMessage, Delta, Event, ModelCalled, ToolCall, ToolResult, Usage
 from segue.model.lifecycle import StopReason
 from segue.model.principal import LOCAL
 from segue.store.sqlite import SQLiteStore
 
 MAX_CHUNK_US, MAX_CALL_MS, MAX_CANCEL_MS = 100.0, 5.0, 1000.0
 MIN_CHUNKS_PER_MINUTE, MAX_HANDOVER_MS = 200_000, 50.0
+MAX_CHUNK_BYTES, MAX_PROMPT_SECONDS = 500.0, 10.0
+WORD = "word12 "
 
 Stream = Callable[[list[ModelMessage], AgentInfo], AsyncIterator[Any]]
+RunLongAnswer = Callable[[Path, int], Awaitable[int]]
 
 
 class ScriptedModels(ModelAgents):
@@ -151,12 +160,12 @@ async def time_tool_calls(directory: Path, count: int) -> tuple[float, float]:
 
 
 async def time_appends(directory: Path, count: int) -> float:
-    """Return the seconds of three consecutive appends, as each tool call needs them."""
+    """Return the seconds of two consecutive appends, as each tool call needs them."""
     async with open_hub(directory, stream_words(1)) as hub:
         session = await hub.editor.create(LOCAL, cwd=str(directory))
         start = time.perf_counter()
-        for _ in range(3 * count):
-            await hub.editor.append(LOCAL, session.id, ModelAsked(model="function:any"))
+        for _ in range(2 * count):
+            await hub.editor.append(LOCAL, session.id, ModelCalled(usage=Usage()))
         return (time.perf_counter() - start) / count
 
 
@@ -200,25 +209,160 @@ async def time_cancels(directory: Path, rounds: int) -> list[float]:
     return seconds
 
 
-async def time_long_answer(directory: Path, words: int) -> float:
-    """Return the seconds in which an agent streams so many words to a subscriber."""
+class LongAnswer:
+    """An agent that streams so many words, each as a chunk."""
 
-    class Words:
-        async def run(self, turn: Turn) -> StopReason:
-            for number in range(words):
-                await turn.delta("word12 ")
-                if number % 50 == 0:
-                    await asyncio.sleep(0)
-            return "end_turn"
+    def __init__(self, words: int) -> None:
+        self._words = words
 
-    registry = AgentRegistry({"default": lambda _: Words()})
-    store = SQLiteStore.open(directory / "segue.db")
-    async with Hub(store, directory, agent_registry=registry) as hub:
+    async def run(self, turn: Turn) -> StopReason:
+        for number in range(self._words):
+            await turn.delta(WORD)
+            if number % 50 == 0:
+                await asyncio.sleep(0)  # lets other tasks run, as a network read would
+        return "end_turn"
+
+
+def open_long_answer(directory: Path, words: int) -> Hub:
+    """Return a hub whose agent streams so many words."""
+    registry = AgentRegistry({"default": lambda _: LongAnswer(words)})
+    return Hub(SQLiteStore.open(directory / "segue.db"), directory, agent_registry=registry)
+
+
+async def run_long_answer(directory: Path, words: int) -> int:
+    """Stream an answer to a subscriber of the hub; return the bytes of text that it received."""
+    async with open_long_answer(directory, words) as hub:
         session = await hub.editor.create(LOCAL, cwd=str(directory))
         reader = asyncio.create_task(collect_turn(hub, session.id))
-        start = time.perf_counter()
         await hub.turns.run(LOCAL, session.id, "Speak")
-        await reader
+        text, _ = await reader
+        return len(text)
+
+
+class AcpClient:
+    """A client of an ACP server in this process that counts the text it receives."""
+
+    def __init__(self) -> None:
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._responses: dict[int, asyncio.Future[Any]] = {}
+        self.received = 0
+
+    async def read_line(self) -> bytes:
+        return await self._lines.get()
+
+    async def write(self, data: bytes) -> None:
+        for line in data.splitlines():
+            message = msgspec.json.decode(line)
+            if message.get("method") == "session/update":
+                update = message["params"]["update"]
+                if update["sessionUpdate"] == "agent_message_chunk":
+                    self.received += len(update["content"]["text"])
+            elif "id" in message and "method" not in message:
+                self._responses[message["id"]].set_result(message["result"])
+
+    async def request(self, method: str, **params: Any) -> Any:
+        id = len(self._responses)
+        self._responses[id] = asyncio.get_running_loop().create_future()
+        message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        self._lines.put_nowait(msgspec.json.encode(message) + b"\n")
+        return await self._responses[id]
+
+    def close(self) -> None:
+        self._lines.put_nowait(b"")
+
+
+async def run_long_answer_over_acp(directory: Path, words: int) -> int:
+    """Stream an answer to an ACP client; return the bytes of text that it received."""
+
+    async def open_hub() -> Hub:
+        return open_long_answer(directory, words)
+
+    client = AcpClient()
+    serving = asyncio.create_task(serve(open_hub, LOCAL, client, client))
+    await client.request("initialize", protocolVersion=1, clientCapabilities={})
+    created = await client.request("session/new", cwd=str(directory), mcpServers=[])
+    prompt = [{"type": "text", "text": "Speak"}]
+    await client.request("session/prompt", sessionId=created["sessionId"], prompt=prompt)
+    client.close()
+    await serving
+    return client.received
+
+
+async def run_long_answer_over_rest(directory: Path, words: int) -> int:
+    """Stream an answer over a REST event stream; return the bytes of text that it received."""
+    received = 0
+    opened = asyncio.Event()
+
+    async with open_long_answer(directory, words) as hub:
+        session = await hub.editor.create(LOCAL, cwd=str(directory))
+
+        async def send(message: Any) -> None:
+            nonlocal received
+            opened.set()
+            for line in message.get("body", b"").splitlines():
+                if line.startswith(b"data:"):
+                    event = msgspec.json.decode(line[5:])
+                    if event["type"] == "event_delta":
+                        received += len(event["delta"]["content"]["text"])
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        id = ids.format_id("sesn", session.id)
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": f"/v1/sessions/{id}/events/stream",
+            "raw_path": f"/v1/sessions/{id}/events/stream".encode(),
+            "query_string": b"event_deltas[]=agent.message",
+            "headers": [
+                (b"host", b"localhost"),
+                (b"anthropic-version", b"2023-06-01"),
+                (b"anthropic-beta", b"managed-agents-2026-04-01"),
+            ],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
+            "scheme": "http",
+        }
+        stream = asyncio.create_task(RestApp(hub, principal=LOCAL)(scope, receive, send))
+        await opened.wait()
+        await hub.turns.run(LOCAL, session.id, "Speak")
+        while received < len(WORD) * words and not stream.done():
+            await asyncio.sleep(0.01)
+        stream.cancel()
+        await asyncio.gather(stream, return_exceptions=True)
+    return received
+
+
+async def measure_long_answer(run: RunLongAnswer, words: int) -> tuple[float, float]:
+    """Return the chunks a minute of a streamed answer, and the bytes of memory for each chunk."""
+    process, peak, done = psutil.Process(), 0, asyncio.Event()
+
+    async def watch() -> None:
+        nonlocal peak
+        while not done.is_set():
+            peak = max(peak, process.memory_info().rss)
+            await asyncio.sleep(0.05)
+
+    with temporary_directory() as directory:
+        gc.collect()
+        before = process.memory_info().rss
+        watching = asyncio.create_task(watch())
+        start = time.perf_counter()
+        received = await run(directory, words)
+        elapsed = time.perf_counter() - start
+        done.set()
+        await watching
+    assert received == len(WORD) * words, "text was lost"
+    return words / elapsed * 60, max(0, peak - before) / words
+
+
+async def time_long_prompt(directory: Path, bytes: int) -> float:
+    """Return the seconds of a turn whose prompt has so many bytes."""
+    async with open_hub(directory, stream_words(3)) as hub:
+        session = await hub.editor.create(LOCAL, cwd=str(directory))
+        start = time.perf_counter()
+        await hub.turns.run(LOCAL, session.id, WORD * (bytes // len(WORD)))
         return time.perf_counter() - start
 
 
@@ -246,8 +390,8 @@ async def time_handovers(directory: Path, rounds: int) -> list[float]:
     return seconds
 
 
-async def measure_waiting_turns(directory: Path, count: int) -> tuple[float, int]:
-    """Return the CPU seconds in a second, and the tasks, of so many turns that wait."""
+async def measure_waiting_turns(directory: Path, count: int) -> tuple[float, int, int]:
+    """Return the CPU seconds in a second, the tasks and the threads of turns that wait."""
 
     async def ask(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
         yield {0: DeltaToolCall("weather", "{}")}
@@ -260,16 +404,20 @@ async def measure_waiting_turns(directory: Path, count: int) -> tuple[float, int
     store = SQLiteStore.open(directory / "segue.db")
     async with Hub(store, directory, agent_registry=registry) as hub:
         before = len(asyncio.all_tasks())
-        for _ in range(count):
+        for number in range(count):
             session = await hub.editor.create(LOCAL, cwd=str(directory))
             await hub.turns.submit(LOCAL, session.id, "Go")
+            if number == 0:
+                await hub.turns.engine.wait_idle()
+                threads_before = threading.active_count()  # with those of the first turn
         await hub.turns.engine.wait_idle()
+        threads = threading.active_count() - threads_before
         idle_tasks = 4  # renew leases, retry, recover, and watch the store
         tasks = len(asyncio.all_tasks()) - before - idle_tasks
         gc.collect()
         start = time.process_time()
         await asyncio.sleep(2)
-        return (time.process_time() - start) / 2, max(0, tasks)
+        return (time.process_time() - start) / 2, max(0, tasks), max(0, threads)
 
 
 async def main() -> int:
@@ -307,9 +455,7 @@ async def main() -> int:
         )
     with temporary_directory() as directory:
         append_seconds = await time_appends(directory, calls)
-    bench.row(
-        "the three durable appends of a tool call alone", segue=append_seconds * 1e3, unit="ms"
-    )
+    bench.row("the two durable appends of a tool call alone", segue=append_seconds * 1e3, unit="ms")
     with temporary_directory() as directory:
         elapsed = await time_concurrent_turns(directory, turns, chunks_per_turn)
     bench.row(
@@ -329,15 +475,37 @@ async def main() -> int:
         unit="ms",
     )
     words = 20_000 if bench.quick else 1_500_000  # the second is an answer of 10 MB
+    runs: dict[str, RunLongAnswer] = {
+        "a subscriber": run_long_answer,
+        "ACP": run_long_answer_over_acp,
+        "REST": run_long_answer_over_rest,
+    }
+    for name, run in runs.items():
+        _, few_bytes = await measure_long_answer(run, words // 2)
+        per_minute, chunk_bytes = await measure_long_answer(run, words)
+        bench.row(
+            f"chunks a minute to {name}, an answer of {words * len(WORD) / 1e6:.1f} MB",
+            target=f"≥ {MIN_CHUNKS_PER_MINUTE:,}",
+            ok=per_minute >= MIN_CHUNKS_PER_MINUTE,
+            segue=per_minute,
+            unit="chunks",
+        )
+        bench.row(
+            f"memory for each chunk to {name} ({few_bytes:.0f} bytes with half as many)",
+            target=f"≤ {MAX_CHUNK_BYTES:,} bytes",
+            ok=chunk_bytes <= MAX_CHUNK_BYTES,
+            segue=chunk_bytes,
+            unit="bytes",
+        )
+    prompt_bytes = 10**5 if bench.quick else 10**7
     with temporary_directory() as directory:
-        elapsed = await time_long_answer(directory, words)
-    per_minute = words / elapsed * 60
+        elapsed = await time_long_prompt(directory, prompt_bytes)
     bench.row(
-        f"chunks a minute in an answer of {words * 7 / 1e6:.1f} MB",
-        target=f"≥ {MIN_CHUNKS_PER_MINUTE:,}",
-        ok=per_minute >= MIN_CHUNKS_PER_MINUTE,
-        segue=per_minute,
-        unit="chunks",
+        f"a turn whose prompt has {prompt_bytes / 1e6:.1f} MB",
+        target=f"≤ {MAX_PROMPT_SECONDS:g} s",
+        ok=elapsed <= MAX_PROMPT_SECONDS,
+        segue=elapsed,
+        unit="s",
     )
     with temporary_directory() as directory:
         handovers = await time_handovers(directory, 5 if bench.quick else 30)
@@ -351,11 +519,11 @@ async def main() -> int:
     )
     waiting = 20 if bench.quick else 1000
     with temporary_directory() as directory:
-        cpu, tasks = await measure_waiting_turns(directory, waiting)
+        cpu, tasks, threads = await measure_waiting_turns(directory, waiting)
     bench.row(
-        f"CPU of {waiting} turns that wait, and {tasks} tasks",
-        target="≤ 2 %, no task",
-        ok=cpu <= 0.02 and tasks == 0,
+        f"CPU of {waiting} turns that wait, with {tasks} tasks and {threads} threads",
+        target="≤ 2 %, no task, no thread",
+        ok=cpu <= 0.02 and tasks == threads == 0,
         segue=cpu * 100,
         unit="%",
     )

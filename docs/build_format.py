@@ -20,9 +20,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from segue.hub.sync import export_file
-from segue.hub.sync.export_file import EventLine, Header, time_fields
-from segue.model import content, event, session
-from segue.model.record import Record
+from segue.hub.sync.export_file import AgentRecord, EventLine, Header, Summary, time_fields
+from segue.model import clock, content, event, session
 from segue.store.migrations import load as load_migrations
 
 DIRECTORY = Path(__file__).parent
@@ -30,7 +29,7 @@ SCHEMA_PATH = DIRECTORY / "format.schema.json"
 DOCUMENT_PATH = DIRECTORY / "format.md"
 
 Struct = type[msgspec.Struct]
-TIME = {"type": "string", "pattern": export_file.TIME_PATTERN}
+TIME = {"type": "string", "pattern": clock.TIME_PATTERN}
 NAMES = {str: "text", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 BLOCKS: tuple[Struct, ...] = typing.get_args(content.Block)
 STORE_TABLES = ("sessions", "events", "records")
@@ -44,6 +43,7 @@ PARTS: tuple[Struct, ...] = (
     event.Location,
     event.InsertedText,
     session.Outcome,
+    Summary,
 )
 
 
@@ -52,11 +52,11 @@ def schema() -> dict[str, Any]:
     _, definitions = msgspec.json.schema_components(
         [Header, EventLine, event.AnyBody], ref_template="#/$defs/{name}"
     )
-    for cls in (Header, session.Session, session.Outcome, Record):
+    for cls in (Header, Summary, AgentRecord):
         for name, inner in time_fields(cls).items():
             if inner is None:
                 _make_time(definitions[cls.__name__]["properties"], name)
-    for name in ("Session", "Record"):
+    for name in ("Summary", "AgentRecord"):
         _make_id(definitions[name]["properties"]["id"])
     for name in export_file.ID_FIELDS:
         _make_id(definitions["Created"]["properties"][name])
@@ -216,7 +216,7 @@ def _table(cls: Struct) -> str:
         times.add("at")
     rows = "".join(
         f"| `{field.encode_name}` | {_type_name(field.type, is_time=field.name in times)} "
-        f"| {_default(field)} | {NOTES.get(field.name, '')} |\n"
+        f"| {_default(field)} | {NOTES.get(field.encode_name, '')} |\n"
         for field in fields
     )
     return f"| field | type | if left out | |\n|---|---|---|---|\n{rows}"
@@ -248,7 +248,7 @@ def _type_name(kind: Any, *, is_time: bool = False) -> str:
         return f"object of {_type_name(arguments[1])}"
     if kind is session.Session:
         return "[session row](#the-session-row)"
-    if kind is Record:
+    if kind is AgentRecord:
         return "[record](#agents)"
     return f"[{kind.__name__}](#{kind.__name__.lower()})"
 
@@ -294,7 +294,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "header": lambda: _text(Header) + _table(Header),
     "event line": lambda: _text(EventLine) + _table(EventLine),
     "session row": lambda: _text(session.Session) + _table(session.Session),
-    "agents": lambda: _text(Record) + _table(Record),
+    "agents": lambda: _text(AgentRecord) + _table(AgentRecord),
     "events": _events,
     "content blocks": _blocks,
     "parts": _parts,

@@ -5,6 +5,7 @@ environment, working directory, standard streams, terminal and exit code, like t
 command. Tests of the start-up itself and of memory run the installed command instead.
 """
 
+import atexit
 import fcntl
 import gc
 import importlib
@@ -230,10 +231,35 @@ def _import_modules() -> None:
     gc.freeze()
 
 
-if __name__ == "__main__":
-    _import_modules()
-    _fork_commands(socket.socket(fileno=int(sys.argv[1])))
+_exit_codes: list[int] = []  # of the command that this process has run
 
+
+def _run_command() -> None:
     from segue.__main__ import main
 
-    main()
+    try:
+        main()
+    except SystemExit as exit:
+        if isinstance(exit.code, int | None):
+            _exit_codes.append((exit.code or 0) & 0xFF)
+        raise
+    _exit_codes.append(0)
+
+
+def _end_process() -> None:
+    """End a command's process. Freeing all modules would take longer than most commands."""
+    if not _exit_codes:
+        return  # the interpreter reports the error
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return  # the interpreter tries it again and reports it
+    os._exit(_exit_codes[0])
+
+
+if __name__ == "__main__":
+    atexit.register(_end_process)  # before the others, so that it runs after them
+    _import_modules()
+    _fork_commands(socket.socket(fileno=int(sys.argv[1])))
+    _run_command()

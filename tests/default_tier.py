@@ -36,6 +36,10 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
         "make_locations": {"sqlite"}
     },
     "tests/faults/test_waiting_turns.py": {"make_locations": {"sqlite"}, "how": {"SIGKILL"}},
+    # Three parallel calls need a permission, a custom tool's result and another permission.
+    "tests/faults/test_waiting_turns.py::test_answers_resume_a_turn_whose_process_has_ended": {
+        "kind": {"self-hosted tool", "three parallel calls"}
+    },
     "tests/faults/test_waiting_turns.py::test_cancel_ends_a_waiting_turn_of_a_dead_process": {
         "make_locations": {"postgres"}
     },
@@ -61,6 +65,9 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
         "messages": {400},
         "max_chunks": {8},
     },
+    "tests/peers/test_claude_sdk.py": {"database": {"sqlite"}},
+    # Processes create one PostgreSQL store at once in tests/store/test_postgres.py, too.
+    "tests/server/test_first_start.py": {"database_options": {"sqlite"}},
 }
 
 

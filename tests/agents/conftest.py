@@ -9,8 +9,9 @@ import pytest
 from segue.agents.model.models import preload
 from segue.hub import Hub
 from segue.hub.turns.opened import OpenSession
-from segue.model.event import Event, PermissionAsked
+from segue.model.event import Event, ModelCalled, PermissionAsked
 from segue.model.principal import LOCAL, Principal
+from segue.model.requests.spans import request_end
 from segue.model.session import Session
 from segue.store.memory import MemoryStore
 
@@ -92,6 +93,11 @@ def setup(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModelSetup:
 
 def bodies_of(bodies: list[Any], kind: str) -> list[Any]:
     return [body for body in bodies if body.__struct_config__.tag == kind]
+
+
+def requests_of(bodies: list[Any]) -> list[ModelCalled]:
+    """Return the ends of the model requests, also those that are part of a response."""
+    return [end for body in bodies if (end := request_end(body)) is not None]
 
 
 def message_texts(bodies: list[Any]) -> list[str]:

@@ -218,7 +218,7 @@ async def test_a_turn_with_a_slow_model_can_be_cancelled(setup: ModelSetup, mome
         messages = setup.provider.requests[-1]["messages"]
         assert "Once upon" in str(messages) and "interrupted" in str(messages[-1])
         # The usage up to the cancellation is stored.
-        assert bodies_of(bodies, "model_called")[-1].usage.input_tokens == 10
+        assert partial.usage.input_tokens == 10
     assert bodies_of(bodies, "tool_call") == [] or moment == "between two requests"
 
 

@@ -48,7 +48,7 @@ def normalized(events: list[Event], cwd: str) -> list[Any]:
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
-            ignored = ("extra", "duration")
+            ignored = ("extra", "duration", "asked_at")
             return {key: plain(item) for key, item in value.items() if key not in ignored}
         if isinstance(value, list | tuple):
             return [plain(item) for item in value]

@@ -10,7 +10,7 @@ from segue.model.content import Image, Text, as_content
 from segue.model.event import AgentMessage, AgentRef, Compacted, ConfigChanged, Delta, Event
 from segue.model.principal import LOCAL, Principal
 
-from .conftest import TIMEOUT_SECONDS, ModelSetup, bodies_of, message_texts
+from .conftest import TIMEOUT_SECONDS, ModelSetup, bodies_of, message_texts, requests_of
 from .provider import Cut, Fail, Garbage, Provider, Say, Stop, Think, Use, Wait
 
 PIXEL = (
@@ -33,9 +33,13 @@ async def test_an_answer_is_stored_with_its_usage(setup: ModelSetup) -> None:
     assert message_texts(bodies) == ["Hello there."]
     (thought,) = bodies_of(bodies, "agent_thought")
     assert thought.extra["model"]["signature"] == "signed"
-    (called,) = bodies_of(bodies, "model_called")
-    assert (called.usage.input_tokens, called.usage.output_tokens) == (10, 7)
-    assert called.usage.cost == 10 * 3 + 7 * 15
+    (message,) = bodies_of(bodies, "agent_message")
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (10, 7)
+    assert message.usage.cost == 10 * 3 + 7 * 15
+    # One request: its first event says when it began, and no other event is about it.
+    assert thought.request == message.request and thought.usage is None
+    assert thought.asked_at is not None and message.asked_at is None
+    assert bodies_of(bodies, "model_asked") == bodies_of(bodies, "model_called") == []
     (request,) = setup.provider.requests
     assert request["messages"][-1]["content"][-1]["text"] == "Hi"
 
@@ -84,7 +88,9 @@ async def test_several_calls_of_one_answer_run_in_order(setup: ModelSetup) -> No
     assert [body.status for body in bodies_of(bodies, "tool_result")] == ["completed", "completed"]
     order = [body.__struct_config__.tag for body in bodies]
     first = order.index("agent_message")
-    assert order[first : first + 4] == ["agent_message", "tool_call", "tool_call", "model_called"]
+    assert order[first : first + 3] == ["agent_message", "tool_call", "tool_call"]
+    usages = [body.usage for body in bodies[first : first + 3]]
+    assert usages[:2] == [None, None] and usages[2].output_tokens == 7
 
 
 async def test_the_next_turn_sends_the_whole_conversation(setup: ModelSetup) -> None:
@@ -355,7 +361,7 @@ async def test_a_context_error_of_the_provider_triggers_a_compaction(setup: Mode
         bodies = await setup.run_prompt("Second", session)
     assert len(bodies_of(bodies, "compacted")) == 1 and message_texts(bodies) == ["Two."]
     # Every request has an end event, also the one that exceeded the context.
-    assert [body.is_error for body in bodies_of(bodies, "model_called")] == [True, False, False]
+    assert [end.is_error for end in requests_of(bodies)] == [True, False, False]
 
 
 @pytest.mark.parametrize("model", ["openai-chat:local", "ollama:qwen3"])
@@ -371,7 +377,7 @@ async def test_openai_compatible_servers_answer(
         bodies = await setup.run_prompt("What is in a.txt?")
     assert message_texts(bodies) == ["I look.", "One."]
     assert bodies_of(bodies, "tool_result")[0].content[0].text == "     1\tone"
-    assert bodies_of(bodies, "model_called")[0].usage.output_tokens == 7
+    assert [end.usage.output_tokens for end in requests_of(bodies)] == [7, 7]
     roles = [message["role"] for message in setup.provider.requests[1]["messages"]]
     assert roles == ["system", "user", "assistant", "tool"]
 

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from segue.model.principal import LOCAL
+from segue.model.requests.spans import request_end
 from segue.model.session import Session
 
-from .conftest import TIMEOUT_SECONDS, ModelSetup, bodies_of, message_texts
+from .conftest import TIMEOUT_SECONDS, ModelSetup, bodies_of, message_texts, requests_of
 from .provider import Fail, Say, Use, Wait
 
 
@@ -52,14 +53,15 @@ async def test_satisfactory_work_is_graded_once(setup: ModelSetup) -> None:
     assert "a" in str(looked["messages"][-1]["content"])
     assert session.usage.output_tokens == 3 * 7  # includes the grader's
     # Each request ends before the verdict that it led to.
-    kinds = ("model_asked", "model_called", "outcome_evaluated")
+    kinds = ("agent_message", "model_called", "outcome_evaluated")
     *asked, last = [body for body in bodies if tag(body) in kinds]
     assert [tag(body) for body in asked] == [
-        *("outcome_evaluated", "model_asked", "model_called", "outcome_evaluated"),
-        *("model_asked", "model_called", "model_asked", "model_called"),
+        *("outcome_evaluated", "agent_message", "outcome_evaluated", "model_called", "model_called")
     ]
-    called = bodies_of(bodies, "model_called")
-    assert [(body.is_error, body.usage.output_tokens) for body in called] == [(False, 7)] * 3
+    called = [body for body in bodies if request_end(body) is not None]
+    assert [body.usage.output_tokens for body in called] == [7] * 3
+    assert all(body.asked_at is not None for body in called)
+    assert not any(end.is_error for end in requests_of(bodies))
     assert last.usage.output_tokens == 2 * 7
     # The grader's messages are not part of the conversation.
     assert bodies_of(bodies, "tool_call") == [] and message_texts(bodies) == ["Here it is."]
@@ -129,7 +131,7 @@ async def test_a_grader_that_fills_the_context_reports_an_error(setup: ModelSetu
         bodies, session = await reach(setup)
     assert session.stop_reason == "error"
     assert "the grader has read" in bodies_of(bodies, "failed")[0].message
-    assert [body.is_error for body in bodies_of(bodies, "model_called")] == [False, True]
+    assert [end.is_error for end in requests_of(bodies)] == [False, True]
 
 
 async def test_an_error_interrupts_the_outcome(setup: ModelSetup) -> None:

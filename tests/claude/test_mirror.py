@@ -117,7 +117,7 @@ def test_mirrored_session_is_listed_read_and_searched_like_others(run: Run) -> N
         await setup.append(*conversation())
         (session,) = (await setup.hub.sessions.list(LOCAL, Query(cwd="/w"))).sessions
         assert (session.id, session.cwd) == (S, "/w")
-        assert (session.source, session.origin) == ("segue", "claude")
+        assert (session.owner, session.source) == ("segue", "claude")
         assert (session.title, session.git_branch) == ("Why is the sky blue?", "main")
         assert (session.status, session.open_calls, session.mode) == ("idle", (), "plan")
         assert await setup.texts() == ["Why is the sky blue?", "A", "Rayleigh."]

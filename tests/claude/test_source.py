@@ -1,11 +1,10 @@
-"""Claude Code's sessions in the hub: listed, searched, read, followed and changed in place."""
+"""Claude Code's sessions in the hub: listed, searched, read and changed in place."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,9 @@ from segue.model.event import AgentMessage, ModelCalled, StatusChanged, Usage, U
 from segue.model.principal import LOCAL, Principal
 from segue.model.query import Query
 from segue.sources.claude.format.paths import ClaudeHome
-from segue.sources.claude.index import discovery, watch
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
-from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
+from tests.claude.entries import S2, VERSIONS, Home, S, assistant, title, user
 from tests.claude.helpers import S3, append, claude_hub, list_ids, timed_user
 from tests.claude.test_golden import golden
 
@@ -417,94 +415,6 @@ async def test_edits_of_a_read_only_home_are_stored_in_the_overlay(home: Home) -
         assert (await hub.sessions.get(LOCAL, S)).title == "Mine"
 
 
-# Following.
-
-
-async def following(hub: Hub, id: str) -> tuple[AsyncIterator[Any], Callable[[], Any]]:
-    last = (await hub.sessions.get(LOCAL, id)).last_seq
-    follower = hub.history.follow(LOCAL, id, last)
-
-    async def following_one() -> Any:
-        async with asyncio.timeout(20):
-            return await anext(follower)
-
-    return follower, following_one
-
-
-@pytest.mark.parametrize("notified", [True, False])
-async def test_follower_receives_what_claude_code_writes(
-    home: Home, monkeypatch: pytest.MonkeyPatch, notified: bool
-) -> None:
-    if not notified:
-        monkeypatch.setattr(watch.importlib.util, "find_spec", lambda _: None)
-        monkeypatch.setattr(watch, "POLL_SECONDS", 0.05)
-    path = home.write_conversation()
-    async with claude_hub(home) as (hub, _):
-        follower, one = await following(hub, S)
-        waiting = asyncio.ensure_future(one())
-        await asyncio.sleep(0.1)
-        line = as_line(user("u2", "a1", "more"))
-        with path.open("ab") as file:
-            file.write(line[:30])
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        with path.open("ab") as file:
-            file.write(line[30:])
-        event = await waiting
-        assert plain_text(event.body.content) == "more"
-        append(path, assistant("a2", "u2"), user("u3", "a2"))
-        assert plain_text((await one()).body.content) == "a2"
-        assert plain_text((await one()).body.content) == "u3"
-        await follower.aclose()  # type: ignore[attr-defined]
-
-
-async def test_watched_home_is_not_compared_for_every_list(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = home.write_conversation()
-    comparisons: list[object] = []
-    differences = discovery.find_differences
-    monkeypatch.setattr(
-        discovery, "find_differences", lambda *args: comparisons.append(args) or differences(*args)
-    )
-    async with claude_hub(home) as (hub, source):
-        await list_ids(hub)
-        changes = hub.history.changes(LOCAL)
-        waiting = asyncio.ensure_future(anext(changes))
-        while not source.watched:
-            await asyncio.sleep(0.01)
-        await list_ids(hub)
-        comparisons.clear()
-        for _ in range(3):
-            assert await list_ids(hub) == [S]
-        assert comparisons == []
-        append(path, title("changed"))
-        await waiting
-        assert [one.title for one in (await hub.sessions.list(LOCAL, Query())).sessions] == [
-            "changed"
-        ]
-        monkeypatch.setattr("segue.sources.claude.source._WATCH_TRUST_SECONDS", 0)
-        await list_ids(hub)
-        assert comparisons
-        await changes.aclose()  # type: ignore[attr-defined]
-    assert not source.watched
-
-
-async def test_watcher_is_notified_of_new_and_deleted_sessions(home: Home) -> None:
-    home.write_conversation()
-    async with claude_hub(home) as (hub, _):
-        await list_ids(hub)
-        changes = hub.history.changes(LOCAL)
-        waiting = asyncio.ensure_future(anext(changes))
-        await asyncio.sleep(0.2)
-        path = home.write_conversation(S2)
-        async with asyncio.timeout(20):
-            assert (await waiting).session == S2
-            path.unlink()
-            assert (await anext(changes)).session == S2
-        await changes.aclose()  # type: ignore[attr-defined]
-
-
 # Usage and cost.
 
 
@@ -595,7 +505,7 @@ async def test_imported_session_has_the_cost_and_the_calls_of_its_original(home:
             original = await hub.sessions.get(LOCAL, id)
             await hub.sync.import_session(LOCAL, id, "claude")
             copy = await hub.sessions.get(LOCAL, id)
-            assert (copy.source, copy.usage, copy.models) == (
+            assert (copy.owner, copy.usage, copy.models) == (
                 "segue",
                 original.usage,
                 original.models,
@@ -645,4 +555,4 @@ async def test_purge_refuses_a_copy_of_an_open_session(home: Home) -> None:
         home.write_process_file()
         with pytest.raises(Busy):
             await hub.editor.purge(LOCAL, S)
-        assert (await hub.sessions.get(LOCAL, S)).source == "segue"
+        assert (await hub.sessions.get(LOCAL, S)).owner == "segue"

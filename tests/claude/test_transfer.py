@@ -125,7 +125,7 @@ async def test_configured_agent_answers_in_an_imported_copy(home: Home, by_promp
             await hub.config.set("local", "claude.continue", "true")  # applies to the original only
         await hub.turns.run(LOCAL, S, "/say from here")
         [copy] = (await hub.sessions.list(LOCAL, Query(agent_id=listed.agent.id))).sessions
-        assert (copy.source, copy.messages) == ("segue", listed.messages + 2)
+        assert (copy.owner, copy.messages) == ("segue", listed.messages + 2)
         names = await hub.records.agent_names("local", [listed.agent.id])
         assert names == {listed.agent.id: "Claude Code"}
         replies = [
@@ -230,7 +230,7 @@ def test_imported_session_is_listed_once(home: Home, within: Within) -> None:
 
     async def listed(hub: Hub) -> list[Any]:
         rows = (await hub.sessions.list(LOCAL)).sessions
-        return [(session.id, session.source, session.origin) for session in rows]
+        return [(session.id, session.owner, session.source) for session in rows]
 
     assert within(listed) == [(S, "claude", "claude")]
     with pytest.raises(errors.Conflict, match="already"):
@@ -244,7 +244,7 @@ def test_import_of_an_exported_session_belongs_to_the_store(home: Home, within: 
 
     async def through(hub: Hub) -> str:
         lines = [line async for line in hub.exchange.export(LOCAL, S)]
-        return (await hub.exchange.import_session(LOCAL, lines)).source
+        return (await hub.exchange.import_session(LOCAL, lines)).owner
 
     assert within(through) == "segue"
 

@@ -19,15 +19,19 @@ LEASE = 15_000_000  # a process that died is noticed long before
 SHORT = 2_000_000
 SLOW = "/slow 0.02\n/say " + "word " * 40
 
-ORDERS = list(
-    itertools.product(
-        ["close", "quit", "kill"],  # what the first editor does
-        ["first editor opens first", "second editor opens first"],
-        ["idle", "running"],  # the first editor meanwhile
+ORDERS = [
+    order
+    for order in itertools.product(
+        ["close", "quit", "kill"],  # what one client does
+        ["first editor opens first", "second editor opens first", "a command line"],  # that client
+        ["idle", "running"],  # that client meanwhile
         ["before", "after"],  # when the others send their prompts
+        ["editor, command line", "command line, editor"],  # the order of these prompts
     )
-)
-SAMPLE = {ORDERS[index] for index in (1, 6, 10, 15, 18, 23)}
+    # A command line has nothing to close, and ends with its turn.
+    if order[1] != "a command line" or (order[0] != "close" and order[2] == "running")
+]
+SAMPLE = {ORDERS[index] for index in (2, 13, 22, 31, 44, 53)}
 
 
 async def leave(editor: Child, how: str, session: str) -> None:
@@ -44,9 +48,9 @@ async def leave(editor: Child, how: str, session: str) -> None:
     ids=lambda order: "-".join(order),
 )
 def test_turns_of_living_clients_run_whatever_another_client_does(
-    location: StoreLocation, order: tuple[str, str, str, str]
+    location: StoreLocation, order: tuple[str, str, str, str, str]
 ) -> None:
-    how, opening, meanwhile, when = order
+    how, leaving, meanwhile, when, prompting = order
 
     async def main() -> None:
         async with (
@@ -55,7 +59,11 @@ def test_turns_of_living_clients_run_whatever_another_client_does(
             child("holder.py", *location.arguments, LEASE) as second,
         ):
             session = (await hub.editor.create(LOCAL, cwd="/work")).id
-            editors = [first, second] if "first editor" in opening[:12] else [second, first]
+            editors = {
+                "first editor opens first": [first, second],
+                "second editor opens first": [second, first],
+                "a command line": [second],
+            }[leaving]
             for editor in editors:
                 await editor.request(do="hold", session=session)
             if meanwhile == "running":
@@ -63,18 +71,24 @@ def test_turns_of_living_clients_run_whatever_another_client_does(
                 await hub.turns.wait_started(LOCAL, session, mine)
             if when == "after":
                 await leave(first, how, session)
-            theirs = (await second.request(do="prompt", session=session, text=SLOW))["turn"]
-            command = await hub.turns.submit(LOCAL, session, "/say from the command line")
+            theirs = []
+            for client in prompting.split(", "):
+                if client == "editor":
+                    answer = await second.request(do="prompt", session=session, text=SLOW)
+                    theirs.append(answer["turn"])
+                else:
+                    text = "/say from the command line"
+                    theirs.append(await hub.turns.submit(LOCAL, session, text))
             if when == "before":
                 await leave(first, how, session)
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                assert await hub.turns.wait(LOCAL, session, theirs) == "end_turn"
-                assert await hub.turns.wait(LOCAL, session, command) == "end_turn"
+                for turn in theirs:
+                    assert await hub.turns.wait(LOCAL, session, turn) == "end_turn"
                 await wait_until_idle(hub, session)
             events = await read_events(hub, session)
             assert_idle(await hub.sessions.get(LOCAL, session), events)
             prompts = [e.id for e in events if isinstance(e.body, UserMessage)]
-            assert prompts[-2:] == [theirs, command]
+            assert prompts[-2:] == theirs
             if meanwhile == "running":
                 reason = {"kill": "error"}.get(how, "cancelled")
                 ended = [body for body in bodies(events, StatusChanged) if ends(body)]

@@ -136,9 +136,9 @@ def test_export_of_a_killed_session_has_its_text_and_the_end_of_its_turn(
         lines = [line async for line in hub.exchange.export(LOCAL, killed.id)]
         assert lines == [line async for line in hub.exchange.export(LOCAL, killed.id)]
         header, *events = map(json.loads, lines)
-        assert "status" not in header["session"]  # idle, the default
-        assert header["session"]["stop_reason"] == "error"
-        assert "turn" not in header["session"]
+        assert header["session"]["last_seq"] == len(events)
+        end = events[-1]["body"]
+        assert (end["status"], end["stop_reason"]) == ("idle", "error")
         derived = [event["body"]["type"] for event in events if event.get("derived")]
         assert derived == ["agent_message", "interrupted", "status_changed"]
         assert not any("derived" in event for event in events[: -len(derived)])

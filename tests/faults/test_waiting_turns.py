@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from segue.hub import Hub
-from segue.hub.turns.turn_reader import TurnReader
+from segue.hub.turns.runner import TurnRunner
 from segue.model.content import as_content, plain_text
 from segue.model.event import (
     AgentMessage,
@@ -68,10 +68,10 @@ async def waiting_turn(
         yield hub, other, session, provider
 
 
-async def create_session(hub: Hub, cwd: Path, *, hosted: bool) -> str:
+async def create_session(hub: Hub, cwd: Path, *, hosted: bool, policy: str | None = None) -> str:
     cwd.mkdir(exist_ok=True)
-    policy = {"type": "always_allow" if hosted else "always_ask"}
-    toolset = {**TOOLSET, "default_config": {"permission_policy": policy}}
+    policy = policy or ("always_allow" if hosted else "always_ask")
+    toolset = {**TOOLSET, "default_config": {"permission_policy": {"type": policy}}}
     agent = await hub.records.built_in_agent(WORKSPACE)
     agent = replace(agent, overrides={"tools": [toolset, WEATHER]})
     options: dict[str, Any] = {}
@@ -257,14 +257,14 @@ def test_model_learns_that_the_outcome_of_a_tool_of_a_dead_process_is_unknown(
 def test_process_that_stops_just_when_a_turn_begins_to_wait_leaves_it_stored(
     sqlite_location: StoreLocation, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    stored, can_continue = asyncio.Event(), TurnReader.can_continue
+    stored, runs_again = asyncio.Event(), TurnRunner._runs_again
 
-    async def decide_slowly(reader: TurnReader, session: Session) -> bool:
+    async def decide_slowly(runner: TurnRunner) -> bool:
         stored.set()
         await asyncio.sleep(0.2)
-        return await can_continue(reader, session)
+        return await runs_again(runner)
 
-    monkeypatch.setattr(TurnReader, "can_continue", decide_slowly)
+    monkeypatch.setattr(TurnRunner, "_runs_again", decide_slowly)
 
     async def main() -> None:
         cwd = sqlite_location.directory / "work"

@@ -12,8 +12,9 @@ from segue.hub.history.follow import LiveUpdates
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.errors import StoreLocked
-from segue.model.event import Created, UserMessage
+from segue.model.event import AgentMessage, Created, Delta, Event, UserMessage
 from segue.model.principal import LOCAL, Principal
+from segue.model.requests.spans import OpenRequest, encode_request
 from segue.store.memory import MemoryStore
 from segue.testing.source import MemorySource
 
@@ -55,6 +56,39 @@ async def test_each_subscriber_receives_every_event_in_order(make_hub: MakeHub) 
         )
         for subscriber in subscribers:
             assert await subscriber == list(range(1, 202))
+
+
+async def test_request_is_announced_only_to_subscribers_that_ask_for_requests(
+    make_hub: MakeHub,
+) -> None:
+    async with make_hub() as hub, asyncio.timeout(20):
+        id = (await hub.editor.create(LOCAL)).id
+        name = ("local", id)
+        text = encode_request(OpenRequest(id="r", asked_at="2026-01-31T12:00:00Z"))
+        hub.history.live.add_delta(name, "r", "request", 0, text)
+        with_requests = hub.history.follow(LOCAL, id, after=1, requests=True)
+        with_deltas = hub.history.follow(LOCAL, id, after=1, deltas=True)
+        delta = await anext(with_requests)
+        assert isinstance(delta, Delta)
+        assert (delta.kind, delta.message, delta.text) == ("request", "r", text)
+        hub.history.live.add_delta(name, "m", "message", 0, "half")
+        other = await anext(with_deltas)
+        assert isinstance(other, Delta) and other.message == "m"
+        # The first event of the response replaces the announcement, also for late subscribers.
+        response = AgentMessage(
+            content=as_content("half"), request="r", asked_at="2026-01-31T12:00:00Z"
+        )
+        await hub.editor.append(LOCAL, id, response)
+        late = hub.history.follow(LOCAL, id, after=1, requests=True)
+        for follower in (with_requests, late):
+            event = await anext(follower)
+            assert isinstance(event, Event) and event.body == response
+        await hub.editor.append(LOCAL, id, user_message("next"))
+        for follower in (with_requests, late):
+            event = await anext(follower)
+            assert isinstance(event, Event) and event.type == "user_message"
+        for follower in (with_requests, with_deltas, late):
+            await follower.aclose()
 
 
 async def test_session_of_a_source_can_be_followed(make_hub: MakeHub) -> None:

@@ -292,7 +292,8 @@ async def test_file_url_cannot_leave_its_allowed_prefix(
     async with Hub(MemoryStore(), tmp_path / "data", clone=[f"file://{tmp_path}/allowed/"]) as hub:
         session = await hub.editor.create(LOCAL)
         resource = repository_resource(f"file://{tmp_path}/{path}")
-        assert await hub.mounts.mount(session, resource) is None
+        problem = await hub.mounts.mount(session, resource)
+        assert problem is not None and "does not clone repositories from there" in problem.message
         assert os.listdir(session.cwd) == []
 
 

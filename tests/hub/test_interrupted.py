@@ -1,5 +1,6 @@
 """Sessions whose process died read as recovery will leave them."""
 
+import asyncio
 import subprocess
 import sys
 from collections import Counter
@@ -10,21 +11,28 @@ import pytest
 from msgspec.structs import replace
 
 from segue.hub import Hub
+from segue.hub.sessions.interrupted import ended
 from segue.hub.turns import holder
 from segue.hub.turns.holder import holder_name
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.errors import Busy
 from segue.model.event import (
+    AgentMessage,
+    AgentThought,
     AnyBody,
+    Delta,
+    ModelCalled,
     PermissionAsked,
     StatusChanged,
     ToolCall,
+    Usage,
     UserMessage,
 )
 from segue.model.lifecycle import Status
 from segue.model.principal import LOCAL
 from segue.model.query import Query
+from segue.model.requests.spans import OpenRequest, encode_request
 from segue.model.session import Session
 
 MakeHub = Callable[..., Hub]
@@ -93,6 +101,45 @@ async def test_status_filter_finds_sessions_where_they_read(
         everything = await ids_with_status(hub, "idle", "running", **options)
         assert everything == await ids_with_status(hub, **options)
         assert len(everything) == 7
+
+
+@pytest.mark.parametrize("stored", ["nothing", "a thought"])
+async def test_running_request_of_a_dead_process_is_unfinished(
+    make_hub: MakeHub, dead_process: str, stored: str
+) -> None:
+    """Its end says that its usage was not reported, and the first of its events when it began."""
+    asked_at = "2026-01-31T12:00:00.000000Z"
+    request = OpenRequest(id=ids.new_id(), model="m", asked_at=asked_at)
+    async with make_hub() as hub:
+        bodies: list[AnyBody] = []
+        if stored != "nothing":
+            thought = AgentThought(content=as_content("hm"), request=request.id, asked_at=asked_at)
+            bodies.append(thought)
+        id = (await running_session(hub, dead_process, *bodies)).id
+        lease = await hub.store.lease_of("local", id)
+        assert lease is not None
+        texts = [Delta(session=id, message="m1", kind="message", offset=0, text="half")]
+        if stored == "nothing":
+            text = encode_request(request)
+            delta = Delta(session=id, message=request.id, kind="request", offset=0, text=text)
+            texts.insert(0, delta)
+        await hub.store.put_deltas(lease, texts)
+        row = await hub.store.get("local", id)
+        assert row is not None
+        session, events = await ended(hub.store, row)
+        partial, called = events[0].body, events[1].body
+        assert isinstance(partial, AgentMessage) and isinstance(called, ModelCalled)
+        assert (partial.partial, partial.request, partial.usage) == (True, request.id, None)
+        assert partial.asked_at == (asked_at if stored == "nothing" else None)
+        assert called == ModelCalled(usage=Usage(), asked=request.id, is_error=True)
+        assert session.usage == Usage()
+        await hub.turns.engine.recover()
+        async with asyncio.timeout(20):
+            async for event in hub.history.follow(LOCAL, id, row.last_seq):
+                if event.type == "status_changed":
+                    break
+        (stored_end,) = await hub.history.events(LOCAL, id, types=["model_called"])
+        assert stored_end.body == called
 
 
 async def test_session_of_a_process_on_another_host_reads_as_it_is_stored(

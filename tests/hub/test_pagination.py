@@ -17,7 +17,7 @@ from segue.model.content import as_content
 from segue.model.errors import InvalidCursor, InvalidInput
 from segue.model.event import AgentRef, Created, Draft, InfoChanged, UserMessage
 from segue.model.principal import LOCAL, Principal
-from segue.model.query import Query, matches
+from segue.model.query import Query, matches, position
 from segue.model.session import Session
 from segue.store.base import Store
 from segue.store.memory import MemoryStore
@@ -277,6 +277,66 @@ async def test_imported_copy_is_listed_instead_of_the_source_session() -> None:
     listed = (await hub.sessions.list(LOCAL, Query())).sessions
     assert [session.title for session in listed] == ["in the store"]
     assert (await source.get(id)).title == "in the source"
+
+
+class CountingSource(MemorySource):
+    """Counts the rows that are read of its lists."""
+
+    rows_read = 0
+    refreshes = 0
+
+    async def refresh(self, cwd: str | None = None) -> None:
+        self.refreshes += 1
+
+    async def page(self, *args: Any, **options: Any) -> list[Session]:
+        rows = await super().page(*args, **options)
+        self.rows_read += len(rows)
+        return rows
+
+
+async def _sources_with_sessions(shares: list[int]) -> tuple[Hub, list[CountingSource]]:
+    """Create sources; their shares are repeated so that 240 sessions alternate between them."""
+    sources = [CountingSource(name=f"tool{number}") for number in range(max(shares) + 1)]
+    for number in range(240):
+        source = sources[shares[number % len(shares)]]
+        created = Created(cwd="/a", source=source.name)
+        await source.create(ids.new_id(), [Draft(body=created, at=1 + number // 2)])
+    return Hub(MemoryStore(), Path("/nowhere"), sources=sources), sources
+
+
+async def test_page_reads_few_rows_of_each_of_many_sources() -> None:
+    hub, sources = await _sources_with_sessions([*range(8)])
+    page = await hub.sessions.list(LOCAL, Query(limit=50))
+    assert len(page.sessions) == 50
+    assert sum(source.rows_read for source in sources) <= 2 * 51
+
+
+async def test_list_of_one_source_refreshes_no_other() -> None:
+    hub, sources = await _sources_with_sessions([*range(8)])
+    page = await hub.sessions.list(LOCAL, Query(source="tool3"))
+    assert len(page.sessions) == 30
+    assert [source.refreshes for source in sources] == [0, 0, 0, 1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("order", ["active", "created"])
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("limit", [1, 7, 50, 300])
+async def test_pages_of_many_sources_have_every_session_once_and_in_order(
+    order: Any, descending: bool, limit: int
+) -> None:
+    # One source has most sessions, so that its share of a page is read in several steps.
+    hub, _ = await _sources_with_sessions([0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2, 3, 4, 5, 6, 7])
+    query = Query(order=order, descending=descending, limit=limit)
+    pages = [await hub.sessions.list(LOCAL, query)]
+    while token := pages[-1].next:
+        pages.append(await hub.sessions.list(LOCAL, query, token))
+    listed = [session for page in pages for session in page.sessions]
+    assert len(listed) == 240
+    positions = [position(session, order) for session in listed]
+    assert positions == sorted(set(positions), reverse=descending)
+    if len(pages) > 1:
+        before = await hub.sessions.list(LOCAL, query, pages[-1].prev)
+        assert before.sessions == pages[-2].sessions
 
 
 async def test_source_of_another_workspace_is_not_listed() -> None:

@@ -16,12 +16,12 @@ from segue.model.errors import NotFound
 from segue.model.event import (
     Event,
     Interrupted,
-    ModelAsked,
     ModelCalled,
     PermissionAsked,
     SystemMessage,
     ToolCall,
     ToolResult,
+    Usage,
     UserMessage,
 )
 from segue.model.principal import LOCAL, Principal
@@ -194,8 +194,10 @@ async def test_drained_hub_finishes_running_turns_and_begins_none(make_hub: Make
 
 
 async def test_turn_interrupted_by_draining_stores_the_reason(make_hub: MakeHub) -> None:
+    requests: list[str] = []
+
     async def play(turn: Turn) -> None:
-        await turn.emit(ModelAsked())
+        requests.append(await turn.begin_request())
         await turn.delta("half a")
         await turn.tool("forever")
         await asyncio.sleep(60)
@@ -209,9 +211,10 @@ async def test_turn_interrupted_by_draining_stores_the_reason(make_hub: MakeHub)
         assert interrupted == Interrupted(reason="the server stops")
         session = await hub.sessions.get(LOCAL, id)
         assert (session.status, session.stop_reason, session.open_calls) == ("idle", "error", ())
-        (asked,) = [
-            e for e in await hub.history.events(LOCAL, id) if isinstance(e.body, ModelAsked)
-        ]
         (called,) = await read_bodies(hub, id, "model_called")
         assert isinstance(called, ModelCalled)
-        assert (called.asked, called.is_error) == (asked.id, True)
+        assert ([called.asked], called.is_error) == (requests, True)
+        # The message, not the end, says when the request began. Nothing says what it used.
+        (message,) = await read_bodies(hub, id, "agent_message")
+        assert message.asked_at is not None and called.asked_at is None
+        assert called.usage == Usage()

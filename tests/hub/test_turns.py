@@ -22,7 +22,6 @@ from segue.model.event import (
     Delta,
     Event,
     Failed,
-    ModelAsked,
     PermissionAnswered,
     PermissionAsked,
     StatusChanged,
@@ -73,7 +72,6 @@ async def test_turn_stores_its_events_in_order_and_ends_idle(make_hub: MakeHub) 
         assert types == [
             "status_changed",
             "user_message",
-            "info_changed",
             "agent_thought",
             "agent_message",
             "tool_call",
@@ -541,7 +539,9 @@ async def test_every_event_of_a_turn_names_its_turn_and_a_response_its_request(
         await hub.turns.run(LOCAL, id, "two")
         events = await hub.history.events(LOCAL, id)
         first, second = [event.id for event in events if isinstance(event.body, UserMessage)]
-        (asked,) = [event.id for event in events if isinstance(event.body, ModelAsked)]
+        (called,) = await read_bodies(hub, id, "model_called")
+        asked = called.asked
+        assert asked is not None
         named = [
             (event.type, event.body.turn, getattr(event.body, "request", None))
             for event in events
@@ -561,5 +561,6 @@ async def test_every_event_of_a_turn_names_its_turn_and_a_response_its_request(
         ]
         messages = [event.body for event in events if isinstance(event.body, AgentMessage)]
         assert [message.model for message in messages] == ["demo", None, None]
-        (called,) = await read_bodies(hub, id, "model_called")
-        assert called.asked == asked
+        # The first event of the response says when the request began.
+        begun = [event.type for event in events if getattr(event.body, "asked_at", None)]
+        assert begun == ["agent_thought"]

@@ -14,7 +14,7 @@ from segue.model.session import Session
 
 ROW = Session(
     id="i", workspace="w", cwd="/link", real_cwd="/real", created_at=100, active_at=200,
-    updated_at=300, last_seq=1, tag="t", source="claude", agent=AgentRef(id="a", version=2),
+    updated_at=300, last_seq=1, tag="t", owner="claude", agent=AgentRef(id="a", version=2),
     deployment_id="d", memory_store_ids=("m", "n"),
 )  # fmt: skip
 

@@ -201,7 +201,7 @@ def _refuses_other_versions(copy: Path, export: Path) -> bool:
     except SegueError:
         pass
     lines = export.read_bytes().splitlines()
-    newer_file = [lines[0].replace(b'"version":2', b'"version":99', 1), *lines[1:]]
+    newer_file = [lines[0].replace(b'"version":3', b'"version":99', 1), *lines[1:]]
     refused = 0
     for damaged in (newer_file, lines[:-1]):
         try:

@@ -6,22 +6,44 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from segue.hub.sync import export_file
-from segue.model.event import BODIES, Event
+from segue.model import projection
+from segue.model.event import BODIES, AgentMessage, Event, Usage
 
-OLD_EXPORT = Path(__file__).parent.parent / "hub" / "old_exports" / "version_1.jsonl"
+OLD_EXPORTS = Path(__file__).parent.parent / "hub" / "old_exports"
+OLD_EXPORT = OLD_EXPORTS / "version_1.jsonl"
+
+
+def with_usage(event: Event) -> Event:
+    """Return a message of the agent as a whole response; other events unchanged."""
+    if not isinstance(event.body, AgentMessage):
+        return event
+    body = replace(
+        event.body,
+        request=f"request of {event.id}",
+        asked_at="2026-01-31T12:00:00Z",
+        model="m",
+        usage=Usage(output_tokens=7),
+        duration=9,
+        context_used=18,
+        context_size=100,
+    )
+    return replace(event, body=body)
 
 
 async def current_export() -> list[bytes]:
-    """Return the old export as the current version writes it."""
-    header, events = export_file.read(OLD_EXPORT.read_bytes().splitlines())
+    """Return the old export as the current version writes it, with the usage of a response."""
+    header, read = export_file.read(OLD_EXPORT.read_bytes().splitlines())
+    events = [with_usage(event) for event in read]
+    session = projection.project("local", header.session.id, events)
 
     async def stored() -> AsyncIterator[Event]:
         for event in events:
             yield event
 
-    return [line async for line in export_file.write(header.session, header.agents, stored())]
+    return [line async for line in export_file.write(session, header.agents, stored())]
 
 
 @pytest.fixture

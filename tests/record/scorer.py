@@ -63,6 +63,7 @@ USEFUL = {
     "failed",
     "plan_changed",
 }
+RESPONSES = ("agent_message", "agent_thought", "tool_call")
 STATED = ("user_message", "agent_message", "tool_call", "tool_result")
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -134,16 +135,11 @@ class Record:
         return results[0] if len(results) == 1 else None
 
     def request_of(self, response: Entry) -> Entry | None:
-        """Return the end of the model request that wrote a response.
-
-        The response names it, or it is the request that encloses the response.
-        """
+        """Return the event that ends the request of a response, if the response does not."""
         called = self.of_type("model_called")
         if name := response.body.get("request"):
             return next((end for end in called if name in (end.body.get("asked"), end.id)), None)
-        begins = [asked.id for asked in self.of_type("model_asked") if asked.seq < response.seq]
-        after = [end for end in called if end.seq > response.seq]
-        return after[0] if after and after[0].body.get("asked") in begins[-1:] else None
+        return None
 
     def usage_of(self, response: Entry) -> dict[str, Any]:
         request = self.request_of(response)
@@ -152,6 +148,15 @@ class Record:
     def model_of(self, response: Entry) -> str | None:
         request = self.request_of(response)
         return response.body.get("model") or (request.body.get("model") if request else None)
+
+    @property
+    def usages(self) -> list[dict[str, Any]]:
+        """Return the usage of each request: on the last event of its response, else on its own."""
+        return [
+            entry.body["usage"]
+            for entry in self.of_type(*RESPONSES, "model_called")
+            if entry.body.get("usage") is not None
+        ]
 
     def digest(self) -> str:
         """Return a hash of what happened, which is the same for a store and its export."""
@@ -389,8 +394,7 @@ def _causality(record: Record, observer: Mapping[str, Any]) -> dict[str, float]:
 def _attribution(record: Record, observer: Mapping[str, Any]) -> dict[str, float]:
     usages = [record.usage_of(response) for response in record.responses]
     total = record.session.get("usage", {})
-    requests = [request.body["usage"] for request in record.of_type("model_called")]
-    sums = {name: sum(usage.get(name) or 0 for usage in requests) for name in TOKENS}
+    sums = {name: sum(usage.get(name) or 0 for usage in record.usages) for name in TOKENS}
     return {
         "attribution.model_config": _share(
             (record.model_of(response) == observer["model"] for response in record.responses), 2

@@ -11,7 +11,7 @@ from segue.hub.sync.export_file import InvalidLine
 from segue.hub.sync.validation import ValidFile, validate
 from segue.model.errors import InvalidInput
 
-from .conftest import OLD_EXPORT
+from .conftest import OLD_EXPORT, OLD_EXPORTS
 
 Change = Callable[[dict[str, Any]], Any]
 
@@ -29,11 +29,19 @@ def line_of(lines: list[bytes], type: str) -> int:
     return types.index(type) + 1
 
 
-def test_files_of_both_versions_are_valid(exported: list[bytes]) -> None:
+def test_files_of_all_versions_are_valid(exported: list[bytes]) -> None:
     id = json.loads(exported[0])["session"]["id"]
-    assert validate(exported) == ValidFile(version=2, session=id, events=23, dangling=0)
-    old = OLD_EXPORT.read_bytes().splitlines()
-    assert validate(old) == ValidFile(version=1, session=id, events=23, dangling=0)
+    assert validate(exported) == ValidFile(version=3, session=id, events=23, dangling=0)
+    for version in (1, 2):
+        old = (OLD_EXPORTS / f"version_{version}.jsonl").read_bytes().splitlines()
+        assert validate(old) == ValidFile(version=version, session=id, events=23, dangling=0)
+
+
+def test_fault_in_the_session_row_of_version_2_is_named() -> None:
+    lines = (OLD_EXPORTS / "version_2.jsonl").read_bytes().splitlines()
+    damaged = changed(lines, 1, lambda line: line["session"].update(created_at=5))
+    with pytest.raises(InvalidLine, match=r"line 1: session\.created_at: expected a time such as"):
+        validate(damaged)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +102,7 @@ def test_files_of_both_versions_are_valid(exported: list[bytes]) -> None:
             "model_called",
             lambda line: line["body"].update(asked="m9"),
             "body.asked",
-            "no earlier model_asked has this id",
+            "no earlier request has this id",
             "m9",
         ),
         (
@@ -137,10 +145,12 @@ def test_fault_is_named_with_its_line_field_and_value(
     [
         (lambda line: line.update(format="other"), "format", "invalid enum value 'other'"),
         (lambda line: line.pop("interface"), "interface", "field is required"),
+        (lambda line: line["session"].update(turns="1"), "session.turns", "expected int, got str"),
         (
-            lambda line: line["session"].update(created_at=5),
-            "session.created_at",
-            "expected a time such as 2026-01-31T12:00:00.000000Z",
+            lambda line: line["session"]["usage"].update(input_tokens=6),
+            "session.usage",
+            'the events give {"input_tokens":5,"output_tokens":23,"cache_read_tokens":0,'
+            '"cache_write_tokens"…',
         ),
         (
             lambda line: line["agents"][1].update(updated_at="now"),
@@ -169,8 +179,8 @@ def test_header_must_count_the_events(exported: list[bytes]) -> None:
 
 
 def test_newer_version_and_other_files_are_refused(exported: list[bytes]) -> None:
-    newer = changed(exported, 1, lambda line: line.update(version=3))
-    with pytest.raises(InvalidInput, match=r"newer segue wrote this file \(version 3\)"):
+    newer = changed(exported, 1, lambda line: line.update(version=4))
+    with pytest.raises(InvalidInput, match=r"newer segue wrote this file \(version 4\)"):
         validate(newer)
     with pytest.raises(InvalidInput, match="line 1: this is not from a segue export"):
         validate([b"# notes\n"])

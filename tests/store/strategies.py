@@ -44,6 +44,7 @@ creations = st.builds(
     deployment_id=st.none() | st.sampled_from("de"),
     memory_store_ids=st.lists(st.sampled_from("mn"), max_size=2).map(tuple),
     source=st.sampled_from(("segue", "claude")),
+    origin=st.sampled_from(("cli", "codex")),
 )
 bodies: st.SearchStrategy[AnyBody] = st.one_of(
     st.builds(UserMessage, content=texts.map(as_content)),
@@ -83,7 +84,7 @@ queries = st.builds(
     deployment_id=st.none() | st.sampled_from("de"),
     memory_store_id=st.none() | st.sampled_from("mn"),
     tag=tags,
-    source=st.none() | st.just("claude"),
+    source=st.none() | st.sampled_from(("claude", "codex")),
     archived=st.sampled_from(("exclude", "include", "only")),
     archived_as=st.none() | st.just("terminated"),
     trash=st.booleans(),

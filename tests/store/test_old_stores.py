@@ -16,8 +16,12 @@ OLD_STORES = Path(__file__).with_name("old_stores")
 STEPS = r"check out commit {}, run `segue export .*` there, then `segue import"
 
 # A store of each older format that differs, and the last commit that opens it.
-sqlite_formats = pytest.mark.parametrize(("version", "commit"), [(4, "778b382"), (12, "b72ed9a")])
-postgres_formats = pytest.mark.parametrize(("version", "commit"), [(5, "778b382"), (12, "b72ed9a")])
+sqlite_formats = pytest.mark.parametrize(
+    ("version", "commit"), [(4, "778b382"), (12, "b72ed9a"), (13, "bd86d0b")]
+)
+postgres_formats = pytest.mark.parametrize(
+    ("version", "commit"), [(5, "778b382"), (12, "b72ed9a"), (13, "bd86d0b")]
+)
 
 
 def files_of(directory: Path) -> dict[str, bytes]:

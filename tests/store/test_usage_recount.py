@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -225,53 +226,58 @@ async def run_all(stores: list[Store], group: list[Operation], example: str) -> 
     return [result for result in results if result is not None]
 
 
-async def write(stores: list[Store], history: list[list[Operation]]) -> None:
-    example = ids.new_id()
+async def write(stores: list[Store], history: list[list[Operation]], example: str) -> None:
     assert await run_all(stores, start(), example) == []
     for group in history:
         await run_all(stores, group, example)
 
 
-any_history = settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-
-
-@any_history
-@given(history=histories)
-def test_sqlite_counters_equal_a_recount(
-    loop: asyncio.AbstractEventLoop, tmp_path: Path, history: list[list[Operation]]
+def check_histories(
+    loop: asyncio.AbstractEventLoop,
+    stores: list[Store],
+    read: Callable[[], Awaitable[tuple[Totals, Totals]]],
 ) -> None:
-    path = tmp_path / "segue.db"
-    stores: list[Store] = [SQLiteStore.open(path) for _ in range(2)]
+    """Write random histories, each to workspaces of its own, and recount these after each."""
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(history=histories)
+    def run(history: list[list[Operation]]) -> None:
+        example = ids.new_id()
+        loop.run_until_complete(write(stores, history, example))
+        counted, recounted = (
+            {workspace: sums for workspace, sums in totals.items() if workspace.endswith(example)}
+            for totals in loop.run_until_complete(read())
+        )
+        assert counted == recounted != {}
+
     try:
-        loop.run_until_complete(write(stores, history))
+        run()
     finally:
         for store in stores:
             loop.run_until_complete(store.close())
-    counted, recounted = read_sqlite(path)
-    assert counted == recounted != {}
 
 
-@any_history
-@given(history=histories)
+def test_sqlite_counters_equal_a_recount(loop: asyncio.AbstractEventLoop, tmp_path: Path) -> None:
+    path = tmp_path / "segue.db"
+
+    async def read() -> tuple[Totals, Totals]:
+        return read_sqlite(path)
+
+    check_histories(loop, [SQLiteStore.open(path) for _ in range(2)], read)
+
+
 def test_postgres_counters_equal_a_recount(
-    loop: asyncio.AbstractEventLoop, migrated_database_url: str, history: list[list[Operation]]
+    loop: asyncio.AbstractEventLoop, migrated_database_url: str
 ) -> None:
-    async def main() -> None:
-        stores: list[Store] = [await PostgresStore.open(migrated_database_url) for _ in range(2)]
-        try:
-            await write(stores, history)
-        finally:
-            for store in stores:
-                await store.close()
-        async with connect(migrated_database_url) as connection:
-            counted = as_totals(await connection.fetch(COUNTED))
-            assert counted == as_totals(await connection.fetch(POSTGRES_RECOUNT)) != {}
+    async def open_stores() -> list[Store]:
+        return [await PostgresStore.open(migrated_database_url) for _ in range(2)]
 
-    loop.run_until_complete(main())
+    async def read() -> tuple[Totals, Totals]:
+        async with connect(migrated_database_url) as connection:
+            counted = await connection.fetch(COUNTED)
+            return as_totals(counted), as_totals(await connection.fetch(POSTGRES_RECOUNT))
+
+    check_histories(loop, loop.run_until_complete(open_stores()), read)
 
 
 async def test_sqlite_operation_that_fails_half_way_is_not_counted(tmp_path: Path) -> None:

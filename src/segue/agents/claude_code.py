@@ -31,6 +31,7 @@ from segue.model.event import (
     Usage,
 )
 from segue.model.lifecycle import StopReason
+from segue.model.requests.spans import request_end
 from segue.prices.estimate import with_cost
 
 from .base import Turn
@@ -98,7 +99,7 @@ class ClaudeCodeAgent:
         """Return True if Claude Code has the session: as its origin, or from an earlier turn."""
         if DIALECT in turn.session.extra:
             return True
-        return any(isinstance(event.body, ModelCalled) for event in await turn.history())
+        return any(request_end(event.body) for event in await turn.history())
 
     async def _store_messages(self, turn: Turn, messages: AsyncIterator[Any]) -> StopReason:
         result = None

@@ -22,7 +22,6 @@ from segue.model.event import (
     Compacted,
     Failed,
     InfoChanged,
-    ModelAsked,
     ModelCalled,
     OutcomeEvaluated,
     PlanChanged,
@@ -338,8 +337,7 @@ class _DemoTurn:
         self._request_id = None
 
     async def _model(self, _: str) -> None:
-        event = (await self._turn.emit(ModelAsked(model="demo")))[-1]
-        self._request_id = event.id
+        self._request_id = await self._turn.begin_request("demo")
 
     async def _system(self, _: str) -> None:
         await self._say(plain_text(self._turn.system) or "There was no system message.")

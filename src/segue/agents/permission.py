@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from segue.model.event import (
     READ_ONLY_KINDS,
+    AnyBody,
     ConfigChanged,
     Option,
+    PermissionAnswered,
+    PermissionAsked,
     Policy,
     ToolKind,
     Verdict,
@@ -20,6 +24,10 @@ from .base.spec import PermissionOverride
 
 # The fields of a call that segue has already denied, so that no client runs it.
 DENIED: dict[str, Any] = {"policy": "auto", "verdict": "deny"}
+
+# Results of calls that do not run.
+DENIED_CALL = "this call was denied"
+INPUT_CHANGED = "this call runs on a remote worker, so its input cannot be changed"
 
 _PLAN_MODE_DENIAL = "the session is in plan mode: only read, and describe the changes instead"
 _NEVER_ASKS_DENIAL = "this call needs a permission request, and this session's mode never asks"
@@ -127,6 +135,21 @@ async def remember_permission(turn: Turn, name: str, answer: Answer) -> None:
     always = answer.option is not None and answer.option.kind == "allow_always"
     if always and name not in names:
         await turn.emit(ConfigChanged(options={ALWAYS_ALLOWED: sorted({*names, name})}))
+
+
+def read_answers(bodies: Iterable[AnyBody]) -> dict[str, Answer | None]:
+    """Return the answers to the permission requests of a turn, by call; None if still open."""
+    requests: dict[str, PermissionAsked] = {}
+    answers: dict[str, Answer | None] = {}
+    for body in bodies:
+        if isinstance(body, PermissionAsked):
+            requests[body.ask_id] = body
+            answers[body.call_id or ""] = None
+        elif isinstance(body, PermissionAnswered) and body.ask_id in requests:
+            request = requests[body.ask_id]
+            option = next((option for option in request.options if option.id == body.option), None)
+            answers[request.call_id or ""] = Answer(option=option, note=body.note, input=body.input)
+    return answers
 
 
 def _applicable_policy(turn: Turn, policy: Policy) -> Policy:

@@ -9,6 +9,21 @@ from segue.sources.registry import definitions as all_tools
 from segue.sources.registry import find as find_tool
 
 if TYPE_CHECKING:
+    from segue.sources.base import ResumeCommand
     from segue.sources.base import SourceDefinition as Tool
 
-__all__ = ["Tool", "all_tools", "built_in_names", "find_tool", "label", "names"]
+__all__ = [
+    "ResumeCommand",
+    "Tool",
+    "all_tools",
+    "built_in_names",
+    "find_tool",
+    "label",
+    "names",
+    "writable_tools",
+]
+
+
+def writable_tools() -> list[Tool]:
+    """Return the tools in whose own format segue can write sessions."""
+    return [tool for tool in all_tools() if tool.transcripts().can_write]

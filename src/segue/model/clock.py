@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import msgspec
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -15,6 +18,12 @@ _NAIVE_EPOCH = datetime(1970, 1, 1)
 # 0001-01-01 and 9999-12-31, the range of datetime.
 EARLIEST = -62_135_596_800 * SECOND
 LATEST = 253_402_300_799 * SECOND
+# A time as text: UTC, with up to six digits of a second.
+TIME_PATTERN = (
+    r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+    r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z$"
+)
+Time = Annotated[str, msgspec.Meta(pattern=TIME_PATTERN)]
 
 
 def now() -> int:

@@ -14,83 +14,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from . import codec
+from .clock import Time
 from .content import Content
 from .content import InsertedText as InsertedText
 from .lifecycle import Status, StopReason
+from .requests.usage import Usage as Usage
 
-BODY_VERSION = 2  # the format that bodies are written in
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens and money of one model request, or of several.
-
-    The first five fields are always written: 0 is zero, null means "not reported". A sum leaves
-    out what was not reported; it is null if no part was reported.
-
-    `input_tokens` excludes the tokens that were read from or written to a cache. `cost` is in
-    millionths of a US dollar, so that sums are exact. `cache_1h_tokens` is the part of
-    `cache_write_tokens` that is kept for an hour, not five minutes; it is left out if unknown.
-    `estimated_cost` is the part of `cost` that no tool or provider reported: segue computed it from
-    the tokens and the model's list price. It is left out if it is 0.
-    """
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    cost: int | None = None
-    cache_1h_tokens: int | UnsetType = UNSET
-    estimated_cost: int | UnsetType = UNSET
-
-    @property
-    def tokens(self) -> int:
-        """Return the number of all tokens that were reported, cached ones included."""
-        return (self.output_tokens or 0) + self.context_tokens
-
-    @property
-    def context_tokens(self) -> int:
-        """Return the number of tokens that were sent to the model, cached ones included."""
-        cached = (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)
-        return (self.input_tokens or 0) + cached
-
-    @property
-    def cache_5m_tokens(self) -> int:
-        """Return the part of the cache writes that is not kept for an hour."""
-        return (self.cache_write_tokens or 0) - (self.cache_1h_tokens or 0)
-
-    @property
-    def is_priced(self) -> bool:
-        """Return whether the cost of the tokens is known."""
-        return self.cost is not None or not self.tokens
-
-    @property
-    def is_zero(self) -> bool:
-        """Return whether no tokens and no cost were reported."""
-        return not self.tokens and not self.cost
-
-    def __add__(self, other: Usage) -> Usage:
-        return self._merge(other, 1)
-
-    def __sub__(self, other: Usage) -> Usage:
-        return self._merge(other, -1)
-
-    def _merge(self, other: Usage, sign: int) -> Usage:
-        def merge(one: int | None, two: int | None) -> int | None:
-            return one if two is None else (one or 0) + sign * two
-
-        hour = self.cache_1h_tokens
-        if other.cache_1h_tokens is not UNSET:
-            hour = (hour or 0) + sign * other.cache_1h_tokens
-        estimated = (self.estimated_cost or 0) + sign * (other.estimated_cost or 0)
-        return Usage(
-            input_tokens=merge(self.input_tokens, other.input_tokens),
-            output_tokens=merge(self.output_tokens, other.output_tokens),
-            cache_read_tokens=merge(self.cache_read_tokens, other.cache_read_tokens),
-            cache_write_tokens=merge(self.cache_write_tokens, other.cache_write_tokens),
-            cost=merge(self.cost, other.cost),
-            cache_1h_tokens=hour,
-            estimated_cost=estimated or UNSET,
-        )
+BODY_VERSION = 3  # the format that bodies are written in
 
 
 def written(value: str) -> Any:
@@ -189,11 +119,13 @@ class UserMessage(Body, frozen=True, tag="user_message"):
     """A message of the user. `inserted` are the parts that a person did not type.
 
     `turn` is the id of the turn's first prompt, in the events of turns that segue ran. In events
-    that a fork has copied, it is the id of the prompt in the parent session.
+    that a fork has copied, it is the id of the prompt in the parent session. `names_session` says
+    that the session had no title: its automatic title is the first meaningful line of the message.
     """
 
     content: Content
     turn: str | None = None
+    names_session: bool = False
     inserted: tuple[InsertedText, ...] = ()
 
 
@@ -204,29 +136,40 @@ class SystemMessage(Body, frozen=True, tag="system_message"):
     inserted: tuple[InsertedText, ...] = ()
 
 
-class AgentMessage(Body, frozen=True, tag="agent_message"):
+class Response(Body, frozen=True, kw_only=True):
+    """The fields of messages, thoughts and tool calls of the agent, which are a model's response.
+
+    `turn` is the id of the turn's first prompt, `request` that of the model request. The first
+    event of a response has `asked_at`, when the request began. The last one has the `usage`, the
+    `model`, the `duration` in microseconds, and how full the context is. The usage of a request
+    that failed, or that another program sent, is in a ModelCalled event; `request` may be its id.
+    """
+
+    turn: str | None = None
+    request: str | None = None
+    asked_at: Time | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    duration: int | None = None
+    context_used: int | None = None
+    context_size: int | None = None
+
+
+class AgentMessage(Response, frozen=True, tag="agent_message"):
     """A message of the agent. `partial` marks the part that had arrived when a turn was cut off.
 
-    `turn` is the id of the turn's first prompt. `request` is the id of the ModelAsked event whose
-    response this is; the ModelCalled event with this id in `asked` has its usage. If the beginning
-    of the request was not recorded, it is the id of the ModelCalled event itself. `model` is the
-    model that wrote the message.
+    `model` is the model that wrote the message.
     """
 
     content: Content
     partial: bool = False
-    turn: str | None = None
-    request: str | None = None
-    model: str | None = None
 
 
-class AgentThought(Body, frozen=True, tag="agent_thought"):
-    """A thought of the agent. Its other fields have the meaning of those of AgentMessage."""
+class AgentThought(Response, frozen=True, tag="agent_thought"):
+    """A thought of the agent. `partial` has the meaning of that of AgentMessage."""
 
     content: Content
     partial: bool = False
-    turn: str | None = None
-    request: str | None = None
 
 
 ToolKind = Literal[
@@ -256,15 +199,14 @@ def default_verdict(policy: Policy, kind: ToolKind) -> Verdict:
     return "allow" if policy == "always_allow" else "ask"
 
 
-class ToolCall(Body, frozen=True, tag="tool_call"):
+class ToolCall(Response, frozen=True, tag="tool_call"):
     """A tool call begins. `server` is the tool's MCP server; the client runs `custom` tools.
 
     `title` is left out if it can be computed from the name and the input. `local` says that only
     the local user may submit the result of a custom tool. `policy` is the agent's permission policy
     for the tool; it is left out if segue did not check the call. `verdict` is written if it is not
     the policy's own: allow for `always_allow`, ask for `always_ask`, and for `auto` allow if the
-    tool changes nothing and ask otherwise. `turn` and `request` are the turn and the model request
-    that the call belongs to, as for AgentMessage.
+    tool changes nothing and ask otherwise.
     """
 
     call_id: str
@@ -279,8 +221,6 @@ class ToolCall(Body, frozen=True, tag="tool_call"):
     local: bool = False
     policy: Policy | None = None
     verdict: Verdict | None = None
-    turn: str | None = None
-    request: str | None = None
 
     @property
     def effective_verdict(self) -> Verdict | None:
@@ -399,16 +339,21 @@ class StatusChanged(Body, frozen=True, tag="status_changed"):
 
 
 class ModelAsked(Body, frozen=True, tag="model_asked"):
-    """A request to a model begins."""
+    """A request to a model began. Only versions 1 and 2 wrote this event."""
 
     model: str | None = None
 
 
 class ModelCalled(Body, frozen=True, tag="model_called"):
-    """One request to a model has ended. `asked` is the id of the event with which it began."""
+    """A request to a model has ended, and no event of its response has its usage.
+
+    `asked` is the id of the request. `asked_at` is the time at which it began; it is left out if an
+    earlier event has it, or if it is unknown.
+    """
 
     usage: Usage
     asked: str | None = None
+    asked_at: Time | None = None
     model: str | None = None
     is_error: bool = False
     duration: int | None = None
@@ -452,7 +397,7 @@ class OutcomeDefined(Body, frozen=True, tag="outcome_defined"):
 
 
 class OutcomeEvaluated(Body, frozen=True, tag="outcome_evaluated"):
-    """`usage` is the sum of the grader's requests, each of which is also a ModelCalled."""
+    """`usage` is the sum of the grader's requests, each of which has a ModelCalled event."""
 
     outcome_id: str
     iteration: int
@@ -539,12 +484,18 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 Drafts = Sequence[AnyBody | Draft]
 
 
+DeltaKind = Literal["message", "thought", "output", "request"]
+
+
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a message that is still being written: `text` is at `offset` of it."""
+    """A piece of a message that is still being written: `text` is at `offset` of it.
+
+    The kind `request` is a model request without a response so far.
+    """
 
     session: str
     message: str
-    kind: Literal["message", "thought", "output"]
+    kind: DeltaKind
     offset: int
     text: str
 

@@ -39,7 +39,9 @@ from .event import (
     Usage,
     UserMessage,
 )
+from .requests.spans import request_end
 from .session import ALWAYS_ALLOWED, Outcome, Session
+from .tools.prompt_titles import title_change
 
 _SETTLED = frozenset({"satisfied", "max_iterations_reached", "failed", "interrupted"})
 
@@ -92,7 +94,7 @@ def start(workspace: str, id: str, event: Event) -> Session:
         active_at=event.at,
         updated_at=event.at,
         last_seq=event.seq,
-        source=body.source,
+        owner=body.source,
         native_id=body.native_id,
         origin=body.origin,
         agent=body.agent,
@@ -119,6 +121,8 @@ def apply(session: Session, event: Event) -> Session:
     changes: Changes = {}
     if step := _STEPS.get(kind):
         changes = step(session, event, body)
+    if (end := request_end(body)) is not None and not _inherited(session, event):
+        changes |= _usage(session, end)
     changes["last_seq"] = event.seq
     changes["updated_at"] = max(session.updated_at, event.at)
     if kind in _ACTIVITY:
@@ -142,7 +146,8 @@ def _message(session: Session, event: Event, body: Body) -> Changes:
     if not _inherited(session, event):
         day = str(event.at // clock.DAY)
         changes["days"] = {**session.days, day: session.days.get(day, 0) + 1}
-    return changes
+    named = title_change(body)
+    return changes if named is None else changes | _info(session, event, named)
 
 
 def _tool_call(session: Session, event: Event, body: ToolCall) -> Changes:
@@ -260,9 +265,7 @@ def _status(session: Session, event: Event, body: StatusChanged) -> Changes:
     return changes
 
 
-def _model_called(session: Session, event: Event, body: ModelCalled) -> Changes:
-    if _inherited(session, event):
-        return {}
+def _usage(session: Session, body: ModelCalled) -> Changes:
     changes: Changes = {"usage": session.usage + body.usage}
     if body.model is not None:
         models = {**session.models}
@@ -306,7 +309,6 @@ _STEPS: dict[type[Body], Callable[[Session, Event, Any], Changes]] = {
     InfoChanged: _info,
     ConfigChanged: _config,
     StatusChanged: _status,
-    ModelCalled: _model_called,
     Failed: _failed,
     OutcomeDefined: _outcome_defined,
     OutcomeEvaluated: _outcome_evaluated,

@@ -16,6 +16,10 @@ ALWAYS_ALLOWED = "always_allow"
 # The option with the directory that an imported file chose and the local user has not accepted.
 UNCONFIRMED_DIRECTORY = "unconfirmed_directory"
 
+OWN = "segue"  # the owner of the store's sessions, and the source of those that no tool began
+# Origins that are not a source: what creates sessions in the store.
+_INTERFACES = frozenset(("acp", "cli", "demo", "python", "rest", "web"))
+
 SessionState = Literal["active", "archived", "trashed"]
 
 
@@ -58,7 +62,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     archived_at: int | None = None
     deleted_at: int | None = None
     terminated_at: int | None = None
-    source: str = "segue"
+    owner: str = msgspec.field(name="source", default=OWN)  # in whose files the session is
     native_id: str | None = None
     origin: str = written("python")
     agent: AgentRef | None = None
@@ -104,6 +108,13 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             agent = msgspec.convert(settings["agent"], AgentRef | None)
             changes |= {"agent": agent, "agent_by_key": False}
         return msgspec.structs.replace(self, **changes) if changes else self
+
+    @property
+    def source(self) -> str:
+        """Return the tool whose session this is, also of an imported copy; OWN if there is none."""
+        if self.owner != OWN or self.origin in _INTERFACES:
+            return self.owner
+        return self.origin
 
     @property
     def directory(self) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from segue.model.event import Event, ToolCall
 from segue.model.principal import Principal
-from segue.model.session import Session
+from segue.model.session import OWN, Session
 
 from . import templates, threads
 from .items import Item, StartedThread, build_items
@@ -47,7 +47,7 @@ def chunk_size(session: Session) -> int:
     In a source's transcript, seqs are offsets and far apart. The size is then CHUNK_EVENTS times a
     power of two, so that it seldom changes while the session grows.
     """
-    if session.source == "segue":
+    if session.owner == OWN:
         return CHUNK_EVENTS
     distance = session.last_seq // max(1, session.messages)
     return CHUNK_EVENTS << (distance // 2).bit_length()

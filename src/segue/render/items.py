@@ -25,6 +25,7 @@ from segue.model.event import (
     OutcomeEvaluated,
     PermissionAsked,
     PlanChanged,
+    Response,
     StatusChanged,
     SystemMessage,
     ToolCall,
@@ -113,6 +114,8 @@ def build_items(session: Session, events: Iterable[Event], pairs: Pairs) -> list
                 items.append(Item("tool", event, event))
         elif item := _item(event):
             items.append(item)
+        if isinstance(event.body, Response) and event.body.usage is not None:
+            items.append(Item("usage", event))
     return items
 
 

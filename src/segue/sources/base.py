@@ -155,8 +155,12 @@ class Source(Protocol):
         """Do what `Store.ranked` does."""
         ...
 
-    async def change(self, id: str, info: InfoChanged) -> None:
-        """Write an edit to the tool's own files; the hub asks only for those in `edits`."""
+    async def change(self, id: str, info: InfoChanged) -> str:
+        """Write an edit to the tool's own files; the hub asks only for those in `edits`.
+
+        Return the id that the session has now: a tool may give a restored session a new one.
+        Raises OverlayOnly if the tool cannot hold this edit of this session.
+        """
         ...
 
     async def delete(self, id: str) -> None:
@@ -166,7 +170,11 @@ class Source(Protocol):
     async def fork(
         self, id: str, new_id: str, *, at: int | None, cwd: str | None, title: str | None
     ) -> Session:
-        """Create a session in the tool's own files, with the history up to the event `at`."""
+        """Create a session in the tool's own files, with the history up to the event `at`.
+
+        Its id is `new_id`, unless the tool chooses the ids of its sessions. Raises OverlayOnly if
+        the tool cannot fork this session: the hub then forks it into the store.
+        """
         ...
 
     async def apply_overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
@@ -214,6 +222,10 @@ class Examined(Protocol):
     async def examine(self) -> SourceReport:
         """Return where the source looks, how many sessions it lists, and what it cannot read."""
         ...
+
+
+class OverlayOnly(Exception):
+    """The tool cannot hold an edit of a session: the store's overlay has it instead."""
 
 
 class NeedsFullImport(Exception):

@@ -101,13 +101,14 @@ def of_copy(session: Session) -> SourceDefinition | None:
 
 
 def resuming(session: Session) -> SourceDefinition | None:
-    """Return the tool that resumes a session: its owner, or the tool that it was imported from.
+    """Return the tool that resumes a session, also one that was imported from it.
 
     A copy in which segue has run a turn is segue's own.
     """
-    owner = find(session.source)
+    from segue.model.session import OWN  # help texts import this module
+
     answered_here = session.turn is not None or session.stop_reason is not None
-    return owner if owner is not None or answered_here else find(session.origin)
+    return None if session.owner == OWN and answered_here else find(session.source)
 
 
 def of_agent(workspace: str, agent: AgentRef | None) -> SourceDefinition | None:

@@ -20,6 +20,7 @@ from segue.model.event import Body, Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
 from segue.model.query import Position, Query, SearchHit
 from segue.model.record import Record
+from segue.model.requests.spans import begun_request
 from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState
 
@@ -443,6 +444,16 @@ def fork_event(event: Event, fork: str) -> Event:
     if event.type in TYPES_THAT_KEEP_IDS:
         return event
     return replace(event, id=ids.fork_event_id(fork, event.id))
+
+
+def finished_messages(events: Iterable[Event]) -> list[str]:
+    """Return the ids whose deltas events replace: of messages, and of requests that they begin."""
+    finished: list[str] = []
+    for event in events:
+        finished.append(event.id)
+        if request := begun_request(event.body):
+            finished.append(request)
+    return finished
 
 
 def number_drafts(drafts: Drafts, last: int, at: int) -> list[Event]:

@@ -39,6 +39,7 @@ from .base import (
     append_drafts,
     check_fork_point,
     check_record_version,
+    finished_messages,
     fork_event,
     is_counted_file,
     not_found,
@@ -171,7 +172,7 @@ class MemoryStore(Store):
             entry.session, entry.change = row, self._change
             entry.events += stored_events
             if lease is not None:
-                stored = {added.id for added in events}
+                stored = {*finished_messages(events)}
                 entry.deltas = [item for item in entry.deltas if item[1].message not in stored]
             self._notify(Signal("events", workspace, id))
         return session, events

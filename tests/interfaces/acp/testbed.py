@@ -83,12 +83,13 @@ class AcpTestbed:
         *,
         initialize: bool = True,
         workspace: str = "local",
+        local: bool = True,
         sources: Sequence[Source] = (),
         **options: Any,
     ) -> AsyncIterator[Client]:
         """Connect a client to a server in this process, which has its own hub."""
         transport = MemoryTransport()
-        principal = Principal(workspace=workspace, local=True)
+        principal = Principal(workspace=workspace, local=local)
 
         async def open_hub() -> Hub:
             return self.hub(sources=sources)

@@ -142,9 +142,9 @@ def test_keys_config_and_trash_support_formats(run: Run) -> None:
     assert "there is no source 'cluade'" in run("list", "--source", "cluade").stderr
     assert "no source" not in run("search", "x", "--source", "segue").stderr
     assert run("keys", "list", "--format", "raw").stdout.count("\n") == 2
-    run("config", "set", "model", "openai:gpt-5")
+    run("config", "set", "bash.confine", "strict")
     (setting,) = json.loads(run("config", "list", "--format", "json").stdout)
-    assert (setting["name"], setting["value"]) == ("model", "openai:gpt-5")
+    assert (setting["name"], setting["value"]) == ("bash.confine", "strict")
     assert len(json.loads(run("config", "list", "--all", "--format", "json").stdout)) > 1
     id = run("new").stdout.strip()
     run("delete", id, "--yes")

@@ -90,13 +90,34 @@ def test_resume_starts_the_tool_in_the_directory_of_the_session(
     work = tmp_path / "work"
     work.mkdir()
     id = write_session(codex, work)
-    program = tmp_path / "bin" / "codex"
+    path = install_program(tmp_path / "bin" / "codex")
+    done = run("resume", id, CODEX_HOME=str(codex.directory), PATH=path)
+    assert done.stdout.strip() == f"{work} resume {id}"
+
+
+def test_import_changes_neither_the_source_of_a_session_nor_the_tool_that_resumes_it(
+    run: Run, environment: dict[str, str], codex: CodexSessions, tmp_path: Path
+) -> None:
+    environment["CODEX_HOME"] = str(codex.directory)
+    environment["PATH"] = install_program(tmp_path / "bin" / "codex")
+    id = write_session(codex, tmp_path)
+    listed = ("list", "--source", "codex", "--format", "json")
+    (before,) = json.loads(run(*listed).stdout)
+    assert run("import", id).returncode == 0
+    for options in ((), ("--sources", "none")):
+        (after,) = json.loads(run(*listed, *options).stdout)
+        names = ("id", "source", "native_id", "model", "title", "turns", "tool_calls", "usage")
+        assert {name: after[name] for name in names} == {name: before[name] for name in names}
+    assert json.loads(run("list", "--source", "segue", "--format", "json").stdout) == []
+    assert run("resume", id).stdout.strip() == f"{tmp_path} resume {id}"
+
+
+def install_program(program: Path) -> str:
+    """Write a program that prints its directory and arguments, and return a PATH with it."""
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "$PWD" "$@"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    path = f"{program.parent}:{os.environ['PATH']}"
-    done = run("resume", id, CODEX_HOME=str(codex.directory), PATH=path)
-    assert done.stdout.strip() == f"{work} resume {id}"
+    return f"{program.parent}:{os.environ['PATH']}"
 
 
 def test_resume_in_another_tool_writes_a_session_and_starts_the_tool(
@@ -258,3 +279,46 @@ def test_list_of_a_changed_session_does_not_load_the_price_table(
     write_priced_session(codex, tmp_path)
     listed, has_table = run_list()
     assert SPENT in listed and has_table == "False"
+
+
+def test_file_of_no_tool_is_refused_with_the_formats_that_were_tried(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.jsonl").write_text('{"some": "notes"}\n')
+    done = run("import", str(tmp_path / "notes.jsonl"))
+    assert done.returncode != 0
+    tried = "Claude Code, Codex, Copilot, opencode, Gemini CLI, Goose, Qwen Code, Kimi Code"
+    assert f"none of the formats that were tried: `segue export`, {tried}" in done.stderr
+
+
+def test_export_offers_only_formats_that_segue_can_write(run: Run) -> None:
+    from segue.hub import tools
+
+    words = " ".join(run("export", "--help").stdout.split())
+    writable = [tool.name for tool in tools.writable_tools()]
+    assert "claude" in writable
+    for name in tools.names():
+        assert (f"`{name}`: for" in words or f"{name}: for" in words) == (name in writable)
+    if "goose" not in writable:
+        done = run("export", "x", "--format", "goose")
+        assert done.returncode == 2 and "'goose' is not one of" in done.stderr
+
+
+def test_restore_says_that_the_session_has_a_new_id(run: Run, tmp_path: Path) -> None:
+    from tests.sources.goose import goose_program
+    from tests.sources.goose.goose_rows import GooseSessions
+
+    tool = GooseSessions(tmp_path / "data" / "goose" / "sessions", tmp_path / "unused.index")
+    native_id = tool.add_session(AT, cwd=str(tmp_path), name="A title")
+    tool.add_turn_rows(native_id, "question", "answer", AT)
+    tool.close()
+    goose_program.install(tmp_path / "bin")
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    variables = {"XDG_DATA_HOME": str(tmp_path / "data"), "PATH": path}
+    (row,) = json.loads(run("list", "--format", "json", **variables).stdout)
+    assert run("delete", row["id"], "--yes", **variables).returncode == 0
+    assert json.loads(run("list", "--format", "json", **variables).stdout) == []
+    done = run("restore", row["id"], **variables)
+    (restored,) = json.loads(run("list", "--format", "json", **variables).stdout)
+    assert restored["id"] != row["id"] and restored["title"] == "A title"
+    assert f"{row['id']} has a new id: {restored['id']}" in done.stderr

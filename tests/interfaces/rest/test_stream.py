@@ -219,6 +219,30 @@ def test_stream_ends_when_its_key_is_revoked(server: Server, client: Client) -> 
     other.http.close()
 
 
+def test_start_of_a_model_request_is_sent_before_its_response_and_once(client: Client) -> None:
+    id = client.session()
+    with client.stream(id) as stream:
+        client.send(id, message("/model\n/slow 0.3\n/say one\n/usage 3 4"))
+        seen = read_until(stream, "session.status_idle")
+    starts = [frame for frame in seen if frame["event"] == "span.model_request_start"]
+    # A running request has no position yet, so its frame has no id.
+    assert len(starts) == 1 and "id" not in starts[0]
+    listed = client.ok("GET", f"/v1/sessions/{id}/events")["data"]
+    assert data(seen) == listed
+    start, text, end = (
+        next(item for item in listed if item["type"] == type)
+        for type in ("span.model_request_start", "agent.message", "span.model_request_end")
+    )
+    assert end["model_request_start_id"] == start["id"]
+    assert start["processed_at"] < text["processed_at"]
+    assert listed.index(start) + 1 == listed.index(text) < listed.index(end)
+    # A stream can continue after each of them, by its id.
+    for item in (start, text, end):
+        with client.stream(id, last_event_id=item["id"]) as stream:
+            rest = data(read_until(stream, "session.status_idle"))
+        assert rest == listed[listed.index(item) + 1 :]
+
+
 def test_deltas_are_sent_on_request_and_add_up_to_the_message(client: Client) -> None:
     id = client.session()
     with client.stream(id, "?event_deltas[]=agent.message&event_deltas[]=agent.thinking") as stream:

@@ -10,7 +10,7 @@ import pytest
 from segue.agents.base import Turn
 from segue.agents.registry import AgentRegistry
 from segue.model import ids
-from segue.model.event import ModelAsked, ToolResult
+from segue.model.event import ToolResult
 from tests.interfaces.rest.api import Api, message, open_api
 
 Shown = list[dict[str, Any]]
@@ -23,7 +23,9 @@ def types(events: Shown) -> list[str]:
 async def until(api: Api, session: str, matches: Callable[[Shown], bool]) -> Shown:
     """Wait until a session's events match, and return them."""
     async with asyncio.timeout(60):
-        async for _ in api.hub.history.follow(api.principal, ids.parse(session) or ""):
+        async for _ in api.hub.history.follow(
+            api.principal, ids.parse(session) or "", requests=True
+        ):
             if matches(events := await api.events(session)):
                 return events
     raise AssertionError("the session is gone")
@@ -281,7 +283,7 @@ async def test_retry_is_reported_and_the_session_is_rescheduling(tmp_path: Path)
 async def test_interrupted_model_request_has_an_end_event(tmp_path: Path) -> None:
     class Cut:
         async def run(self, turn: Turn) -> Any:
-            await turn.emit(ModelAsked(model="m"))
+            await turn.begin_request("m")
             await turn.delta("half a")
             await asyncio.sleep(60)
 

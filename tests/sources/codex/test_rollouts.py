@@ -514,7 +514,7 @@ async def test_damaged_and_compressed_files_are_named_and_hide_no_other_thread(
     assert report.sessions == 2
     problems = {path: reason for path, reason in report.problems}
     assert problems.keys() == {str(tool.path(bad)), str(tool.path(torn)), str(packed)}
-    assert "compressed" in problems[str(packed)]
+    assert "damaged" in problems[str(packed)]
     assert "damaged" in problems[str(tool.path(torn))]
 
 

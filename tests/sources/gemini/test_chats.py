@@ -586,3 +586,15 @@ def test_times_are_those_of_the_messages(tool: GeminiSessions, source: OpenedSou
     id = write(tool, turn(minute(1), "question", "answer"))
     row = source.row(id)
     assert stamp(datetime.fromtimestamp(row.updated_at / 1e6, UTC)) == stamp(minute(1))
+
+
+def test_session_is_listed_once_its_first_line_is_complete(
+    tool: GeminiSessions, source: OpenedSource
+) -> None:
+    id = run(tool.create("question", "answer", cwd="/work", at=NOON))
+    (path,) = tool.directory.rglob("session-*.jsonl")
+    data = path.read_bytes()
+    path.write_bytes(data[:8])  # as if Gemini wrote it at this moment
+    assert source.rows() == []
+    path.write_bytes(data)
+    assert [row.id for row in source.rows()] == [id]

@@ -16,6 +16,7 @@ import pytest
 
 from segue.sources.codex import app_server
 from segue.sources.codex.reader import CodexReader
+from segue.sources.kit.edit import programs as tool_programs
 
 from .programs import Home, on_path, unpacked_package
 from .scripted_model import ScriptedModel, script
@@ -129,7 +130,7 @@ class Codex:
         return {row["id"]: row["thread_name"] for row in rows}
 
     @contextmanager
-    def app_server(self) -> Iterator[app_server.AppServer]:
+    def app_server(self) -> Iterator[tool_programs.LineServer]:
         """Run Codex's app server for a `with` block."""
         with self.home.as_environment(), app_server.running(str(self.directory)) as server:
             yield server
@@ -154,7 +155,7 @@ class Codex:
             try:
                 turn = answer["thread"]["turns"][-1]["id"]
                 server.call("thread/revert", threadId=thread, beforeTurnId=turn)
-            except app_server.Refused:
+            except tool_programs.Refused:
                 server.call("thread/rollback", threadId=thread, numTurns=1)
 
     def tokens_used(self, thread: str) -> int:
@@ -198,7 +199,7 @@ class Codex:
         with self.app_server() as server:
             try:
                 answer = server.call("thread/read", threadId=thread, includeTurns=True)
-            except app_server.Refused as error:
+            except tool_programs.Refused as error:
                 pytest.skip(f"Codex {self.version} does not show its threads: {error}")
         turns = answer["thread"]["turns"]
         return [item for turn in turns for item in turn["items"]]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from segue.sources.codex.app_server import AppServer
+from segue.sources.kit.edit.programs import LineServer
 from tests.clients import toolbox
 from tests.conftest import HOME_VARIABLES
 
@@ -78,7 +78,7 @@ class Home:
                 process.kill()
 
     @contextmanager
-    def conversation(self, *command: str) -> Iterator[AppServer]:
+    def conversation(self, *command: str) -> Iterator[LineServer]:
         """Run a program that answers JSON-RPC in lines for a `with` block."""
         with subprocess.Popen(
             command,
@@ -89,7 +89,7 @@ class Home:
             stderr=subprocess.DEVNULL,
         ) as process:
             try:
-                yield AppServer(process)
+                yield LineServer(process)
             finally:
                 process.kill()
 

@@ -45,6 +45,14 @@ class Tool(ABC):
         """Return the list of sessions as the program shows it."""
         pytest.skip(f"{self.name} has no command that lists its sessions")
 
+    def is_archived(self, native_id: str) -> bool:
+        """Return whether the program has a session in its archive."""
+        pytest.skip(f"{self.name} has no archive")
+
+    def resume(self, native_id: str, text: str, *steps: dict[str, Any]) -> None:
+        """Run a prompt in a session."""
+        pytest.skip(f"{self.name} is not continued by these tests")
+
     def reader(self) -> Reader:
         """Return segue's reader of the home, whose variables must be set."""
         definition = registry.get(self.name)
@@ -139,8 +147,16 @@ class Opencode(Tool):
     def command(self, prompt: str) -> tuple[list[str], str]:
         return [str(self._program), "run", "--format", "json"], prompt
 
+    def resume(self, native_id: str, text: str, *steps: dict[str, Any]) -> None:
+        command = [str(self._program), "run", "--format", "json", "--session", native_id]
+        self.home.run(*command, input=script(text, *steps))
+
     def shown(self) -> str:
         return self.home.run(str(self._program), "session", "list", "--format", "json")
+
+    def is_archived(self, native_id: str) -> bool:
+        exported = json.loads(self.home.run(str(self._program), "export", native_id))
+        return bool(exported["info"]["time"].get("archived"))
 
 
 class Goose(Tool):
@@ -166,8 +182,18 @@ class Goose(Tool):
     def command(self, prompt: str) -> tuple[list[str], str]:
         return [str(self._program), "run", "-t", prompt], ""
 
+    def resume(self, native_id: str, text: str, *steps: dict[str, Any]) -> None:
+        command = [str(self._program), "run", "--resume", "--session-id", native_id]
+        self.home.run(*command, "-t", script(text, *steps))
+
     def shown(self) -> str:
         return self.home.run(str(self._program), "session", "list", "--format", "json")
+
+    def is_archived(self, native_id: str) -> bool:
+        exported = self.home.run(
+            str(self._program), "session", "export", "--session-id", native_id, "--format", "json"
+        )
+        return bool(json.loads(exported)["archived_at"])
 
 
 class Gemini(Tool):

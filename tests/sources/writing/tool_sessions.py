@@ -71,7 +71,7 @@ def session_row(cwd: str, source: str = "segue", title: str | None = "A session"
         last_seq=1,
         title=title,
         title_by="person",
-        source=source,
+        owner=source,
     )
 
 

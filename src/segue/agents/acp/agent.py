@@ -17,7 +17,8 @@ from segue.acp.client import AcpClient, UnsupportedCapability
 from segue.acp.content import write_blocks
 from segue.acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
 from segue.acp.wire import HttpMcpServer, LoginMethod, SessionInfo
-from segue.agents.base import AgentDescription, AgentSession, SessionPort, Tools, Turn
+from segue.agents.base import AgentSession, SessionPort, Tools, Turn
+from segue.agents.base.external import AgentDescription
 from segue.model import ids
 from segue.model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text
 from segue.model.errors import AgentFailed, NoAgent, SegueError, Unauthorized, without_locations

@@ -7,7 +7,7 @@ from typing import Any
 
 from segue.acp.client import AcpClient
 from segue.acp.wire import LoginMethod
-from segue.agents.base import AgentDescription
+from segue.agents.base.external import AgentDescription
 
 OFFERED = "offered"  # the session option that contains the agent's options and commands
 MODE = "mode"  # also marks an option that the agent reports as `modes`

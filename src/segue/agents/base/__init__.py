@@ -112,38 +112,6 @@ class OwnsSessions(Protocol):
         ...
 
 
-class AgentDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """The name and the capabilities of an agent that is a program with a protocol of its own.
-
-    `prompt_content` are the kinds of content that prompts may have. `meta` and `capability_meta`
-    are for clients that use its protocol.
-    """
-
-    info: Mapping[str, Any]
-    prompt_content: frozenset[str]
-    additional_directories: bool
-    http_mcp_servers: bool
-    meta: Mapping[str, Any] = {}
-    capability_meta: Mapping[str, Any] = {}
-
-
-@runtime_checkable
-class HasExtensions(Protocol):
-    """An agent whose protocol has methods that only the agent and its clients know."""
-
-    async def describe(self) -> AgentDescription:
-        """Return the name and the capabilities of the agent."""
-        ...
-
-    async def extension(self, method: str, params: Any) -> Any:
-        """Send a request that is not part of the protocol, and return the agent's result."""
-        ...
-
-    async def notify(self, method: str, params: Any) -> None:
-        """Send a notification that is not part of the protocol."""
-        ...
-
-
 @runtime_checkable
 class ReadsDirectorySettings(Protocol):
     """An agent whose program reads settings in the working directory, such as hooks to run.
@@ -313,6 +281,7 @@ class TurnPort(Protocol):
     def mounts(self) -> tuple[str, ...]: ...
     def private_directories(self) -> tuple[str, ...]: ...
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]: ...
+    async def begin_request(self, model: str | None) -> str: ...
     async def history(self, *, since_compaction: bool) -> list[Event]: ...
     async def request_permission(self, request: PermissionRequest) -> Answer: ...
     async def result(self, call_id: str) -> list[Event]: ...
@@ -427,6 +396,16 @@ class Turn:
             # of the turn; the store ignores an event id that it already has.
             self._stream = self._stream or stream
             raise
+
+    async def begin_request(self, model: str | None = None) -> str:
+        """Begin a request to a model, and return its id.
+
+        The messages, thoughts and tool calls up to its end are its response. The request ends with
+        a ModelCalled event with this id in `asked`. If it is emitted with the last event of the
+        response, that event has the usage, and the ModelCalled event is not stored.
+        """
+        await self.emit()
+        return await self._port.begin_request(model)
 
     async def send_message(self, text: str) -> None:
         """Store a complete message."""

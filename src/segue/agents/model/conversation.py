@@ -50,7 +50,6 @@ from segue.model.event import (
     Compacted,
     Event,
     Interrupted,
-    ModelCalled,
     OutcomeDefined,
     OutcomeEvaluated,
     SystemMessage,
@@ -58,6 +57,7 @@ from segue.model.event import (
     ToolResult,
     UserMessage,
 )
+from segue.model.requests.spans import request_end
 
 # The key in an event's `extra` for the fields that a provider needs back: signatures, ids.
 DIALECT = "model"
@@ -124,8 +124,9 @@ class Conversation:
                 self._add_to_request(
                     UserPromptPart(content=f"[A grader requires a revision: {explanation}]")
                 )
-            case ModelCalled(context_used=int(used)):
-                self._counted_tokens, self._estimated_tokens = used, 0.0
+        end = request_end(body)
+        if end is not None and end.context_used is not None:
+            self._counted_tokens, self._estimated_tokens = end.context_used, 0.0
 
     def messages(self, instructions: str | None = None) -> list[ModelMessage]:
         """Return the messages. Every call has a result; the first and last are requests."""

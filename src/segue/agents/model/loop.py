@@ -13,13 +13,13 @@ from segue.model.event import (
     AgentMessage,
     AnyBody,
     Event,
-    ModelCalled,
     OutcomeEvaluated,
     SystemMessage,
     Usage,
     UserMessage,
 )
 from segue.model.lifecycle import StopReason
+from segue.model.requests.spans import request_end
 
 from .compaction import COMPACTION_THRESHOLD, compact
 from .conversation import Conversation
@@ -74,7 +74,7 @@ class ModelLoop:
         for event in events:
             if isinstance(event.body, AgentMessage):
                 self._last_text = plain_text(event.body.content) or self._last_text
-            self._remaining_requests -= isinstance(event.body, ModelCalled)
+            self._remaining_requests -= request_end(event.body) is not None
         return await self._answer(events)
 
     async def _prepare(self) -> None:

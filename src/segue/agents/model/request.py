@@ -33,7 +33,6 @@ from segue.model.event import (
     AgentThought,
     Event,
     Failed,
-    ModelAsked,
     ModelCalled,
     StatusChanged,
     Usage,
@@ -97,7 +96,7 @@ class ModelRequests:
         self._turn = turn
         self._model = model
         self._settings = settings
-        self._request_id: str | None = None  # the ModelAsked event of the current request
+        self._request_id: str | None = None  # the current request
         self.context_tokens = (
             settings.context_tokens or model.context_window or DEFAULT_CONTEXT_TOKENS
         )
@@ -120,7 +119,7 @@ class ModelRequests:
     ) -> ModelAnswer:
         """Send a request, retry it if necessary, and return the answer.
 
-        If `streamed` is set, the response is streamed into the turn. The caller must store the
+        If `streamed` is set, the response is streamed into the turn. The caller must emit the
         answer's ModelCalled event, together with the events that follow from the response.
         Raises BudgetReached, ContextFull or ModelFailed.
         """
@@ -134,8 +133,7 @@ class ModelRequests:
         while True:
             attempt += 1
             began = time.monotonic()
-            event = (await self._turn.emit(ModelAsked(model=self._settings.model)))[-1]
-            self._request_id = event.id
+            self._request_id = await self._turn.begin_request(self._settings.model)
             stored: list[Event] = []
             try:
                 response = await self._send_once(

@@ -16,10 +16,13 @@ from segue.agents.base.spec import PermissionOverride, tool_name
 from segue.agents.base.turn_hooks import HookedCall, Hooks, PostToolDecision
 from segue.agents.permission import (
     DENIED,
+    DENIED_CALL,
+    INPUT_CHANGED,
     decide_permission,
     permission_fields,
     permission_request,
     policy_by_key,
+    read_answers,
     refusal,
     remember_permission,
 )
@@ -31,8 +34,6 @@ from segue.model.event import (
     AnyBody,
     Event,
     Location,
-    PermissionAnswered,
-    PermissionAsked,
     Policy,
     StatusChanged,
     SystemMessage,
@@ -263,9 +264,9 @@ class ToolRunner:
         bodies = [event.body for event in events if event.body.thread is None]
         ended = {body.call_id for body in bodies if isinstance(body, ToolResult)}
         calls = {body.call_id: body for body in bodies if isinstance(body, ToolCall)}
-        answers = _read_answers(bodies)
+        answers = read_answers(bodies)
         stored: list[Event] = []
-        for body in _since_last_wait(bodies):
+        for body in _since_last_run(bodies):
             if isinstance(body, ToolResult) and body.call_id in calls:
                 call = self._restore(calls[body.call_id])
                 if self._is_run_by_client(call):
@@ -282,7 +283,7 @@ class ToolRunner:
         if tool is None:
             return PreparedCall(event, None, refusal=f"there is no tool {event.name!r} any more")
         override = event.verdict if self._hooks is not None and event.verdict != "deny" else None
-        denial = "this call was denied" if event.verdict == "deny" else None
+        denial = DENIED_CALL if event.verdict == "deny" else None
         call = self._prepare_offered(event, tool, denial, override)
         return call._replace(context=event.extra.get(HOOKED, {}).get("context"))
 
@@ -312,9 +313,7 @@ class ToolRunner:
         if answer.input is None:
             return call
         if self._runs_remotely(tool):
-            return call._replace(
-                refusal="this call runs on a remote worker, so its input cannot be changed"
-            )
+            return call._replace(refusal=INPUT_CHANGED)
         event = msgspec.structs.replace(call.event, input=answer.input)
         return self._prepare_offered(event, tool, None)._replace(context=call.context)
 
@@ -395,25 +394,14 @@ async def _gather(coroutines: Sequence[Any]) -> list[Any]:
     return [task.result() for task in tasks]
 
 
-def _since_last_wait(bodies: Sequence[AnyBody]) -> Sequence[AnyBody]:
-    """Return the events since the turn waited for clients the last time."""
-    for index in range(len(bodies) - 1, -1, -1):
-        body = bodies[index]
-        if isinstance(body, StatusChanged) and body.stop_reason == "requires_action":
-            return bodies[index + 1 :]
-    return bodies
-
-
-def _read_answers(bodies: Sequence[AnyBody]) -> dict[str, Answer | None]:
-    """Return the answers to the permission requests of a turn, by call; None if still open."""
-    asked = {body.ask_id: body for body in bodies if isinstance(body, PermissionAsked)}
-    answers: dict[str, Answer | None] = {body.call_id or "": None for body in asked.values()}
-    for body in bodies:
-        if isinstance(body, PermissionAnswered) and body.ask_id in asked:
-            request = asked[body.ask_id]
-            option = next((option for option in request.options if option.id == body.option), None)
-            answers[request.call_id or ""] = Answer(option=option, note=body.note, input=body.input)
-    return answers
+def _since_last_run(bodies: Sequence[AnyBody]) -> Sequence[AnyBody]:
+    """Return the events since the agent began to run the last time before this one."""
+    starts = [
+        index
+        for index, body in enumerate(bodies)
+        if isinstance(body, StatusChanged) and body.status == "running"
+    ]
+    return bodies[starts[-2] :] if len(starts) > 1 else bodies
 
 
 def _context_messages(*texts: str | None) -> list[SystemMessage]:

@@ -17,9 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from segue.model.errors import NotFound
-from segue.model.event import Delta, Event
+from segue.model.event import Delta, DeltaKind, Event
+from segue.model.requests.spans import OpenRequest, decode_request
 from segue.sources.base import Source
-from segue.store.base import Signal, Store
+from segue.store.base import Signal, Store, finished_messages
 
 Name = tuple[str, str]  # workspace, session
 MAX_QUEUED_UPDATES = 1000  # of an agent, for one subscriber
@@ -48,13 +49,14 @@ class SessionChange(NamedTuple):
 class Subscription(asyncio.Event):
     """Set when something happens to a session; `has_events` unless it was only a delta.
 
-    Deltas wake only subscribers that asked for deltas. `updates` are the live updates of agents
-    that the subscriber has not received.
+    Deltas wake only subscribers that asked for deltas, or for requests if they announce one.
+    `updates` are the live updates of agents that the subscriber has not received.
     """
 
-    def __init__(self, *, deltas: bool, updates: bool = False) -> None:
+    def __init__(self, *, deltas: bool, requests: bool, updates: bool = False) -> None:
         super().__init__()
-        self.deltas = deltas
+        self._deltas = deltas
+        self._requests = requests
         self.wants_updates = updates
         self.has_events = True
         self.updates: deque[LiveUpdate] = deque()
@@ -72,6 +74,10 @@ class Subscription(asyncio.Event):
         while self.updates and self.updates[0].after < seq:
             yield self.updates.popleft()
 
+    def wants(self, kind: str) -> bool:
+        """Return whether the subscriber asked for deltas of a kind."""
+        return self._requests if kind == "request" else self._deltas
+
     def wake(self) -> None:
         """Wake the subscriber for new events."""
         self.has_events = True
@@ -81,7 +87,7 @@ class Subscription(asyncio.Event):
 class UnfinishedMessage:
     """The text of a message that is being written, as the pieces in which it arrived."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: DeltaKind) -> None:
         self.kind = kind
         self.size = 0  # in characters
         self._pieces: list[str] = []
@@ -168,11 +174,11 @@ class LiveUpdates:
 
     @contextmanager
     def subscribe(
-        self, name: Name, *, deltas: bool = False, updates: bool = False
+        self, name: Name, *, deltas: bool = False, requests: bool = False, updates: bool = False
     ) -> Iterator[Subscription]:
         """Yield a subscription to a session."""
         self.start()
-        subscription = Subscription(deltas=deltas, updates=updates)
+        subscription = Subscription(deltas=deltas, requests=requests, updates=updates)
         self._subscriptions.setdefault(name, set()).add(subscription)
         try:
             yield subscription
@@ -184,14 +190,14 @@ class LiveUpdates:
 
     # Messages that turns of this process are writing.
 
-    def add_delta(self, name: Name, message: str, kind: str, offset: int, text: str) -> None:
+    def add_delta(self, name: Name, message: str, kind: DeltaKind, offset: int, text: str) -> None:
         """Add text to a message that is being written."""
         messages = self._unfinished.setdefault(name, {})
         if message not in messages:
             messages[message] = UnfinishedMessage(kind)
         messages[message].add(offset, text)
         for subscription in self._subscriptions.get(name, ()):
-            if subscription.deltas:
+            if subscription.wants(kind):
                 subscription.set()
 
     def publish(self, name: Name, update: LiveUpdate) -> None:
@@ -220,6 +226,16 @@ class LiveUpdates:
         await stored_deltas.read()
         return stored_deltas.messages
 
+    async def open_request(self, name: Name) -> OpenRequest | None:
+        """Return the model request of a turn in any process that has no response so far."""
+        if name in self._unfinished:
+            messages = self._unfinished[name].values()
+            texts = [message.text() for message in messages if message.kind == "request"]
+        else:
+            deltas = await self._store.deltas(*name)
+            texts = [delta.text for delta in deltas if delta.kind == "request"]
+        return decode_request(texts[-1]) if texts else None
+
     async def follow(
         self,
         read: Callable[[int], AsyncIterator[Event]],
@@ -227,14 +243,18 @@ class LiveUpdates:
         after: int,
         *,
         deltas: bool,
+        requests: bool = False,
         updates: bool = False,
     ) -> AsyncIterator[Event | Delta | LiveUpdate]:
         """Yield events after a seq without end and, with `deltas`, the deltas of new messages.
 
-        With `updates`, also yield the live updates of agents in this process, in their order among
-        the events. `read` yields the events after a seq. Ends when it raises NotFound.
+        With `requests`, model requests without a response so far are yielded as deltas too. With
+        `updates`, also yield the live updates of agents in this process, in their order among the
+        events. `read` yields the events after a seq. Ends when it raises NotFound.
         """
-        with self.subscribe(name, deltas=deltas, updates=updates) as subscription:
+        with self.subscribe(
+            name, deltas=deltas, requests=requests, updates=updates
+        ) as subscription:
             sent: dict[str, tuple[int, int]] = {}  # of each message: pieces and characters
             stored: set[str] = set()
             stored_deltas = _StoredDeltas(self._store, name)
@@ -247,18 +267,22 @@ class LiveUpdates:
                     # Read before the events: a message that began after another was stored must
                     # not be shown before it.
                     unfinished: dict[str, tuple[UnfinishedMessage, int]] = {}
-                    if deltas:
+                    if deltas or requests:
                         messages = await self._unfinished_messages(name, stored_deltas)
-                        unfinished = {id: (m, m.pieces) for id, m in messages.items()}
+                        unfinished = {
+                            id: (message, message.pieces)
+                            for id, message in messages.items()
+                            if subscription.wants(message.kind)
+                        }
                     stored &= unfinished.keys()
                     async for event in read(after) if has_events else _no_events():
                         for update in subscription.updates_before(event.seq):
                             yield update
                         after = event.seq
-                        if deltas and event.type in ("agent_message", "agent_thought"):
-                            stored.add(event.id)
-                            sent.pop(event.id, None)
-                            stored_deltas.messages.pop(event.id, None)
+                        for id in finished_messages([event]) if deltas or requests else ():
+                            stored.add(id)
+                            sent.pop(id, None)
+                            stored_deltas.messages.pop(id, None)
                         yield event
                 except NotFound:
                     return
@@ -272,7 +296,7 @@ class LiveUpdates:
                         yield Delta(
                             session=name[1],
                             message=id,
-                            kind="thought" if message.kind == "thought" else "message",
+                            kind=message.kind if message.kind != "output" else "message",
                             offset=offset,
                             text=text,
                         )

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from segue.hub.sessions.catalog import SearchMatch, search_match
 from segue.hub.sessions.interrupted import EndedSession, ended
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.model import search_text
 from segue.model.errors import InvalidInput, NotFound
-from segue.model.event import Delta, Event
+from segue.model.event import Delta, Event, PermissionAsked, ToolCall
 from segue.model.principal import Principal
 from segue.model.query import SearchHit
+from segue.model.requests.spans import OpenRequest
 from segue.model.session import Session, Thread
+from segue.model.tools.changes import with_changes
 from segue.sources import registry
 from segue.sources.base import ReadEvents, Source
 from segue.store.base import Store
@@ -23,6 +25,17 @@ from segue.store.base import Store
 if TYPE_CHECKING:
     from .background_pull import BackgroundPulls, EnsureCurrent
     from .follow import LiveUpdate, LiveUpdates, SessionChange
+
+
+# The tool calls before a permission request among which the one that it is about is searched.
+MAX_SEARCHED_CALLS = 50
+
+
+class OpenPermission(NamedTuple):
+    """A permission request that was not answered, and the tool call that it is about."""
+
+    request: PermissionAsked
+    call: ToolCall | None
 
 
 class HistoryReader:
@@ -133,6 +146,29 @@ class HistoryReader:
             raise NotFound(f"no event {event_id} in session {id}", session=id)
         return seq
 
+    async def open_requests(self, principal: Principal, session: Session) -> list[OpenPermission]:
+        """Return the permission requests that a session's turn waits for, in their order."""
+        requests = []
+        for ask_id in session.open_asks:
+            seq = await self.locate(principal, session.id, ask_id)
+            for event in await self.events(principal, session.id, after=seq - 1, limit=1):
+                if isinstance(event.body, PermissionAsked):
+                    call = await self._call_before(principal, session.id, event.body.call_id, seq)
+                    requests.append(OpenPermission(event.body, call))
+        return requests
+
+    async def _call_before(
+        self, principal: Principal, id: str, call_id: str | None, seq: int
+    ) -> ToolCall | None:
+        """Return a tool call that was stored shortly before a permission request, if it was."""
+        types = ["tool_call", "tool_call_changed"]
+        events = await self.events(
+            principal, id, before=seq, types=types, limit=MAX_SEARCHED_CALLS, backward=True
+        )
+        in_order = with_changes(sorted(events, key=lambda event: event.seq))
+        bodies = [event.body for event in in_order if isinstance(event.body, ToolCall)]
+        return next((body for body in bodies if body.call_id == call_id), None)
+
     async def find(
         self,
         principal: Principal,
@@ -223,25 +259,40 @@ class HistoryReader:
         return 0 if source is not None else await self._store.acked_seq(principal.workspace, id)
 
     def follow(
-        self, principal: Principal, id: str, after: int = 0, *, deltas: bool = False
+        self,
+        principal: Principal,
+        id: str,
+        after: int = 0,
+        *,
+        deltas: bool = False,
+        requests: bool = False,
     ) -> AsyncGenerator[Event | Delta, None]:
         """Yield the stored events after a seq, then new ones from any process as they come.
 
-        With `deltas`, also yield the deltas of messages that are being written. Ends when the
-        session is purged. A source's session is followed in its source; once it is imported, it
-        is followed in the store, from the first turn that it has there.
+        With `deltas`, also yield the deltas of messages that are being written, and with `requests`
+        a delta for each model request without a response so far. Ends when the session is purged.
+
+        A source's session is followed in its source; once it is imported, it is followed in the
+        store, from the first turn that it has there.
         """
-        items = self._follow(principal, id, after, deltas=deltas, updates=False)
+        items = self._follow(principal, id, after, deltas=deltas, requests=requests, updates=False)
         return cast("AsyncGenerator[Event | Delta, None]", items)
 
     def follow_with_updates(
         self, principal: Principal, id: str, after: int
     ) -> AsyncGenerator[Event | Delta | LiveUpdate, None]:
         """Yield what `follow` yields with `deltas`, and the live updates of agents."""
-        return self._follow(principal, id, after, deltas=True, updates=True)
+        return self._follow(principal, id, after, deltas=True, requests=False, updates=True)
 
     async def _follow(
-        self, principal: Principal, id: str, after: int, *, deltas: bool, updates: bool
+        self,
+        principal: Principal,
+        id: str,
+        after: int,
+        *,
+        deltas: bool,
+        requests: bool,
+        updates: bool,
     ) -> AsyncGenerator[Event | Delta | LiveUpdate, None]:
         session, source = await self._lookup.find(principal, id)
         name = (principal.workspace, id)
@@ -258,10 +309,19 @@ class HistoryReader:
         def read(seq: int) -> AsyncIterator[Event]:
             return self._lookup.read(*name, None, after=seq)
 
-        is_imported = session.origin in {source.name for source in self._sources}
+        is_imported = session.source in {source.name for source in self._sources}
         with self._background_pulls.while_followed(name) if is_imported else nullcontext():
-            async for item in self.live.follow(read, name, after, deltas=deltas, updates=updates):
+            async for item in self.live.follow(
+                read, name, after, deltas=deltas, requests=requests, updates=updates
+            ):
                 yield item.for_caller(local=principal.local) if isinstance(item, Event) else item
+
+    async def open_request(self, principal: Principal, id: str) -> OpenRequest | None:
+        """Return the model request of the session's turn that has no response so far."""
+        session, source = await self._lookup.find(principal, id)
+        if source is not None or session.turn is None:
+            return None
+        return await self.live.open_request((principal.workspace, id))
 
     async def _follow_in_source(
         self, name: tuple[str, str], source: Source, after: int

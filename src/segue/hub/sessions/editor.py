@@ -21,7 +21,7 @@ from segue.model.errors import Busy, InvalidInput, NotFound, ReadOnly
 from segue.model.event import AgentRef, AnyBody, ConfigChanged, Created, Draft, Event, InfoChanged
 from segue.model.principal import Principal
 from segue.model.session import Session
-from segue.sources.base import Edit, Source
+from segue.sources.base import Edit, OverlayOnly, Source
 from segue.store.base import EventDecider, Store
 
 from . import directories
@@ -92,13 +92,13 @@ class SessionEditor:
         workspace = principal.workspace
         real_cwd = directories.real(cwd)
         agent = agent or await self._records.built_in_agent(workspace)
-        environment_id = environment_id or built_in_environment(workspace)
-        await self._records.store_built_in(workspace, agent, environment_id)
+        built_in = built_in_environment(workspace)
+        await self._records.store_built_in(workspace, agent, environment_id or built_in)
         created = Created(
             cwd=directories.absolute(cwd),
             real_cwd=None if real_cwd == cwd else real_cwd,
             agent=agent,
-            environment_id=environment_id,
+            environment_id=None if environment_id == built_in else environment_id,
             by_key=not principal.local,
             **created_fields,
         )
@@ -191,7 +191,7 @@ class SessionEditor:
         return await self.set_info(principal, id, InfoChanged(deleted=True), idle_only=True)
 
     async def restore(self, principal: Principal, id: str) -> Session:
-        """Move a session out of the trash."""
+        """Move a session out of the trash. Its tool may give it a new id."""
         return await self.set_info(principal, id, InfoChanged(deleted=False))
 
     async def purge(self, principal: Principal, id: str) -> None:
@@ -203,7 +203,11 @@ class SessionEditor:
         session, source = await self._lookup.find(principal, id)
         if source is not None:
             if "delete" not in source.edits:
-                raise ReadOnly(f"{source.name} sessions cannot be deleted from here", session=id)
+                raise ReadOnly(
+                    f"segue cannot delete sessions of {source.label} permanently: only the program "
+                    f"of {source.label} could, and it is not installed or cannot do it",
+                    session=id,
+                )
             await source.delete(id)
             await self._shares.delete(principal, id)
             return
@@ -301,25 +305,32 @@ class SessionEditor:
         if info.metadata is not UNSET:
             raise ReadOnly(f"{source.name} sessions have no metadata; import it first", session=id)
         overlay = dict((await self._store.overlays(source.workspace, source.name)).get(id, {}))
-        native: dict[str, Any] = {}
-        for field, edit in _EDIT_OF_FIELD.items():
-            value = getattr(info, field)
-            if isinstance(value, UnsetType):
-                continue
+        fields = {
+            field: value
+            for field in _EDIT_OF_FIELD
+            if not isinstance(value := getattr(info, field), UnsetType)
+        }
+        native = {field: fields[field] for field in fields if _EDIT_OF_FIELD[field] in source.edits}
+        new_id = id
+        if native:
+            try:
+                new_id = await source.change(id, InfoChanged(**native))
+            except OverlayOnly:
+                native = {}
+        for field, value in fields.items():
             is_state = field in ("archived", "deleted")
             overlay_field = f"{field}_at" if is_state else field
-            if edit in source.edits:
-                native[field] = value
+            if field in native:
                 overlay.pop(overlay_field, None)  # from a time without the tool's program
             elif is_state:
                 overlay[overlay_field] = clock.now() if value else None
             else:
                 overlay[overlay_field] = value
-        if native:
-            await source.change(id, InfoChanged(**native))
-        await self._store.set_overlay(source.workspace, source.name, id, overlay)
+        if new_id != id:
+            await self._store.set_overlay(source.workspace, source.name, id, {})
+        await self._store.set_overlay(source.workspace, source.name, new_id, overlay)
         await self._sources.apply_overlay(source)
-        session, _ = await self._lookup.find(principal, id)
+        session, _ = await self._lookup.find(principal, new_id)
         return session
 
 

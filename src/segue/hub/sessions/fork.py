@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from segue.model.event import (
 )
 from segue.model.principal import Principal
 from segue.model.session import UNCONFIRMED_DIRECTORY, Session
-from segue.sources.base import Source
+from segue.sources.base import OverlayOnly, Source
 from segue.store.base import Store, fork_event
 
 from . import directories
@@ -71,7 +72,8 @@ class SessionForker:
         new_id = new_id or ids.new_id()
         if source is not None and "fork" in source.edits and not in_store:
             new_cwd = None if cwd is None or directories.real(cwd) == parent.directory else cwd
-            return await source.fork(id, new_id, at=at, cwd=new_cwd, title=title)
+            with suppress(OverlayOnly):
+                return await source.fork(id, new_id, at=at, cwd=new_cwd, title=title)
         created = await self._created(principal, parent, source, cwd, origin, last)
         async with self._quotas.reserve(principal, sessions=1, bytes=1):
             if source is None:
@@ -131,15 +133,15 @@ class SessionForker:
             parent = parent.for_local_turn()
         agent = parent.agent if source is None else None
         agent = agent or await self._records.built_in_agent(workspace)
-        environment_id = parent.environment_id or built_in_environment(workspace)
-        await self._records.store_built_in(workspace, agent, environment_id)
+        built_in = built_in_environment(workspace)
+        await self._records.store_built_in(workspace, agent, parent.environment_id or built_in)
         return Created(
             cwd=cwd,
             real_cwd=None if real_cwd == cwd else real_cwd,
             roots=parent.roots,
             origin=origin,
             agent=agent,
-            environment_id=environment_id,
+            environment_id=parent.environment_id,
             memory_store_ids=parent.memory_store_ids,
             vault_ids=parent.vault_ids,
             resources=parent.resources,

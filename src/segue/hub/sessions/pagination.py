@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from segue.sources.base import Source
 
 MAX_PAGE_SIZE = 1000
+_MIN_ROWS = 8  # to read of each list at first, if several lists are merged
 _START = Position(0, "")
 
 
@@ -142,6 +143,35 @@ async def _fill_sweep(
         after = rows[-1].id
 
 
+class _ReadAhead:
+    """What a page has read of one list, in the direction of the page."""
+
+    def __init__(
+        self, sessions: _SessionList, query: Query, after: Position | None, *, backward: bool
+    ) -> None:
+        self._sessions = sessions
+        self._query = query
+        self._backward = backward
+        self._end = after
+        self.rows: dict[str, Session] = {}  # by id: a session that just moved is read again
+        self._has_more = True
+
+    async def read(self, count: int) -> None:
+        """Read so many further rows."""
+        query = replace(self._query, limit=count)
+        rows = await self._sessions.page(query, self._end, backward=self._backward)
+        self.rows.update((row.id, row) for row in rows)
+        self._has_more = len(rows) == count
+        if rows:
+            self._end = position(rows[0] if self._backward else rows[-1], query.order)
+
+    def may_precede(self, last: Position | None) -> bool:
+        """Return whether unread rows may belong before a position; None is the end of the list."""
+        if last is None or self._end is None or not self._has_more:
+            return self._has_more
+        return self._end > last if self._query.descending != self._backward else self._end < last
+
+
 class Pager:
     """Page through the sessions of one workspace, from the store and the sources."""
 
@@ -184,7 +214,8 @@ class Pager:
     async def _first(self, query: Query, *, bind_filters: bool) -> _Slice:
         """Return the first page. Its cursor holds the lists' change points."""
         for source in self._sources:
-            await source.refresh(query.cwd)
+            if query.source in (None, source.name):
+                await source.refresh(query.cwd)
         change_points = {}
         if query.order == "active":
             change_points = {
@@ -245,15 +276,32 @@ class Pager:
     ) -> tuple[list[Session], bool]:
         """Return a page of all lists, and whether there are more sessions in its direction."""
         query_one_more = replace(query, limit=query.limit + 1)
-        rows = [
-            row
-            for sessions in self._lists
-            for row in await sessions.page(query_one_more, after, backward=backward)
-        ]
-        if len(self._lists) > 1:
+        if len(self._lists) == 1:
+            rows = await self._lists[0].page(query_one_more, after, backward=backward)
+            return _cut(rows, query.limit, backward=backward), len(rows) > query.limit
+        lists = [_ReadAhead(rows, query, after, backward=backward) for rows in self._lists]
+        # Most pages need few rows of each list. A search is slow to begin, so it reads all at once.
+        count = query_one_more.limit
+        if query.text is None:
+            count = min(count, max(_MIN_ROWS, 2 * count // len(lists)))
+        unfinished = lists
+        while unfinished:
+            for sessions in unfinished:
+                await sessions.read(count)
+            rows = [row for sessions in lists for row in sessions.rows.values()]
             rows.sort(key=lambda row: position(row, query.order), reverse=query.descending)
-        page = rows[-query.limit :] if backward else rows[: query.limit]
-        return page, len(rows) > query.limit
+            page = _cut(rows, query_one_more.limit, backward=backward)
+            last = None
+            if len(page) == query_one_more.limit:
+                last = position(page[0] if backward else page[-1], query.order)
+            unfinished = [sessions for sessions in lists if sessions.may_precede(last)]
+            count = min(2 * count, MAX_PAGE_SIZE)
+        return _cut(page, query.limit, backward=backward), len(page) > query.limit
+
+
+def _cut(rows: list[Session], count: int, *, backward: bool) -> list[Session]:
+    """Return the rows next to the position that a page was read from."""
+    return rows[-count:] if backward else rows[:count]
 
 
 def _move(cursor: Cursor, session: Session, query: Query) -> Cursor:

@@ -205,9 +205,9 @@ def _forks(source: Source | None, target: str) -> bool:
 
 def _known_names(session: Session) -> Sequence[ToolNames]:
     """Return the tables of the agents that may have answered in a session."""
-    definitions = [registry.find(session.source), registry.find(session.origin)]
-    tables = [tool.tool_names() for tool in definitions if tool is not None]
-    return [*(table for table in tables if table is not None), own_tools.NAMES]
+    tool = registry.find(session.source)
+    table = None if tool is None else tool.tool_names()
+    return [own_tools.NAMES] if table is None else [table, own_tools.NAMES]
 
 
 def _without_losses(report: Report) -> Report:

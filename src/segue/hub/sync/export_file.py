@@ -1,10 +1,11 @@
 """The export file: one session as JSONL that loses nothing. docs/format.md describes it.
 
-The first line is a header: the format, the session row, and the versions of its agents' records up
-to those that the events refer to. Every further line is one event. A session is its events, so
-reading the file gives the same session in any store. Times are RFC 3339 text in UTC.
+The first line is a header: the format, a summary of the session, and the versions of its agents'
+records up to those that the events refer to. Every further line is one event. A session is its
+events, so reading the file gives the same session in any store. Times are RFC 3339 text in UTC.
 
-Files of version 1 have another header and times in microseconds. They are read as well.
+Files of version 1 have another header and times in microseconds. Those of version 2 have the whole
+session row and complete records in the header. Both are read as well.
 """
 
 from __future__ import annotations
@@ -21,19 +22,14 @@ from msgspec import UNSET
 from segue import __version__
 from segue.model import clock, codec, event
 from segue.model.errors import InvalidInput
-from segue.model.event import Event
+from segue.model.event import Event, Usage
 from segue.model.record import Record
 from segue.model.session import Session, decode_session
 
 FORMAT: Final = "segue.session"
-VERSION = 2
+VERSION = 3
 MAX_LINE_BYTES = 256_000_000  # a line is decoded in memory
-# A time in the file: UTC, with up to six digits of a second.
-TIME_PATTERN = (
-    r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-    r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z$"
-)
-_TIME = re.compile(TIME_PATTERN, re.ASCII)
+_TIME = re.compile(clock.TIME_PATTERN, re.ASCII)
 # The id of a session, which names directories, of an agent, and of what ID_FIELDS of Created name.
 ID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _ID = re.compile(ID_PATTERN, re.ASCII)
@@ -45,13 +41,42 @@ _DAMAGE = (msgspec.DecodeError, ValueError, LookupError, TypeError, AttributeErr
 BodyVersion = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a session's events add up to. All other fields of the session are in the events.
+
+    `last_seq` is the number of events, and `usage` the sum of all model requests.
+    """
+
+    id: str
+    last_seq: int
+    title: str | None = None
+    turns: int = 0
+    messages: int = 0
+    errors: int = 0
+    usage: Usage = msgspec.field(default_factory=Usage)
+
+
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One version of an agent.
+
+    `created_at` is left out for the agents that every segue has.
+    """
+
+    id: str
+    version: int
+    created_at: int | None = None
+    updated_at: int
+    archived_at: int | None = None
+    body: dict[str, Any] = {}
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The first line of an export file.
 
     `harness` and `harness_version` name the program that wrote the file. `interface` names the
-    interface or the tool that created the session. `session` is the session row, and `agents` has
-    the records of the agents that the events refer to: every version up to the newest one that an
-    event names.
+    interface or the tool that created the session. `agents` has the records of the agents that the
+    events refer to: every version up to the newest one that an event names. Version 1 of an agent
+    that every segue has may be missing: it is version 2 without the field `configured`.
     """
 
     format: Literal["segue.session"]
@@ -59,8 +84,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     harness: str
     harness_version: str
     interface: str
-    session: Session
-    agents: tuple[Record, ...] = ()
+    session: Summary
+    agents: tuple[AgentRecord, ...] = ()
 
 
 class EventLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,6 +102,16 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: BodyVersion
     body: Any
     derived: bool = False
+
+
+class _HeaderOf2(msgspec.Struct, frozen=True, kw_only=True):
+    format: Literal["segue.session"]
+    version: int
+    harness: str
+    harness_version: str
+    interface: str
+    session: Session
+    agents: tuple[Record, ...] = ()
 
 
 class _HeaderOf1(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +166,11 @@ def is_export(first_line: bytes) -> bool:
 
 
 async def write(
-    session: Session, agents: Iterable[Record], events: AsyncIterator[Event], *, derived: int = 0
+    session: Session,
+    agents: Iterable[AgentRecord],
+    events: AsyncIterator[Event],
+    *,
+    derived: int = 0,
 ) -> AsyncIterator[bytes]:
     """Yield the lines of an export file. The last `derived` events are marked as not stored."""
     header = Header(
@@ -140,7 +179,7 @@ async def write(
         harness="segue",
         harness_version=__version__,
         interface=session.origin,
-        session=session,
+        session=_summary(session),
         agents=tuple(agents),
     )
     raw = msgspec.to_builtins(header)
@@ -152,8 +191,8 @@ async def write(
 def read(lines: Iterable[bytes]) -> tuple[Header, Iterator[Event]]:
     """Return the header of an export file and an iterator over its events.
 
-    A header of version 1 is converted, and has that version. Both raise InvalidLine for a line that
-    is not valid, and InvalidInput for a file without lines or of a newer version.
+    A header of version 1 or 2 is converted, and has that version. Both raise InvalidLine for a line
+    that is not valid, and InvalidInput for a file without lines or of a newer version.
     """
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     number, line = next(numbered, (0, b""))
@@ -169,14 +208,26 @@ def read(lines: Iterable[bytes]) -> tuple[Header, Iterator[Event]]:
 
 def _decode_header(line: bytes) -> Header:
     raw = _decode_raw(line)
-    name, oldest = ("version", VERSION) if "format" in raw else ("segue", 1)
+    name, known = ("version", (2, VERSION)) if "format" in raw else ("segue", (1,))
     version = raw.get(name)
     if isinstance(version, int) and version > VERSION:
         raise InvalidInput(
             f"a newer segue wrote this file (version {version}); upgrade segue to read it"
         )
-    if version is not None and version != oldest:
-        raise msgspec.ValidationError(f"expected {oldest} - at `$.{name}`")
+    if version is not None and version not in known:
+        expected = " or ".join(map(str, known))
+        raise msgspec.ValidationError(f"expected {expected} - at `$.{name}`")
+    if version == 2 and "format" in raw:
+        second: _HeaderOf2 = codec.convert(_map_times(_HeaderOf2, raw, _parse_time), _HeaderOf2)
+        return Header(
+            format=FORMAT,
+            version=second.version,
+            harness=second.harness,
+            harness_version=second.harness_version,
+            interface=second.interface,
+            session=_summary(second.session),
+            agents=tuple(_agents(second.agents)),
+        )
     if "format" in raw:
         header: Header = codec.convert(_map_times(Header, raw, _parse_time), Header)
         return header
@@ -192,9 +243,20 @@ def _decode_header(line: bytes) -> Header:
         harness="segue",
         harness_version="",  # the file does not say
         interface=session.origin,
-        session=session,
-        agents=first.agents,
+        session=_summary(session),
+        agents=tuple(_agents(first.agents)),
     )
+
+
+def _summary(session: Session) -> Summary:
+    return Summary(**{name: getattr(session, name) for name in Summary.__struct_fields__})
+
+
+def _agents(records: Iterable[Record]) -> Iterator[AgentRecord]:
+    for record in records:
+        if record.kind == "agent":
+            names = AgentRecord.__struct_fields__
+            yield AgentRecord(**{name: getattr(record, name) for name in names})
 
 
 def _read_events(
@@ -288,6 +350,8 @@ def _decode_event_of_1(data: bytes) -> Event:
 def _decode_body(raw: Any, version: int) -> event.AnyBody:
     with _errors_inside("body"):
         body = event.decode_body(codec.encode(raw), version)
+    if isinstance(body, event.Response | event.ModelCalled) and body.asked_at is not None:
+        _parse_time(body.asked_at, "body.asked_at")
     if isinstance(body, event.Created):
         _check_references(body)
         # An imported session is one of the store, also if a source owned the exported one.

@@ -18,11 +18,13 @@ from msgspec.structs import replace
 
 from segue.agents.base.spec import UNTRUSTED_SERVERS
 from segue.hub.resources.agent_settings import LOCAL_SETTINGS, can_be_shown
-from segue.hub.resources.records import CONFIGURED, Records
+from segue.hub.resources.records import BUILT_IN_SINCE, CONFIGURED, Records
 from segue.model.errors import InvalidInput
 from segue.model.event import AgentRef, AnyBody, ConfigChanged, Created
 from segue.model.record import Record
 from segue.store.base import Store
+
+from .export_file import AgentRecord
 
 ORIGINAL_KIND = "imported_agent"  # records of agents as an export file had them
 _SAFE_KINDS = ("default", "demo", "model")  # agents that start no program
@@ -42,7 +44,7 @@ class ImportedAgents(NamedTuple):
 
     @classmethod
     async def from_records(
-        cls, store: Store, records: Records, workspace: str, exported: Sequence[Record]
+        cls, store: Store, records: Records, workspace: str, exported: Sequence[AgentRecord]
     ) -> Self:
         """Select the records that can be imported. Raises InvalidInput if a version is missing."""
         new: list[Record] = []
@@ -83,32 +85,77 @@ class ImportedAgents(NamedTuple):
         return ref
 
 
-async def exported_agents(store: Store, workspace: str, bodies: Iterable[AnyBody]) -> list[Record]:
-    """Return the records of the agents that events refer to, up to the versions that they name."""
+async def exported_agents(
+    store: Store, workspace: str, bodies: Iterable[AnyBody]
+) -> list[AgentRecord]:
+    """Return the records of the agents that events refer to, up to the versions that they name.
+
+    The first version of a built-in agent is left out if the second one differs by its model only.
+    """
     newest: dict[str, int] = {}
     for body in bodies:
         if isinstance(body, Created | ConfigChanged) and isinstance(body.agent, AgentRef):
             ref = body.agent
             newest[ref.id] = max(ref.version, newest.get(ref.id, 0))
-    records: list[Record] = []
+    exported: list[AgentRecord] = []
     for id in sorted(newest):
+        records: list[Record] = []
         for version in range(1, newest[id] + 1):
             original = await store.get_record(workspace, ORIGINAL_KIND, id, version)
             record = original or await store.get_record(workspace, "agent", id, version)
             if record is None:
                 break
-            records.append(replace(record, kind="agent"))
-    return records
+            records.append(record)
+        if len(records) > 1 and _is_first_of(records[0], records[1]):
+            del records[0]
+        exported += map(_exported, records)
+    return exported
 
 
-def _by_id(exported: Sequence[Record], workspace: str) -> dict[str, list[Record]]:
+def _exported(record: Record) -> AgentRecord:
+    created_at = None if record.created_at == BUILT_IN_SINCE else record.created_at
+    return AgentRecord(
+        id=record.id,
+        version=record.version,
+        created_at=created_at,
+        updated_at=record.updated_at,
+        archived_at=record.archived_at,
+        body=record.body,
+    )
+
+
+def _is_first_of(first: Record, second: Record) -> bool:
+    """Return whether the first version of a built-in agent can be computed from the second."""
+    return first == replace(_first_of(second), updated_at=first.updated_at)
+
+
+def _first_of(second: Record) -> Record:
+    """Return the first version of a built-in agent, given the second."""
+    body = _without_model(second)
+    return replace(
+        second, version=1, body=body, created_at=BUILT_IN_SINCE, updated_at=BUILT_IN_SINCE
+    )
+
+
+def _by_id(exported: Sequence[AgentRecord], workspace: str) -> dict[str, list[Record]]:
     """Return the agents of a file as records of a workspace: the versions of each, in order."""
     agents: dict[str, list[Record]] = {}
-    for record in exported:
-        if record.kind == "agent":
-            agents.setdefault(record.id, []).append(replace(record, workspace=workspace))
+    for agent in exported:
+        record = Record(
+            workspace=workspace,
+            kind="agent",
+            id=agent.id,
+            version=agent.version,
+            created_at=BUILT_IN_SINCE if agent.created_at is None else agent.created_at,
+            updated_at=agent.updated_at,
+            archived_at=agent.archived_at,
+            body=agent.body,
+        )
+        agents.setdefault(agent.id, []).append(record)
     for versions in agents.values():
         versions.sort(key=lambda record: record.version)
+        if (versions[0].version, versions[0].created_at) == (2, BUILT_IN_SINCE):
+            versions.insert(0, _first_of(versions[0]))
     return agents
 
 

@@ -30,7 +30,7 @@ from segue.model.event import (
     Usage,
 )
 from segue.model.principal import Principal
-from segue.model.session import Checkpoint, Session
+from segue.model.session import OWN, Checkpoint, Session
 from segue.sources import registry
 from segue.sources.base import (
     ListsOnly,
@@ -169,7 +169,7 @@ class SourceSync:
         NotFound if no source has the session.
         """
         if answering is None:
-            source = await self._source_of(principal, session)
+            source = await self._open_source(principal, session.source)
         else:
             source = await self._open_source(principal, answering.name)
         definition = source or answering
@@ -209,12 +209,10 @@ class SourceSync:
         async for line in transcripts.lines(session, self._reader(session)):
             yield line
 
-    def resume_command(self, principal: Principal, session: Session) -> ResumeCommand | None:
-        """Return how to continue a session in its tool; None if its owner has no such command."""
-        definition = registry.resuming(session)
-        if definition is None:
-            return None
-        return definition.resume_command(session, local=principal.local)
+    async def resume_command(self, principal: Principal, session: Session) -> ResumeCommand | None:
+        """Return how to continue a session in its tool; None if segue itself resumes it."""
+        tool = registry.find(await self.resuming_tool(principal, session))
+        return None if tool is None else tool.resume_command(session, local=principal.local)
 
     async def resuming_tool(self, principal: Principal, session: Session) -> str | None:
         """Return the name of the tool that resumes a session; None if segue itself does.
@@ -225,9 +223,9 @@ class SourceSync:
         if definition is None:
             return None
         source = await self._open_source(principal, definition.name)
-        if source is None or await source.get(session.id) is None:
-            return None
-        return definition.name
+        original = None if source is None else await source.get(session.id)
+        is_there = original is not None and (session.owner != OWN or original.state != "trashed")
+        return definition.name if is_there else None
 
     def label(self, source: str) -> str:
         """Return the name of a source as people read it."""
@@ -433,14 +431,9 @@ class SourceSync:
 
     async def _source_of_copy(self, principal: Principal, session: Session) -> Source | None:
         """Return the open source that a stored session was imported from."""
-        if session.origin == session.source:
+        if session.owner != OWN:
             return None
-        return await self._open_source(principal, session.origin)
-
-    async def _source_of(self, principal: Principal, session: Session) -> Source | None:
-        """Return the open source that owns a session or that it was imported from."""
-        owner = await self._open_source(principal, session.source)
-        return owner or await self._open_source(principal, session.origin)
+        return await self._open_source(principal, session.source)
 
     async def _open_source(self, principal: Principal, name: str | None) -> Source | None:
         sources = await self._sources.in_workspace(principal.workspace)

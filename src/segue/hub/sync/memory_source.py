@@ -102,8 +102,9 @@ class MemorySource:
     async def ranked(self, query: Query) -> list[SearchHit]:
         return await self._store.ranked(self.workspace, query)
 
-    async def change(self, id: str, info: InfoChanged) -> None:
+    async def change(self, id: str, info: InfoChanged) -> str:
         await self._store.change(self.workspace, id, lambda _: [info])
+        return id
 
     async def delete(self, id: str) -> None:
         await self._store.purge(self.workspace, id, lambda _: None)

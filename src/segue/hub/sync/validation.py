@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from segue.model import projection
 from segue.model.errors import SegueError
-from segue.model.event import Event
+from segue.model.event import Created, Event
+from segue.model.principal import LOCAL
+from segue.model.requests.spans import begun_request
 from segue.model.session import Session
 
 from . import export_file
@@ -33,8 +35,8 @@ _REFERS = {
     "model_called": ("asked", "model_asked"),
     "outcome_evaluated": ("outcome_id", "outcome_defined"),
 }
-# Fields that any event may have with the id of another event, which may follow it: the first prompt
-# of a turn, or the beginning or the end of a request to a model.
+# Fields that any event may have with the id of another event, which may follow it, or of a request:
+# the first prompt of a turn, or a request to a model.
 _BELONGS = ("turn", "request")
 _OWNERS = frozenset({"user_message", "outcome_defined", "model_asked", "model_called"})
 # Fields of the session row that follow from the events of any version.
@@ -72,7 +74,7 @@ def validate(
         on_event(event.seq)
     references.check_expected()
     if session is not None and header.version > 1:
-        _check_counts(header.session, session, first_line)
+        _check_summary(header, session, first_line)
     return ValidFile(
         version=header.version,
         session=header.session.id,
@@ -97,17 +99,19 @@ class _LineNumbers:
 def _project(session: Session | None, header: Header, event: Event, line: int) -> Session:
     try:
         if session is None:
-            return projection.start(header.session.workspace, header.session.id, event)
+            return projection.start(LOCAL.workspace, header.session.id, event)
         return projection.apply(session, event)
     except SegueError as error:
         raise InvalidLine(line, error.message, "body.type", event.type) from None
 
 
-def _check_counts(row: Session, projected: Session, line: int) -> None:
-    for name in _COUNTS:
+def _check_summary(header: Header, projected: Session, line: int) -> None:
+    row, names = header.session, _COUNTS if header.version == 2 else (*_COUNTS, "usage")
+    for name in names:
         value, expected = getattr(row, name), getattr(projected, name)
         if value != expected:
-            raise InvalidLine(line, f"the events give {expected}", f"session.{name}", value)
+            problem = f"the events give {export_file.shorten(expected)}"
+            raise InvalidLine(line, problem, f"session.{name}", value)
 
 
 class _References:
@@ -116,7 +120,7 @@ class _References:
     def __init__(self, header: Header) -> None:
         self.dangling = 0
         self._own = header.interface in _INTERFACES
-        self._inherited = 0 if header.session.fork is None else header.session.fork.seq
+        self._inherited = 0  # the last event that a fork copied
         self._defined: dict[str, set[str]] = {type: set() for type in _DEFINES}
         self._owners: set[str] = set()
         # Ids of events that must follow, with the line and the field that named each first.
@@ -125,16 +129,22 @@ class _References:
     def check(self, event: Event, line: int) -> None:
         """Check the references of an event to others, and remember its own ids."""
         type, body = event.type, event.body
+        if isinstance(body, Created) and body.fork is not None:
+            self._inherited = body.fork.seq
         own = self._own and event.seq > self._inherited
         if type in _DEFINES:
             name = _DEFINES[type]
             self._defined[type].add(getattr(body, name) if name else event.id)
+        if (request := begun_request(body)) is not None:
+            self._defined["model_asked"].add(request)
+            self._owners.add(request)
         if type in _REFERS:
             name, target = _REFERS[type]
             id = getattr(body, name)
             if id is not None and id not in self._defined[target]:
                 if own:
-                    problem = f"no earlier {target} has this id"
+                    is_request = target == "model_asked"
+                    problem = f"no earlier {'request' if is_request else target} has this id"
                     raise InvalidLine(line, problem, f"body.{name}", id)
                 self.dangling += 1
         was_expected = self._expected.pop(event.id, None) is not None

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from segue.agents.base import StreamKind
 from segue.hub.history.follow import LiveUpdate, LiveUpdates
 from segue.model.errors import SegueError
-from segue.model.event import Delta
+from segue.model.event import Delta, DeltaKind
 from segue.store.base import Lease, Store
 
 from .turn_events import join_deltas
@@ -28,8 +27,8 @@ class DeltaWriter:
         self._flusher: asyncio.Task[None] | None = None
         self._update_count = 0
 
-    def publish(self, message: str, kind: StreamKind, offset: int, text: str) -> None:
-        """Add text to a message that is being written."""
+    def publish(self, message: str, kind: DeltaKind, offset: int, text: str) -> None:
+        """Add text to a message that is being written, or announce a model request."""
         name = (self._lease.workspace, self._lease.session)
         self._live.add_delta(name, message, kind, offset, text)
         self._unflushed.append(

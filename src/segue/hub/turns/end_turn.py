@@ -11,17 +11,13 @@ from segue.model.event import (
     Delta,
     Draft,
     InfoChanged,
-    ModelCalled,
     OutcomeEvaluated,
     PermissionAnswered,
     StatusChanged,
     ToolResult,
-    Usage,
 )
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
-
-from .attribution import OpenRequest
 
 
 def end_turn_events(
@@ -64,6 +60,8 @@ def partial_messages(deltas: Iterable[Delta]) -> list[Draft]:
     """Return the messages that were cut off, with the text that had arrived."""
     messages: dict[str, UnfinishedMessage] = {}
     for delta in deltas:
+        if delta.kind == "request":
+            continue
         message = messages.setdefault(delta.message, UnfinishedMessage(delta.kind))
         message.add(delta.offset, delta.text)
     return [
@@ -72,11 +70,6 @@ def partial_messages(deltas: Iterable[Delta]) -> list[Draft]:
         )
         for id, message in messages.items()
     ]
-
-
-def failed_request(request: OpenRequest | None) -> list[AnyBody]:
-    """Return the end of a model request that will get no response, if one was running."""
-    return [] if request is None else [ModelCalled(usage=Usage(), asked=request.id, is_error=True)]
 
 
 def fork_tail_events(session: Session) -> list[AnyBody]:

@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
+from segue.model import ids
 from segue.model.content import Content, as_content
 from segue.model.event import Draft, OutcomeDefined, SystemMessage, ToolResult, UserMessage
+from segue.store.base import Store
 
 
 class SystemText(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +58,11 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 RESUME = Prompt(
     content=as_content("Continue where you stopped."), resumes=True, replay_to_late_stream=True
 )
+
+
+async def resume(store: Store, name: tuple[str, str]) -> None:
+    """Queue a prompt that resumes the turn which a budget stopped, in any process."""
+    await store.put_inbox(*name, "prompt", ids.new_id(), msgspec.to_builtins(RESUME))
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from segue.agents.base import Answer
+from segue.agents.permission import DENIED_CALL, INPUT_CHANGED, read_answers, refusal
 from segue.model.content import as_content
 from segue.model.event import (
     RUN_BY_OTHERS,
@@ -19,11 +21,12 @@ from segue.model.event import (
     ToolResult,
 )
 from segue.model.lifecycle import StopReason
+from segue.model.requests.spans import RESPONSE_TYPES, failed_request, find_open_request
 from segue.model.session import Session
 from segue.store.base import InboxItem, Store
 
-from .attribution import attribute, open_request
-from .end_turn import end_turn_events, failed_request, partial_messages
+from .attribution import attribute
+from .end_turn import end_turn_events, partial_messages
 from .turn_events import status_with_pending
 
 PROCESS_ENDED = "the process that ran this turn ended before it did"
@@ -32,7 +35,10 @@ OUTCOME_UNKNOWN = (
     "the process that ran this tool ended before it did; the outcome is unknown, and the tool was"
     " not run again"
 )
-MAX_OPEN_CALLS = 500
+NOT_ASKED = (
+    "the process that ran this turn ended before it asked for permission; the tool was not run"
+)
+MAX_EVENTS = 1500  # among which open calls and requests are searched
 
 
 async def end_of_dead_turn(store: Store, session: Session) -> list[AnyBody | Draft]:
@@ -53,14 +59,11 @@ async def end_of_dead_turn(store: Store, session: Session) -> list[AnyBody | Dra
 async def unstored_events(store: Store, session: Session) -> list[AnyBody | Draft]:
     """Return the messages and the model request that a process which died had not ended."""
     name = (session.workspace, session.id)
-    partial = partial_messages(await store.deltas(*name))
-    spans = ("model_asked", "model_called")
-    last = await store.events(*name, types=spans, limit=1, backward=True)
-    request = open_request(last[0]) if last else None
-    return [
-        *(attribute(draft, session.turn, request) for draft in partial),
-        *failed_request(request),
-    ]
+    deltas = await store.deltas(*name)
+    last = await store.events(*name, types=RESPONSE_TYPES, limit=MAX_EVENTS, backward=True)
+    request = find_open_request(reversed(last), deltas)
+    drafts = [*partial_messages(deltas), *failed_request(request)]
+    return list(attribute(drafts, session.turn, request))
 
 
 def closing_events(
@@ -79,31 +82,37 @@ async def waiting_decider(
     """Return a function of the current row: the events that store its turn as waiting.
 
     Tools that may have begun are not run again: their results say that the outcome is unknown.
+    Calls that were denied, or that were not asked about in time, get results that say so.
     Without open requests, there are no events.
     """
-    calls = await _open_calls(store, session)
-    asked = await _open_asks(store, session)
+    bodies = await _calls_and_requests(store, session)
+    asked = {
+        body.ask_id: body.call_id
+        for body in bodies
+        if isinstance(body, PermissionAsked) and body.ask_id in session.open_asks
+    }
+    calls = {body.call_id: body for body in bodies if isinstance(body, ToolCall)}
+    answers = read_answers(bodies)
+    refusals = {id: _refusal(call, answers.get(id)) for id, call in calls.items()}
     waiting = {
-        call.call_id
-        for call in calls
-        if call.call_id not in asked.values() and _is_run_by_clients(call)
+        id for id, call in calls.items() if _is_run_by_clients(call) and refusals[id] is None
     }
 
     def decide(current: Session) -> list[AnyBody | Draft]:
         pending = (*asked, *(id for id in current.open_calls if id in waiting))
         if not pending or current.turn != session.turn:
             return []
-        begun = [
+        ended = [
             ToolResult(
                 call_id=id,
                 status="failed",
-                content=as_content(OUTCOME_UNKNOWN),
+                content=as_content(refusals.get(id) or OUTCOME_UNKNOWN),
                 turn=session.turn,
             )
             for id in current.open_calls
             if id not in waiting and id not in asked.values()
         ]
-        return [*begun, status_with_pending(current, pending)]
+        return [*ended, status_with_pending(current, pending)]
 
     return decide
 
@@ -114,26 +123,29 @@ def cancel_of(items: Sequence[InboxItem], turn: str | None) -> InboxItem | None:
     return next((item for item in cancels if item.body.get("turn") in (None, turn)), None)
 
 
-async def _open_calls(store: Store, session: Session) -> list[ToolCall]:
-    if not session.open_calls:
+async def _calls_and_requests(store: Store, session: Session) -> list[AnyBody]:
+    """Return the latest tool calls, permission requests and answers, if there is an open one."""
+    if not session.open_calls and not session.open_asks:
         return []
+    types = ("tool_call", "permission_asked", "permission_answered")
     events = await store.events(
-        session.workspace, session.id, types=("tool_call",), limit=MAX_OPEN_CALLS, backward=True
+        session.workspace, session.id, types=types, limit=MAX_EVENTS, backward=True
     )
-    bodies = [event.body for event in events if isinstance(event.body, ToolCall)]
-    return [body for body in bodies if body.call_id in session.open_calls]
+    return [event.body for event in events]
 
 
-async def _open_asks(store: Store, session: Session) -> dict[str, str | None]:
-    """Return the open permission requests, and the calls that they are about."""
-    if not session.open_asks:
-        return {}
-    types = ("permission_asked",)
-    events = await store.events(
-        session.workspace, session.id, types=types, limit=MAX_OPEN_CALLS, backward=True
-    )
-    bodies = [event.body for event in events if isinstance(event.body, PermissionAsked)]
-    return {body.ask_id: body.call_id for body in bodies if body.ask_id in session.open_asks}
+def _refusal(call: ToolCall, answer: Answer | None) -> str | None:
+    """Return why no client may run a call, as far as that is stored; None if one may.
+
+    A call that the process has not asked about yet cannot be asked about any more.
+    """
+    if answer is not None:
+        if not answer.allowed:
+            return refusal(answer)
+        return None if answer.input is None or not _is_run_by_clients(call) else INPUT_CHANGED
+    if call.custom or call.effective_verdict == "allow" or not _is_run_by_clients(call):
+        return None
+    return DENIED_CALL if call.effective_verdict == "deny" else NOT_ASKED
 
 
 def _is_run_by_clients(call: ToolCall) -> bool:

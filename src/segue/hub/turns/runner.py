@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from segue.agents.base import (
@@ -25,7 +24,7 @@ from segue.agents.base import (
 )
 from segue.hub.history.follow import Name
 from segue.hub.sessions.directories import OUTPUTS
-from segue.hub.turns.end_turn import end_turn_events, failed_request
+from segue.hub.turns.end_turn import end_turn_events
 from segue.model import codec, ids
 from segue.model.errors import LeaseLost, NotFound
 from segue.model.event import (
@@ -35,8 +34,6 @@ from segue.model.event import (
     Event,
     Failed,
     Interrupted,
-    ModelAsked,
-    ModelCalled,
     Option,
     OutcomeDefined,
     PermissionAnswered,
@@ -44,16 +41,19 @@ from segue.model.event import (
     ToolCall,
 )
 from segue.model.lifecycle import StopReason
+from segue.model.requests.spans import encode_request
 from segue.model.session import Session
-from segue.store.base import InboxItem, Lease, Store
+from segue.store.base import InboxItem, Lease, finished_messages
 
-from .attribution import OpenRequest, attribute, open_request
+from .attribution import TurnRequests
 from .budgets import budget_message
 from .delta_writer import DeltaWriter
 from .deps import TurnDeps
-from .inbox import RESUME, Prompt, Result
+from .inbox import Prompt, Result, resume
 from .opened import StoreSessionPort
+from .recovery import cancel_of
 from .turn_events import (
+    can_continue,
     failed_event,
     first_events,
     marked_by_key,
@@ -95,7 +95,7 @@ class TurnRunner:
         self._asks: dict[str, tuple[Sequence[Option], asyncio.Future[Answer]]] = {}
         self._results: dict[str, asyncio.Future[list[Event]]] = {}
         self._local_calls: set[str] = set()  # custom tools whose results only the local user sends
-        self._request: OpenRequest | None = None  # the model request that is running
+        self._requests = TurnRequests()
         self._calls: dict[str, ToolCall] = {}
         self._deltas = DeltaWriter(deps.store, deps.live, lease)
         self._reader = TurnReader(deps.store, self._name)
@@ -160,7 +160,7 @@ class TurnRunner:
     async def _runs_again(self) -> bool:
         """Store the answers to a turn that waits for clients; return whether it runs again."""
         await self._read_inbox()
-        if self._cancelled or self._abandoned or not await self._reader.can_continue(self.session):
+        if self._cancelled or self._abandoned or not can_continue(self.session):
             return False
         await self.append([StatusChanged(status="running", turn=self._items[0].id)])
         return True
@@ -189,7 +189,7 @@ class TurnRunner:
                     break
                 await self._store_as_waiting(turn)
                 if not await self._runs_again():
-                    if self._cancel_id is None:
+                    if self._cancel_id is None and self.session.pending:
                         return  # it stays stored, also if this process stops now
                     reason = "cancelled"
                     break
@@ -202,13 +202,17 @@ class TurnRunner:
             await self._finish(turn, reason)
 
     async def _store_as_waiting(self, turn: Turn) -> None:
-        """Store which requests the turn waits for, once each of its calls has ended or waits."""
+        """Store which requests the turn waits for, once each of its calls has ended or waits.
+
+        If all were answered meanwhile, nothing is stored.
+        """
 
         def decide(session: Session) -> list[AnyBody | Draft]:
             calls = [call for call in session.open_calls if call in turn.waiting_calls]
-            return [status_with_pending(session, (*session.open_asks, *calls))]
+            pending = (*session.open_asks, *calls)
+            return [status_with_pending(session, pending)] if pending else []
 
-        self._session, _ = await self._change(decide)
+        await self._change(decide)
         self._live.finish_messages(self._name)
 
     async def _finish(self, turn: Turn, reason: StopReason | Exception) -> None:
@@ -313,29 +317,22 @@ class TurnRunner:
     async def _read_inbox(self) -> None:
         """Act on cancels, answers and tool results. Prompts wait for their own turns."""
         items = await self._store.inbox(*self._name)
-        cancel = next((item for item in reversed(items) if self._is_cancel(item)), None)
+        cancel = cancel_of(items[::-1], self._items[0].id)
         if cancel is not None:
             cancels = [item.number for item in items if item.kind == "cancel"]
             await self._store.drop_inbox(*self._name, cancels)
             self._cancelled, self._cancel_id = True, cancel.id
             return
-        if self._resumes and self.session.status != "idle":
-            return  # answers are stored when the turn waits for them
         for item in items:
             if item.kind == "answer":
                 await self._deliver_answer(item)
             elif item.kind == "result":
                 await self._deliver_result(item)
 
-    def _is_cancel(self, item: InboxItem) -> bool:
-        """Return whether an item cancels this turn."""
-        turn = item.body.get("turn")
-        return item.kind == "cancel" and (turn is None or turn == self._items[0].id)
-
     async def _deliver_answer(self, item: InboxItem) -> None:
         ask_id, chosen = item.body.get("ask_id", ""), item.body.get("option")
         options, future = self._asks.get(ask_id, ((), None))
-        if self._resumes and ask_id in self.session.open_asks:
+        if self._resumes and ask_id in (await self._stored()).open_asks:
             options = await self._reader.options_of(ask_id)
         option = next((option for option in options if option.id == chosen), None)
         refused = self._local and not item.body.get("local")
@@ -352,7 +349,7 @@ class TurnRunner:
             )
             return [Draft(id=item.id, body=body), *self._status_without(session, ask_id)]
 
-        self._session, _ = await self._change(decide, consume=[item.number])
+        await self._change(decide, consume=[item.number])
         if future is not None:
             del self._asks[ask_id]
             future.set_result(Answer(option=option, note=note, input=new_input, extra=extra))
@@ -368,7 +365,7 @@ class TurnRunner:
         call_id = submitted.result.call_id
         future = self._results.get(call_id)
         refused = call_id in self._local_calls and not submitted.local
-        if refused or call_id not in self.session.open_calls:
+        if refused or call_id not in (await self._stored()).open_calls:
             await self._store.drop_inbox(*self._name, [item.number])
             return
         if not self._resumes and (future is None or future.done()):
@@ -377,7 +374,7 @@ class TurnRunner:
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [*submitted.drafts(item.id), *self._status_without(session, call_id)]
 
-        self._session, events = await self._change(decide, consume=[item.number])
+        _, events = await self._change(decide, consume=[item.number])
         if future is not None:
             del self._results[call_id]
             future.set_result([e for e in events if not isinstance(e.body, StatusChanged)])
@@ -386,9 +383,7 @@ class TurnRunner:
         self, turn: Turn, reason: StopReason | Exception, failures: Sequence[Failed]
     ) -> None:
         unstored = turn.take_unstored()
-        has_ended = any(isinstance(draft.body, ModelCalled) for draft in unstored)
-        request_end = [] if has_ended else failed_request(self._request)
-        tail: list[AnyBody | Draft] = [*unstored, *request_end, *failures]
+        tail: list[AnyBody | Draft] = [*unstored, *self._requests.failed(unstored), *failures]
         stop: StopReason = "error" if isinstance(reason, Exception) else reason
         why = "the turn ended before this did"
         if isinstance(reason, Exception):
@@ -449,19 +444,23 @@ class TurnRunner:
         if not drafts:
             return []
         self._check()
-        if messages := {draft.id for draft in drafts if isinstance(draft, Draft)}:
+        if messages := self._requests.message_ids(drafts):
             await self._deltas.drop(messages)
         mark = marked_local if self._local else marked_by_key
         drafts = [with_body(draft, mark) for draft in drafts]
-        session, events = await self._change(lambda _: drafts)
-        self._session = session
+        _, events = await self._change(lambda _: drafts)
         for event in events:
-            if isinstance(event.body, ModelAsked | ModelCalled):
-                self._request = open_request(event)
-            elif isinstance(event.body, ToolCall):
+            if isinstance(event.body, ToolCall):
                 self._note_call(event.body)
-        self._live.finish_messages(self._name, [event.id for event in events])
+        self._live.finish_messages(self._name, finished_messages(events))
         return events
+
+    async def begin_request(self, model: str | None) -> str:
+        self._check()
+        await self.append(self._requests.failed())
+        request = self._requests.begin(model)
+        self._deltas.publish(request.id, "request", 0, encode_request(request))
+        return request.id
 
     def _note_call(self, call: ToolCall) -> None:
         self._calls[call.call_id] = call
@@ -477,12 +476,24 @@ class TurnRunner:
         """Append events of this turn under its lease."""
         turn_id = self._items[0].id if self._items else begin[0].id
 
-        def drafts(session: Session) -> list[AnyBody | Draft]:
-            return [attribute(draft, turn_id, self._request) for draft in decide(session)]
+        def drafts(session: Session) -> list[Draft]:
+            return self._requests.attribute(decide(session), turn_id)
 
-        return await self._store.change(
+        session, events = await self._store.change(
             *self._name, drafts, lease=self._lease, consume=consume, begin=begin
         )
+        self._requests.add(events)
+        # The agent and the inbox change the session at the same time.
+        if self._session is None or session.last_seq >= self._session.last_seq:
+            self._session = session
+        return session, events
+
+    async def _stored(self) -> Session:
+        """Return the session as it is stored: a client may know of an event before this runner."""
+        session = await self._store.get(*self._name)
+        if session is None:
+            raise NotFound(f"no session {self._lease.session}", session=self._lease.session)
+        return session
 
     def _check(self) -> None:
         if self._ended or self._abandoned:
@@ -501,14 +512,12 @@ class TurnRunner:
         ask_id = ids.new_id()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asks[ask_id] = (request.options, future)
-        call = self._calls.get(request.call_id or "")
-        asked = permission_asked(request, ask_id, call, local=self._local)
+        asked = self._asked(request, ask_id)
 
         def decide(session: Session) -> list[AnyBody | Draft]:
-            pending = (*session.pending, ask_id)
-            return [Draft(id=ask_id, body=asked), status_with_pending(session, pending)]
+            return [asked, status_with_pending(session, (*session.pending, ask_id))]
 
-        self._session, _ = await self._change(decide)
+        await self._change(decide)
         return await future
 
     async def _allowed_by_mode(self, options: Sequence[Option]) -> Answer | None:
@@ -524,16 +533,13 @@ class TurnRunner:
     async def ask(self, requests: Sequence[PermissionRequest]) -> list[Answer | None]:
         self._check()
         answers = [await self._allowed_by_mode(request.options) for request in requests]
-        drafts = []
-        for request, answer in zip(requests, answers, strict=True):
-            if answer is None:
-                id = ids.new_id()
-                call = self._calls.get(request.call_id or "")
-                drafts.append(
-                    Draft(id=id, body=permission_asked(request, id, call, local=self._local))
-                )
-        await self.append(drafts)
+        pairs = zip(requests, answers, strict=True)
+        await self.append([self._asked(asked, ids.new_id()) for asked, a in pairs if a is None])
         return answers
+
+    def _asked(self, request: PermissionRequest, id: str) -> Draft:
+        call = self._calls.get(request.call_id or "")
+        return Draft(id=id, body=permission_asked(request, id, call, local=self._local))
 
     async def result(self, call_id: str) -> list[Event]:
         self._check()
@@ -543,7 +549,7 @@ class TurnRunner:
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [status_with_pending(session, (*session.pending, call_id))]
 
-        self._session, _ = await self._change(decide)
+        await self._change(decide)
         self._wake.set()  # the result may be in the inbox already
         return await future
 
@@ -556,7 +562,7 @@ class TurnRunner:
         prompts = [codec.convert(item.body, Prompt) for item in items]
         pairs = zip(items, prompts, strict=True)
         drafts = [draft for item, prompt in pairs for draft in prompt.drafts(item.id)]
-        self._session, events = await self._change(
+        _, events = await self._change(
             lambda _: drafts,
             begin=[self._begun(item) for item in items],
         )
@@ -591,8 +597,3 @@ class TurnRunner:
     @property
     def session_port(self) -> SessionPort:
         return StoreSessionPort(self._store, self._live, self._name)
-
-
-async def resume(store: Store, name: Name) -> None:
-    """Queue a prompt that resumes the turn which a budget stopped, in any process."""
-    await store.put_inbox(*name, "prompt", ids.new_id(), msgspec.to_builtins(RESUME))

@@ -45,9 +45,8 @@ from segue.store.base import InboxKind, Store
 from . import budgets
 from .agents import SessionAgents, model_spec
 from .engine import TurnEngine
-from .inbox import Prompt, Result, SystemText
+from .inbox import Prompt, Result, SystemText, resume
 from .opened import OpenSession
-from .runner import resume
 
 # A prompt that is withdrawn in another process appends no event that would wake a waiting client.
 WITHDRAWN_POLL_SECONDS = 1.0

@@ -9,7 +9,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from segue.agents.base import PermissionRequest
-from segue.hub.sessions.titles import title_from_prompt
 from segue.model.errors import Conflict, SegueError, without_locations
 from segue.model.event import (
     AnyBody,
@@ -23,8 +22,10 @@ from segue.model.event import (
     PermissionAsked,
     StatusChanged,
     ToolCall,
+    UserMessage,
 )
 from segue.model.session import Session
+from segue.model.tools.prompt_titles import title_from_prompt
 from segue.model.tools.titles import request_title_of
 
 from .inbox import Prompt
@@ -41,7 +42,10 @@ def first_events(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBody
     bodies: list[AnyBody | Draft] = [running, *prompt.drafts(turn_id)]
     untitled = session.title is None and session.title_by is None
     if untitled and (title := title_from_prompt(prompt.content)):
-        bodies.append(InfoChanged(title=title, by="auto"))
+        if prompt.outcome is None:
+            bodies = [with_body(draft, naming_session) for draft in bodies]
+        else:
+            bodies.append(InfoChanged(title=title, by="auto"))
     if session.archived_at is not None:
         bodies.append(InfoChanged(archived=False))
     return bodies
@@ -52,6 +56,11 @@ def with_body(draft: AnyBody | Draft, change: Callable[[AnyBody], AnyBody]) -> A
     if not isinstance(draft, Draft):
         return change(draft)
     return replace(draft, body=change(draft.body))
+
+
+def naming_session(body: AnyBody) -> AnyBody:
+    """Return a message of the user as the one that names the session; other events unchanged."""
+    return replace(body, names_session=True) if isinstance(body, UserMessage) else body
 
 
 def marked_by_key(body: AnyBody) -> AnyBody:
@@ -96,6 +105,16 @@ def status_with_pending(session: Session, pending: tuple[str, ...]) -> StatusCha
             status="idle", stop_reason="requires_action", turn=session.turn, pending=pending
         )
     return StatusChanged(status="running", turn=session.turn)
+
+
+def can_continue(session: Session) -> bool:
+    """Return whether a turn that waits for clients has something to do.
+
+    That is so after the last answer, or after the last permission if it lets a call run or end.
+    """
+    if session.open_asks:
+        return False
+    return not session.pending or any(call not in session.pending for call in session.open_calls)
 
 
 def join_deltas(deltas: Sequence[Delta]) -> list[Delta]:

@@ -7,9 +7,7 @@ from segue.model.event import (
     Event,
     Option,
     OutcomeDefined,
-    PermissionAnswered,
     PermissionAsked,
-    StatusChanged,
     ToolCall,
 )
 from segue.model.session import Session
@@ -83,22 +81,3 @@ class TurnReader:
             if isinstance(event.body, PermissionAsked):
                 return event.body.options
         return ()
-
-    async def can_continue(self, session: Session) -> bool:
-        """Return whether a stored turn has something to do: all answers, or all permissions."""
-        if not session.pending:
-            return True
-        if session.open_asks:
-            return False
-        last = await self._store.events(
-            *self._name, types=("status_changed",), limit=1, backward=True
-        )
-        waited_for = {
-            id for e in last if isinstance(e.body, StatusChanged) for id in e.body.pending
-        }
-        answers = await self._store.events(
-            *self._name, types=("permission_answered",), limit=EVENTS_PER_READ, backward=True
-        )
-        return any(
-            isinstance(e.body, PermissionAnswered) and e.body.ask_id in waited_for for e in answers
-        )

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from segue.acp.rpc import INTERNAL_ERROR, Connection, Disconnected, RpcError
 from segue.hub import Hub
 from segue.hub.history.follow import LiveUpdate
@@ -31,6 +33,7 @@ from segue.model.principal import Principal
 from segue.model.projection import apply
 from segue.model.session import Session
 from segue.model.tools.changes import apply_change
+from segue.model.tools.prompt_titles import title_change
 
 from .errors import DIALECT, session_not_found
 from .permissions import PermissionRequests
@@ -340,8 +343,7 @@ class AttachedSession:
         try:
             if created:
                 await self._send_all(self._encoder.encode_created(self._session))
-            for ask_id in self._session.open_asks:
-                await self._permission_requests.send_stored(ask_id)
+            await self._permission_requests.send_stored(self._session)
             async for item in self._hub.history.follow_with_updates(
                 self._principal, self.id, self._session.last_seq
             ):
@@ -425,6 +427,8 @@ class AttachedSession:
             await self._send_all(self._encoder.encode_event(event, session))
         elif isinstance(body, ConfigChanged):
             self._encoder.note_settings(session)
+        if (named := title_change(body)) is not None:
+            await self._send_all(self._encoder.encode_event(replace(event, body=named), session))
         await self._track_prompts(event)
         match body:
             case ToolCall():

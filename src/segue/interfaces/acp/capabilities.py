@@ -23,7 +23,7 @@ from segue.acp.wire import (
 from .meta import NAMESPACE
 
 if TYPE_CHECKING:
-    from segue.agents.base import AgentDescription
+    from segue.agents.base.external import AgentDescription
 
 WireStruct = TypeVar("WireStruct", bound=Wire)
 

@@ -9,16 +9,14 @@ from typing import Any
 from segue.acp.rpc import Connection, Disconnected, RpcError
 from segue.hub import Hub
 from segue.model.errors import NotFound, SegueError
-from segue.model.event import PermissionAsked, ToolCall, ToolCallChanged
+from segue.model.event import PermissionAsked, ToolCall
 from segue.model.principal import Principal
-from segue.model.tools.changes import apply_change
+from segue.model.session import Session
 
 from .errors import DIALECT
 from .versions.policy import VersionPolicy
 
 log = logging.getLogger("segue.acp")
-
-MAX_SEARCHED_CALLS = 50  # tool calls before a permission request that may be the one it is about
 
 
 class PermissionRequests:
@@ -42,9 +40,17 @@ class PermissionRequests:
         self._client_session_id = client_session_id
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def send(self, body: PermissionAsked, call: ToolCall | None) -> None:
-        """Send a permission request, and store the client's answer when it arrives."""
-        request = self._request_and_answer(body, call)
+    def send(
+        self, body: PermissionAsked, call: ToolCall | None, *, of_earlier_turn: bool = False
+    ) -> None:
+        """Send a permission request, and store the client's answer when it arrives.
+
+        A client that may not answer it does not get it. A request of a turn that the client found
+        open stays open, for other clients too, if this one does not answer.
+        """
+        if body.local and not self._principal.local:
+            return
+        request = self._request_and_answer(body, call, of_earlier_turn=of_earlier_turn)
         self._tasks[body.ask_id] = asyncio.get_running_loop().create_task(request)
 
     def withdraw(self, ask_id: str) -> None:
@@ -59,38 +65,14 @@ class PermissionRequests:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def send_stored(self, ask_id: str) -> None:
-        """Send a permission request that was stored before the client attached the session."""
-        seq = await self._hub.history.locate(self._principal, self._session_id, ask_id)
-        events = await self._hub.history.events(
-            self._principal, self._session_id, after=seq - 1, limit=1
-        )
-        for event in events:
-            if isinstance(event.body, PermissionAsked):
-                self.send(event.body, await self._find_call(event.body.call_id, seq))
+    async def send_stored(self, session: Session) -> None:
+        """Send the permission requests that were open before the client attached the session."""
+        for request, call in await self._hub.history.open_requests(self._principal, session):
+            self.send(request, call, of_earlier_turn=True)
 
-    async def _find_call(self, call_id: str | None, before: int) -> ToolCall | None:
-        """Return the tool call that a permission request is about, if it is stored."""
-        if call_id is None:
-            return None
-        events = await self._hub.history.events(
-            self._principal,
-            self._session_id,
-            before=before,
-            types=["tool_call", "tool_call_changed"],
-            limit=MAX_SEARCHED_CALLS,
-            backward=True,
-        )
-        call: ToolCall | None = None
-        for event in sorted(events, key=lambda event: event.seq):
-            body = event.body
-            if isinstance(body, ToolCall) and body.call_id == call_id:
-                call = body
-            elif isinstance(body, ToolCallChanged) and call and body.call_id == call_id:
-                call = apply_change(call, body)
-        return call
-
-    async def _request_and_answer(self, body: PermissionAsked, call: ToolCall | None) -> None:
+    async def _request_and_answer(
+        self, body: PermissionAsked, call: ToolCall | None, *, of_earlier_turn: bool
+    ) -> None:
         option_id: str | None = None
         extra: dict[str, Any] = {}
         try:
@@ -110,6 +92,8 @@ class PermissionRequests:
         except Disconnected:
             return
         self._tasks.pop(body.ask_id, None)
+        if option_id is None and of_earlier_turn:
+            return
         try:
             await self._hub.turns.answer(
                 self._principal, self._session_id, body.ask_id, option_id, extra=extra

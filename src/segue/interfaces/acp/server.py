@@ -41,7 +41,8 @@ from .errors import invalid_params, to_rpc_error
 from .served_agent import ServedAgent
 
 if TYPE_CHECKING:
-    from segue.agents.base import HasExtensions, NeedsLogin
+    from segue.agents.base import NeedsLogin
+    from segue.agents.base.external import HasExtensions
     from segue.hub import Hub
 
     from .handlers.session_methods import SessionMethods
@@ -236,7 +237,7 @@ class AcpServer:
         """Return the served agent if it is an ACP program itself."""
         if self._served_agent is None or self._served_agent.spec.get("kind") != EXTERNAL_AGENT_KIND:
             return None
-        from segue.agents.base import HasExtensions
+        from segue.agents.base.external import HasExtensions
 
         async with self._open_lock:
             await self._get_hub()
@@ -244,7 +245,7 @@ class AcpServer:
         return agent if isinstance(agent, HasExtensions) else None
 
     async def _fetch_login_methods(self, agent: NeedsLogin) -> None:
-        from segue.agents.base import HasExtensions
+        from segue.agents.base.external import HasExtensions
 
         try:
             self._agent_login_methods = list(await agent.logins())

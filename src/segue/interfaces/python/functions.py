@@ -34,7 +34,7 @@ _PAGE_SIZE = 200
 
 @dataclass
 class SessionInfo(SDKSessionInfo):
-    """One row of a list of sessions. `source` is segue or the tool that owns the session."""
+    """One row of a list of sessions. `source` is segue or the tool whose session it is."""
 
     source: str = "segue"
     status: str = "idle"

@@ -15,13 +15,13 @@ from segue.model.event import (
     Delta,
     Event,
     Failed,
-    ModelCalled,
     StatusChanged,
     ToolCall,
     ToolResult,
     Usage,
 )
 from segue.model.lifecycle import StopReason
+from segue.model.requests.spans import request_end
 
 ResultKind = Literal["success", "error_max_turns", "error_max_budget_usd", "error_during_execution"]
 
@@ -143,14 +143,14 @@ class TurnSummary:
                 self._last_text = plain_text(body.content)
             case ToolCall():
                 self._tool_calls[body.call_id] = body
-            case ModelCalled():
-                self._model_calls += 1
-                self._model_time += body.duration or 0
-                self._usage += body.usage
             case Failed():
                 self._errors.append(body.message)
             case _:
                 pass
+        if (end := request_end(body)) is not None:
+            self._model_calls += 1
+            self._model_time += end.duration or 0
+            self._usage += end.usage
 
     def tool_call(self, call_id: str | None) -> ToolCall | None:
         """Return a tool call of the turn; None if the id is unknown."""

@@ -140,8 +140,8 @@ async def _session(
     request: WebRequest, session: Session, after: int, view_of: ViewOf
 ) -> AsyncIterator[bytes]:
     """Yield the changes of the open session."""
-    page_source = request.param("page-source", session.source)
-    if session.source != page_source:
+    page_owner = request.param("page-owner", session.owner)
+    if session.owner != page_owner:
         yield encode_frame("moved", {"session": session.id})
         return
     after = min(after, session.last_seq)
@@ -165,7 +165,7 @@ async def _session(
             view = await view_of(session)
         except NotFound:
             break
-        if session.source != page_source:
+        if session.owner != page_owner:
             yield encode_frame("moved", {"session": session.id})
             return
         yield await _item(view, received, pairs)
@@ -195,7 +195,7 @@ async def _item(view: SessionView, event: Event, pairs: PairTracker) -> bytes:
         data["of"] = opening.seq
     render_item = templates.macros("items.html").render_item
     for item in items:
-        data["html"] = str(await threads.render(render_item, view, item))
+        data["html"] += str(await threads.render(render_item, view, item))
     return encode_frame("item", data, str(event.seq))
 
 

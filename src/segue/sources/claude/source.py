@@ -318,13 +318,14 @@ class ClaudeSource:
 
     # Changes.
 
-    async def change(self, id: str, info: InfoChanged) -> None:
+    async def change(self, id: str, info: InfoChanged) -> str:
         from .edit import edit
 
         await self.get(id)
         transcript = self._find_transcript(id)
         edit.apply_change(self.home, transcript, info)
         await self.update_index([transcript.path, *self._current_paths(id)])
+        return id
 
     async def delete(self, id: str) -> None:
         import asyncio

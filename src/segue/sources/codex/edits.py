@@ -14,6 +14,7 @@ import os
 
 from segue.model.errors import Busy, Conflict, InvalidInput
 from segue.sources.base import Edit
+from segue.sources.kit.edit import programs
 
 from . import app_server, rollouts
 from .rollouts import Rollout
@@ -24,7 +25,7 @@ _BY_PROGRAM: frozenset[Edit] = frozenset({"title", "archive"})
 
 def possible_edits(home: str) -> frozenset[Edit]:
     """Return the edits that Codex would show, with its program if that is installed."""
-    if rollouts.state_database(home) is None or app_server.find_program() is not None:
+    if rollouts.state_database(home) is None or app_server.is_installed():
         return _BY_FILES | _BY_PROGRAM
     return _BY_FILES
 
@@ -87,12 +88,12 @@ def delete(home: str, rollout: Rollout) -> None:
         _require_idle(home, file)
     for file in files:
         os.unlink(file.path)
-    if rollouts.state_database(home) is not None and app_server.find_program() is not None:
+    if rollouts.state_database(home) is not None and app_server.is_installed():
         with app_server.running(home) as server:
             for thread in dict.fromkeys(file.thread for file in files):
                 try:
                     server.call("thread/delete", threadId=thread)
-                except app_server.Refused:
+                except programs.Refused:
                     return  # before 0.144 a row stays, which Codex does not list
 
 

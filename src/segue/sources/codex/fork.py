@@ -16,7 +16,7 @@ from segue.sources import safe_io
 from segue.sources.kit import bodies, files
 from segue.sources.kit.reader import Unreadable
 
-from . import rollouts
+from . import packed, rollouts
 from .rollouts import Segment
 from .translator import item_text
 
@@ -68,11 +68,12 @@ def _lines(
     copied = _CopiedHistory(cwd)
     yield _line("session_meta", _meta(segments[-1], new_id, cwd))
     for segment in segments:
-        for line in files.Records(segment.rollout.path, end=segment.end):
-            if at is not None and segment.before + line.seq() > at:
-                yield from copied.closing_lines()
-                return
-            yield from copied.copy(line.record)
+        with packed.plain_file(segment.rollout.path) as path:
+            for line in files.Records(path, end=segment.end):
+                if at is not None and segment.before + line.seq() > at:
+                    yield from copied.closing_lines()
+                    return
+                yield from copied.copy(line.record)
     yield from copied.closing_lines()
 
 
@@ -83,7 +84,8 @@ def _line(kind: str, payload: dict[str, Any]) -> bytes:
 
 def _meta(segment: Segment, new_id: str, cwd: str | None) -> dict[str, Any]:
     """Return the first line of a fork of the thread that a segment ends."""
-    first = next(iter(files.Records(segment.rollout.path)), None)
+    with packed.plain_file(segment.rollout.path) as path:
+        first = next(iter(files.Records(path)), None)
     meta = None if first is None else first.record.get("payload")
     if not isinstance(meta, dict):
         raise Unreadable("it does not begin as a rollout does")

@@ -28,7 +28,7 @@ from segue.sources.kit.reader import (
     mark_rolled_back,
 )
 
-from . import rollouts
+from . import packed, rollouts
 from .rollouts import Rollout, Segment
 from .translator import RolloutState, Translator
 
@@ -51,7 +51,7 @@ class CodexReader(Reader):
     def discover(self, report: Report) -> Iterable[SessionRef]:
         """Return all threads, subagents included."""
         names = rollouts.thread_names(self.home, report)
-        for rollout in rollouts.current_rollouts(self.home, report).values():
+        for rollout in rollouts.current_rollouts(self.home).values():
             if ref := self._ref(rollout, names):
                 yield ref
 
@@ -67,7 +67,7 @@ class CodexReader(Reader):
         for entry in safe_io.list_directory(os.path.dirname(rollout.path)):
             if rollout.thread in entry.name:
                 other = rollouts.rollout_of_path(entry.path)
-                if other is not None and other.page > rollout.page:
+                if other is not None and _replaces(other, rollout):
                     return False
         return True
 
@@ -76,7 +76,9 @@ class CodexReader(Reader):
         if status is None:
             return None
         name = names.get(rollout.thread)
-        others = () if name is None else (name,)
+        others: tuple[object, ...] = () if name is None else (name,)
+        if packed.is_packed(rollout.path):
+            others = (*others, packed.can_unpack())
         return SessionRef(rollout.path, rollout.thread, files.fingerprint(status, *others))
 
     def find(self, native_id: str) -> SessionRef | None:
@@ -126,6 +128,8 @@ class CodexReader(Reader):
     def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
         """Yield the events of a thread: those of the files it is based on, then its own."""
         rollout = _rollout(ref)
+        if packed.is_packed(rollout.path) and not packed.can_unpack():
+            return End(self._known_facts(rollout))
         if resume is None:
             state = RolloutState(thread=rollout.thread)
             problems: list[str] = []
@@ -141,20 +145,55 @@ class CodexReader(Reader):
         if not state.has_meta:
             raise Unreadable("it does not begin as a rollout does")
         facts = self._facts(rollout, state, tuple(translator.problems))
-        return End(facts, replace(end, data=state.encode()))
+        # A compressed file does not grow: it is read again if it changes.
+        is_plain = not packed.is_packed(rollout.path)
+        return End(facts, replace(end, data=state.encode()) if is_plain else None)
+
+    def original_lines(self, ref: SessionRef) -> Iterable[bytes] | None:
+        """Return the lines of a compressed file."""
+        if not packed.is_packed(ref.key):
+            return None
+        with packed.plain_file(ref.key) as path:
+            return list(files.file_lines(path))
+
+    def _known_facts(self, rollout: Rollout) -> SessionFacts:
+        """Return what Codex's database has of a thread whose file cannot be decompressed."""
+        row = rollouts.thread_row(self.home, rollout.thread)
+        if row is None:
+            raise Unreadable(f"it is compressed; {packed.INSTALL}")
+        name = rollouts.thread_names(self.home).get(rollout.thread)
+        prompt = bodies.text(row["first_user_message"]) or bodies.text(row["title"])
+        created_at = bodies.time_of(row["created_at_ms"]) or bodies.time_of(row["created_at"])
+        updated_at = bodies.time_of(row["updated_at_ms"]) or bodies.time_of(row["updated_at"])
+        status = safe_io.nonempty_file_status(rollout.path)
+        moved_at = 0 if status is None else status.st_ctime_ns // 1000
+        return SessionFacts(
+            created_at=created_at or moved_at,
+            updated_at=updated_at,
+            cwd=bodies.text(row["cwd"]) or "/",
+            title=name or bodies.prompt_title(prompt) or rollout.thread,
+            title_by="person" if name else "auto",
+            model=bodies.text(row["model"]) or None,
+            git_branch=bodies.text(row["git_branch"]) or None,
+            archived_at=moved_at if rollout.is_archived else None,
+            deleted_at=moved_at if rollout.is_trashed else None,
+            problems=(f"its messages are compressed; {packed.INSTALL}",),
+        )
 
     def _items(
         self, translator: Translator, segment: Segment, resume: Resume | None
     ) -> Generator[Item, None, Resume]:
         """Yield the events of a file, and return where it ended."""
         translator.begin_file(segment.before, inherited=segment.inherited)
-        records = files.Records(segment.rollout.path, resume, end=segment.end)
-        return (yield from translator.translate(records, is_last=segment.end is None))
+        with packed.plain_file(segment.rollout.path) as path:
+            records = files.Records(path, resume, end=segment.end)
+            return (yield from translator.translate(records, is_last=segment.end is None))
 
     def _all_items(
         self, translator: Translator, segments: list[Segment]
     ) -> Generator[Item, None, Resume]:
-        has_rollbacks = files.contains(segments[-1].rollout.path, _ROLLBACK)
+        with packed.plain_file(segments[-1].rollout.path) as path:
+            has_rollbacks = files.contains(path, _ROLLBACK)
         if not has_rollbacks:
             return (yield from self._segment_items(translator, segments))
         translator.collects_rollbacks = True
@@ -257,6 +296,13 @@ class CodexReader(Reader):
                 )
                 parents.append(rollout.thread)
         return tuple(refs)
+
+
+def _replaces(other: Rollout, rollout: Rollout) -> bool:
+    """Return whether a file of the same thread is shown instead of another one."""
+    if other.page != rollout.page:
+        return other.page > rollout.page
+    return packed.is_packed(rollout.path) and not packed.is_packed(other.path)
 
 
 def _rollout(ref: SessionRef) -> Rollout:

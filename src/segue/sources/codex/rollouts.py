@@ -14,6 +14,8 @@ from segue.sources import safe_io
 from segue.sources.kit import bodies, database, files, processes
 from segue.sources.kit.reader import Report, Unreadable
 
+from . import packed
+
 # rollout-<local time>-<thread id>[_<page id>].jsonl
 _NAME = re.compile(
     r"rollout-.{19}-(?P<thread>[0-9a-f-]{36})(?:_(?P<page>[0-9a-f-]{36}))?\.jsonl(?P<packed>\.zst)?"
@@ -24,6 +26,18 @@ _SESSIONS, _ARCHIVE = "sessions", "archived_sessions"
 # Segue's trash, with the same directories in it. It is inside the home, so that a move is a rename.
 _TRASH = "segue-trash"
 _DEEPEST = 5  # directories from the trash to a rollout: segue-trash/sessions/YYYY/MM/DD
+_THREAD_COLUMNS = (
+    "cwd",
+    "title",
+    "first_user_message",
+    "created_at",
+    "updated_at",
+    "created_at_ms",
+    "updated_at_ms",
+    "model",
+    "git_branch",
+    "cli_version",
+)
 _HEAD_BYTES = 1 << 20  # that hold the first line, which has the instructions of the model
 
 
@@ -55,7 +69,7 @@ def rollout_of_path(path: str) -> Rollout | None:
     """Return the rollout that a path names; None if it names none."""
     directory, name = os.path.split(path)
     match = _NAME.fullmatch(name)
-    if match is None or match["packed"]:
+    if match is None:
         return None
     parents = directory.split(os.sep)[-_DEEPEST:]
     is_archived, is_trashed = parents[-1] == _ARCHIVE, _TRASH in parents
@@ -86,29 +100,28 @@ def archived_path(home: str, path: str, *, archived: bool) -> str:
     return os.path.join(home, _SESSIONS, year, month, day, name)
 
 
-def list_rollouts(home: str, report: Report | None = None) -> Iterator[Rollout]:
-    """Return all rollout files; compressed ones are reported."""
+def list_rollouts(home: str) -> Iterator[Rollout]:
+    """Return all rollout files."""
     for directory in directories(home):
-        for entry in files.walk_files(directory, (".jsonl", ".zst"), 4):
+        for entry in files.walk_files(directory, (".jsonl", packed.SUFFIX), 4):
             rollout = rollout_of_path(entry.path)
             if rollout is not None:
                 yield rollout
-            elif report is not None and _NAME.fullmatch(entry.name):
-                report(entry.path, "it is compressed, which segue does not read yet")
 
 
-def current_rollouts(home: str, report: Report | None = None) -> dict[str, Rollout]:
+def current_rollouts(home: str) -> dict[str, Rollout]:
     """Return the current file of each thread: its newest page, in the trash only if not else."""
     current: dict[str, Rollout] = {}
-    for rollout in list_rollouts(home, report):
+    for rollout in list_rollouts(home):
         other = current.get(rollout.thread)
         if other is None or _rank(rollout) > _rank(other):
             current[rollout.thread] = rollout
     return current
 
 
-def _rank(rollout: Rollout) -> tuple[str, bool, bool, str]:
-    return rollout.page, not rollout.is_trashed, not rollout.is_archived, rollout.path
+def _rank(rollout: Rollout) -> tuple[str, bool, bool, bool, str]:
+    is_plain = not packed.is_packed(rollout.path)
+    return rollout.page, not rollout.is_trashed, not rollout.is_archived, is_plain, rollout.path
 
 
 def append_name(home: str, thread: str, name: str) -> None:
@@ -191,22 +204,54 @@ def state_database(home: str) -> str | None:
 def head(path: str) -> dict[str, Any]:
     """Return the meta data in the first line of a rollout; empty if there is none."""
     status = safe_io.nonempty_file_status(path)
-    return {} if status is None else _head(path, status.st_ino)
+    try:
+        return {} if status is None else _head(path, status.st_ino)
+    except LookupError:  # it is damaged, or not written yet
+        return {}
 
 
 @lru_cache(4096)
 def _head(path: str, inode: int) -> dict[str, Any]:
+    """Return the meta data; raises LookupError, which is not cached, if there is none."""
     try:
-        with safe_io.open_for_reading(path) as (descriptor, _):
-            _, _, data = next(safe_io.read_lines(descriptor, 0, _HEAD_BYTES), (0, 0, b""))
-    except safe_io.UnreadableFile:
-        return {}
+        data = _packed_head(path) if packed.is_packed(path) else _plain_head(path)
+    except (safe_io.UnreadableFile, Unreadable):
+        raise LookupError(path) from None
     records = files.parse_records(data)
     payload = records[0].get("payload") if records else None
     if not isinstance(payload, dict):
-        return {}
+        raise LookupError(path)
     # The instructions of the model are long, and of no use here.
     return {name: value for name, value in payload.items() if name != "base_instructions"}
+
+
+def _plain_head(path: str) -> bytes:
+    with safe_io.open_for_reading(path) as (descriptor, _):
+        _, _, data = next(safe_io.read_lines(descriptor, 0, _HEAD_BYTES), (0, 0, b""))
+    return data
+
+
+def _packed_head(path: str) -> bytes:
+    data = b""
+    for block in packed.unpacked_blocks(path):
+        data += block
+        if b"\n" in block or len(data) > _HEAD_BYTES:
+            break
+    return data.partition(b"\n")[0]
+
+
+def thread_row(home: str, thread: str) -> dict[str, Any] | None:
+    """Return what Codex's database has of a thread; None if it is not known."""
+    path = state_database(home)
+    if path is None:
+        return None
+    try:
+        with database.open_database(path) as connection:
+            select = database.select(connection, "threads", *_THREAD_COLUMNS)
+            row = connection.execute(f"{select} WHERE id = ?", (thread,)).fetchone()
+    except (Unreadable, sqlite3.Error):
+        return None  # `thread_names` reports it
+    return None if row is None else dict(row)
 
 
 def spawned_by(meta: dict[str, Any]) -> dict[str, Any] | None:

@@ -132,18 +132,23 @@ def files_of(home: str, id: str) -> list[str]:
 def session_id(path: str) -> str:
     """Return the id of a session, which its file begins with; else the name of the file."""
     status = safe_io.nonempty_file_status(path)
-    return _session_id(path, 0 if status is None else status.st_ino)
+    try:
+        return _session_id(path, 0 if status is None else status.st_ino)
+    except LookupError:  # it is damaged, or not written yet
+        return os.path.basename(path).rpartition(".")[0]
 
 
 @lru_cache(4096)
 def _session_id(path: str, inode: int) -> str:
+    """Return the id in a file; raises LookupError, which is not cached, if it has none."""
     try:
         with safe_io.open_for_reading(path) as (descriptor, _):
             match = _SESSION_ID.search(safe_io.read_at(descriptor, 0, _HEAD_BYTES))
     except safe_io.UnreadableFile:
         match = None
-    name = os.path.basename(path).rpartition(".")[0]
-    return match[1].decode("utf-8", "replace") if match else name
+    if match is None:
+        raise LookupError(path)
+    return match[1].decode("utf-8", "replace")
 
 
 @lru_cache(1024)

@@ -53,6 +53,7 @@ class GeminiReader(Reader):
     """The sessions of one Gemini home."""
 
     name = "gemini"
+    version = 2
     edits = frozenset({"title", "delete"})
 
     def __init__(self, home: str) -> None:

@@ -1,4 +1,4 @@
-"""Read the sessions in Goose's database."""
+"""Read the sessions in Goose's database, in older files and in the trash."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UnsetType
+from msgspec.structs import replace
 
 from segue.model import clock
+from segue.model.errors import InvalidInput
+from segue.model.event import InfoChanged
+from segue.sources.base import Edit, OverlayOnly
 from segue.sources.kit import bodies, database
+from segue.sources.kit.edit.row_trash import RowTrash, TrashedSession
 from segue.sources.kit.reader import (
     End,
     Items,
@@ -22,11 +29,16 @@ from segue.sources.kit.reader import (
     SessionRef,
     ThreadRef,
     Unreadable,
+    collect,
 )
 
 from . import tables
+from .session_files import SessionFiles
 from .tables import SessionRow
 from .translator import GooseState, Row, Translator
+
+if TYPE_CHECKING:
+    from .edits import GooseProgram
 
 _HIDDEN = "hidden"  # the type of sessions that Goose starts for itself
 # The names of sessions that neither a person nor a model has named.
@@ -36,53 +48,144 @@ _EXTRA = ("session_type", "provider_name", "goose_mode", "schedule_id", "project
 
 
 class GooseReader(Reader):
-    """The sessions of one database."""
+    """The sessions of one directory: in its database, in older files and in the trash."""
 
     name = "goose"
 
     def __init__(self, directory: str) -> None:
         self.path = os.path.join(directory, "sessions.db")
+        self._directory = directory
+        self._files = SessionFiles(directory)
+        self._trash = RowTrash(directory)
         self._refs: database.UnchangedCache[dict[str, SessionRef]] = database.UnchangedCache()
 
     def places(self) -> Sequence[str]:
-        """Return the database."""
-        return [self.path]
+        """Return the database, and the directory of older files and of the trash."""
+        return [self.path, self._directory]
 
     def discover(self, report: Report) -> Iterable[SessionRef]:
-        """Return all sessions, subagents included."""
-        try:
-            return list(self._sessions().values())
-        except (Unreadable, sqlite3.Error) as error:
-            report(self.path, str(error))
-            return []
+        """Return all sessions, subagents included. A session that Goose still has counts first."""
+        refs: dict[str, SessionRef] = {}
+        for path in (self.path, *(trashed.rows for trashed in self._trash.sessions())):
+            try:
+                for identity, ref in self._sessions(path).items():
+                    refs.setdefault(identity, ref)
+            except (Unreadable, sqlite3.Error) as error:
+                report(path, str(error))
+        imported = {ref.native_id for ref in refs.values()}
+        older = [ref for ref in self._files.refs() if ref.native_id not in imported]
+        return [*refs.values(), *older]
 
     def status(self) -> object:
-        """Return the status of the database and its log."""
-        return database.settled_status(self.path)
+        """Return the status of the database, its log and the trash; None if there are files."""
+        status = database.settled_status(self.path)
+        trashed = sorted(trashed.directory for trashed in self._trash.sessions())
+        return None if status is None or self._files.exist() else (status, trashed)
 
-    def _sessions(self) -> dict[str, SessionRef]:
-        if not os.path.exists(self.path):
+    def _sessions(self, path: str) -> dict[str, SessionRef]:
+        if not os.path.exists(path):
             return {}
-        return self._refs.get(self.path, lambda: tables.session_refs(self.path))
+        return self._refs.get(path, lambda: tables.session_refs(path))
 
     def ref(self, key: str) -> SessionRef | None:
         """Return a session as it is now."""
         path, identity = database.split_key(key)
-        return self._sessions().get(identity) if path == self.path else None
+        if not path:
+            return self._files.ref(key)
+        if path != self.path and self._trash.of_rows(path) is None:
+            return None
+        return self._sessions(path).get(identity)
+
+    @property
+    def edits(self) -> frozenset[Edit]:
+        """The edits that Goose's program can make; the trash can always be emptied."""
+        from . import edits
+
+        program = edits.find_program(self._directory)
+        if program is not None and os.path.exists(self.path):
+            return frozenset({"title", "archive", "trash", "delete", "fork"})
+        has_trash = next(self._trash.sessions(), None) is not None
+        return frozenset({"trash", "delete"}) if has_trash else frozenset()
+
+    def change(self, ref: SessionRef, info: InfoChanged) -> str | None:
+        """Rename or archive a session, or move it to the trash or back: it then gets a new id."""
+        from . import edits
+
+        trashed = self._trashed(ref)
+        if trashed is not None:
+            if info.deleted is not False:
+                raise InvalidInput("a session in the trash cannot be changed; restore it first")
+            return edits.restore(edits.require_program(self._directory), trashed, self.path)
+        program = self._program_for(ref)
+        if not isinstance(info.title, UnsetType):
+            program.rename(ref.native_id, info.title)
+        if not isinstance(info.archived, UnsetType):
+            program.set_archived(ref.native_id, archived=info.archived)
+        if info.deleted is True:
+            _, end = collect(self.read(ref))
+            subagents = [thread.id for thread in end.facts.threads] if end.facts else []
+            edits.trash(program, self._trash, self.path, ref.native_id, subagents)
+        return None
+
+    def _trashed(self, ref: SessionRef) -> TrashedSession | None:
+        return self._trash.of_rows(database.split_key(ref.key)[0])
+
+    def _program_for(self, ref: SessionRef) -> GooseProgram:
+        """Return the program that can change a session; raises OverlayOnly if there is none."""
+        from . import edits
+
+        program = edits.find_program(self._directory)
+        if program is None or database.split_key(ref.key)[0] != self.path:
+            raise OverlayOnly("Goose's program is not installed, or does not have the session")
+        return program
+
+    def delete(self, ref: SessionRef) -> None:
+        """Delete a session with Goose's program, or from the trash, or its older file."""
+        from . import edits
+
+        trashed = self._trashed(ref)
+        if trashed is not None:
+            trashed.remove()
+        elif database.split_key(ref.key)[0]:
+            edits.require_program(self._directory).delete(ref.native_id)
+        else:
+            os.unlink(ref.key)
+
+    def fork(
+        self, ref: SessionRef, new_id: str, *, at: int | None, cwd: str | None, title: str | None
+    ) -> str:
+        """Import a copy of a session up to the message with the event `at`."""
+        from . import edits
+
+        program = self._program_for(ref)
+        messages = self._messages_until(ref, at)
+        return edits.fork(program, ref.native_id, messages=messages, cwd=cwd, title=title)
+
+    def _messages_until(self, ref: SessionRef, seq: int | None) -> int:
+        """Return the number of messages up to the one with an event."""
+        with database.open_database(self.path) as connection:
+            row = _require_row(connection, ref)
+            translator = Translator(GooseState(), row.created_at, row.model)
+            for message, following in _pairs(tables.messages_after(connection, row.id)):
+                items = list(translator.message(message, following))
+                if seq is not None and items and items[0].seq > seq:
+                    return translator.state.rows - 1
+            return translator.state.rows
 
     def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
         """Yield the events of a session, in the order in which Goose shows them."""
+        if not database.split_key(ref.key)[0]:
+            return (yield from self._files.read(ref))
         state = GooseState() if resume is None else GooseState.decode(resume.data)
-        with database.open_database(self.path) as connection:
-            row = tables.find_session(connection, ref.native_id)
-            if row is None or row.identity != ref.identity:
-                raise FileNotFoundError(f"session {ref.native_id} was deleted")
+        path, _ = database.split_key(ref.key)
+        with database.open_database(path) as connection:
+            row = _require_row(connection, ref)
             if resume is not None:
                 _check_state(connection, row, state)
             translator = Translator(state, row.created_at, row.model)
             messages = tables.messages_after(connection, row.id, state.last_row)
             for message, following in _pairs(messages):
-                if message["created_timestamp"] < state.last_time:
+                if resume is not None and message["created_timestamp"] < state.last_time:
                     raise Rewritten("a message was inserted before others")
                 if state.rows == 0:
                     _find_origin(connection, row, translator, bodies.text(message["message_id"]))
@@ -90,22 +193,32 @@ class GooseReader(Reader):
             if _is_settled(connection, row, state):
                 total = tables.total_usage(connection, row)
                 yield from translator.rest_of_usage(total, max(state.last_at, row.created_at))
-            threads = _threads(connection, self.path, row, state)
+            threads = _threads(connection, path, row, state)
         if state.rows and state.damaged == state.rows:
             raise Unreadable(translator.problems[0] if translator.problems else "it is damaged")
         if not state.rows or row.type == _HIDDEN:
             return End(None, Resume(data=state.encode()))
         facts = _facts(row, state, threads, tuple(translator.problems))
+        if trashed := self._trash.of_rows(path):
+            facts = replace(facts, deleted_at=trashed.deleted_at)
         return End(facts, Resume(data=state.encode()))
 
-    def original_lines(self, ref: SessionRef) -> Iterable[bytes]:
-        """Return the row of the session and its messages as JSON."""
-        with database.open_database(self.path) as connection:
-            row = tables.find_session(connection, ref.native_id)
-            if row is None or row.identity != ref.identity:
-                raise FileNotFoundError(f"session {ref.native_id} was deleted")
+    def original_lines(self, ref: SessionRef) -> Iterable[bytes] | None:
+        """Return the row of the session and its messages as JSON, or the lines of its file."""
+        if not database.split_key(ref.key)[0]:
+            return None
+        with database.open_database(database.split_key(ref.key)[0]) as connection:
+            row = _require_row(connection, ref)
             rows = [row.fields, *tables.messages_after(connection, row.id)]
         return [msgspec.json.encode(fields) + b"\n" for fields in rows]
+
+
+def _require_row(connection: sqlite3.Connection, ref: SessionRef) -> SessionRow:
+    """Return the row of a session; raises FileNotFoundError if it is gone."""
+    row = tables.find_session(connection, ref.native_id)
+    if row is None or row.identity != ref.identity:
+        raise FileNotFoundError(f"session {ref.native_id} was deleted")
+    return row
 
 
 def _check_state(connection: sqlite3.Connection, row: SessionRow, state: GooseState) -> None:
@@ -170,9 +283,20 @@ def _threads(
         add(child, None)
     for native_id in state.spawns:  # before 1.50 only the result of the call names the subagent
         spawned = tables.find_session(connection, native_id)
-        if spawned is not None and spawned.parent in ("", row.id):
+        if spawned is not None and _is_subagent(connection, spawned, row):
             add(spawned, None)
     return tuple(refs.values())
+
+
+def _is_subagent(connection: sqlite3.Connection, spawned: SessionRow, row: SessionRow) -> bool:
+    """Return whether a session that another has started is still its subagent.
+
+    A session that was restored has a new id, which the rows of its subagents do not have.
+    """
+    parent = spawned.parent
+    if parent is None or parent in ("", row.id):
+        return parent is not None
+    return tables.find_session(connection, parent) is None
 
 
 def _facts(

@@ -178,7 +178,9 @@ def messages_after(
     """Return the messages of a session with higher numbers, in Goose's order."""
     select = database.select(connection, "messages", *_MESSAGE_COLUMNS)
     sql = f"{select} WHERE session_id = ? AND id > ? ORDER BY created_timestamp, id"
-    return (dict(row) for row in connection.execute(sql, (native_id, last_row)))
+    for row in connection.execute(sql, (native_id, last_row)):
+        created = row["created_timestamp"]
+        yield {**dict(row), "created_timestamp": created if isinstance(created, int) else 0}
 
 
 def count_until(connection: sqlite3.Connection, native_id: str, last_row: int) -> int:

@@ -20,7 +20,7 @@ from segue.sources import safe_io
 
 from .database import FileKey, IndexedFile, IndexedText
 
-MAX_WORKERS = 4  # one writer does not keep more of them busy
+MAX_WORKERS = 4  # one writer does not keep more of them busy; it waits while they are behind
 _FRAME_BYTES = 1 << 18  # of text in one frame
 _PIPE_BYTES = 1 << 20  # that a worker may be ahead of the writer
 _OWN_BYTES = 3 << 20  # that the starting process parses itself while the workers start
@@ -118,13 +118,13 @@ class ParseWorkers:
 
 
 def start_workers(jobs: Sequence[Job], module: str, *arguments: str) -> ParseWorkers | None:
-    """Start workers for all but the first files; None if there is no core or program for them.
+    """Start workers for all but the first files; None if there is one core or no program for them.
 
     `module` is run with the arguments, and calls `serve`. The caller parses the first files itself,
     since a worker takes a while to start.
     """
-    count = min(MAX_WORKERS, (os.cpu_count() or 1) - 1)
-    if count < 1 or not sys.executable:
+    count = min(MAX_WORKERS, os.cpu_count() or 1)
+    if count < 2 or not sys.executable:
         return None
     own_files, own_bytes = 0, 0
     while own_files < len(jobs) and own_bytes < _OWN_BYTES:

@@ -92,7 +92,10 @@ class IndexWriter:
     ) -> None:
         # Of parsed texts the row is known, and an error in it shows before anything is written.
         columns = _columns(get_row()) if isinstance(texts, list) else None
-        pk, old_count, _ = self._row(path) or self._insert(path, id)
+        pk, old_count, old_id = self._row(path) or self._insert(path, id)
+        if old_id != id:  # the file did not have the session's id when it was read before
+            self._execute("UPDATE files SET id = ? WHERE pk = ?", (id, pk))
+            self._changed_ids.add(old_id)
         if old_count and not extends:
             self._remove_texts(pk, old_count)
         count = self._add_texts(pk, old_count if extends else 0, texts)

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from time import time_ns
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from .reader import Fingerprint, Unreadable
@@ -19,9 +19,18 @@ _ROW_BYTES = 2048  # an estimate: long updates run outside the event loop
 _CLOCK_TICK_NS = 50_000_000  # after a write in which the next write may get the same time
 
 
+_kept_connections: dict[str, _Connection] | None = None  # by path
+
+
+def keep_open() -> None:
+    """Keep databases open between transactions, in a process that only reads many sessions."""
+    global _kept_connections
+    _kept_connections = {}
+
+
 @contextmanager
 def open_database(path: str) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading, in one transaction, and close it.
+    """Open a database for reading, in one transaction, and close it unless `keep_open` was called.
 
     Rows have names. Raises Unreadable if this is no database, and sqlite3.OperationalError while
     another program has locked it. If the log cannot be read in place, as in a read-only directory,
@@ -29,36 +38,64 @@ def open_database(path: str) -> Iterator[sqlite3.Connection]:
     """
     if not os.path.isfile(path):
         raise Unreadable("there is no such file")
+    kept = None if _kept_connections is None else _kept_connections.get(path)
     try:
-        connection = _connect(path)
+        connection = _connect(path) if kept is None else _begin(kept)
     except sqlite3.OperationalError as error:
         if _is_busy(error):
             raise
         with _copied(path) as copy, closing(_connect_copy(copy)) as connection:
             yield connection
         return
-    with closing(connection):
+    if _kept_connections is None:
+        with closing(connection):
+            yield connection
+        return
+    _kept_connections[path] = connection
+    try:
         yield connection
+    finally:
+        connection.rollback()
 
 
-def _connect(path: str) -> sqlite3.Connection:
+class _Connection(sqlite3.Connection):
+    """A connection that remembers the columns of tables."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.schema_version = -1
+        self.table_columns: dict[str, set[str]] = {}
+
+
+def _connect(path: str) -> _Connection:
     connection = sqlite3.connect(
-        f"file:{quote(path)}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None
+        f"file:{quote(path)}?mode=ro",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        factory=_Connection,
     )
     try:
         connection.row_factory = sqlite3.Row
         connection.text_factory = _decode_text
-        connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return _begin(connection)
     except sqlite3.DatabaseError as error:
         connection.close()
         if isinstance(error, sqlite3.OperationalError):
             raise
         raise Unreadable(f"it is not a database: {error}") from error
+
+
+def _begin(connection: _Connection) -> _Connection:
+    """Begin a transaction, which reads the schema."""
+    connection.execute("BEGIN")
+    (version,) = connection.execute("PRAGMA schema_version").fetchone()
+    if version != connection.schema_version:
+        connection.schema_version, connection.table_columns = version, {}
     return connection
 
 
-def _connect_copy(path: str) -> sqlite3.Connection:
+def _connect_copy(path: str) -> _Connection:
     try:
         return _connect(path)
     except sqlite3.OperationalError as error:
@@ -94,7 +131,11 @@ def _copied(path: str) -> Iterator[str]:
 
 def columns(connection: sqlite3.Connection, table: str) -> set[str]:
     """Return the columns of a table; none if the database has no such table."""
-    return {row["name"] for row in connection.execute(f'PRAGMA table_info("{table}")')}
+    known = connection.table_columns if isinstance(connection, _Connection) else {}
+    if table not in known:
+        rows = connection.execute(f'PRAGMA table_info("{table}")')
+        known[table] = {row["name"] for row in rows}
+    return known[table]
 
 
 def select(connection: sqlite3.Connection, table: str, *wanted: str) -> str:

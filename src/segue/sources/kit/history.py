@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +11,7 @@ from segue.model.errors import NotFound, SegueError, StoreError
 from segue.model.event import Event, ModelCalled, ToolCall, Usage, body_type
 from segue.model.session import Session, Thread
 from segue.sources import safe_io
+from segue.sources.base import OverlayOnly
 
 from .reader import (
     CREATED_SEQ,
@@ -47,8 +48,11 @@ class SessionHistory:
             return
         try:
             self._read(ref, self._resume)
-        except Rewritten:
-            self._read(ref, None)
+        except Rewritten as error:
+            if self._resume is None:
+                raise Unreadable(str(error)) from error
+            self._resume = None
+            self.update(ref)
 
     def _read(self, ref: SessionRef, resume: Resume | None) -> None:
         reading = Reading(self._reader.read(ref, resume))
@@ -58,7 +62,11 @@ class SessionHistory:
         for item in items:
             thread = item.body.thread
             events = self.events if thread is None else self.threads.setdefault(thread, [])
-            events.append(make_event(self._reader.name, self._id, item, thread))
+            event = make_event(self._reader.name, self._id, item, thread)
+            if events and events[-1].seq >= event.seq:  # lines of a damaged file may be swapped
+                insort(events, event, key=_seq)
+            else:
+                events.append(event)
         self.ref, self.facts = ref, reading.end.facts
         self._resume = reading.end.resume if self._reader.resumes else None
 
@@ -215,7 +223,7 @@ def readable(id: str) -> Iterator[None]:
         yield
     except (safe_io.UnreadableFile, FileNotFoundError):
         raise NotFound(f"session {id} was deleted while it was read", session=id) from None
-    except (SegueError, Rewritten, MemoryError):
+    except (SegueError, Rewritten, OverlayOnly, MemoryError):
         raise
     except Exception as error:  # the tool's format may have anything in it
         reason = str(error) if isinstance(error, Unreadable) else repr(error)

@@ -214,8 +214,12 @@ class Reader(ABC):
         """
         return None
 
-    def change(self, ref: SessionRef, info: InfoChanged) -> None:
-        """Write an edit as the tool would; the kit asks only for those in `edits`."""
+    def change(self, ref: SessionRef, info: InfoChanged) -> str | None:
+        """Write an edit as the tool would; the kit asks only for those in `edits`.
+
+        Return the native id of the session if the tool gave it a new one. Raises OverlayOnly if
+        the tool cannot hold this edit of this session.
+        """
         raise NotImplementedError
 
     def delete(self, ref: SessionRef) -> None:
@@ -225,7 +229,10 @@ class Reader(ABC):
     def fork(
         self, ref: SessionRef, new_id: str, *, at: int | None, cwd: str | None, title: str | None
     ) -> str:
-        """Create a session with the history up to the event `at`; return its native id."""
+        """Create a session with the history up to the event `at`; return its native id.
+
+        Raises OverlayOnly if the tool cannot fork this session.
+        """
         raise NotImplementedError
 
 

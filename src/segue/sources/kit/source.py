@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from segue.event_loop import is_loop_running
 from segue.model.cursor import ChangePoint
-from segue.model.errors import NotFound, ReadOnly
+from segue.model.errors import Busy, NotFound, ReadOnly, StoreError
 from segue.model.event import Event, InfoChanged
 from segue.model.query import Position, Query, SearchHit
 from segue.model.search_text import Term
@@ -418,12 +418,32 @@ class KitSource:
         await self._compare_all()
         return result
 
-    async def change(self, id: str, info: InfoChanged) -> None:
-        await self._edit(id, lambda ref: self.reader.change(ref, info))
+    async def change(self, id: str, info: InfoChanged) -> str:
+        """Write an edit; raises Busy for a session that is to be archived or deleted."""
+        if info.archived is True or info.deleted is True:
+            await self._require_idle(id)
+        native_id = await self._edit(id, lambda ref: self.reader.change(ref, info))
+        return id if native_id is None else (await self._by_native_id(native_id)).id
+
+    async def _require_idle(self, id: str) -> None:
+        await self.get(id)
+        if id in self.info.running:
+            raise Busy(
+                f"{self.label} works on session {id}; try again when it has finished", session=id
+            )
+
+    async def _by_native_id(self, native_id: str) -> Session:
+        """Return a session that was written a moment ago."""
+        ref = self.reader.find(native_id)
+        session = None if ref is None else await self.get(session_id(self.name, ref))
+        if session is None:
+            raise StoreError(f"{self.label} has written session {native_id}, but does not list it")
+        return session
 
     async def delete(self, id: str) -> None:
         import asyncio
 
+        await self._require_idle(id)
         await self._edit(id, self.reader.delete)
         await asyncio.to_thread(self._open_index.index.erase_removed_texts)
 
@@ -436,10 +456,7 @@ class KitSource:
         native_id = await self._edit(
             id, lambda ref: self.reader.fork(ref, new_id, at=at, cwd=cwd, title=title)
         )
-        ref = self.reader.find(native_id)
-        session = None if ref is None else await self.get(session_id(self.name, ref))
-        assert session is not None  # it was written a moment ago
-        return session
+        return await self._by_native_id(native_id)
 
     # Watching.
 

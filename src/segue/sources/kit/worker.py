@@ -7,8 +7,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import msgspec
-
 from segue.sources.index.parse_workers import (
     Job,
     ParsedFile,
@@ -18,25 +16,26 @@ from segue.sources.index.parse_workers import (
 )
 from segue.sources.safe_io import UnreadableFile
 
+from . import database
 from .reader import Reader, SessionRef
 from .rows import parse_session
-
-_decode_job = msgspec.msgpack.Decoder(SessionRef).decode
 
 
 def start(reader: Reader, refs: Sequence[SessionRef], workspace: str) -> ParseWorkers | None:
     """Start workers for all but the first sessions; None if there are none."""
-    jobs = [Job(ref.key, ref.fingerprint.size, msgspec.msgpack.encode(ref)) for ref in refs]
+    # Pickled, because a reader may have references of its own.
+    jobs = [Job(ref.key, ref.fingerprint.size, pickle.dumps(ref)) for ref in refs]
     return start_workers(jobs, __name__, workspace, pickle.dumps(reader).hex())
 
 
 def main(workspace: str, pickled_reader: str) -> None:
     """Run a worker. A session that cannot be read is left to the process that started it."""
     reader: Reader = pickle.loads(bytes.fromhex(pickled_reader))
+    database.keep_open()
 
     @contextmanager
     def parse(job: bytes) -> Iterator[ParsedFile]:
-        ref = _decode_job(job)
+        ref: SessionRef = pickle.loads(job)
         try:
             yield parse_session(reader, ref, workspace, None)
         except Exception as error:

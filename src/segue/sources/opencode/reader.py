@@ -7,13 +7,17 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
+from segue.model.errors import InvalidInput, ReadOnly
+from segue.model.event import InfoChanged
 from segue.sources import safe_io
+from segue.sources.base import Edit, OverlayOnly
 from segue.sources.kit import database
+from segue.sources.kit.edit.row_trash import RowTrash
 from segue.sources.kit.reader import (
     End,
     Items,
@@ -25,6 +29,7 @@ from segue.sources.kit.reader import (
     SessionRef,
     ThreadRef,
     Unreadable,
+    collect,
 )
 
 from . import tables
@@ -32,6 +37,9 @@ from .records import Message, SessionInfo
 from .stored_files import FileStore
 from .tables import DatabaseStore
 from .translator import OpencodeState, Translator
+
+if TYPE_CHECKING:
+    from .program import OpencodeProgram
 
 
 class _Store(Protocol):
@@ -56,14 +64,16 @@ class OpencodeReader(Reader):
     def __init__(self, directory: str, path: str | None = None) -> None:
         self.directory = directory
         self.path = path
+        self._trash = RowTrash(directory)
         self._refs: database.UnchangedCache[dict[str, SessionRef]] = database.UnchangedCache()
         self._files = FileStore(os.path.join(directory, "storage"))
 
     def places(self) -> Sequence[str]:
-        """Return the database, and the directory of files of older versions."""
+        """Return the database, the directory of files of older versions, and the trash."""
         return [
             self.path or os.path.join(self.directory, "opencode.db"),
             os.path.join(self.directory, "storage", "session"),
+            self._trash.directory,
         ]
 
     def _databases(self) -> list[str]:
@@ -78,20 +88,27 @@ class OpencodeReader(Reader):
     def discover(self, report: Report) -> Iterable[SessionRef]:
         """Return all sessions, subagents included. If an id is in both, the database counts."""
         refs: dict[str, SessionRef] = {}
-        for path in self._databases():
-            try:
-                refs = {**self._sessions(path), **refs}
-            except (Unreadable, sqlite3.Error) as error:
-                report(path, str(error))
+        self._add_rows(refs, self._databases(), report)
         for ref in self._files.refs():
             refs.setdefault(ref.native_id, ref)
+        self._add_rows(refs, [trashed.rows for trashed in self._trash.sessions()], report)
         return refs.values()
 
+    def _add_rows(self, refs: dict[str, SessionRef], paths: list[str], report: Report) -> None:
+        """Add the sessions of databases that are not among the others."""
+        for path in paths:
+            try:
+                for id, ref in self._sessions(path).items():
+                    refs.setdefault(id, ref)
+            except (Unreadable, sqlite3.Error) as error:
+                report(path, str(error))
+
     def status(self) -> object:
-        """Return the statuses of the databases and their logs; None if there are files."""
+        """Return the statuses of all databases and their logs; None if there are files."""
         if os.path.isdir(self.places()[1]):
             return None
-        statuses = {path: database.settled_status(path) for path in self._databases()}
+        paths = [*self._databases(), *sorted(trashed.rows for trashed in self._trash.sessions())]
+        statuses = {path: database.settled_status(path) for path in paths}
         return None if None in statuses.values() else statuses
 
     def _sessions(self, path: str) -> dict[str, SessionRef]:
@@ -102,7 +119,9 @@ class OpencodeReader(Reader):
         path, native_id = database.split_key(key)
         if not path:
             return self._files.ref(key)
-        return self._sessions(path).get(native_id) if path in self._databases() else None
+        if path not in self._databases() and self._trash.of_rows(path) is None:
+            return None
+        return self._sessions(path).get(native_id)
 
     def find(self, native_id: str) -> SessionRef | None:
         """Return the session with an id."""
@@ -110,6 +129,82 @@ class OpencodeReader(Reader):
             if ref := self._sessions(path).get(native_id):
                 return ref
         return super().find(native_id)
+
+    @property
+    def edits(self) -> frozenset[Edit]:
+        """The edits that opencode's program can make; the trash can always be emptied."""
+        from . import program
+
+        if program.find(self.directory, self.path) is not None and self._databases():
+            return frozenset({"title", "archive", "trash", "delete", "fork"})
+        has_trash = next(self._trash.sessions(), None) is not None
+        return frozenset({"trash", "delete"}) if has_trash else frozenset()
+
+    def change(self, ref: SessionRef, info: InfoChanged) -> None:
+        """Rename or archive a session, or move it to the trash or back."""
+        from . import edits, program
+
+        trashed = self._trash.of_rows(database.split_key(ref.key)[0])
+        if trashed is not None:
+            if info.deleted is not False:
+                raise InvalidInput("a session in the trash cannot be changed; restore it first")
+            edits.restore(program.require(self.directory, self.path), trashed, self.places()[0])
+            return
+        opencode, session, path = self._changeable(ref)
+        if info.title is None:
+            raise OverlayOnly("opencode removes no titles")
+        edits.change(
+            opencode,
+            session,
+            title=info.title if isinstance(info.title, str) else None,
+            archived=info.archived if isinstance(info.archived, bool) else None,
+        )
+        if info.deleted is True:
+            _, end = collect(self.read(ref))
+            subagents = [thread.id for thread in end.facts.threads] if end.facts else []
+            edits.trash(opencode, self._trash, path, session, subagents)
+
+    def _changeable(self, ref: SessionRef) -> tuple[OpencodeProgram, SessionInfo, str]:
+        """Return the program, a session and its database.
+
+        Raises OverlayOnly if there is no program, or if the session is in a file: only versions
+        that are older than the program's database have those.
+        """
+        from . import program
+
+        opencode, path = program.find(self.directory, self.path), database.split_key(ref.key)[0]
+        if opencode is None or path not in self._databases():
+            raise OverlayOnly("opencode's program is not installed, or does not have the session")
+        with self._opened(ref) as (_, session):
+            return opencode, session, path
+
+    def delete(self, ref: SessionRef) -> None:
+        """Delete a session with opencode's program, or from the trash."""
+        from . import edits, program
+
+        trashed = self._trash.of_rows(database.split_key(ref.key)[0])
+        if trashed is not None:
+            trashed.remove()
+            return
+        program.require(self.directory, self.path)
+        try:
+            opencode, session, _ = self._changeable(ref)
+            edits.delete(opencode, session)
+        except OverlayOnly as error:
+            raise ReadOnly(f"segue cannot delete it permanently: {error}") from None
+
+    def fork(
+        self, ref: SessionRef, new_id: str, *, at: int | None, cwd: str | None, title: str | None
+    ) -> str:
+        """Import a copy of a session up to the event `at`."""
+        from . import edits
+
+        opencode, session, _ = self._changeable(ref)
+        records = None
+        if at is not None:
+            items, _ = collect(self.read(ref))
+            records = {item.record for item in items if item.seq <= at}
+        return edits.fork(opencode, session, records, cwd=cwd, title=title)
 
     @contextmanager
     def _opened(self, ref: SessionRef) -> Iterator[tuple[_Store, SessionInfo]]:
@@ -142,6 +237,8 @@ class OpencodeReader(Reader):
                 messages = _note_origin(store, session, state, messages)
             yield from translator.translate(messages)
             facts = _facts(store, session, translator)
+            if trashed := self._trash.of_rows(database.split_key(ref.key)[0]):
+                facts = replace(facts, deleted_at=trashed.deleted_at)
             if not state.messages and store.has_newer_messages(session.id):
                 # Some versions write both tables, this one a moment later: read everything again.
                 problem = "its messages are in a format of a newer opencode"

@@ -39,6 +39,7 @@ from segue.model.event import (
     ToolResult,
     UserMessage,
 )
+from segue.model.requests.spans import without_request
 from segue.model.session import Session
 
 from .report import Fate, Losses, Report
@@ -290,7 +291,7 @@ class _Converter:
     def _thought(self, body: AgentThought, id: str, at: int) -> Iterator[Item]:
         text = plain_text(body.content)
         if self._holds.own_thought(body):
-            yield Thought(body, id, at)
+            yield Thought(without_request(body), id, at)
         elif text.strip():
             becomes = self._holds.thoughts
             self.losses.add("thoughts", becomes, "only the model that had them can read them")
@@ -301,7 +302,8 @@ class _Converter:
         event = self._next_result(call.call_id)
         if event is None:
             self.losses.add("unfinished calls", "text", "their result says that it is unknown")
-        call = split_server(replace(call, call_id=self._unique_id(call.call_id or id)))
+        call = replace(without_request(call), call_id=self._unique_id(call.call_id or id))
+        call = split_server(call)
         result, ended_at = self._result(call, event, at)
         neutral, table = self._meaning(call)
         translated = None if neutral is None else self._names.translate(call, neutral)

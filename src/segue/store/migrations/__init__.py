@@ -15,7 +15,7 @@ from segue.model.errors import StoreTooOld
 
 # Formats of unreleased versions that are refused: the newest of each group, and the last commit
 # that opens a store of that group.
-_OLDER_FORMATS = ((9, "778b382"), (12, "b72ed9a"))
+_OLDER_FORMATS = ((9, "778b382"), (12, "b72ed9a"), (13, "bd86d0b"))
 
 
 class Migration(NamedTuple):

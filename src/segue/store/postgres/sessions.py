@@ -24,6 +24,7 @@ from segue.store.base import (
     Signal,
     append_drafts,
     check_fork_point,
+    finished_messages,
     lease_lost,
     not_found,
     share_record_id,
@@ -167,7 +168,7 @@ class SessionHistory:
                 return session, []
             after, events = append_drafts(session, drafts, clock.now())
             # A finished message replaces its deltas.
-            spent = [added.id for added in events] if lease is not None else []
+            spent = finished_messages(events) if lease is not None else []
             if any(_is_long(added) for added in events):
                 first, *further_batches = await asyncio.to_thread(list, _batches(events))
             else:

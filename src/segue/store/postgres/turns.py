@@ -63,7 +63,9 @@ class TurnState:
             )
             SELECT taken.epoch, taken.renewals FROM s LEFT JOIN taken ON true
         """
-        died = ("", 0, 0) if over is None else (over.holder, over.epoch, over.renewals)
+        died = ("", 0, 0)
+        if over is not None and (over.workspace, over.session) == (workspace, id):
+            died = (over.holder, over.epoch, over.renewals)
         rows = await self._database.write(sql, workspace, id, holder, *died)
         if not rows:
             raise not_found(id)

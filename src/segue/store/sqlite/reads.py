@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from segue.model import search_text
+from segue.model import codec, search_text
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Event
 from segue.model.principal import ApiKey
@@ -69,8 +69,9 @@ class Reader:
         return decode_session(row[0]) if row else None
 
     def existing_ids(self, workspace: str, ids: Sequence[str]) -> set[str]:
-        sql = "SELECT 1 FROM sessions WHERE workspace = ? AND id = ?"
-        return {id for id in ids if self.execute(sql, (workspace, id)).fetchone()}
+        sql = "SELECT id FROM sessions WHERE workspace = ?"
+        sql += " AND id IN (SELECT value FROM json_each(?))"
+        return {id for (id,) in self.execute(sql, (workspace, codec.encode(ids).decode()))}
 
     def in_id_range(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
         sql = f"SELECT {ROW} FROM sessions s INDEXED BY sessions_id"

@@ -24,6 +24,7 @@ from segue.store.base import (
     append_drafts,
     check_fork_point,
     check_record_version,
+    finished_messages,
     fork_event,
     is_counted_file,
     lease_lost,
@@ -134,8 +135,8 @@ def change(
     _update(tx, pk, session, after)
     _put_checkpoint(tx, pk, after, checkpoint)
     if lease is not None:
-        for added in events:
-            tx.execute("DELETE FROM deltas WHERE session = ? AND message = ?", (pk, added.id))
+        for message in finished_messages(events):
+            tx.execute("DELETE FROM deltas WHERE session = ? AND message = ?", (pk, message))
     tx.signals.append(Signal("events", workspace, id))
     return after, events
 
@@ -267,8 +268,8 @@ def acquire(
     lease = Lease(workspace=workspace, session=id, holder=holder, epoch=epoch + 1)
     if owner == holder:
         return replace(lease, epoch=epoch, renewals=renewals)
-    died = over is not None and (owner, epoch, renewals) == (over.holder, over.epoch, over.renewals)
-    if owner and not died:
+    held = Lease(workspace=workspace, session=id, holder=owner, epoch=epoch, renewals=renewals)
+    if owner and held != over:
         return None
     sql = """
         INSERT INTO leases (session, holder, epoch, renewals, released) VALUES (?, ?, ?, 0, 0)

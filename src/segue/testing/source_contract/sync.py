@@ -14,6 +14,7 @@ from segue.model.content import as_content
 from segue.model.errors import Conflict, NotFound, SegueError
 from segue.model.event import AgentMessage, Event, UserMessage
 from segue.model.principal import Principal
+from segue.model.query import Query
 from segue.model.session import Checkpoint, Session
 from segue.sources.base import Pulled, ReadEvents, Source, Transcripts
 from segue.testing.helpers import message_texts
@@ -66,7 +67,7 @@ class SyncContract(Contract):
         imported = await import_session(hub, source, id)
         for name in ("id", "cwd", "title", "messages", "created_at", "active_at", "usage"):
             assert getattr(imported, name) == getattr(original, name), name
-        assert (imported.source, imported.origin) == ("segue", source.name)
+        assert (imported.owner, imported.source) == ("segue", source.name)
         checkpoint = await hub.store.checkpoint(source.workspace, id)
         assert checkpoint is not None and checkpoint.source == source.name
 
@@ -168,7 +169,30 @@ class SyncContract(Contract):
         id = await create_session(tool)
         await import_session(hub, source, id)
         rows = (await hub.sessions.list(principal)).sessions
-        assert [(row.id, row.source) for row in rows] == [(id, "segue")]
+        assert [(row.id, row.owner) for row in rows] == [(id, "segue")]
+
+    async def test_imported_session_is_still_listed_and_resumed_as_one_of_its_tool(
+        self, source: Source, tool: ToolSessions, hub: Hub
+    ) -> None:
+        require_transcripts(source)
+        principal = Principal(workspace=source.workspace)
+        id = await create_session(tool)
+        original = await require_session(source, id)
+        other_id = await create_session(tool, minute=5)
+        command = await hub.sync.resume_command(principal, original)
+        imported = await import_session(hub, source, id)
+        query = Query(source=source.name, limit=1)
+        page = await hub.sessions.list(principal, query)
+        assert [row.id for row in page.sessions] == [other_id]
+        page = await hub.sessions.list(principal, query, page.next)
+        assert [(row.id, row.source, page.next) for row in page.sessions] == [
+            (id, source.name, None)
+        ]
+        assert not (await hub.sessions.list(principal, Query(source="segue"))).sessions
+        assert await hub.sync.resume_command(principal, imported) == command
+        await tool.delete(id)
+        await source.refresh()
+        assert await hub.sync.resume_command(principal, imported) is None
 
     async def test_stored_session_is_written_to_the_tools_files(
         self, source: Source, tool: ToolSessions, hub: Hub, scratch: Path

@@ -47,6 +47,7 @@ FILTERS: tuple[dict[str, Any], ...] = (
     {"memory_store_id": "m"},
     {"tag": "red"},
     {"source": "claude"},
+    {"source": "codex"},
     {"archived": "include"},
     {"archived": "only"},
     {"trash": True},
@@ -66,6 +67,7 @@ async def create_library(store: Store) -> list[Session]:
             deployment_id="d" if i % 5 == 0 else None,
             memory_store_ids=(("m",), ("n",), ("m", "n"), ())[i % 4],
             source="claude" if i % 7 == 0 else "segue",
+            origin="codex" if i % 5 == 1 else "cli",
         )
         text = "even" if i % 2 == 0 else "odd"
         session = await append_events(store, session, draft(user_message(text), 100 + (i * 7) % 12))
@@ -339,6 +341,19 @@ class ListContract(Contract):
         )
         assert await store.page(WORKSPACE, query) == [session]
         assert await store.page(OTHER_WORKSPACE, query) == []
+
+    async def test_source_of_a_copy_is_the_tool_that_it_was_imported_from(
+        self, store: Store
+    ) -> None:
+        own = await create_session(store, seconds=1, origin="rest")
+        copy = await create_session(store, seconds=2, origin="codex")
+        assert (own.source, copy.source, copy.owner) == ("segue", "codex", "segue")
+        copy = await append_events(store, copy, user_message("more"))
+        for source, session in (("segue", own), ("codex", copy)):
+            query = Query(source=source)
+            assert await store.page(WORKSPACE, query) == [session]
+            assert await store.page(WORKSPACE, query, position(session, "active")) == []
+        assert await store.page(WORKSPACE, Query(source="rest")) == []
 
     # sweeps
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from segue.model import clock, ids
 from segue.model.errors import Conflict, LeaseLost, NotFound
-from segue.model.event import Delta, Draft
+from segue.model.event import Delta, Draft, ModelCalled, Usage
 from segue.model.session import Session
 from segue.store.base import InboxKind, Lease, Signal, Store
 from segue.testing.helpers import message_texts
@@ -120,6 +120,14 @@ class TurnContract(Contract):
         with pytest.raises(LeaseLost):
             await write_message(store, renewed)
         assert await store.renew("one") == set()
+
+    async def test_lease_of_another_session_is_not_taken_over(self, store: Store) -> None:
+        session, other_session = await create_session(store), await create_session(store)
+        lease = await acquire_lease(store, session, "one")
+        other = await acquire_lease(store, other_session, "one")
+        assert (lease.epoch, lease.renewals) == (other.epoch, other.renewals)
+        assert await store.acquire(WORKSPACE, session.id, "two", over=other) is None
+        assert await store.lease_of(WORKSPACE, session.id) == lease
 
     async def test_lost_lease_does_not_allow_writes(self, store: Store) -> None:
         session = await create_session(store)
@@ -423,6 +431,25 @@ class TurnContract(Contract):
         finished = Draft(body=agent_message("a"), id=finished_id)
         await store.change(WORKSPACE, session.id, lambda _: [finished], lease=lease)
         assert await store.deltas(WORKSPACE, session.id) == [make_delta(session, other, 0, "b")]
+
+    async def test_first_event_of_a_response_removes_the_delta_of_its_request(
+        self, store: Store
+    ) -> None:
+        session = await create_session(store)
+        lease = await acquire_lease(store, session)
+        deltas = [
+            Delta(session=session.id, message=request, kind="request", offset=0, text="{}")
+            for request in ("r1", "r2")
+        ]
+        await store.put_deltas(lease, deltas)
+        assert await store.deltas(WORKSPACE, session.id) == deltas
+        asked_at = "2026-01-31T12:00:00Z"
+        response = replace(agent_message("a"), request="r1", asked_at=asked_at)
+        await store.change(WORKSPACE, session.id, lambda _: [response], lease=lease)
+        assert await store.deltas(WORKSPACE, session.id) == deltas[1:]
+        failed = ModelCalled(usage=Usage(), asked="r2", asked_at=asked_at, is_error=True)
+        await store.change(WORKSPACE, session.id, lambda _: [failed], lease=lease)
+        assert await store.deltas(WORKSPACE, session.id) == []
 
     async def test_release_removes_the_deltas(self, store: Store) -> None:
         session = await create_session(store)

@@ -6,7 +6,8 @@ from typing import Any
 
 from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
-from segue.agents.base import Agent, HasExtensions
+from segue.agents.base import Agent
+from segue.agents.base.external import HasExtensions
 from segue.hub import Hub
 from segue.interfaces.acp.attached_session import AttachedSession
 from segue.interfaces.acp.attached_sessions import AttachedSessions

@@ -19,7 +19,6 @@ from segue.model.event import (
     Event,
     Failed,
     InfoChanged,
-    ModelCalled,
     PlanChanged,
     StatusChanged,
     ToolCall,
@@ -27,6 +26,7 @@ from segue.model.event import (
     ToolResult,
     UserMessage,
 )
+from segue.model.requests.spans import request_end
 from segue.model.session import Session
 from segue.model.tools.changes import apply_change
 from segue.model.tools.patches import as_diffs
@@ -145,13 +145,13 @@ class EncoderV1:
             case StatusChanged(status="idle", turn=turn) if turn is not None:
                 if session is not None and session.turn is None:
                     yield encode_turn_end(session)
-            case ModelCalled() as body:
-                yield from encode_usage(body, session)
             case Compacted() as body if self._client_session.compaction is not None:
                 yield encode_compaction(event.id, body)
             case Failed() as body if self._client_session.notices is not None:
                 severity = "warning" if body.retry == "retrying" else "error"
                 yield wire.Notice(severity=severity, title=body.message or "Error")
+        if (end := request_end(event.body)) is not None:
+            yield from encode_usage(end, session)
 
     def note_settings(self, session: Session) -> None:
         """Remember the mode, options and commands of a session that the client knows."""

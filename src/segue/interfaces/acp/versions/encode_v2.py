@@ -20,7 +20,6 @@ from segue.model.event import (
     Event,
     Failed,
     InfoChanged,
-    ModelCalled,
     PlanChanged,
     StatusChanged,
     ToolCall,
@@ -29,6 +28,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.lifecycle import StopReason
+from segue.model.requests.spans import request_end
 from segue.model.session import Session
 from segue.model.tools.changes import apply_change
 from segue.model.tools.patches import patch_lines
@@ -147,14 +147,14 @@ class EncoderV2:
                     yield from self._encode_settings(session)
             case StatusChanged() as body:
                 yield from self._encode_status(body, session)
-            case ModelCalled() as body:
-                yield from encode_usage(body, session)
             case Compacted() as body:
                 yield encode_compaction(event.id, body)
             case Failed(retry="retrying", message=message):
                 yield wire.Notice(severity="warning", title=message or "Trying again")
             case Failed() as body:
                 self._failure = body
+        if (end := request_end(event.body)) is not None:
+            yield from encode_usage(end, session)
 
     def note_settings(self, session: Session) -> None:
         """Remember the options and commands of a session that the client knows."""

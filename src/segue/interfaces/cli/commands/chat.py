@@ -12,11 +12,26 @@ import click
 
 from segue.interfaces.cli.arguments import cwd_option, session_argument
 from segue.interfaces.cli.output.formats import format_option, write_value
-from segue.interfaces.cli.output.text import USER_PROMPT, OpenCalls, one_line, safe, show_event
+from segue.interfaces.cli.output.text import (
+    USER_PROMPT,
+    OpenCalls,
+    one_line,
+    request_text,
+    safe,
+    show_event,
+)
 from segue.interfaces.cli.target import Target, target_options
 from segue.interfaces.cli.terminal_input import terminal_lines
 from segue.model.errors import InvalidInput, NotFound
-from segue.model.event import Delta, Option, PermissionAnswered, PermissionAsked, StatusChanged
+from segue.model.event import (
+    Delta,
+    Option,
+    PermissionAnswered,
+    PermissionAsked,
+    StatusChanged,
+    ToolCall,
+)
+from segue.model.tools.titles import request_title
 
 if TYPE_CHECKING:
     import asyncio
@@ -227,6 +242,12 @@ async def _chat(hub: Hub, principal: Principal, session: Session) -> None:
     calls = OpenCalls()
     for event in events[-_RECENT_EVENTS:]:
         show_event(event, calls.find(event))
+    reason = await _interruptible(answer_waiting_turn(hub, principal, session.id))
+    if reason == "requires_action":  # Ctrl-D
+        click.echo()
+        return
+    if reason:
+        show_stop_reason(reason)
     while True:
         try:
             text = await _interruptible(_read_prompt())
@@ -277,21 +298,73 @@ async def _read_prompt() -> str:
 async def run_turn(hub: Hub, principal: Principal, id: str, text: str) -> str:
     """Send a prompt, print its turn as it happens, and return the stop reason.
 
-    Permission requests are answered in the terminal. Raises NotFound if the session is deleted
-    during the turn.
+    Permission requests are answered in the terminal, those of a turn that waits for answers first.
+    Raises NotFound if the session is deleted during the turn.
     """
+    if await answer_waiting_turn(hub, principal, id) == "requires_action":
+        return "requires_action"
+    turn = await hub.turns.submit(principal, id, text)
+    return await _show_turn(hub, principal, id, turn, _PermissionRequests(hub, principal, id, turn))
+
+
+async def answer_waiting_turn(hub: Hub, principal: Principal, id: str) -> str:
+    """Ask for the answers that a session's turn waits for, and print the rest of the turn.
+
+    Returns its stop reason: `requires_action` if the user gives no answer. Returns an empty string
+    if no turn waits for answers. Without a terminal, the requests are only printed.
+    """
+    session = await hub.sessions.get(principal, id)
+    if session.turn is None or not session.pending:
+        return ""
+    if not session.open_asks or not sys.stdin.isatty():
+        for line in await waiting_lines(hub, principal, session):
+            click.echo(line, err=True)
+        return ""
+    turn = session.turn
+    requests = _PermissionRequests(hub, principal, id, turn, of_earlier_turn=True)
+    for request, call in await hub.history.open_requests(principal, session):
+        await requests.add(request, call)
+    try:
+        return await _show_turn(hub, principal, id, turn, requests, after=session.last_seq)
+    except EOFError:
+        return "requires_action"
+
+
+async def waiting_lines(hub: Hub, principal: Principal, session: Session) -> list[str]:
+    """Return a line for each answer or result that a session's turn waits for."""
+    requests = await hub.history.open_requests(principal, session)
+    lines = [
+        f"Waiting for an answer: {one_line(request_title(request, call))}"
+        for request, call in requests
+    ]
+    if requests:
+        lines.append(f"`segue resume {session.id}` asks for it in a terminal.")
+    if any(call in session.pending for call in session.open_calls):
+        lines.append("Waiting for the result of a tool that a client runs.")
+    return lines
+
+
+async def _show_turn(
+    hub: Hub,
+    principal: Principal,
+    id: str,
+    turn: str,
+    requests: _PermissionRequests,
+    after: int | None = None,
+) -> str:
+    """Print a turn as it happens, from its start or after a seq, and return the stop reason."""
     import asyncio
 
-    turn = await hub.turns.submit(principal, id, text)
     streamed_message = ""
-    requests = _PermissionRequests(hub, principal, id, turn)
     calls = OpenCalls()
     try:
-        # A turn of another client may come first.
-        seq = await hub.turns.wait_started(principal, id, turn)
-        if seq is None:
-            return "cancelled"
-        async for item in hub.history.follow(principal, id, seq - 1, deltas=True):
+        if after is None:
+            # A turn of another client may come first.
+            seq = await hub.turns.wait_started(principal, id, turn)
+            if seq is None:
+                return "cancelled"
+            after = seq - 1
+        async for item in hub.history.follow(principal, id, after, deltas=True):
             if isinstance(item, Delta):
                 click.echo(click.style(safe(item.text), dim=item.kind == "thought"), nl=False)
                 streamed_message = item.message
@@ -299,10 +372,10 @@ async def run_turn(hub: Hub, principal: Principal, id: str, text: str) -> str:
             call = calls.find(item)
             if streamed_message == item.id:
                 click.echo()
+            elif isinstance(item.body, PermissionAsked):
+                await requests.add(item.body, call)
             elif item.id != turn:
                 show_event(item, call)
-            if isinstance(item.body, PermissionAsked):
-                await requests.add(item.body)
             if isinstance(item.body, PermissionAnswered):
                 requests.settle(item.body.ask_id)
             if isinstance(item.body, StatusChanged) and item.body.turn == turn:
@@ -313,8 +386,9 @@ async def run_turn(hub: Hub, principal: Principal, id: str, text: str) -> str:
         requests.close()
         if requests.error is not None:
             raise requests.error from None
-        await hub.turns.cancel(principal, id, turn)
-        await hub.turns.wait(principal, id, turn)
+        if not requests.of_earlier_turn or not (await hub.sessions.get(principal, id)).pending:
+            await hub.turns.cancel(principal, id, turn)
+            await hub.turns.wait(principal, id, turn)
         raise
     finally:
         requests.close()
@@ -324,23 +398,34 @@ async def run_turn(hub: Hub, principal: Principal, id: str, text: str) -> str:
 class _PermissionRequests:
     """The permission requests of one turn, asked in the terminal until they are answered."""
 
-    def __init__(self, hub: Hub, principal: Principal, id: str, turn_id: str) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        principal: Principal,
+        id: str,
+        turn_id: str,
+        *,
+        of_earlier_turn: bool = False,
+    ) -> None:
+        """Create an empty set. An earlier turn still waits after the user has ended the input."""
         import asyncio
 
         self._hub, self._principal, self._id, self._turn_id = hub, principal, id, turn_id
+        self.of_earlier_turn = of_earlier_turn
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._terminal_lock = asyncio.Lock()  # one request is asked at a time
         self._turn = asyncio.current_task()
         self.error: BaseException | None = None
 
-    async def add(self, request: PermissionAsked) -> None:
+    async def add(self, request: PermissionAsked, call: ToolCall | None) -> None:
         """Ask in the terminal; without one, reject the request."""
         import asyncio
 
         if sys.stdin.isatty():
-            task = self._tasks[request.ask_id] = asyncio.ensure_future(self._ask(request))
+            task = self._tasks[request.ask_id] = asyncio.ensure_future(self._ask(request, call))
             task.add_done_callback(self._on_done)
             return
+        click.echo(request_text(request, call))
         reject = next(
             (option.id for option in request.options if option.kind.startswith("reject")), None
         )
@@ -366,8 +451,9 @@ class _PermissionRequests:
             if self._turn is not None:
                 self._turn.cancel()
 
-    async def _ask(self, request: PermissionAsked) -> None:
+    async def _ask(self, request: PermissionAsked, call: ToolCall | None) -> None:
         async with self._terminal_lock:
+            click.echo(request_text(request, call))
             for number, option in enumerate(request.options, 1):
                 click.echo(f"  {number}. {one_line(option.name)}")
             answer: Option | None = None
@@ -375,6 +461,8 @@ class _PermissionRequests:
                 try:
                     text = await terminal_lines.read_line("  Your choice: ")
                 except EOFError:
+                    if self.of_earlier_turn:
+                        raise
                     await self._hub.turns.cancel(self._principal, self._id, self._turn_id)
                     return
                 answer = _match_option(request.options, text)

@@ -138,12 +138,13 @@ def restore_command(target: Target, sessions: tuple[str, ...]) -> None:
 
     Example: segue restore 0198c2a4-77b1
     """
-    _change_all(
-        target,
-        sessions,
-        lambda hub, principal, id: hub.editor.restore(principal, id),
-        trashed=True,
-    )
+
+    async def restore(hub: Hub, principal: Principal, id: str) -> None:
+        restored = await hub.editor.restore(principal, id)
+        if restored.id != id:
+            click.echo(f"{id} has a new id: {restored.id}", err=True)
+
+    _change_all(target, sessions, restore, trashed=True)
     show_done("Restored.")
 
 

@@ -27,8 +27,9 @@ from segue.model.session import Session
 from .chat import show_new_session
 
 _PROGRESS_EVENTS = 1_000  # between two updates of the count
-_FORMATS = ["segue", "jsonl", "markdown", "md", "html", *tools.names()]
-_TOOL_FORMATS = ", ".join(f"`{tool.name}`: for `{tool.resume_usage}`" for tool in tools.all_tools())
+_TOOLS = tools.writable_tools()
+_FORMATS = ["segue", "jsonl", "markdown", "md", "html", *(tool.name for tool in _TOOLS)]
+_TOOL_FORMATS = ", ".join(f"`{tool.name}`: for `{tool.resume_usage}`" for tool in _TOOLS)
 _FORMAT_BY_EXTENSION = {
     ".md": "markdown",
     ".markdown": "markdown",
@@ -197,20 +198,31 @@ def _is_stream(path: str) -> bool:
 async def _import_from_tool(hub: Hub, principal: Principal, name: str) -> Session:
     """Import a transcript, or the session of a tool that `name` identifies.
 
-    Each tool tries in turn. If none can read it, raises the error of a tool that knows the file,
-    else of the last one.
+    Each tool tries in turn. If none can read it, the error has what each of them says.
     """
     is_transcript = os.path.isfile(name) or name.endswith(".jsonl")
     resolved = name if is_transcript else await _resolve_id(hub, principal, name)
-    failure: SegueError | None = None
-    for tool in tools.names():
+    failures: dict[str, SegueError] = {}
+    for tool in tools.all_tools():
         try:
-            return _report_import(await hub.sync.import_session(principal, resolved, tool))
+            return _report_import(await hub.sync.import_session(principal, resolved, tool.name))
         except (InvalidInput, NotFound) as error:
-            if not isinstance(failure, InvalidInput):
-                failure = error
-    assert failure is not None  # there is at least one tool
-    raise failure
+            failures[tool.label] = error
+    raise _unknown_file(name, failures) if is_transcript else next(iter(failures.values()))
+
+
+def _unknown_file(path: str, failures: dict[str, SegueError]) -> SegueError:
+    """Return the error for a file that no tool can read: the formats, and why not."""
+    if not os.path.isfile(path):
+        return NotFound(f"there is no file {path}")
+    reasons = [
+        f"{label}: {error.message}"
+        for label, error in failures.items()
+        if isinstance(error, InvalidInput)
+    ]
+    formats = ", ".join(["`segue export`", *failures])
+    said = "".join(f"\n  {reason}" for reason in reasons)
+    return InvalidInput(f"{path} is in none of the formats that were tried: {formats}{said}")
 
 
 def _report_import(imported: ImportResult) -> Session:

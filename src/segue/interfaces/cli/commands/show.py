@@ -57,6 +57,7 @@ def show_command(
         else:
             _show_conversation(reader, resolved.id, format)
             if format is None:
+                _show_waiting(reader, resolved)
                 _show_usage(resolved)
 
 
@@ -66,6 +67,15 @@ def _show_conversation(
     threads = reader(lambda hub, principal: hub.history.threads(principal, id))
     events = _read_events(reader, lambda hub, principal: _ended_conversation(hub, principal, id))
     _show_events(events, threads, format, wait=wait)
+
+
+def _show_waiting(reader: HubReader, session: Session) -> None:
+    """Print what a session's turn waits for, below its conversation."""
+    if session.pending:
+        from segue.interfaces.cli.commands.chat import waiting_lines
+
+        for line in reader(lambda hub, principal: waiting_lines(hub, principal, session)):
+            click.echo(line, err=True)
 
 
 def _show_usage(session: Session) -> None:

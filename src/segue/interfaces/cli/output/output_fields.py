@@ -14,7 +14,7 @@ from segue.hub import SearchMatch
 from segue.model import clock
 from segue.model.event import Event, SystemMessage, Usage, UserMessage
 from segue.model.principal import ApiKey
-from segue.model.session import Session
+from segue.model.session import OWN, Session
 
 
 def session_fields(session: Session) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def last_model(session: Session) -> str | None:
     """
     used = next(reversed(session.models), None)
     chosen = None if session.agent is None else session.agent.overrides.get("model")
-    return used if session.source == "segue" and used else chosen or used
+    return used if session.owner == OWN and used else chosen or used
 
 
 def _usage_fields(session: Session) -> dict[str, Any]:

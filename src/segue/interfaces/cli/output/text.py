@@ -160,7 +160,7 @@ def event_text(event: Event, call: ToolCall | None = None) -> str | None:
                 f"  {_CHECKBOXES[entry.status]} {one_line(entry.content)}" for entry in body.entries
             )
         case PermissionAsked() as body:
-            return click.style(f"? {one_line(request_title(body, call))}", fg="yellow")
+            return request_text(body, call)
         case Compacted():
             return click.style("-- compacted --", dim=True)
         case Interrupted() as body:
@@ -170,6 +170,11 @@ def event_text(event: Event, call: ToolCall | None = None) -> str | None:
         case Failed() as body:
             return click.style(f"! {one_line(body.message)}", fg="red")
     return None
+
+
+def request_text(request: PermissionAsked, call: ToolCall | None) -> str:
+    """Return a permission request as text; `call` is the tool call that it is about."""
+    return click.style(f"? {one_line(request_title(request, call))}", fg="yellow")
 
 
 def _user_text(message: UserMessage) -> str | None:

@@ -1,8 +1,8 @@
 """Encode a session's stored events as the REST API shows them.
 
-A stored event is shown as no event, one or several. The first has the stored event's id, the others
-have ids derived from it. Clients rely on the order within a turn: running, the message, the agent's
-events, then idle, with the usage just before it.
+A stored event is shown as no event, one or several. One has the stored event's id, the others have
+ids derived from it or from their model request. Clients rely on the order within a turn: running,
+the message, the agent's events, then idle, with the usage just before it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from segue.model.event import (
     InfoChanged,
     Interrupted,
     ModelAsked,
-    ModelCalled,
     OutcomeDefined,
     OutcomeEvaluated,
     PermissionAnswered,
     PermissionAsked,
     Policy,
+    Response,
     StatusChanged,
     SystemMessage,
     ToolCall,
@@ -50,15 +50,26 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.principal import Principal
+from segue.model.requests.spans import (
+    RESPONSE_TYPES,
+    OpenRequest,
+    begun_request,
+    decode_request,
+    request_end,
+)
 from segue.model.session import Session
+from segue.model.tools.prompt_titles import title_change
 
 from . import blocks
 from .event_lookup import EventLookup, event_id, subject_id, tool_use_id
 from .event_types import STATE_KINDS
 
 # An event that is shown as several has the ids of the others derived from its own.
-DerivedItem = Literal["thread", "usage", "terminated"]
-KINDS_WITH_DERIVED_IDS = ("status_changed", "info_changed", "tool_call", "outcome_evaluated")
+DerivedItem = Literal["thread", "usage", "terminated", "title"]
+KINDS_WITH_DERIVED_IDS = (
+    *("status_changed", "info_changed", "outcome_evaluated", "user_message"),
+    *RESPONSE_TYPES,
+)
 _BATCH_SIZE = 500
 _AUTO_VERDICTS: dict[schemas.Verdict, schemas.AutoAllow | schemas.AutoAsk | schemas.AutoDeny] = {
     "allow": schemas.AutoAllow(),
@@ -106,7 +117,22 @@ class EventEncoder:
         before = self._state
         self._state = _next_state(before, event)
         self._lookup.remember(event.body)
-        return [shown async for shown in self._encode(event, event.body, before)]
+        return [
+            *_request_start(event),
+            *[shown async for shown in self._encode(event, event.body, before)],
+            *_request_end(event),
+        ]
+
+    def encode_request(self, delta: Delta) -> Iterator[schemas.ModelRequestStart]:
+        """Yield the start of a model request that has no response yet, once."""
+        start = encode_open_request(decode_request(delta.text))
+        if start is not None and not self.is_announced(start.id):
+            self._announced.add(start.id)
+            yield start
+
+    def is_announced(self, id: str) -> bool:
+        """Return whether a delta has announced an event."""
+        return id in self._announced
 
     def encode_delta(
         self, delta: Delta, types: frozenset[str]
@@ -133,6 +159,9 @@ class EventEncoder:
             case UserMessage():
                 content = blocks.encode_content(body.content)
                 yield schemas.UserMessageEvent(**fields, content=content)
+                if (named := title_change(body)) is not None:
+                    changed = _fields(event, derive_from="title")
+                    yield schemas.SessionUpdated(**changed, title=named.title)
             case SystemMessage():
                 text = blocks.encode_as_text(body.content)
                 yield schemas.SystemMessageEvent(**fields, content=text)
@@ -164,14 +193,6 @@ class EventEncoder:
                     yield shown
             case ModelAsked():
                 yield schemas.ModelRequestStart(**fields)
-            # A request without a recorded start has no span. The session's usage includes it.
-            case ModelCalled(asked=str(asked)):
-                yield schemas.ModelRequestEnd(
-                    **fields,
-                    model_request_start_id=ids.format_id("sevt", event_id(asked)),
-                    is_error=body.is_error,
-                    model_usage=_model_usage(body.usage),
-                )
             case Interrupted(reason="cancelled"):
                 yield schemas.UserInterrupt(**fields)
             case Interrupted():
@@ -366,12 +387,21 @@ def _next_state(state: Session, event: Event) -> Session:
 
 def derived_ids(event: Event) -> set[str]:
     """Return the ids, besides its own, with which an event may be shown."""
+    spans: set[str] = set()
+    if (begun := begun_request(event.body)) is not None:
+        spans.add(event_id(begun))
+    if (end := request_end(event.body)) is not None and end.asked is not None:
+        spans.add(ids.derived_id(end.asked, "end"))
+    return spans | _derived_ids(event)
+
+
+def _derived_ids(event: Event) -> set[str]:
     match event.body:
         case ToolCall():
             return {tool_use_id(event.body.call_id)}
         case OutcomeEvaluated():
             return {_evaluation_start_id(event.body)}
-        case StatusChanged() | InfoChanged():
+        case StatusChanged() | InfoChanged() | UserMessage(names_session=True):
             return {ids.derived_id(event.id, name) for name in get_args(DerivedItem)}
     return set()
 
@@ -379,6 +409,44 @@ def derived_ids(event: Event) -> set[str]:
 def _fields(event: Event, *, derive_from: DerivedItem | None = None) -> EventFields:
     id = event_id(event.id) if derive_from is None else ids.derived_id(event.id, derive_from)
     return {"id": ids.format_id("sevt", id), "processed_at": clock.to_rfc3339(event.at)}
+
+
+def _span_id(request: str) -> str:
+    """Return the id of the event that shows the start of a model request."""
+    return ids.format_id("sevt", event_id(request))
+
+
+def encode_open_request(request: OpenRequest | None) -> schemas.ModelRequestStart | None:
+    """Return the start of a model request that has no response so far."""
+    if request is None or request.asked_at is None:
+        return None
+    return schemas.ModelRequestStart(id=_span_id(request.id), processed_at=request.asked_at)
+
+
+def _request_start(event: Event) -> Iterator[schemas.Event]:
+    """Yield the start of the model request whose first event this is."""
+    request, asked_at = begun_request(event.body), getattr(event.body, "asked_at", None)
+    if request is not None and asked_at is not None:
+        yield schemas.ModelRequestStart(id=_span_id(request), processed_at=asked_at)
+
+
+def _request_end(event: Event) -> Iterator[schemas.Event]:
+    """Yield the end of the model request whose last event this is.
+
+    A request without a recorded start has no span. The session's usage includes it.
+    """
+    end = request_end(event.body)
+    if end is None or end.asked is None:
+        return
+    fields = _fields(event)
+    if isinstance(event.body, Response):
+        fields["id"] = ids.format_id("sevt", ids.derived_id(end.asked, "end"))
+    yield schemas.ModelRequestEnd(
+        **fields,
+        model_request_start_id=_span_id(end.asked),
+        is_error=end.is_error,
+        model_usage=_model_usage(end.usage),
+    )
 
 
 def _tool_use(event: Event, body: ToolCall) -> schemas.Event:

@@ -11,11 +11,12 @@ from typing import NamedTuple
 from segue.interfaces.rest import paging
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import events as schemas
+from segue.model import clock
 from segue.model.event import Event
 from segue.model.session import Session
 
-from .event_encoder import EventEncoder, encoder_from
-from .event_types import KINDS_BY_TYPE, STATE_KINDS
+from .event_encoder import EventEncoder, encode_open_request, encoder_from
+from .event_types import DEPENDENT_KINDS, KINDS_BY_TYPE, STATE_KINDS
 
 MAX_PAGE_SIZE = 1000
 _BATCH_SIZE = 500
@@ -46,13 +47,11 @@ class EventFilter(NamedTuple):
         How an event is shown can depend on earlier events of other kinds.
         """
         kinds = {kind for name in self.types for kind in KINDS_BY_TYPE.get(name, ())}
-        return tuple(sorted(kinds if kinds.isdisjoint(STATE_KINDS) else kinds | {*STATE_KINDS}))
+        return tuple(sorted(kinds if kinds.isdisjoint(DEPENDENT_KINDS) else kinds | {*STATE_KINDS}))
 
-    def includes_time(self, event: Event) -> bool:
-        """Return True if an event is in the span of time."""
-        return (self.since is None or event.at >= self.since) and (
-            self.until is None or event.at <= self.until
-        )
+    def includes_time(self, at: int) -> bool:
+        """Return True if a time is in the span of time."""
+        return (self.since is None or at >= self.since) and (self.until is None or at <= self.until)
 
     def includes_type(self, event: schemas.Event) -> bool:
         """Return True if an event has one of the types."""
@@ -107,6 +106,8 @@ class _PageReader:
         events: list[PositionedEvent] = []
         next_seq = None if start is None else start.seq
         encoder: EventEncoder | None = None
+        if self._descending and start is None:
+            events += await self._read_open_request()
         while len(events) < count:
             batch = await self._read_batch(next_seq)
             if not batch:
@@ -117,7 +118,21 @@ class _PageReader:
             if len(batch) < _BATCH_SIZE or (self._descending and batch[0].seq <= 1):
                 break
             next_seq = batch[0].seq - 1 if self._descending else batch[-1].seq + 1
+        if not self._descending and len(events) < count:
+            events += await self._read_open_request()
         return events
+
+    async def _read_open_request(self) -> list[PositionedEvent]:
+        """Return the start of a model request without a response, which is the newest event."""
+        hub, principal = self._request.hub, self._request.principal
+        request = await hub.history.open_request(principal, self._session.id)
+        if request is None or request.asked_at is None:
+            return []
+        start = encode_open_request(request)
+        in_time = self._filter.includes_time(clock.from_rfc3339(request.asked_at))
+        if start is None or not in_time or not self._filter.includes_type(start):
+            return []
+        return [PositionedEvent(EventPosition(self._session.last_seq + 1, 0), start)]
 
     async def _read_batch(self, next_seq: int | None) -> Sequence[Event]:
         """Return the next stored events, the oldest first; None as `next_seq` starts the list."""
@@ -141,7 +156,7 @@ class _PageReader:
     ) -> list[PositionedEvent]:
         events: list[PositionedEvent] = []
         for stored in batch:
-            in_time = self._filter.includes_time(stored)
+            in_time = self._filter.includes_time(stored.at)
             for part, event in enumerate(await encoder.encode(stored)):
                 position = EventPosition(stored.seq, part)
                 if in_time and self._filter.includes_type(event) and self._reached(position, start):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from segue.model.requests.spans import RESPONSE_TYPES
+
+_SPAN = ("span.model_request_start", "span.model_request_end")
 # For each kind of stored event, the types of the events that it can be shown as.
 TYPES: dict[str, tuple[str, ...]] = {
-    "user_message": ("user.message",),
+    "user_message": ("user.message", "session.updated"),
     "system_message": ("system.message",),
-    "agent_message": ("agent.message",),
-    "agent_thought": ("agent.thinking",),
-    "tool_call": ("agent.tool_use", "agent.mcp_tool_use", "agent.custom_tool_use"),
+    "agent_message": ("agent.message", *_SPAN),
+    "agent_thought": ("agent.thinking", *_SPAN),
+    "tool_call": ("agent.tool_use", "agent.mcp_tool_use", "agent.custom_tool_use", *_SPAN),
     "tool_result": (
         "agent.tool_result",
         "agent.mcp_tool_result",
@@ -34,8 +37,8 @@ TYPES: dict[str, tuple[str, ...]] = {
         "session.status_terminated",
         "session.thread_status_terminated",
     ),
-    "model_asked": ("span.model_request_start",),
-    "model_called": ("span.model_request_end",),
+    "model_asked": _SPAN[:1],
+    "model_called": _SPAN,
     "interrupted": ("user.interrupt", "session.error"),
     "compacted": ("agent.thread_context_compacted",),
     "failed": ("session.error",),
@@ -56,8 +59,11 @@ NEVER_SENT = (
     "workflow_run.phase_started",
     "workflow_run.phase_ended",
 )
-# The kinds that change the session's row. How they are shown depends on the row before them.
-STATE_KINDS = ("created", "status_changed", "model_called", "info_changed", "config_changed")
+# How events of these kinds are shown depends on the session's row before them.
+DEPENDENT_KINDS = ("created", "status_changed", "info_changed", "config_changed")
+# The kinds that change these parts of the row. A prompt may name the session, and the usage is in
+# the events of responses.
+STATE_KINDS = (*DEPENDENT_KINDS, "user_message", *RESPONSE_TYPES)
 
 KINDS_BY_TYPE = {
     name: {kind for kind, names in TYPES.items() if name in names}

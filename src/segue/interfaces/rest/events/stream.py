@@ -147,7 +147,7 @@ async def _start_after_event(
 def _is_imported(request: RestRequest, session: Session) -> bool:
     """Return True if the session was copied into the store from a source."""
     names = {source.name for source in request.hub.sources}
-    return session.source not in names and session.origin in names
+    return session.owner not in names and session.source in names
 
 
 async def _frames(
@@ -160,11 +160,15 @@ async def _frames(
     if status(session) == "terminated" and start.seq > session.last_seq:
         return
     follower = request.hub.history.follow(
-        request.principal, session.id, start.seq - 1, deltas=bool(delta_types)
+        request.principal, session.id, start.seq - 1, deltas=bool(delta_types), requests=True
     )
     request.context.metrics.open_streams += 1
     try:
         async for received in follower:
+            if isinstance(received, Delta) and received.kind == "request":
+                for shown in encoder.encode_request(received):
+                    yield _frame(shown)
+                continue
             if isinstance(received, Delta):
                 for piece in encoder.encode_delta(received, delta_types):
                     yield _frame(piece)
@@ -173,6 +177,8 @@ async def _frames(
                 break
             for index, event in enumerate(await encoder.encode(received)):
                 if received.seq == start.seq and index < start.skipped:
+                    continue
+                if isinstance(event, schemas.ModelRequestStart) and encoder.is_announced(event.id):
                     continue
                 # Before it is sent: the client's next stream may be opened by another worker.
                 if ends_turn(event):

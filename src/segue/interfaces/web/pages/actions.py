@@ -86,8 +86,10 @@ def edit_handler(edit: EditSession, page: str = "/s/{id}") -> Handler:
 
     async def handle(request: WebRequest) -> Response:
         session = await request.session()
-        await edit(request.hub, request.principal, session.id)
-        return request.redirect(page.format(id=session.id))
+        edited = await edit(request.hub, request.principal, session.id)
+        # A session that was restored may have a new id.
+        id = edited.id if isinstance(edited, Session) else session.id
+        return request.redirect(page.format(id=id))
 
     return handle
 

@@ -119,7 +119,7 @@ async def page(request: WebRequest) -> Response:
     view = await view_of(request, session)
     values = await page_values(request, view) | {
         "agent": await agent_name(request, session),
-        "command": resume_command(request, view),
+        "command": await resume_command(request, view),
         "csrf": request.csrf,
         "hint": "" if view.owner_label else request.command_hint,
         "answer_expected": (session.turn or request.param("sent")) and not session.open_asks,
@@ -244,14 +244,12 @@ def event_blob(event: Event, index: int) -> Response:
     return Response(data, media_type=mime, headers=headers)
 
 
-def resume_command(request: WebRequest, view: SessionView) -> str:
-    """Return the command line that resumes a session: in the tool that owns it, or in segue."""
+async def resume_command(request: WebRequest, view: SessionView) -> str:
+    """Return the command line that resumes a session: in its tool, or in segue."""
     import shlex
 
     session = view.session
-    command = None
-    if view.owner_label:
-        command = request.hub.sync.resume_command(request.principal, session)
+    command = await request.hub.sync.resume_command(request.principal, session)
     if command is None:
         return request.command("resume", session.id)
     variables = [f"{name}={shlex.quote(value)}" for name, value in command.environment.items()]

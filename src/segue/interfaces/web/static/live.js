@@ -27,7 +27,7 @@ function open() {
   if (session) {
     params.set("session", session.dataset.id);
     params.set("after", transcript.lastSeq);
-    params.set("page-source", session.dataset.source);
+    params.set("page-owner", session.dataset.owner);
   }
   source = new EventSource(`/live?${params}`);
   const thisSource = source;

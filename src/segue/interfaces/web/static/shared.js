@@ -16,7 +16,7 @@ function follow() {
   source?.close();
   source = null;
   if (document.hidden || hasEnded) return;
-  const params = new URLSearchParams({ after: transcript.lastSeq, "page-source": session.dataset.source });
+  const params = new URLSearchParams({ after: transcript.lastSeq, "page-owner": session.dataset.owner });
   source = new EventSource(`${transcript.base}/live?${params}`);
   const thisSource = source;
   const on = (name, handle) => source.addEventListener(name, (event) => thisSource === source && handle(JSON.parse(event.data)));

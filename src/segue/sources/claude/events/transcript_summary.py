@@ -183,7 +183,7 @@ def session_from_summary(
         id=id.lower(),
         native_id=None if id.islower() or id.isdigit() else id,
         workspace=workspace,
-        source=SOURCE,
+        owner=SOURCE,
         origin=SOURCE,
         agent=AgentRef(
             id=_agent_id(workspace),

@@ -40,6 +40,8 @@ from segue.model.event import (
     Usage,
     UserMessage,
 )
+from segue.model.requests.spans import request_end
+from segue.model.tools.prompt_titles import title_change
 from segue.sources.claude.conversation.entry_table import KINDS
 from segue.sources.claude.format.jsonl import Entry, format_timestamp, message_content
 from segue.sources.claude.format.prompt import INTERRUPTION_PREFIX
@@ -149,6 +151,8 @@ class EntryComposer:
             fields = {"isMeta": True} if isinstance(body, SystemMessage) else {}
             message = {"role": "user", "content": content}
             yield self._entry(event, "user", 0, message=message, **fields)
+        if (named := title_change(body)) is not None:
+            yield from self._compose_info(event, named)
 
     def _compose_interruption(self, event: Event, body: Interrupted) -> Iterator[Entry]:
         message = {"role": "user", "content": [{"type": "text", "text": INTERRUPTED}]}
@@ -233,8 +237,8 @@ def _total_usage(run: Iterable[Event]) -> tuple[Usage, str | None]:
     """Return the usage of an agent's run, and the model that it used last."""
     total, model = Usage(), None
     for event in run:
-        if isinstance(event.body, ModelCalled):
-            total, model = total + event.body.usage, event.body.model or model
+        if (end := request_end(event.body)) is not None:
+            total, model = total + end.usage, end.model or model
     return total, model
 
 

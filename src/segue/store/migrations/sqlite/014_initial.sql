@@ -1,5 +1,5 @@
--- All tables of a SQLite store. Numbers below 13 were formats of unreleased versions.
--- compat: 13
+-- All tables of a SQLite store. Numbers below 14 were formats of unreleased versions.
+-- compat: 14
 
 -- JSON is stored as TEXT, so that other programs can read it; as a BLOB in the one case in which it
 -- is not valid UTF-8. Times are INTEGERs: microseconds since 1970, in UTC. The views show them as RFC
@@ -222,4 +222,4 @@ CREATE TABLE meta (
   name TEXT PRIMARY KEY,
   value NOT NULL
 ) WITHOUT ROWID;
-INSERT INTO meta VALUES ('change', 0), ('compat', 13), ('cursor_key', randomblob(32));
+INSERT INTO meta VALUES ('change', 0), ('compat', 14), ('cursor_key', randomblob(32));

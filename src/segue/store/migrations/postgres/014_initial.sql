@@ -1,5 +1,5 @@
--- All tables of a PostgreSQL store. Numbers below 13 were formats of unreleased versions.
--- compat: 13
+-- All tables of a PostgreSQL store. Numbers below 14 were formats of unreleased versions.
+-- compat: 14
 
 -- Ids and names compare byte by byte (COLLATE "C"), as in every other store. Columns that may hold
 -- any string (a directory, a tag) are bytea, because text in PostgreSQL has no NULs. JSON is bytea

@@ -2,8 +2,8 @@
 
 import pytest
 
-from segue.hub.sessions.titles import MAX_TITLE_LENGTH, title_from_prompt
 from segue.model.content import Image, as_content
+from segue.model.tools.prompt_titles import MAX_TITLE_LENGTH, title_from_prompt
 
 
 @pytest.mark.parametrize(

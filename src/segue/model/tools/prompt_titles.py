@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from segue.model.content import Content, plain_text
+from segue.model.event import Body, InfoChanged, UserMessage
 
 MAX_TITLE_LENGTH = 80
 # Lines without words of their own: punctuation, code fences and single tags.
@@ -12,6 +13,14 @@ _MEANINGLESS = re.compile(r"^\W*$|^```|^<[a-zA-Z!/?][^>]*>$")
 _COMMAND = re.compile(r"^/[a-z]")
 _MARKDOWN_PREFIX = re.compile(r"^(?:[#>*\-\s]|\d+[.)]\s)+")
 _SPACES = re.compile(r"\s+")
+
+
+def title_change(body: Body) -> InfoChanged | None:
+    """Return the change of the title by a message that names its session; None for others."""
+    if not isinstance(body, UserMessage) or not body.names_session:
+        return None
+    title = title_from_prompt(body.content)
+    return None if title is None else InfoChanged(title=title, by="auto")
 
 
 def title_from_prompt(content: Content) -> str | None:

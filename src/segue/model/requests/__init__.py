@@ -1,0 +1,1 @@
+"""Requests to models: their usage, and where they begin and end in the events."""

@@ -1,0 +1,1 @@
+"""What edits of several tools need: running a tool's program, and a trash."""

@@ -1,0 +1,169 @@
+"""Change opencode's sessions with opencode's own program."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from segue.model import clock
+from segue.sources.kit.edit.row_trash import (
+    RowTrash,
+    TrashedSession,
+    deletion,
+    require_imported,
+)
+
+from .program import OpencodeProgram
+from .records import SessionInfo
+
+_BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_ABORTED = "Tool execution aborted"  # as opencode ends a call that was cancelled
+
+
+def change(
+    program: OpencodeProgram, session: SessionInfo, *, title: str | None, archived: bool | None
+) -> None:
+    """Rename a session, or move it to the archive or back."""
+    fields: dict[str, Any] = {} if title is None else {"title": title}
+    if archived is not None:
+        fields["time"] = {"archived": clock.now() // 1000 if archived else 0}
+    if fields:
+        with program.server(session.directory) as server:
+            server.change(session.id, fields)
+
+
+def trash(
+    program: OpencodeProgram,
+    trash: RowTrash,
+    path: str,
+    session: SessionInfo,
+    subagents: Sequence[str],
+) -> None:
+    """Move a session with its subagents to the trash."""
+    ids = (session.id, *subagents)
+    rows = {
+        "session": ("id", ids),
+        "message": ("session_id", ids),
+        "part": ("session_id", ids),
+    }
+    with program.server(session.directory) as server:
+        exports = [msgspec.json.encode(server.export(id)) for id in ids]
+        with deletion(trash.add(session.id, path, rows, exports), path, "session"):
+            server.delete(session.id)
+
+
+def restore(program: OpencodeProgram, trashed: TrashedSession, path: str) -> None:
+    """Import a session and its subagents into a database again; their ids are the same."""
+    for export in trashed.exports():
+        with open(export, "rb") as file:
+            program.import_session(msgspec.json.decode(file.read()))
+    require_imported(path, "session", trashed.native_id)
+    trashed.remove()
+
+
+def delete(program: OpencodeProgram, session: SessionInfo) -> None:
+    """Delete a session with its subagents."""
+    with program.server(session.directory) as server:
+        server.delete(session.id)
+
+
+def fork(
+    program: OpencodeProgram,
+    session: SessionInfo,
+    records: set[str] | None,
+    *,
+    cwd: str | None,
+    title: str | None,
+) -> str:
+    """Import a copy of a session, and return its id.
+
+    `records` names the messages, parts and results that the copy has; None stands for all.
+    """
+    with program.server(session.directory) as server:
+        export = server.export(session.id)
+    ids = _NewIds()
+    now_ms = clock.now() // 1000
+    messages = list(_messages(export["messages"], records, ids))
+    info = {
+        **export["info"],
+        "id": ids.session,
+        "title": title or f"{session.title} (fork #1)",  # as opencode names a fork
+        "directory": cwd or session.directory,
+        "time": {"created": now_ms, "updated": now_ms},
+    }
+    for name in ("parentID", "revert", "share", "cost", "tokens", "path"):
+        info.pop(name, None)
+    program.import_session({"info": info, "messages": messages})
+    return ids.session
+
+
+class _NewIds:
+    """Ids of a new session, of its messages and parts, which sort in their order."""
+
+    def __init__(self) -> None:
+        self._ticks = (clock.now() // 1000) << 12
+        self.session = _make_id("ses", ~self._ticks)
+        self._ids: dict[str, str] = {}
+
+    def of(self, old_id: str) -> str:
+        """Return the new id for an old one."""
+        if old_id not in self._ids:
+            self._ticks += 1
+            self._ids[old_id] = _make_id(old_id.partition("_")[0], self._ticks)
+        return self._ids[old_id]
+
+
+def _make_id(prefix: str, ticks: int) -> str:
+    rest = "".join(secrets.choice(_BASE62) for _ in range(14))
+    return f"{prefix}_{ticks & (1 << 48) - 1:012x}{rest}"
+
+
+def _messages(
+    messages: list[dict[str, Any]], records: set[str] | None, ids: _NewIds
+) -> Iterator[dict[str, Any]]:
+    """Return the copies of messages that have one of the records."""
+    for message in messages:
+        info, parts = message["info"], message["parts"]
+        kept = {info["id"], *(part["id"] for part in parts)}
+        if records is not None and not kept & {record.partition(".")[0] for record in records}:
+            continue
+        new = {**info, "id": ids.of(info["id"]), "sessionID": ids.session}
+        if "parentID" in info:
+            new["parentID"] = ids.of(info["parentID"])
+        copies = [_part(part, records, ids) for part in _until(parts, info["id"], records)]
+        yield {"info": new, "parts": [{**part, "messageID": new["id"]} for part in copies]}
+
+
+def _until(
+    parts: list[dict[str, Any]], message: str, records: set[str] | None
+) -> list[dict[str, Any]]:
+    """Return the parts of a message up to the last one that has a record, or all."""
+    if records is None or any(record.partition(".")[0] == message for record in records):
+        return parts
+    last = max(number for number, part in enumerate(parts) if part["id"] in records)
+    return parts[: last + 1]
+
+
+def _part(part: dict[str, Any], records: set[str] | None, ids: _NewIds) -> dict[str, Any]:
+    """Return the copy of a part; a call whose result is left out was aborted."""
+    new = {**part, "id": ids.of(part["id"]), "sessionID": ids.session}
+    state = part.get("state")
+    if not isinstance(state, dict):
+        return new
+    has_result = records is None or f"{part['id']}.result" in records
+    if has_result and state.get("status") in ("completed", "error"):
+        return new
+    moment = clock.now() // 1000
+    time = state.get("time")
+    start = time.get("start", moment) if isinstance(time, dict) else moment
+    new["state"] = {
+        "status": "error",
+        "input": state.get("input") or {},
+        "error": _ABORTED,
+        "time": {"start": start, "end": moment},
+    }
+    return new

@@ -1,0 +1,168 @@
+"""Run opencode's own program, which alone writes its database.
+
+`opencode serve` renames, archives, exports and deletes sessions; `opencode import` adds one.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import secrets
+import select
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
+from time import monotonic
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from segue.model.errors import AgentFailed, ReadOnly
+from segue.sources import safe_io
+from segue.sources.base import OverlayOnly
+from segue.sources.kit.edit import programs
+
+PROGRAM = "opencode"
+_LISTENING = re.compile(rb"http://([\w.]+):(\d+)")
+_START_SECONDS = 60.0
+_ANSWER_SECONDS = 60.0
+_EXIT_SECONDS = 5.0
+
+
+def environment_of(directory: str, path: str | None) -> programs.Environment | None:
+    """Return the variables with which opencode uses a data directory; None if there are none.
+
+    The program must not change the sessions of another home.
+    """
+    base, name = os.path.split(directory)
+    return {"XDG_DATA_HOME": base, "OPENCODE_DB": path} if name == "opencode" else None
+
+
+class OpencodeProgram:
+    """opencode's program, for the sessions of one data directory."""
+
+    def __init__(self, environment: programs.Environment, directory: str) -> None:
+        self._environment = environment
+        self._directory = directory
+
+    def import_session(self, session: dict[str, Any]) -> None:
+        """Import a session; it has the id in the export, and its working directory."""
+        cwd = str(session["info"].get("directory"))
+        with tempfile.TemporaryDirectory(prefix="segue-") as directory:
+            path = os.path.join(directory, "session.json")
+            safe_io.write_file(path, [msgspec.json.encode(session)])
+            command = (programs.find(PROGRAM, "this change"), "import", path)
+            programs.run(command, cwd=self._cwd(cwd), environment=self._environment)
+
+    def _cwd(self, directory: str) -> str:
+        """Return a directory to start in: opencode takes the project from it."""
+        return directory if os.path.isdir(directory) else self._directory
+
+    @contextmanager
+    def server(self, cwd: str) -> Iterator[OpencodeServer]:
+        """Run a server for a `with` block, which only this process can use."""
+        password = secrets.token_urlsafe()
+        merged = programs.merged({**self._environment, "OPENCODE_SERVER_PASSWORD": password})
+        process = subprocess.Popen(
+            [programs.find(PROGRAM, "this change"), "serve", "--hostname=127.0.0.1", "--port=0"],
+            cwd=self._cwd(cwd),
+            env=merged,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            yield OpencodeServer(*_address(process), password)
+        finally:
+            process.terminate()
+            try:
+                process.wait(_EXIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def _address(process: subprocess.Popen[bytes]) -> tuple[str, int]:
+    """Return the host and the port on which a server says that it listens."""
+    assert process.stdout is not None
+    output, received = process.stdout.fileno(), b""
+    deadline = monotonic() + _START_SECONDS
+    while (seconds := deadline - monotonic()) > 0:
+        if not select.select([output], [], [], seconds)[0]:
+            break
+        data = os.read(output, 1 << 16)
+        if not data:
+            raise AgentFailed("`opencode serve` ended unexpectedly")
+        received += data
+        match = _LISTENING.search(received)
+        if match is not None and received.find(b"\n", match.end()) >= 0:
+            return match[1].decode(), int(match[2])
+    raise AgentFailed("`opencode serve` did not start in time")
+
+
+class OpencodeServer:
+    """A running server."""
+
+    def __init__(self, host: str, port: int, password: str) -> None:
+        self._address = (host, port)
+        token = base64.b64encode(f"opencode:{password}".encode()).decode()
+        self._headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
+
+    def change(self, id: str, fields: dict[str, Any]) -> None:
+        """Change fields of a session."""
+        self._request("PATCH", id, body=fields)
+
+    def export(self, id: str) -> dict[str, Any]:
+        """Return a session as `opencode export` writes it."""
+        return {"info": self._request("GET", id), "messages": self._request("GET", id, "/message")}
+
+    def delete(self, id: str) -> None:
+        """Delete a session with its subagents."""
+        self._request("DELETE", id)
+
+    def _request(self, method: str, id: str, path: str = "", body: Any = None) -> Any:
+        """Return the answer to a request; raises OverlayOnly if opencode has no such session."""
+        connection = HTTPConnection(*self._address, timeout=_ANSWER_SECONDS)
+        data = None if body is None else msgspec.json.encode(body)
+        try:
+            connection.request(method, f"/session/{quote(id)}{path}", data, self._headers)
+            response = connection.getresponse()
+            answer = response.read()
+        except (OSError, HTTPException) as error:
+            raise AgentFailed(
+                f"opencode did not answer {method} of session {id}: {error}"
+            ) from None
+        finally:
+            connection.close()
+        if response.status == 404:
+            raise OverlayOnly(f"opencode has no session {id}")
+        if response.status >= 300:
+            reason = answer[:500].decode("utf-8", "replace")
+            raise programs.Refused(f"opencode refused {method} of session {id}: {reason}")
+        try:
+            return msgspec.json.decode(answer)
+        except msgspec.MsgspecError:
+            raise AgentFailed(f"opencode's answer to {method} is not JSON") from None
+
+
+def find(directory: str, path: str | None) -> OpencodeProgram | None:
+    """Return the program for a data directory; None if it is not installed."""
+    environment = environment_of(directory, path)
+    if environment is None or not programs.is_installed(PROGRAM):
+        return None
+    return OpencodeProgram(environment, directory)
+
+
+def require(directory: str, path: str | None) -> OpencodeProgram:
+    """Return the program for a data directory; raises ReadOnly without it."""
+    programs.find(PROGRAM, "this change")
+    environment = environment_of(directory, path)
+    if environment is None:
+        raise ReadOnly(f"opencode does not keep its sessions in {directory}")
+    return OpencodeProgram(environment, directory)
