@@ -95,7 +95,7 @@ class Writer(Protocol):
 class Sender(Protocol):
     """Sends messages to the peer over a transport that is not a stream of lines."""
 
-    async def send(self, message: dict[str, Any], cursor: str | None) -> None:
+    async def send(self, message: dict[str, Any], cursor: object | None) -> None:
         """Send a message, and wait until the peer has read enough.
 
         `cursor` is the position of an update in its session. Raises Disconnected if the peer is
@@ -139,7 +139,7 @@ class LineSender:
         self._writer = writer
         self._lock = asyncio.Lock()
 
-    async def send(self, message: dict[str, Any], cursor: str | None) -> None:
+    async def send(self, message: dict[str, Any], cursor: object | None) -> None:
         data = encode_message(message)
         async with self._lock:
             await self._writer.write(data + b"\n")
@@ -187,14 +187,17 @@ class Connection:
         finally:
             del self._sent[id]
 
-    async def notify(self, method: str, params: Any = None, *, cursor: str | None = None) -> None:
+    async def notify(
+        self, method: str, params: Any = None, *, cursor: object | None = None
+    ) -> None:
         """Send a notification, and return when it has been written.
 
-        `cursor` is the position in a session from which a client can resume after this message.
+        `cursor` is the position in a session from which a client can resume after this message;
+        transports that can resume send it as a string.
         """
         await self._send({"jsonrpc": "2.0", "method": method, "params": params}, cursor)
 
-    async def _send(self, message: dict[str, Any], cursor: str | None = None) -> None:
+    async def _send(self, message: dict[str, Any], cursor: object | None = None) -> None:
         await self._sender.send(message, cursor)
 
     # Messages from the peer.

@@ -14,6 +14,7 @@ from typing import TypeVar
 import uvicorn
 
 from segue.factory import open_hub
+from segue.http.body import MAX_BODY_BYTES
 from segue.http.metrics import Metrics, SharedMetrics
 from segue.untrusted import PARSERS
 
@@ -49,7 +50,9 @@ class _UvicornServer(uvicorn.Server):
                 app,
                 http=Connections(limits).create_protocol,  # type: ignore[arg-type]
                 lifespan="off",
-                ws="none",
+                ws="websockets-sansio",
+                ws_max_size=MAX_BODY_BYTES,
+                ws_per_message_deflate=False,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -115,6 +118,7 @@ async def serve(
         try:
             await _UvicornServer(app, settings).serve(sockets=[sock])
         finally:
+            await app.close()
             PARSERS.close()  # threads that wait for a child would keep this process alive
             for task in background:
                 task.cancel()

@@ -58,7 +58,8 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     `without` has the optional capabilities that the agent does not offer. `persistent` is False
     for an agent whose sessions end when they are closed; it lists none. Sessions that were idle
-    for `keep_days` are deleted.
+    for `keep_days` are deleted. `mcp` says that clients may pass MCP servers. `resumable` has the
+    limits of a transport that can resume.
     """
 
     name: str = "segue"
@@ -68,6 +69,8 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
     auth: bool = True
     persistent: bool = True
     keep_days: int | None = None
+    mcp: bool = True
+    resumable: dict[str, int] | None = None
 
     def has(self, capability: str) -> bool:
         """Return whether the agent offers an optional capability."""
@@ -85,6 +88,11 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
     def marker(self, capability: str, meta: dict[str, Any] | None = None) -> Empty | UnsetType:
         """Return the field that announces a capability, unset if the agent does not offer it."""
         return Empty(meta=meta) if self.has(capability) else UNSET
+
+    @property
+    def transport(self) -> dict[str, Any] | UnsetType:
+        """The capabilities of the transport, as a draft of the protocol has them."""
+        return UNSET if self.resumable is None else {"resumable": self.resumable}
 
     def implementation(self) -> Implementation:
         """Return the name and version of the agent."""
@@ -179,9 +187,10 @@ def initialize_response_v1(
             prompt_capabilities=v1.PromptCapabilities(
                 image=True, audio=True, embedded_context=True
             ),
-            mcp_capabilities=v1.McpCapabilities(http=True),
+            mcp_capabilities=v1.McpCapabilities(http=profile.mcp),
             session_capabilities=SessionCapabilities(**_session_markers(profile)),
             auth=v1.AgentAuth(logout=Empty() if profile.auth else UNSET),
+            transport=profile.transport,
         ),
     )
 
@@ -211,9 +220,10 @@ def initialize_response_v2(
                 prompt=v2.PromptCapabilities(
                     image=Empty(), audio=Empty(), embedded_context=Empty()
                 ),
-                mcp=v2.McpCapabilities(stdio=Empty(), http=Empty()),
+                mcp=v2.McpCapabilities(stdio=Empty(), http=Empty()) if profile.mcp else UNSET,
                 load=profile.marker("load"),
                 **_session_markers(profile),
-            )
+            ),
+            transport=profile.transport,
         ),
     )

@@ -81,6 +81,10 @@ class EncoderV1:
         if self._client_session.notices is not None:
             yield wire.Notice(severity=severity, title=title, description=description)
 
+    def resume_message(self, message_id: str, length: int) -> None:
+        """Continue an unfinished message of which the client has received `length` characters."""
+        self._streamed_lengths[message_id] = length
+
     def encode_delta(self, delta: Delta) -> Iterator[wire.SessionUpdate]:
         """Encode a live piece of a message, and remember how much of the message was sent."""
         chunk = v1.AgentThoughtChunk if delta.kind == "thought" else v1.AgentMessageChunk

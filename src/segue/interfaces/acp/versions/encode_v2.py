@@ -82,6 +82,9 @@ class EncoderV2:
         """Encode a notice for people."""
         yield wire.Notice(severity=severity, title=title, description=description)
 
+    def resume_message(self, message_id: str, length: int) -> None:
+        """Do nothing: the finished message replaces what the client has received."""
+
     def encode_delta(self, delta: Delta) -> Iterator[wire.SessionUpdate]:
         """Encode a live piece of a message."""
         thought = delta.kind == "thought"

@@ -30,6 +30,10 @@ class SessionEncoder(Protocol):
         """Encode a notice for people, if the client supports notices."""
         ...
 
+    def resume_message(self, message_id: str, length: int) -> None:
+        """Continue an unfinished message of which the client has received `length` characters."""
+        ...
+
     def encode_delta(self, delta: Delta) -> Iterator[Any]:
         """Encode a live piece of a message."""
         ...
