@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
@@ -25,7 +24,7 @@ from segue.http.metrics import Metrics
 from segue.http.sse import EventStreamResponse
 from segue.hub import Hub
 from segue.model import ids
-from segue.model.errors import NotFound, SegueError, Unauthorized
+from segue.model.errors import SegueError, Unauthorized
 from segue.model.principal import Principal
 
 from .connection import NetworkConnection
@@ -193,7 +192,10 @@ class AcpApp:
         if session_id is None:
             stream: OutboundStream | None = connection.main_stream
         else:
-            await self._check_session_exists(principal, session_id)
+            # A client may open the stream before it loads the session. If there is no such
+            # session, the load fails, and the client's other sessions go on.
+            if ids.parse(session_id, "sesn") is None:
+                raise HttpRefusal(404, "no session can have this id")
             stream = connection.session_stream(session_id)
         if stream is None:
             raise HttpRefusal(429, "this connection has too many sessions; close some")
@@ -227,15 +229,6 @@ class AcpApp:
             access=self._key_access(principal, key),
             on_end=end,
         )
-
-    async def _check_session_exists(self, principal: Principal, session_id: str) -> None:
-        canonical = ids.parse(session_id, "sesn")
-        with suppress(NotFound):
-            if canonical is not None:
-                session = await self._hub.sessions.get(principal, canonical)
-                if session.state != "trashed":
-                    return
-        raise HttpRefusal(404, "session not found")
 
     async def _open_stream(self, principal: Principal) -> Callable[[], None]:
         """Count a stream of the caller until the returned function is called."""
