@@ -26,12 +26,17 @@ _LOST_STREAM = (httpx2.HTTPError, httpx2.StreamError)
 
 
 class EventParser:
-    """Splits bytes into server-sent events, with the id of each."""
+    """Splits bytes into server-sent events. `last_id` is the id of the last complete one."""
 
     def __init__(self) -> None:
+        self.last_id: str | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        """Drop the part of an event that a lost stream has left."""
         self._buffer = bytearray()
         self._data: list[bytes] = []
-        self.last_id: str | None = None
+        self._id: str | None = None
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """Yield the data of the events that end in a chunk."""
@@ -47,13 +52,14 @@ class EventParser:
             name, _, value = line.partition(b":")
             value = value.removeprefix(b" ")
             if not line:
+                self.last_id = self._id or self.last_id
                 if self._data:
                     yield b"\n".join(self._data)
                 self._data = []
             elif name == b"data":
                 self._data.append(value)
             elif name == b"id":
-                self.last_id = value.decode("latin-1")
+                self._id = value.decode("latin-1")
 
 
 class _SessionStream:
@@ -137,6 +143,7 @@ class HttpStream:
     async def _events(
         self, headers: dict[str, str], parser: EventParser, stream: _SessionStream
     ) -> AsyncIterator[bytes]:
+        parser.restart()
         headers = {"Accept": EVENT_STREAM, CONNECTION_ID: self._connection_id or "", **headers}
         if parser.last_id is not None:
             headers["Last-Event-ID"] = parser.last_id

@@ -153,8 +153,7 @@ class AttachedSession:
 
     async def send_state(self) -> None:
         """Send the session's state, if the protocol version has an update for it."""
-        if self._policy.always_sends_state:
-            await self.send_opened()
+        await self._send_all(self._encoder.encode_state(self._session))
 
     async def send_warning(self, title: str, description: str) -> None:
         """Send a warning about the session, if the client supports notices."""

@@ -269,9 +269,10 @@ class OpenHandlers:
                 attached_session.continue_from(earlier)
             if after is not None:
                 await attached_session.resume(after)
+                await attached_session.send_state()
             elif replay:
                 await attached_session.replay()
-            if (replay and after is None) or self._policy.always_sends_state:
+            if after is None and (replay or self._policy.always_sends_state):
                 await attached_session.send_opened()
             async with self._connect(servers, session.cwd, session) as mcp_servers:
                 await self._attacher.attach(attached_session, session, mcp_servers)

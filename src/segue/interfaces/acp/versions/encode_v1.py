@@ -74,6 +74,10 @@ class EncoderV1:
         yield from self.encode_created(session)
         yield encode_current_info(session)
 
+    def encode_state(self, session: Session) -> Iterator[wire.SessionUpdate]:
+        """Return no updates: this version has none for the state."""
+        return iter(())
+
     def encode_notice(
         self, severity: str, title: str, description: str
     ) -> Iterator[wire.SessionUpdate]:

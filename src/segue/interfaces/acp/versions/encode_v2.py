@@ -76,6 +76,10 @@ class EncoderV2:
         yield v2.StateUpdate(state=state_of(session))
         self._attached_during_turn = session.turn is not None
 
+    def encode_state(self, session: Session) -> Iterator[wire.SessionUpdate]:
+        """Encode the state of a session, without any effect on later updates."""
+        yield v2.StateUpdate(state=state_of(session))
+
     def encode_notice(
         self, severity: str, title: str, description: str
     ) -> Iterator[wire.SessionUpdate]:

@@ -26,6 +26,10 @@ class SessionEncoder(Protocol):
         """Encode the updates that end the replay of an existing session."""
         ...
 
+    def encode_state(self, session: Session) -> Iterator[Any]:
+        """Encode the state of a session for a client that has resumed, if there is an update."""
+        ...
+
     def encode_notice(self, severity: str, title: str, description: str) -> Iterator[Any]:
         """Encode a notice for people, if the client supports notices."""
         ...
