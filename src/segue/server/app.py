@@ -20,6 +20,7 @@ from segue.interfaces.rest import RestApp
 from segue.interfaces.rest.routes import PUBLIC_ROUTES
 from segue.interfaces.web import WebApp
 
+from .peers import WorkerPeers
 from .proof import ServerProofApp
 from .settings import ServerSettings
 
@@ -32,7 +33,11 @@ class ServerApp:
     """
 
     def __init__(
-        self, hub: Hub, settings: ServerSettings, shared_metrics: SharedMetrics | None = None
+        self,
+        hub: Hub,
+        settings: ServerSettings,
+        shared_metrics: SharedMetrics | None = None,
+        peers: WorkerPeers | None = None,
     ) -> None:
         self.hub = hub
         self.closing = asyncio.Event()
@@ -53,6 +58,7 @@ class ServerApp:
             rate_limiter=rate_limiter,
             metrics=self.rest.metrics,
             closing=self.closing,
+            peers=peers,
         )
         self._prefixes: list[tuple[str, ASGIApp]] = [("/v1/", self.rest)]
         self._paths: dict[str, ASGIApp] = dict.fromkeys(PUBLIC_ROUTES, self.rest)

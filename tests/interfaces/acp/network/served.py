@@ -1,10 +1,9 @@
 """A server on a real socket in this process, and clients that reach it over the network."""
 
 import asyncio
-import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from segue.acp.websocket_stream import WebSocketStream
 from segue.hub import Hub
 from segue.server.app import ServerApp
 from segue.server.connections import ConnectionLimits, Connections
+from segue.server.peers import WorkerPeers
 from segue.server.settings import ServerSettings
 from segue.store.sqlite import SQLiteStore
 from tests.interfaces.acp.harness import Client
@@ -85,13 +85,17 @@ class Served(NamedTuple):
 
 @asynccontextmanager
 async def serve(
-    directory: Path, *, limits: ConnectionLimits | None = None, **settings: Any
+    directory: Path,
+    *,
+    limits: ConnectionLimits | None = None,
+    peers: WorkerPeers | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Served]:
     """Serve a store in this process, and create a key for it."""
     directory.mkdir(exist_ok=True)
     async with Hub(SQLiteStore.open(directory / "segue.db"), directory) as hub:
         hub.turns.engine.start()
-        app = ServerApp(hub, ServerSettings(directory=directory, **settings))
+        app = ServerApp(hub, ServerSettings(directory=directory, **settings), peers=peers)
         config = uvicorn.Config(
             app,
             http=Connections(limits or ConnectionLimits(max_connections=2000)).create_protocol,  # type: ignore[arg-type]
@@ -106,8 +110,7 @@ async def serve(
         sock = socket.socket()
         sock.bind(("127.0.0.1", 0))
         sock.listen(1024)
-        with suppress(AttributeError):
-            server.capture_signals = _no_signals  # type: ignore[method-assign]
+        server.capture_signals = nullcontext  # type: ignore[assignment]
         task = asyncio.create_task(server.serve([sock]))
         while not server.started:
             await asyncio.sleep(0.005)
@@ -119,15 +122,3 @@ async def serve(
             server.should_exit = True
             await task
             await app.close()
-
-
-class _no_signals:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *error: object) -> None:
-        return None
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))

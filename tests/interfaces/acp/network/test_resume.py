@@ -271,6 +271,19 @@ async def check_later_resumes(directory: Path, version: int, points: int) -> Non
             async with connect(served, "ws", version) as client:
                 rest = await client.resume(session, updates[point - 1][0])
                 assert story([*updates[:point], *rest], version) == whole, updates[point - 1]
+        async with connect(served, "ws", version) as client:
+            opening = {"sessionId": session, "cwd": "/", "mcpServers": []}
+            if version == 1:
+                await client.request("session/load", **opening)
+            else:
+                await client.request("session/resume", **opening, replayFrom={"type": "start"})
+            history = [item for item in client.updates if ".r" in item[0]]
+        assert len(history) > 5
+        for point in range(1, len(history), max(1, len(history) // points)):
+            async with connect(served, "ws", version) as client:
+                rest = await client.resume(session, history[point - 1][0])
+                news = [item for item in rest if item[1]["sessionUpdate"] not in STATES]
+                assert [update for _, update in news] == [update for _, update in history[point:]]
 
 
 async def test_client_resumes_a_session_of_a_server_that_was_restarted(

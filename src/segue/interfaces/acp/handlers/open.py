@@ -182,6 +182,14 @@ class OpenHandlers:
         """
         if not os.path.isabs(request.cwd):
             raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path, not {request.cwd!r}")
+        if not self._principal.local:
+            fields = {
+                "additionalDirectories": request.additional_directories,
+                "mcpServers": request.mcp_servers,
+            }
+            for field, value in fields.items():
+                if value:
+                    raise RpcError(INVALID_PARAMS, f"{field}: {_LOCAL_ONLY[field]}")
         paths = request.additional_directories or []
         if paths and not self._profile.has("additionalDirectories"):
             raise RpcError(INVALID_PARAMS, "additionalDirectories are not supported")
@@ -190,12 +198,7 @@ class OpenHandlers:
                 message = f"additionalDirectories[{index}] must be an absolute path, not {path!r}"
                 raise RpcError(INVALID_PARAMS, message)
         roots = tuple(dict.fromkeys(paths))
-        servers = parse_servers(request.mcp_servers, self._policy.default_mcp_transport)
-        if not self._principal.local:
-            for field, value in (("additionalDirectories", roots), ("mcpServers", servers)):
-                if value:
-                    raise RpcError(INVALID_PARAMS, f"{field}: {_LOCAL_ONLY[field]}")
-        return roots, servers
+        return roots, parse_servers(request.mcp_servers, self._policy.default_mcp_transport)
 
     @asynccontextmanager
     async def _connect(

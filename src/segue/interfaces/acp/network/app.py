@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -52,11 +52,28 @@ class HttpRefusal(Exception):
         self.error = RpcError(code, message)
 
 
+class Peers(Protocol):
+    """The other processes that get requests for the same address."""
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the ids of this process's connections."""
+        ...
+
+    def owner_port(self, connection_id: str) -> int | None:
+        """Return the port of another process that has a connection, or None."""
+        ...
+
+    async def forward(self, port: int, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send a request to another process, and its response to the client."""
+        ...
+
+
 class AcpApp:
     """Serve ACP clients over HTTP and WebSocket, on one hub.
 
     With `principal`, all requests are made by that principal and need no key. Setting `closing`
-    ends all streams. The ids of connections begin with `prefix`.
+    ends all streams. `peers` are the other processes that serve the same address.
     """
 
     def __init__(
@@ -68,15 +85,16 @@ class AcpApp:
         metrics: Metrics | None = None,
         principal: Principal | None = None,
         closing: asyncio.Event | None = None,
-        prefix: str = "",
+        peers: Peers | None = None,
     ) -> None:
         self._hub = hub
+        self._peers = peers
         self._hosts = hosts or HostCheck()
         self._rate_limiter = rate_limiter or RateLimiter(0)
         self._metrics = metrics or Metrics()
         self._principal = principal
         self._closing = closing or asyncio.Event()
-        self.connections = ConnectionRegistry(hub, prefix=prefix)
+        self.connections = ConnectionRegistry(hub, prefix="" if peers is None else peers.prefix)
 
     async def close(self) -> None:
         """Close all connections. Turns of their clients go on."""
@@ -89,6 +107,9 @@ class AcpApp:
         try:
             if is_websocket:
                 await self._serve_websocket(scope, receive, send, headers)
+                return
+            if self._peers is not None and (port := self._owner_port(self._peers, scope)):
+                await self._peers.forward(port, scope, receive, send)
                 return
             response = await self._answer(scope, receive, headers)
         except ClientDisconnect:
@@ -112,6 +133,13 @@ class AcpApp:
         await response(scope, receive, send)  # also refuses a WebSocket before it is accepted
 
     # HTTP.
+
+    def _owner_port(self, peers: Peers, scope: Scope) -> int | None:
+        """Return the port of the other process that has the connection of a request."""
+        for name, value in scope["headers"]:
+            if name == CONNECTION_ID.encode():
+                return peers.owner_port(value.decode("latin-1"))
+        return None
 
     async def _answer(self, scope: Scope, receive: Receive, headers: Headers) -> Response:
         request = Request(scope, receive)
