@@ -130,7 +130,7 @@ class HttpStream:
             try:
                 async for data in self._events(headers, parser, stream):
                     attempt = 0
-                    await self._deliver(data)
+                    await self._deliver(data, stream)
             except HttpFailure as error:
                 return str(error)
             except _LOST_STREAM as error:
@@ -159,16 +159,16 @@ class HttpStream:
                     yield data
                 stream.is_delivering = False
 
-    async def _deliver(self, data: bytes) -> None:
+    async def _deliver(self, data: bytes, source: _SessionStream) -> None:
         try:
             message = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeError):
             message = None  # the connection refuses it
         if isinstance(message, dict):
-            await self._track(message)
+            await self._track(message, source)
         await self._inbox.put(data)
 
-    async def _track(self, message: dict[str, Any]) -> None:
+    async def _track(self, message: dict[str, Any], source: _SessionStream) -> None:
         """Open the stream of a new session, and remember the session of a request."""
         is_response = "method" not in message
         fields = message.get("result" if is_response else "params")
@@ -176,15 +176,23 @@ class HttpStream:
         if is_response:
             if isinstance(session_id, str):
                 self._open_session(session_id)
-            await self._wait_for_history(self._replayed.pop(message.get("id"), ""))
+            opened = self._replayed.pop(message.get("id"), None)
+            if opened is not None and "result" in message:
+                stream = self._open_session(opened)
+                if stream is not source:
+                    await self._wait_for_history(stream)
         elif isinstance(session_id, str) and "id" in message:
             self._asked_sessions[message["id"]] = session_id
 
-    async def _wait_for_history(self, session_id: str) -> None:
-        """Wait until a session's history was received: its stream is another connection."""
-        stream = self._sessions.get(session_id)
+    async def _wait_for_history(self, stream: _SessionStream) -> None:
+        """Wait until a session's history was received: its stream is another connection.
+
+        Some servers have no stream of a session before it is open.
+        """
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stream.opened.wait(), OPEN_SECONDS)
         chunks = -1
-        while stream is not None and (stream.is_delivering or stream.chunks != chunks):
+        while stream.is_delivering or stream.chunks != chunks:
             chunks = stream.chunks
             await asyncio.sleep(QUIET_SECONDS)
 
