@@ -8,9 +8,14 @@ from itertools import chain
 from typing import Any
 
 import msgspec
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+from websockets.http11 import Request
 
+from segue.http.asgi import SEND_BATCH
 from segue.model import codec
 
 MAX_HEAD_BYTES = 32 * 1024
@@ -358,6 +363,26 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._cancel_write_timer()
         self._release()
         super().connection_lost(exc)
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.handshake_initiated and not self.handshake_complete:
+            self.scope["extensions"][SEND_BATCH] = {}
+
+    async def send(self, message: ASGISendEvent) -> None:
+        batch: list[bytes] | None = message.get(SEND_BATCH)  # type: ignore[assignment]
+        if batch is None:
+            await super().send(message)
+            return
+        await self.writable.wait()
+        if self.disconnected or self.close_sent:
+            raise ClientDisconnected
+        try:
+            for text in batch:
+                self.conn.send_text(text)
+        except InvalidState:
+            raise ClientDisconnected from None
+        self.transport.write(b"".join(self.conn.data_to_send()))
 
     def pause_writing(self) -> None:
         super().pause_writing()

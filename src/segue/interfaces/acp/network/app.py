@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from segue.acp.rpc import INVALID_REQUEST, PARSE_ERROR, RpcError, encode_message
+from segue.http.asgi import SEND_BATCH
 from segue.http.body import decode_json, read_body
 from segue.http.errors import MethodNotAllowed
 from segue.http.hosts import HostCheck
@@ -293,6 +294,7 @@ class AcpApp:
                 closing=self._closing,
                 count_message=lambda: self._rate_limiter.count_request(caller),
                 access=self._key_access(principal, key),
+                sends_batches=SEND_BATCH in scope.get("extensions", {}),
             )
             self._metrics.count_request("GET", PATH, 101, 0.0)
             await link.serve([(CONNECTION_ID.encode(), connection.id.encode()), *headers])

@@ -30,10 +30,16 @@ class UnknownCursor(Exception):
 
 
 class OutboundMessage(NamedTuple):
-    """A message as JSON, with the cursor from which a client resumes after it."""
+    """A message as JSON, with its number in the stream and the position of its update."""
 
-    cursor: str
+    number: int
+    position: object | None
     data: bytes
+
+    @property
+    def cursor(self) -> str:
+        """The cursor from which a client resumes after this message."""
+        return _cursor(self.number, self.position)
 
 
 class OutboundStream:
@@ -78,9 +84,10 @@ class OutboundStream:
         self._count += 1
         if self._of_session:
             position = self._position = position or self._position
-        cursor = str(self._count) if position is None else f"{self._count}.{position}"
-        data = encode_message(_marked(message, cursor) if self.marks_messages else message)
-        self._unsent.append(OutboundMessage(cursor, data))
+        if self.marks_messages:
+            message = _marked(message, _cursor(self._count, position))
+        data = encode_message(message)
+        self._unsent.append(OutboundMessage(self._count, position, data))
         self._unsent_bytes += len(data)
         if self._unsent_bytes >= MAX_UNSENT_BYTES:
             self._room.clear()
@@ -111,9 +118,12 @@ class OutboundStream:
 
     def _rewind(self, cursor: str) -> None:
         """Make the messages after a cursor unsent."""
-        if all(message.cursor != cursor for message in self._kept):
+        number = cursor.partition(".")[0]
+        first = self._kept[0].number if self._kept else 0
+        index = int(number) - first if number.isascii() and number.isdigit() else -1
+        if not 0 <= index < len(self._kept) or self._kept[index].cursor != cursor:
             raise UnknownCursor
-        while self._kept[-1].cursor != cursor:
+        while len(self._kept) > index + 1:
             message = self._kept.pop()
             self._unsent.appendleft(message)
             self._kept_bytes -= len(message.data)
@@ -153,6 +163,10 @@ class OutboundStream:
         self._changed.set()
         self._room.set()
         self._written.set()
+
+
+def _cursor(number: int, position: object | None) -> str:
+    return str(number) if position is None else f"{number}.{position}"
 
 
 def _marked(message: dict[str, Any], cursor: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import msgspec
 from starlette.types import Receive, Send
 
 from segue.acp.rpc import INVALID_REQUEST, PARSE_ERROR, Disconnected, RpcError, encode_message
+from segue.http.asgi import SEND_BATCH
 from segue.http.body import decode_json
 from segue.http.errors import RateLimited
 from segue.http.sse import AccessCheck
@@ -49,8 +50,13 @@ class WebSocketLink:
         closing: asyncio.Event,
         count_message: Callable[[], object],
         access: AccessCheck | None,
+        sends_batches: bool,
     ) -> None:
-        """Create a link. `count_message` raises RateLimited if the caller sends too much."""
+        """Create a link. `count_message` raises RateLimited if the caller sends too much.
+
+        `sends_batches` says that the server has the extension SEND_BATCH.
+        """
+        self._sends_batches = sends_batches
         self._connections = connections
         self._connection = connection
         self._receive = receive
@@ -189,6 +195,10 @@ class WebSocketLink:
     async def _write(self, token: object) -> int | None:
         """Send the connection's messages until the connection ends."""
         while messages := await self._connection.main_stream.read(token):
+            if self._sends_batches:
+                batch = [message.data for message in messages]
+                await self._send({"type": "websocket.send", SEND_BATCH: batch})
+                continue
             for message in messages:
                 await self._send_text(message.data)
         return NORMAL
