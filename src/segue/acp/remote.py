@@ -86,5 +86,5 @@ class RemoteAgent:
         return self.stream.failure or "the connection was closed"
 
     async def end(self, timeout: float = 0.0) -> None:
-        """Close the connection. The agent and its turns go on elsewhere."""
+        """Close the connection. The agent and its turns continue elsewhere."""
         await self.stream.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
+import pytest
 import uvicorn
 
 from segue.acp.http_stream import HttpStream
@@ -21,6 +22,13 @@ from segue.store.sqlite import SQLiteStore
 from tests.interfaces.acp.harness import Client
 
 TRANSPORTS = ["http", "ws"]
+# Each transport and each version once in the default tier, all pairs in the full one.
+PAIRS = [
+    pytest.param("http", 1, id="http-v1"),
+    pytest.param("ws", 2, id="ws-v2"),
+    pytest.param("http", 2, id="http-v2", marks=pytest.mark.full),
+    pytest.param("ws", 1, id="ws-v1", marks=pytest.mark.full),
+]
 
 
 class LineTransport:

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from segue.interfaces.acp.network import stream as stream_module
 from segue.model.principal import LOCAL
-from tests.interfaces.acp.network.served import TRANSPORTS, Served, serve
+from tests.interfaces.acp.network.served import PAIRS, Served, serve
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -158,7 +158,7 @@ async def test_websocket_is_served_on_acp_only(tmp_path: Path) -> None:
             assert caught.value.response.status_code == 404
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(("transport", "version"), PAIRS)
 async def test_key_cannot_choose_directories_or_programs_of_the_server(
     tmp_path: Path, transport: str, version: int
 ) -> None:
@@ -321,9 +321,31 @@ async def test_five_hundred_idle_connections_do_not_disturb_others(tmp_path: Pat
         await idle_connections(served, 500)
 
 
-async def test_unused_connection_is_closed_and_its_turn_goes_on(tmp_path: Path) -> None:
+async def test_unused_connection_is_closed_and_its_turn_is_not_cancelled(tmp_path: Path) -> None:
     async with serve(tmp_path / "data") as served, served.http() as client:
         connection = await initialized(client, served.url)
-        served.app.acp.connections.close_unused(before=float("inf"))
-        response = await client.post(served.url, json=request("session/list"), headers=connection)
-        assert response.status_code == 404
+        session = await served.hub.editor.create(LOCAL)
+        resume = request("session/resume", sessionId=session.id, cwd="/", mcpServers=[])
+        await client.post(served.url, json=resume, headers=connection)
+        stream = {**connection, "accept": "text/event-stream"}
+        async with client.stream("GET", served.url, headers=stream) as response:
+            await events(response, 1)
+        prompt = [{"type": "text", "text": "/wait 0.2\n/say done"}]
+        message = request("session/prompt", 3, sessionId=session.id, prompt=prompt)
+        await client.post(served.url, json=message, headers=connection)
+        while (await served.hub.sessions.get(LOCAL, session.id)).status != "running":
+            await asyncio.sleep(0.01)
+        for _ in range(100):
+            served.app.acp.connections.close_unused(before=float("inf"))
+            response = await client.post(
+                served.url, json=request("session/list"), headers=connection
+            )
+            if response.status_code == 404:
+                break
+            await asyncio.sleep(0.02)  # until the server has noticed that the reader is gone
+        else:
+            raise AssertionError("the connection is still open")
+        while (await served.hub.sessions.get(LOCAL, session.id)).status != "idle":
+            await asyncio.sleep(0.02)
+        messages = await served.hub.history.events(LOCAL, session.id, types=["agent_message"])
+        assert "done" in str(messages[-1].body)

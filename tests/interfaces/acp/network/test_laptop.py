@@ -7,11 +7,11 @@ import pytest
 from segue.interfaces.acp import ServedAgent
 from segue.model.content import plain_text
 from segue.model.principal import LOCAL
-from tests.interfaces.acp.network.served import TRANSPORTS, serve
+from tests.interfaces.acp.network.served import PAIRS, serve
 from tests.interfaces.acp.testbed import AcpTestbed
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(("transport", "version"), PAIRS)
 async def test_editor_lists_loads_and_continues_a_session_of_a_server(
     tmp_path: Path, transport: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

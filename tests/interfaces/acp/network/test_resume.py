@@ -13,7 +13,7 @@ import pytest
 from segue.acp.http_stream import HttpStream
 from segue.acp.resumable import cursor_of
 from segue.acp.websocket_stream import WebSocketStream
-from tests.interfaces.acp.network.served import TRANSPORTS, Served, serve
+from tests.interfaces.acp.network.served import PAIRS, TRANSPORTS, Served, serve
 from tests.interfaces.acp.schema import check
 
 SECONDS = 60
@@ -225,7 +225,7 @@ async def run_with_cuts(served: Served, transport: str, version: int, seed: int)
         await proxy.close()
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(("transport", "version"), PAIRS)
 async def test_no_update_is_lost_or_doubled_when_the_link_is_cut(
     tmp_path: Path, transport: str, version: int
 ) -> None:

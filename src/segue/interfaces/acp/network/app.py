@@ -98,7 +98,7 @@ class AcpApp:
         self.connections = ConnectionRegistry(hub, prefix="" if peers is None else peers.prefix)
 
     async def close(self) -> None:
-        """Close all connections. Turns of their clients go on."""
+        """Close all connections. Turns of their clients continue."""
         await self.connections.close_all()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -222,7 +222,7 @@ class AcpApp:
             stream: OutboundStream | None = connection.main_stream
         else:
             # A client may open the stream before it loads the session. If there is no such
-            # session, the load fails, and the client's other sessions go on.
+            # session, the load fails, and the client's other sessions continue.
             if ids.parse(session_id, "sesn") is None:
                 raise HttpRefusal(404, "no session can have this id")
             stream = connection.session_stream(session_id)

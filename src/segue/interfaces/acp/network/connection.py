@@ -167,10 +167,10 @@ class NetworkConnection:
 
     async def wait_written(self) -> None:
         """Wait until the client has read enough of the connection's own stream."""
-        await self._main.wait_room()
+        await self._main.wait_writable()
 
     async def close(self) -> None:
-        """End the connection. Turns of the client go on."""
+        """End the connection. Turns of the client continue."""
         if self.closed:
             return
         self.closed = True

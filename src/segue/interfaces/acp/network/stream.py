@@ -60,8 +60,8 @@ class OutboundStream:
         self._count = 0  # of all messages so far
         self._position: object | None = None
         self._changed = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._writable = asyncio.Event()
+        self._writable.set()
         self._written = asyncio.Event()
         self._written.set()
         self._reader: object | None = None
@@ -77,8 +77,8 @@ class OutboundStream:
         `position` is that of an update in its session. Raises Disconnected if the stream is
         closed.
         """
-        while not self._room.is_set():
-            await self._room.wait()
+        while not self._writable.is_set():
+            await self._writable.wait()
         if self._closed:
             raise Disconnected("the client is gone")
         self._count += 1
@@ -90,14 +90,14 @@ class OutboundStream:
         self._unsent.append(OutboundMessage(self._count, position, data))
         self._unsent_bytes += len(data)
         if self._unsent_bytes >= MAX_UNSENT_BYTES:
-            self._room.clear()
+            self._writable.clear()
         self._changed.set()
         if self.has_reader:
             self._written.clear()
 
-    async def wait_room(self) -> None:
+    async def wait_writable(self) -> None:
         """Wait until the reader has read enough."""
-        await self._room.wait()
+        await self._writable.wait()
 
     async def wait_written(self) -> None:
         """Wait until the reader has written everything to its link, if there is a reader."""
@@ -148,7 +148,7 @@ class OutboundStream:
         self._unsent_bytes = 0
         while self._kept_bytes > MAX_KEPT_BYTES or len(self._kept) > MAX_KEPT_MESSAGES:
             self._kept_bytes -= len(self._kept.popleft().data)
-        self._room.set()
+        self._writable.set()
 
     def detach(self, token: object) -> None:
         """End reading."""
@@ -161,7 +161,7 @@ class OutboundStream:
         """End the stream for its reader and its writers."""
         self._closed = True
         self._changed.set()
-        self._room.set()
+        self._writable.set()
         self._written.set()
 
 
