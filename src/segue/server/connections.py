@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -28,6 +29,10 @@ MAX_DISCARDED_BYTES = 1 << 20
 FILES_PER_CONNECTION = 2
 RESERVED_FILES = 256
 MAX_CONNECTIONS = 4000
+
+
+_websocket_log = logging.getLogger("segue.websocket")
+_websocket_log.setLevel(logging.WARNING)
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,6 +360,9 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     ) -> None:
         """Create the protocol of an upgraded connection. `release` is called when it has ended."""
         super().__init__(**arguments)
+        # Uvicorn would log query strings, and the library messages.
+        self.logger = self.conn.logger = _websocket_log
+        self.conn.debug = False
         self._limits = limits
         self._release = release
         self._write_timer: asyncio.TimerHandle | None = None

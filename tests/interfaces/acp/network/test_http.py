@@ -11,7 +11,10 @@ from websockets.asyncio.client import connect as connect_websocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from segue.interfaces.acp.network import stream as stream_module
+from segue.model.content import Text
+from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
+from segue.server.connections import ConnectionLimits
 from tests.interfaces.acp.network.served import PAIRS, Served, serve
 
 INITIALIZE = {
@@ -319,6 +322,46 @@ async def test_idle_connections_do_not_disturb_others(tmp_path: Path) -> None:
 async def test_five_hundred_idle_connections_do_not_disturb_others(tmp_path: Path) -> None:
     async with serve(tmp_path / "data") as served:
         await idle_connections(served, 500)
+
+
+async def test_websocket_counts_as_a_connection_until_it_is_closed(tmp_path: Path) -> None:
+    limits = ConnectionLimits(max_connections=1)
+    async with serve(tmp_path / "data", limits=limits) as served:
+        url = served.url.replace("http", "ws")
+        link = await connect_websocket(url, additional_headers=served.headers())
+        with pytest.raises(InvalidStatus) as caught:
+            await connect_websocket(url, additional_headers=served.headers())
+        assert caught.value.response.status_code == 503
+        await link.close()
+        for _ in range(100):
+            try:
+                link = await connect_websocket(url, additional_headers=served.headers())
+                break
+            except InvalidStatus:
+                await asyncio.sleep(0.02)
+        else:
+            raise AssertionError("the closed WebSocket still counts")
+        await link.close()
+
+
+async def test_websocket_that_is_not_read_is_closed(tmp_path: Path) -> None:
+    limits = ConnectionLimits(max_connections=10, write_seconds=0.2)
+    async with serve(tmp_path / "data", limits=limits) as served:
+        session = await served.hub.editor.create(LOCAL)
+        message = UserMessage(content=(Text(text="x" * 100_000),))
+        await served.hub.editor.append(LOCAL, session.id, *[message] * 200)
+        url = served.url.replace("http", "ws")
+        link = await connect_websocket(
+            url, additional_headers=served.headers(), max_queue=1, compression=None
+        )
+        await link.send(json.dumps(INITIALIZE))
+        await link.recv()
+        load = request("session/load", sessionId=session.id, cwd="/", mcpServers=[])
+        await link.send(json.dumps(load))
+        async with asyncio.timeout(30):
+            while served.app.acp.connections.count:
+                await asyncio.sleep(0.02)
+        link.transport.abort()
 
 
 async def test_unused_connection_is_closed_and_its_turn_is_not_cancelled(tmp_path: Path) -> None:

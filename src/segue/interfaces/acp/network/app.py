@@ -21,6 +21,7 @@ from segue.http.errors import MethodNotAllowed
 from segue.http.hosts import HostCheck
 from segue.http.keys import KeyAccess, api_key
 from segue.http.limits import RateLimiter, caller_of
+from segue.http.logs import FIELDS
 from segue.http.metrics import Metrics
 from segue.http.sse import EventStreamResponse
 from segue.hub import Hub
@@ -129,9 +130,14 @@ class AcpApp:
             response = _error_response(500, RpcError(-32603, "internal error"))
         response.raw_headers += headers
         method = "GET" if is_websocket else scope["method"]
-        seconds = perf_counter() - started
-        self._metrics.count_request(method, PATH, response.status_code, seconds)
+        self._record(method, response.status_code, perf_counter() - started)
         await response(scope, receive, send)  # also refuses a WebSocket before it is accepted
+
+    def _record(self, method: str, status: int, seconds: float) -> None:
+        """Count and log a request, without its key, body and query."""
+        self._metrics.count_request(method, PATH, status, seconds)
+        fields = {"method": method, "route": PATH, "status": status, "ms": round(seconds * 1e3, 3)}
+        log.info("request answered", extra={FIELDS: fields})
 
     # HTTP.
 
@@ -296,7 +302,7 @@ class AcpApp:
                 access=self._key_access(principal, key),
                 sends_batches=SEND_BATCH in scope.get("extensions", {}),
             )
-            self._metrics.count_request("GET", PATH, 101, 0.0)
+            self._record("GET", 101, 0.0)
             await link.serve([(CONNECTION_ID.encode(), connection.id.encode()), *headers])
         finally:
             on_end()

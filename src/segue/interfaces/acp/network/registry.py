@@ -31,9 +31,14 @@ class ConnectionRegistry:
         self._sweeper: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[Any]] = set()
 
+    @property
+    def count(self) -> int:
+        """The number of open connections."""
+        return len(self._connections)
+
     def create(self, principal: Principal, *, per_session: bool) -> NetworkConnection:
         """Create a connection. Raises Overloaded if this process has too many."""
-        if len(self._connections) >= MAX_CONNECTIONS:
+        if self.count >= MAX_CONNECTIONS:
             raise Overloaded("the server has too many ACP connections; try again")
         connection = NetworkConnection(
             self._hub, principal, prefix=self._prefix, per_session=per_session
