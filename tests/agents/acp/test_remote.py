@@ -3,8 +3,12 @@
 from pathlib import Path
 
 import pytest
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as serve_websocket
+from websockets.http11 import Request, Response
 
 from segue.acp.remote import check_url, request_headers
+from segue.acp.websocket_stream import WebSocketStream
 from segue.model.errors import AgentFailed
 from segue.model.principal import LOCAL
 from tests.agents.acp.test_agent import message_texts, native_ids, open_session, opened_hub
@@ -60,3 +64,22 @@ def test_url_and_headers_of_an_agent_elsewhere() -> None:
     }
     with pytest.raises(ValueError, match="Name: value"):
         request_headers({"SEGUE_ACP_HEADERS": "nonsense"})
+
+
+async def test_cookies_of_a_server_are_returned_to_it() -> None:
+    seen: list[str | None] = []
+
+    def add_cookie(link: ServerConnection, request: Request, response: Response) -> None:
+        seen.append(request.headers.get("Cookie"))
+        response.headers["Set-Cookie"] = "affinity=worker-7; Path=/acp; HttpOnly"
+
+    async def answer(link: ServerConnection) -> None:
+        await link.wait_closed()
+
+    async with serve_websocket(answer, "127.0.0.1", 0, process_response=add_cookie) as server:
+        port = server.sockets[0].getsockname()[1]
+        stream = await WebSocketStream.connect(f"ws://127.0.0.1:{port}/acp", {})
+        await stream.close()
+        await stream._open()  # as after a lost link
+        await stream.close()
+    assert seen == [None, "affinity=worker-7"]

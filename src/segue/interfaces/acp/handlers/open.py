@@ -112,7 +112,7 @@ class OpenHandlers:
         servers: list[wire.McpServer],
     ) -> Any:
         """Continue a session in a tool; the response's `_meta` has its command and the report."""
-        if directories.real(request.cwd) != parent.directory:
+        if self._principal.local and directories.real(request.cwd) != parent.directory:
             raise RpcError(INVALID_PARAMS, f"cwd is not this session's, which is {parent.cwd}")
         async with self._connect(servers, request.cwd, parent) as mcp_servers:
             session, report, command = await self._hub.continuing.continue_in(

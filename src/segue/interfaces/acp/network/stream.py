@@ -106,13 +106,15 @@ class OutboundStream:
     def attach(self, cursor: str | None) -> object:
         """Begin to read, after the message with `cursor` or where the last reader ended.
 
-        Returns a token for `read` and `detach`. Raises StreamBusy if there is a reader, and
-        UnknownCursor if messages after the cursor are missing.
+        A reader with a cursor replaces an earlier one, whose link the server may not know to be
+        lost. Returns a token for `read` and `detach`. Raises StreamBusy if there is a reader and
+        no cursor, and UnknownCursor if messages after the cursor are missing.
         """
-        if self.has_reader:
-            raise StreamBusy
         if cursor is not None:
             self._rewind(cursor)
+            self._changed.set()  # ends the earlier reader
+        elif self.has_reader:
+            raise StreamBusy
         self._reader = object()
         return self._reader
 
