@@ -110,13 +110,15 @@ async def test_stream_has_one_reader_and_keeps_messages_until_it_comes(tmp_path:
             first = await events(response, 3)
         # The client got the third message, but the link was lost before it read the second.
         again = {**of_session, "last-event-id": first[0][0]}
-        async with client.stream("GET", served.url, headers=again) as response:
-            # The server does not know yet that this link is lost too.
-            async with client.stream("GET", served.url, headers=again) as newest:
-                assert await events(newest, 2) == first[1:]
-                async with asyncio.timeout(30):
-                    async for _ in response.aiter_bytes():
-                        pass
+        # The server does not know that the first of these links is lost too.
+        async with (
+            client.stream("GET", served.url, headers=again) as lost,
+            client.stream("GET", served.url, headers=again) as newest,
+        ):
+            assert await events(newest, 2) == first[1:]
+            async with asyncio.timeout(30):
+                async for _ in lost.aiter_bytes():
+                    pass
 
 
 @pytest.mark.parametrize(

@@ -133,9 +133,12 @@ class NetworkConnection:
     async def _send_response(self, message: dict[str, Any]) -> None:
         method, session_id = self._request_routes.pop(_id_of(message), ("", ""))
         stream = self._sessions.get(session_id)
-        if stream is None or method not in _SESSION_METHODS:
-            if stream is not None and method in _REPLAYING_METHODS:
-                await stream.wait_written()  # the response follows the history
+        if stream is not None and method in _REPLAYING_METHODS:
+            # The response follows the history. Clients that resume read it on the same stream.
+            if not (self.resumable and stream.has_reader):
+                await stream.wait_written()
+                stream = self._main
+        elif stream is None or method not in _SESSION_METHODS:
             stream = self._main
         await stream.put(message, None)
 
