@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from segue.model import ids
 from segue.sources import safe_io
 from segue.sources.kit import bodies, files, processes
 from segue.sources.kit.reader import Report
@@ -18,6 +19,7 @@ from segue.sources.kit.reader import Report
 _NAME = re.compile(r"([0-9a-fA-F-]{32,36})\.jsonl")
 _AGENT = re.compile(r"(agent-.+)\.jsonl")
 _PROCESS = re.compile(r"(\d{1,10})\.json")
+_NOT_ALPHANUMERIC = re.compile(r"[^a-zA-Z0-9]")
 _ARCHIVE = "archive"
 _PROGRAM = "qwen"
 
@@ -42,6 +44,16 @@ def roots(home: str, settings: str) -> list[str]:
 def projects_directory(root: str) -> str:
     """Return the directory with one directory for each project."""
     return os.path.join(root, "projects")
+
+
+def project_directory(root: str, cwd: str) -> str:
+    """Return the directory of the project of a working directory."""
+    return os.path.join(projects_directory(root), _NOT_ALPHANUMERIC.sub("-", cwd))
+
+
+def native_id(id: str) -> str:
+    """Return the id that a session of segue gets in Qwen, which refuses UUIDs of version 7."""
+    return ids.derived_id(id)
 
 
 def is_archived(path: str) -> bool:
