@@ -20,6 +20,9 @@ _NAME = re.compile(r"([0-9a-fA-F-]{32,36})\.jsonl")
 _AGENT = re.compile(r"(agent-.+)\.jsonl")
 _PROCESS = re.compile(r"(\d{1,10})\.json")
 _NOT_ALPHANUMERIC = re.compile(r"[^a-zA-Z0-9]")
+_ACCEPTED_ID = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+)
 _ARCHIVE = "archive"
 _PROGRAM = "qwen"
 
@@ -52,8 +55,8 @@ def project_directory(root: str, cwd: str) -> str:
 
 
 def native_id(id: str) -> str:
-    """Return the id that a session of segue gets in Qwen, which refuses UUIDs of version 7."""
-    return ids.derived_id(id)
+    """Return the id of a new session: another one if Qwen would refuse it, as it does version 7."""
+    return id if _ACCEPTED_ID.fullmatch(id) else ids.derived_id(id)
 
 
 def is_archived(path: str) -> bool:
