@@ -38,7 +38,7 @@ class Reply(NamedTuple):
         """The text of the message; empty if there is none."""
         return "" if self.message is None else plain_text(self.message.content)
 
-    def has_room(self, item: Thought | Message | Call) -> bool:
+    def fits(self, item: Thought | Message | Call) -> bool:
         """Return whether an item can be the next one of this reply."""
         match item:
             case Thought():
@@ -75,7 +75,7 @@ def replies(items: Iterable[Item]) -> Iterator[Step]:
             yield item
             continue
         assert isinstance(item, Thought | Message | Call)
-        if not reply.has_room(item):
+        if not reply.fits(item):
             yield reply
             reply = Reply()
         reply = reply.added(item)
