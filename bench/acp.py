@@ -1,7 +1,8 @@
 """Measure `segue acp` over pipes: start, lists, loading a long session, concurrent turns.
 
 Every agent is a process of its own. The client does little work itself: it counts lines, and
-parses only the messages that it waits for.
+parses only the messages that it waits for. Lists and loads are also measured over a WebSocket of
+`segue serve`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -45,7 +47,9 @@ PYTHON_SDK = "agent-client-protocol==0.12.1"
 MAX_RATIO_TO_PYTHON_SDK = 0.3
 MAX_RATIO_TO_TYPESCRIPT_SDK = 1.0
 MAX_LIST_GROWTH = 1.5
+MAX_RATIO_OF_WEBSOCKET = 1.5  # of a list, compared with pipes
 MIN_UPDATES_PER_SECOND = 30_000
+MIN_WEBSOCKET_UPDATES_PER_SECOND = 50_000
 MAX_FIRST_UPDATE_MS = 30.0
 MAX_MEMORY_GROWTH = 1.1  # of memory, after loading a session three times as long
 LONG_SESSION_MESSAGES = 33_000
@@ -108,6 +112,85 @@ class AgentProcess:
         self._in.close()
         self._process.wait()
         self._out.close()
+
+
+class WebSocketServer:
+    """`segue serve` as a child process, with one WebSocket.
+
+    It splits the bytes into frames itself, because a library takes longer for a frame than the
+    server.
+    """
+
+    def __init__(self, data: Path) -> None:
+        command = [str(Path(sys.executable).with_name("segue")), "serve", "--port", "0"]
+        self._process = subprocess.Popen(
+            [*command, "--sources", "none"],
+            env={**os.environ, "SEGUE_DATA_DIR": str(data), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        port = int(self._process.stdout.readline().split()[-1].rpartition(":")[2])
+        while not (data / "key").exists():
+            time.sleep(0.01)
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.sendall(
+            (
+                f"GET /acp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\n"
+                "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                f"x-api-key: {(data / 'key').read_text().strip()}\r\n\r\n"
+            ).encode()
+        )
+        head, _, self._received = self._read_head()
+        assert b" 101 " in head, head
+        self._ids = iter(range(10**9))
+        self.request("initialize", protocolVersion=1, clientCapabilities={})
+
+    def _read_head(self) -> tuple[bytes, bytes, bytes]:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += self._socket.recv(65536)
+        return data.partition(b"\r\n\r\n")
+
+    def send(self, method: str, **params: Any) -> int:
+        id = next(self._ids)
+        message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        data = json.dumps(message).encode()
+        header = bytes([0x81, 0x80 | 126]) + len(data).to_bytes(2, "big")
+        self._socket.sendall(header + bytes(4) + data)  # masked with zeros
+        return id
+
+    def lines(self) -> list[bytes]:
+        """Wait for text frames and return all complete ones."""
+        frames: list[bytes] = []
+        while not frames:
+            data = self._socket.recv(1 << 20)
+            if not data:
+                raise EOFError("the server closed the WebSocket")
+            self._received += data
+            start = 0
+            while len(self._received) - start >= 2:
+                size, begin = self._received[start + 1], start + 2
+                if size >= 126:
+                    begin += 2 if size == 126 else 8
+                    size = int.from_bytes(self._received[start + 2 : begin], "big")
+                if len(self._received) < begin + size:
+                    break
+                if self._received[start] == 0x81:
+                    frames.append(self._received[begin : begin + size])
+                start = begin + size
+            self._received = self._received[start:]
+        return frames
+
+    answer = AgentProcess.answer
+    request = AgentProcess.request
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.terminate()
+        self._process.communicate()
 
 
 def segue_command(data: Path) -> list[str]:
@@ -188,7 +271,7 @@ async def measure_lists(bench: Bench, directory: Path) -> None:
         for count in (small_count, large_count)
     ]
 
-    def page(agent: AgentProcess, **params: Any) -> Case:
+    def page(agent: AgentProcess | WebSocketServer, **params: Any) -> Case:
         async def case() -> None:
             assert len(agent.request("session/list", **params)["sessions"]) == 50
 
@@ -209,6 +292,20 @@ async def measure_lists(bench: Bench, directory: Path) -> None:
             other=f"{small_median * 1e3:.2f} ms",
             ratio=large_median / small_median,
         )
+    websocket = WebSocketServer(directory / f"data-listed-{large_count}")
+    times = await time_cases(
+        {"websocket": page(websocket), "pipes": page(large)}, 20 if bench.quick else 300
+    )
+    ratio = times["websocket"].median / times["pipes"].median
+    bench.row(
+        f"session/list among {large_count:,} over WebSocket, compared with pipes",
+        target=f"≤ {MAX_RATIO_OF_WEBSOCKET:g}x",
+        ok=ratio <= MAX_RATIO_OF_WEBSOCKET,
+        segue=f"{times['websocket'].median * 1e3:.2f} ms",
+        other=f"{times['pipes'].median * 1e3:.2f} ms",
+        ratio=ratio,
+    )
+    websocket.close()
     small.close()
     large.close()
 
@@ -224,7 +321,7 @@ def long_session(count: int) -> CorpusSession:
     return CorpusSession(ids.derived_id("bench", "long", str(count)), drafts)
 
 
-def load_session(agent: AgentProcess, id: str) -> tuple[float, float, int]:
+def load_session(agent: AgentProcess | WebSocketServer, id: str) -> tuple[float, float, int]:
     """Return the seconds until the first update and until the response, and the update count."""
     began_at = time.perf_counter()
     request_id = agent.send("session/load", sessionId=id, cwd="/", mcpServers=[])
@@ -254,7 +351,22 @@ async def measure_load(bench: Bench, directory: Path) -> None:
         before = agent.memory
         load_session(agent, sessions[1].id)
         after = agent.memory
+    websocket = WebSocketServer(data)
+    websocket_rates = []
+    for number in range(-1, 5):
+        _, elapsed, updates = load_session(websocket, sessions[0].id)
+        assert updates >= messages
+        if number >= 0:
+            websocket_rates.append(updates / elapsed)
+    websocket.close()
     rate, first = Times(rates).median, Times(firsts).median * 1e3
+    websocket_rate = Times(websocket_rates).median
+    bench.row(
+        f"updates a second over WebSocket, loading {messages:,} messages",
+        target=f"≥ {MIN_WEBSOCKET_UPDATES_PER_SECOND:,}",
+        ok=websocket_rate >= MIN_WEBSOCKET_UPDATES_PER_SECOND,
+        segue=f"{websocket_rate:,.0f}",
+    )
     bench.row(
         f"updates a second, loading {messages:,} messages",
         target=f"≥ {MIN_UPDATES_PER_SECOND:,}",

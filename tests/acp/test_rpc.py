@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from segue.acp.rpc import MAX_PENDING_MESSAGES, Connection, Disconnected, RpcError
+from segue.acp.rpc import MAX_PENDING_MESSAGES, Connection, Disconnected, LineSender, RpcError
 from tests.acp.memory_stream import StreamEnd, connect_ends
 
 
@@ -47,8 +47,8 @@ class Handler:
 async def connect(size: int = 0) -> AsyncIterator[tuple[Connection, Handler, StreamEnd]]:
     own_end, peer = connect_ends(size)
     handler = Handler()
-    connection = Connection(own_end, own_end, handler)
-    serving = asyncio.create_task(connection.serve())
+    connection = Connection(LineSender(own_end), handler)
+    serving = asyncio.create_task(connection.serve(own_end))
     try:
         yield connection, handler, peer
         await peer.close()
@@ -144,8 +144,8 @@ async def test_cancelling_our_request_notifies_the_peer() -> None:
 async def test_closing_the_connection_ends_all_requests() -> None:
     own_end, peer = connect_ends()
     handler = Handler()
-    connection = Connection(own_end, own_end, handler)
-    serving = asyncio.create_task(connection.serve())
+    connection = Connection(LineSender(own_end), handler)
+    serving = asyncio.create_task(connection.serve(own_end))
     asking = asyncio.create_task(connection.request("a"))
     await peer.send(id=1, method="wait", params="one")
     await peer.receive()
@@ -161,11 +161,11 @@ async def test_closing_the_connection_ends_all_requests() -> None:
 async def test_a_failed_write_closes_the_connection() -> None:
     own_end, peer = connect_ends()
     own_end.closed = True
-    connection = Connection(own_end, own_end, Handler())
+    connection = Connection(LineSender(own_end), Handler())
     with pytest.raises(Disconnected):
         await connection.notify("x")
     await peer.write(b"nonsense\n")
-    await asyncio.wait_for(connection.serve(), 30)
+    await asyncio.wait_for(connection.serve(own_end), 30)
 
 
 async def test_requests_of_a_peer_that_does_not_read_are_not_read() -> None:
@@ -221,9 +221,9 @@ async def test_every_request_is_answered_if_the_input_ends_while_answers_are_wri
             await asyncio.sleep(0.01)
             answers.append(data)
 
-    connection = Connection(own_end, SlowWriter(), Handler())
+    connection = Connection(LineSender(SlowWriter()), Handler())
     for number in range(3):
         await peer.send(id=number, method="echo", params=number)
     await peer.close()
-    await asyncio.wait_for(connection.serve(), 30)
+    await asyncio.wait_for(connection.serve(own_end), 30)
     assert [json.loads(answer)["id"] for answer in answers] == [0, 1, 2]

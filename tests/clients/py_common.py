@@ -9,7 +9,25 @@ from typing import Any
 COMMAND, CWD, TASK, *SESSIONS = sys.argv[1:]
 SCRIPT = "Hello there\n/think hm\n/say hi\n/tool ls a b\n/plan one; x two\n/ask May I?"
 
+# The agent is a command, or the address of a server with its key.
+_AGENT = json.loads(COMMAND)
+REMOTE = isinstance(_AGENT, dict)
+# A client with a key cannot choose the directory of its sessions, so it does not filter by it.
+LIST_CWD = {} if REMOTE else {"cwd": CWD}
+
 Report = dict[str, Any]
+
+
+async def remote_transport() -> Any:
+    """Connect over HTTP or WebSocket."""
+    url, headers = _AGENT["url"], {"x-api-key": _AGENT["key"]}
+    if url.startswith("ws"):
+        from acp.ws import create_websocket_stream
+
+        return await create_websocket_stream(url, headers=headers)
+    from acp.http import create_http_stream
+
+    return create_http_stream(url, headers=headers)
 
 
 def main(work: Callable[[], Awaitable[Report]]) -> None:

@@ -9,6 +9,8 @@ from acp.schema import AllowedOutcome, RequestPermissionResponse, TextContentBlo
 from py_common import (
     COMMAND,
     CWD,
+    LIST_CWD,
+    REMOTE,
     SCRIPT,
     SESSIONS,
     TASK,
@@ -17,6 +19,7 @@ from py_common import (
     dumped,
     main,
     refusal,
+    remote_transport,
 )
 
 
@@ -72,7 +75,7 @@ async def cycle(agent: Any, client: Client, report: Report) -> None:
         "asked": client.permission_requests,
         "live": client.conversation.all(),
     }
-    report["listed"] = dumped(await agent.list_sessions(cwd=CWD))["sessions"]
+    report["listed"] = dumped(await agent.list_sessions(**LIST_CWD))["sessions"]
     report["elsewhere"] = dumped(await agent.list_sessions(cwd="/nowhere"))["sessions"]
     report["badCursor"] = await refusal(agent.list_sessions(cursor="nonsense"))
 
@@ -100,26 +103,37 @@ async def cycle(agent: Any, client: Client, report: Report) -> None:
             await agent.delete_session(session_id=session)
         report["left"] = dumped(await agent.list_sessions())["sessions"]
         report["deleted"] = await refusal(agent.load_session(cwd=CWD, session_id=id))
-        await agent.logout()
-        report["loggedOut"] = await refusal(agent.new_session(cwd=CWD))
-        await agent.authenticate(method_id="segue-local")
+        if not REMOTE:
+            await agent.logout()
+            report["loggedOut"] = await refusal(agent.new_session(cwd=CWD))
+            await agent.authenticate(method_id="segue-local")
     report["unknown"] = await refusal(agent.ext_method("segue/nothing", {}))
 
 
 async def work() -> Report:
     client = Client()
-    command = json.loads(COMMAND)
     unstable = {"use_unstable_protocol": True}
+    if REMOTE:
+        agent = acp.connect_to_agent(client, await remote_transport(), **unstable)
+        report = await run(agent, client)
+        await agent.close()
+        return {**report, "exit": 0}
+    command = json.loads(COMMAND)
     async with acp.spawn_agent_process(client, *command, **unstable) as (agent, process):
-        greeting = await agent.initialize(protocol_version=1)
-        report = {"version": greeting.protocol_version, "agent": greeting.agent_info.name}
-        if TASK == "make":
-            report["session"], _ = await make(agent, client)
-        elif TASK == "read":
-            report["said"] = [await loaded(agent, client, id) for id in SESSIONS]
-        else:
-            await cycle(agent, client, report)
+        report = await run(agent, client)
     return {**report, "exit": process.returncode}
+
+
+async def run(agent: Any, client: Client) -> Report:
+    greeting = await agent.initialize(protocol_version=1)
+    report = {"version": greeting.protocol_version, "agent": greeting.agent_info.name}
+    if TASK == "make":
+        report["session"], _ = await make(agent, client)
+    elif TASK == "read":
+        report["said"] = [await loaded(agent, client, id) for id in SESSIONS]
+    else:
+        await cycle(agent, client, report)
+    return report
 
 
 main(work)

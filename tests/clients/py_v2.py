@@ -10,6 +10,8 @@ from acp.transports import spawn_stdio_transport
 from py_common import (
     COMMAND,
     CWD,
+    LIST_CWD,
+    REMOTE,
     SCRIPT,
     SESSIONS,
     TASK,
@@ -18,6 +20,7 @@ from py_common import (
     dumped,
     main,
     refusal,
+    remote_transport,
 )
 
 
@@ -75,7 +78,7 @@ async def cycle(agent: Any, client: Client, report: Report) -> None:
         "asked": client.permission_requests,
         "live": client.conversation.all(),
     }
-    report["listed"] = dumped(await agent.list_sessions(cwd=CWD))["sessions"]
+    report["listed"] = dumped(await agent.list_sessions(**LIST_CWD))["sessions"]
     report["elsewhere"] = dumped(await agent.list_sessions(cwd="/nowhere"))["sessions"]
     report["badCursor"] = await refusal(agent.list_sessions(cursor="nonsense"))
 
@@ -103,27 +106,35 @@ async def cycle(agent: Any, client: Client, report: Report) -> None:
         await agent.delete_session(session_id=session)
     report["left"] = dumped(await agent.list_sessions())["sessions"]
     report["deleted"] = await refusal(agent.resume_session(session_id=id, cwd=CWD))
-    await agent.logout()
-    report["loggedOut"] = await refusal(agent.new_session(cwd=CWD))
-    await agent.login(method_id="segue-local")
+    if not REMOTE:
+        await agent.logout()
+        report["loggedOut"] = await refusal(agent.new_session(cwd=CWD))
+        await agent.login(method_id="segue-local")
     report["unknown"] = await refusal(agent.send_extension_request("_segue/nothing", {}))
 
 
 async def work() -> Report:
     client = Client()
+    if REMOTE:
+        report = await run(v2.connect_to_agent(client, await remote_transport()), client)
+        return {**report, "exit": 0}
     async with spawn_stdio_transport(*json.loads(COMMAND)) as (reader, writer, process):
-        agent = v2.connect_to_agent(client, writer, reader)
-        info = schema.Implementation(name="segue-tests", version="1")
-        greeting = await agent.initialize(protocol_version=2, info=info)
-        report: Report = {"version": greeting.protocol_version, "agent": greeting.info.name}
-        if TASK == "make":
-            report["session"], _ = await make(agent, client)
-        elif TASK == "read":
-            report["said"] = [await replayed(agent, client, id) for id in SESSIONS]
-        else:
-            await cycle(agent, client, report)
-        await agent.close()
+        report = await run(v2.connect_to_agent(client, writer, reader), client)
     return {**report, "exit": process.returncode}
+
+
+async def run(agent: Any, client: Client) -> Report:
+    info = schema.Implementation(name="segue-tests", version="1")
+    greeting = await agent.initialize(protocol_version=2, info=info)
+    report: Report = {"version": greeting.protocol_version, "agent": greeting.info.name}
+    if TASK == "make":
+        report["session"], _ = await make(agent, client)
+    elif TASK == "read":
+        report["said"] = [await replayed(agent, client, id) for id in SESSIONS]
+    else:
+        await cycle(agent, client, report)
+    await agent.close()
+    return report
 
 
 main(work)

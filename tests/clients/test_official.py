@@ -1,5 +1,6 @@
 """The official clients against a real `segue acp`: every method, and each other's sessions."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from segue.model.principal import LOCAL
 from tests.clients import toolbox
+from tests.interfaces.acp.network.served import serve
 from tests.interfaces.acp.testbed import AcpTestbed
 
 HERE = Path(__file__).parent
@@ -33,7 +35,7 @@ def typescript(version: int) -> list[str]:
 
 
 def python(release: str, version: int) -> list[str]:
-    interpreter = toolbox.python_with(f"agent-client-protocol=={release}")
+    interpreter = toolbox.python_with(f"agent-client-protocol[http]=={release}")
     return [interpreter, str(HERE / f"py_v{version}.py")]
 
 
@@ -45,6 +47,10 @@ CLIENTS: dict[str, tuple[int, Callable[[], list[str]]]] = {
     "Python 1.0.0rc3, version 1": (1, lambda: python("1.0.0rc3", 1)),
     "Python 1.0.0rc3, version 2": (2, lambda: python("1.0.0rc3", 2)),
 }
+
+
+# The clients that the default tier runs over the network.
+NETWORK_SAMPLE = {("TypeScript 2.4.0, version 1", "http"), ("Python 1.0.0rc3, version 2", "ws")}
 
 
 @pytest.fixture
@@ -64,7 +70,11 @@ def run(command: list[str], **options: Any) -> str:
 
 def played(name: str, testbed: AcpTestbed, task: str, *sessions: str) -> dict[str, Any]:
     """Run a client with a task, and return its report."""
-    command = [*CLIENTS[name][1](), json.dumps(agent(testbed)), str(testbed.directory)]
+    return report_of(name, agent(testbed), testbed.directory, task, *sessions)
+
+
+def report_of(name: str, agent: Any, directory: Path, task: str, *sessions: str) -> dict[str, Any]:
+    command = [*CLIENTS[name][1](), json.dumps(agent), str(directory)]
     report: dict[str, Any] = json.loads(run([*command, task, *sessions]))
     assert (report["version"], report["agent"], report["exit"]) == (CLIENTS[name][0], "segue", 0)
     return report
@@ -75,11 +85,37 @@ def test_official_client_creates_lists_prompts_loads_and_deletes_a_session(
     name: str, testbed: AcpTestbed
 ) -> None:
     report = played(name, testbed, "cycle")
-    version = CLIENTS[name][0]
+    (row,) = report["listed"]
+    assert row["cwd"] == str(testbed.directory)
+    check_cycle(report, CLIENTS[name][0])
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [
+        pytest.param(
+            name,
+            scheme,
+            marks=() if (name, scheme) in NETWORK_SAMPLE else pytest.mark.full,
+            id=f"{name} over {scheme}",
+        )
+        for name in CLIENTS
+        for scheme in ("http", "ws")
+    ],
+)
+async def test_official_client_does_the_same_over_the_network(
+    name: str, scheme: str, tmp_path: Path
+) -> None:
+    async with serve(tmp_path / "data") as served:
+        address = {"url": f"{scheme}://127.0.0.1:{served.port}/acp", "key": served.key}
+        report = await asyncio.to_thread(report_of, name, address, tmp_path, "cycle")
+    check_cycle(report, CLIENTS[name][0])
+
+
+def check_cycle(report: dict[str, Any], version: int) -> None:
     assert (report["empty"], report["elsewhere"]) == ([], [])
     (row,) = report["listed"]
     assert (row["sessionId"], row["title"]) == (report["session"], "Hello there")
-    assert row["cwd"] == str(testbed.directory)
     assert (report["stopReason"], report["asked"]) == ("end_turn", 1)
     assert report["live"] == (ANSWERS if version == 1 else CONVERSATION)
     assert report["loaded"] == [*CONVERSATION, ["user_message", "/wait 60"]]

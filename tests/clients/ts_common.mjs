@@ -6,7 +6,14 @@ import { pathToFileURL } from "node:url";
 
 const [packages, command, cwd, task, ...sessions] = process.argv.slice(2);
 
-export { cwd, task, sessions };
+// The agent is a command, or the address of a server with its key.
+const server = JSON.parse(command);
+const remote = !Array.isArray(server);
+
+// A client with a key cannot choose the directory of its sessions, so it does not filter by it.
+const listed = remote ? {} : { cwd };
+
+export { cwd, listed, task, sessions };
 
 export async function sdk(entry) {
   const require = createRequire(`${packages}/`);
@@ -15,7 +22,12 @@ export async function sdk(entry) {
 
 // Runs `work` against the agent, and prints what it returns.
 export async function run(acp, app, work) {
-  const [program, ...words] = JSON.parse(command);
+  if (remote) {
+    const report = await app.connectWith(await remoteStream(), work);
+    console.log(JSON.stringify({ ...report, exit: 0 }));
+    return;
+  }
+  const [program, ...words] = server;
   const agent = spawn(program, words, { stdio: ["pipe", "pipe", "inherit"] });
   const ended = new Promise((resolve) => agent.on("exit", resolve));
   const stream = acp.ndJsonStream(Writable.toWeb(agent.stdin), Readable.toWeb(agent.stdout));
@@ -25,11 +37,28 @@ export async function run(acp, app, work) {
   console.log(JSON.stringify(report));
 }
 
+async function remoteStream() {
+  const headers = { "x-api-key": server.key };
+  if (!server.url.startsWith("ws")) {
+    const { createHttpStream } = await sdk("/experimental/http-client");
+    return createHttpStream(server.url, { headers });
+  }
+  const { createWebSocketStream } = await sdk("/experimental/ws-client");
+  // Node's own WebSocket has its headers in the second argument.
+  class NodeWebSocket extends WebSocket {
+    constructor(url, protocols, options) {
+      super(url, { protocols: protocols ?? [], headers: options?.headers });
+    }
+  }
+  return createWebSocketStream(server.url, { WebSocket: NodeWebSocket, headers });
+}
+
 // The response of an agent, after the updates before it. The SDK may resolve a response before it
 // has handled an update that came in the same read.
 export async function answered(response) {
   const result = await response;
-  await new Promise((resolve) => setImmediate(resolve));
+  // Over HTTP, updates and some responses come on different streams.
+  await new Promise((resolve) => (remote ? setTimeout(resolve, 100) : setImmediate(resolve)));
   return result;
 }
 

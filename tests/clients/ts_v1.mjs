@@ -1,5 +1,5 @@
 // The official TypeScript client of version 1: the whole cycle, or one session made or read.
-import { SCRIPT, answered, cwd, refusal, run, sdk, sessions, task, text } from "./ts_common.mjs";
+import { SCRIPT, answered, cwd, listed, refusal, run, sdk, sessions, task, text } from "./ts_common.mjs";
 
 const acp = await sdk("/unstable");
 const { methods } = acp;
@@ -65,7 +65,7 @@ await run(acp, app, async (agent) => {
   report.empty = (await ask(s.list, {})).sessions;
   const [sessionId, stopReason] = await make();
   Object.assign(report, { session: sessionId, stopReason, asked, live: said() });
-  report.listed = (await ask(s.list, { cwd })).sessions;
+  report.listed = (await ask(s.list, listed)).sessions;
   report.elsewhere = (await ask(s.list, { cwd: "/nowhere" })).sessions;
   report.badCursor = await refusal(ask(s.list, { cursor: "nonsense" }));
 

@@ -1,5 +1,5 @@
 // The official TypeScript client of version 2: the whole cycle, or one session made or read.
-import { SCRIPT, answered, cwd, refusal, run, sdk, sessions, task, text } from "./ts_common.mjs";
+import { SCRIPT, answered, cwd, listed, refusal, run, sdk, sessions, task, text } from "./ts_common.mjs";
 
 const acp = await sdk("/experimental/v2/unstable");
 const { methods } = acp;
@@ -91,7 +91,7 @@ await run(acp, app, async (agent) => {
   report.empty = (await ask(s.list, {})).sessions;
   const [sessionId, first] = await make();
   Object.assign(report, { session: sessionId, ...first, asked, live: said() });
-  report.listed = (await ask(s.list, { cwd })).sessions;
+  report.listed = (await ask(s.list, listed)).sessions;
   report.elsewhere = (await ask(s.list, { cwd: "/nowhere" })).sessions;
   report.badCursor = await refusal(ask(s.list, { cursor: "nonsense" }));
 

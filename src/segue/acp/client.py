@@ -23,6 +23,7 @@ from .rpc import (
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
     Connection,
+    LineSender,
     Reader,
     RpcError,
     Writer,
@@ -95,7 +96,8 @@ class AcpClient:
         info: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
-        self._connection = Connection(reader, writer, self)
+        self._reader = reader
+        self._connection = Connection(LineSender(writer), self)
         self._on_update = on_update
         self._on_permission = on_permission
         self._on_request = on_request
@@ -138,7 +140,7 @@ class AcpClient:
     async def serve(self) -> None:
         """Handle the agent's messages until it closes the connection; run this as a task."""
         try:
-            await self._connection.serve()
+            await self._connection.serve(self._reader)
         finally:
             self._closed.set()
 

@@ -1,10 +1,13 @@
-"""JSON-RPC 2.0 over lines, in both directions; it knows no method of ACP.
+"""JSON-RPC 2.0 over any transport, in both directions; it knows no method of ACP.
 
-A `Connection` starts one task per request, in order, and answers each request exactly once. Writing
+A `Connection` starts one task per request, in order, and answers each request exactly once. Sending
 waits until the peer reads, so a slow peer slows down the code that sends updates. The connection
 stops reading from a peer that does not read answers, or sends notifications faster than they are
 handled; so no queue grows without limit. `$/cancel_request` from the peer cancels the task of its
 request. Cancelling one of our own requests sends `$/cancel_request`.
+
+A transport of lines is a Reader and a Writer, and `Connection.serve` reads it. Other transports are
+a Sender, and pass each message that arrives to `Connection.receive`.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ UNSUPPORTED_VERSION = -32022
 CANCEL_REQUEST = "$/cancel_request"
 FINAL_ANSWER_SECONDS = 1.0  # for open requests to be answered after the input has ended
 MAX_PENDING_MESSAGES = 256  # being handled; with more, the connection reads no further message
+MAX_OPEN_REQUESTS = 4096  # of the peer, being answered; further ones are refused
 
 RequestId = str | int | None
 
@@ -88,6 +92,22 @@ class Writer(Protocol):
         ...
 
 
+class Sender(Protocol):
+    """Sends messages to the peer over a transport that is not a stream of lines."""
+
+    async def send(self, message: dict[str, Any], cursor: object | None) -> None:
+        """Send a message, and wait until the peer has read enough.
+
+        `cursor` is the position of an update in its session. Raises Disconnected if the peer is
+        gone.
+        """
+        ...
+
+    async def wait_written(self) -> None:
+        """Wait until the peer has read enough of what was sent."""
+        ...
+
+
 class Handler(Protocol):
     """Handles the peer's messages."""
 
@@ -104,14 +124,37 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 
 
-class Connection:
-    """A connection to one peer through a Reader and a Writer."""
+def encode_message(message: dict[str, Any]) -> bytes:
+    """Return a message as JSON. Lone surrogates become replacement characters."""
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError:  # UTF-8 cannot encode lone surrogates
+        return _encoder.encode(_without_surrogates(msgspec.to_builtins(message)))
 
-    def __init__(self, reader: Reader, writer: Writer, handler: Handler) -> None:
-        self._reader = reader
+
+class LineSender:
+    """Sends each message as one line."""
+
+    def __init__(self, writer: Writer) -> None:
         self._writer = writer
+        self._lock = asyncio.Lock()
+
+    async def send(self, message: dict[str, Any], cursor: object | None) -> None:
+        data = encode_message(message)
+        async with self._lock:
+            await self._writer.write(data + b"\n")
+
+    async def wait_written(self) -> None:
+        async with self._lock:
+            return
+
+
+class Connection:
+    """A connection to one peer."""
+
+    def __init__(self, sender: Sender, handler: Handler) -> None:
+        self._sender = sender
         self._handler = handler
-        self._write_lock = asyncio.Lock()
         self._next_id = 0
         self._sent: dict[RequestId, asyncio.Future[Any]] = {}  # our requests without an answer
         self._received: dict[RequestId, asyncio.Task[None]] = {}  # requests that can be cancelled
@@ -144,30 +187,28 @@ class Connection:
         finally:
             del self._sent[id]
 
-    async def notify(self, method: str, params: Any = None) -> None:
-        """Send a notification, and return when it has been written."""
-        await self._send({"jsonrpc": "2.0", "method": method, "params": params})
+    async def notify(
+        self, method: str, params: Any = None, *, cursor: object | None = None
+    ) -> None:
+        """Send a notification, and return when it has been written.
 
-    async def _send(self, message: dict[str, Any]) -> None:
-        try:
-            data = _encoder.encode(message)
-        except UnicodeEncodeError:
-            # UTF-8 cannot encode lone surrogates; the peer gets replacement characters.
-            data = _encoder.encode(_without_surrogates(msgspec.to_builtins(message)))
-        async with self._write_lock:
-            await self._writer.write(data + b"\n")
+        `cursor` is the position in a session from which a client can resume after this message;
+        transports that can resume send it as a string.
+        """
+        await self._send({"jsonrpc": "2.0", "method": method, "params": params}, cursor)
+
+    async def _send(self, message: dict[str, Any], cursor: object | None = None) -> None:
+        await self._sender.send(message, cursor)
 
     # Messages from the peer.
 
-    async def serve(self) -> None:
-        """Handle messages until the peer closes the connection; then cancel all open requests."""
+    async def serve(self, reader: Reader) -> None:
+        """Handle lines until the peer closes the connection; then cancel all open requests."""
         try:
             while True:
-                if len(self._tasks) > MAX_PENDING_MESSAGES:
-                    async with self._write_lock:  # wait until the peer has read the last write
-                        pass
+                await self.wait_for_peer()
                 try:
-                    line = await self._reader.read_line()
+                    line = await reader.read_line()
                 except LineTooLong as error:
                     await self._refuse(None, INVALID_REQUEST, str(error))
                     continue
@@ -180,14 +221,23 @@ class Connection:
         except Disconnected:
             return
         finally:
-            self._closed = True
-            for future in self._sent.values():
-                if not future.done():
-                    future.set_exception(Disconnected("the peer is gone"))
-                    future.exception()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self.close()
+
+    async def wait_for_peer(self) -> None:
+        """Wait until the peer has read more, if it does not read as much as it sends."""
+        if len(self._tasks) > MAX_PENDING_MESSAGES:
+            await self._sender.wait_written()
+
+    async def close(self) -> None:
+        """Cancel all open requests, in both directions. No message is handled any more."""
+        self._closed = True
+        for future in self._sent.values():
+            if not future.done():
+                future.set_exception(Disconnected("the peer is gone"))
+                future.exception()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _handle_line(self, line: bytes) -> None:
         try:
@@ -197,6 +247,10 @@ class Connection:
             if message is None:
                 await self._refuse(None, PARSE_ERROR, "this line is not JSON")
                 return
+        await self.receive(message)
+
+    async def receive(self, message: Any) -> None:
+        """Handle a message that the peer has sent, decoded from JSON."""
         if isinstance(message, list):
             await self._refuse(None, INVALID_REQUEST, "batches are not part of this protocol")
             return
@@ -219,6 +273,9 @@ class Connection:
             await self._refuse(None, INVALID_REQUEST, "a request id is a string or an integer")
         elif id in self._received:
             await self._refuse(id, INVALID_REQUEST, f"request {id!r} is still being answered")
+        elif len(self._received) >= MAX_OPEN_REQUESTS:
+            message = f"{MAX_OPEN_REQUESTS} requests are being answered; wait for their responses"
+            await self._refuse(id, INVALID_REQUEST, message)
         else:
             self._received[id] = self._spawn(self._answer(id, method, params))
             # A request must start before the next message is handled.

@@ -66,6 +66,7 @@ class AgentCapabilities(Wire, frozen=True):
     mcp_capabilities: McpCapabilities = McpCapabilities()
     session_capabilities: wire.SessionCapabilities = wire.SessionCapabilities()
     auth: AgentAuth = AgentAuth()
+    transport: dict[str, Any] | UnsetType = UNSET  # of a draft
 
 
 class AuthMethod(Wire, frozen=True):

@@ -49,6 +49,7 @@ class SessionCapabilities(wire.SessionCapabilities, frozen=True):
 
 class AgentCapabilities(Wire, frozen=True):
     session: SessionCapabilities
+    transport: dict[str, Any] | UnsetType = UNSET  # of a draft
 
 
 class AuthMethod(Wire, frozen=True):

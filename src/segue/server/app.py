@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from segue.http.hosts import HostCheck
@@ -13,23 +14,30 @@ from segue.http.metrics import SharedMetrics
 from segue.hub import Hub
 from segue.hub.access import server_proof
 from segue.hub.location import data_dir
+from segue.interfaces.acp.network import AcpApp
+from segue.interfaces.acp.network.app import PATH as ACP_PATH
 from segue.interfaces.rest import RestApp
 from segue.interfaces.rest.routes import PUBLIC_ROUTES
 from segue.interfaces.web import WebApp
 
+from .peers import WorkerPeers
 from .proof import ServerProofApp
 from .settings import ServerSettings
 
 
 class ServerApp:
-    """Serve the REST API under /v1 and the session browser everywhere else.
+    """Serve the REST API under /v1, ACP on /acp and the session browser everywhere else.
 
     Health, metrics, the OpenAPI document and the server's proof are at the top level. Setting
     `closing` ends all event streams.
     """
 
     def __init__(
-        self, hub: Hub, settings: ServerSettings, shared_metrics: SharedMetrics | None = None
+        self,
+        hub: Hub,
+        settings: ServerSettings,
+        shared_metrics: SharedMetrics | None = None,
+        peers: WorkerPeers | None = None,
     ) -> None:
         self.hub = hub
         self.closing = asyncio.Event()
@@ -44,12 +52,29 @@ class ServerApp:
         )
         default_data_dir = data_dir({**os.environ, "SEGUE_DATA_DIR": ""})
         self.web = WebApp(hub, hosts, self.closing, default_data_dir, rate_limiter=rate_limiter)
+        self.acp = AcpApp(
+            hub,
+            hosts,
+            rate_limiter=rate_limiter,
+            metrics=self.rest.metrics,
+            closing=self.closing,
+            peers=peers,
+        )
         self._prefixes: list[tuple[str, ASGIApp]] = [("/v1/", self.rest)]
         self._paths: dict[str, ASGIApp] = dict.fromkeys(PUBLIC_ROUTES, self.rest)
         self._paths[server_proof.PATH] = ServerProofApp(hub, hosts)
+        self._paths[ACP_PATH] = self.acp
+
+    async def close(self) -> None:
+        """Close the connections of clients, before the hub is closed."""
+        await self.acp.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app_for(scope.get("path", ""))(scope, receive, send)
+        path = scope.get("path", "")
+        app: ASGIApp = self._app_for(path)
+        if scope["type"] == "websocket" and app is not self.acp:
+            app = PlainTextResponse(f"no WebSocket is served here; use {ACP_PATH}\n", 404)
+        await app(scope, receive, send)
 
     def _app_for(self, path: str) -> ASGIApp:
         """Return the interface that serves a path.

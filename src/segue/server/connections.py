@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
 import msgspec
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+from websockets.http11 import Request
 
+from segue.http.asgi import SEND_BATCH
 from segue.model import codec
 
 MAX_HEAD_BYTES = 32 * 1024
@@ -21,6 +29,10 @@ MAX_DISCARDED_BYTES = 1 << 20
 FILES_PER_CONNECTION = 2
 RESERVED_FILES = 256
 MAX_CONNECTIONS = 4000
+
+
+_websocket_log = logging.getLogger("segue.websocket")
+_websocket_log.setLevel(logging.WARNING)
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +132,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def __init__(self, connections: Connections, **arguments: Any) -> None:
         super().__init__(**arguments)
+        self.ws_protocol_class = self._create_websocket  # type: ignore[assignment]
         self._all_connections = connections
         self._limits = connections.limits
         self._head_bytes = 0  # of a head that is not complete yet
@@ -142,10 +155,17 @@ class HttpConnection(HttpToolsProtocol):
             self._close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._release()
+        super().connection_lost(exc)
+
+    def _release(self) -> None:
         self._all_connections.remove(self)
         self._cancel_read_timer()
         self._cancel_write_timer()
-        super().connection_lost(exc)
+
+    def _create_websocket(self, **arguments: Any) -> WebSocketConnection:
+        self._cancel_read_timer()
+        return WebSocketConnection(self._limits, self._release, **arguments)
 
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None:
@@ -325,6 +345,62 @@ class HttpConnection(HttpToolsProtocol):
         if self._read_timer is not None:
             self._read_timer.cancel()
             self._read_timer = None
+
+    def _cancel_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """A WebSocket of uvicorn that counts as a connection, with the limit for slow readers."""
+
+    def __init__(
+        self, limits: ConnectionLimits, release: Callable[[], None], **arguments: Any
+    ) -> None:
+        """Create the protocol of an upgraded connection. `release` is called when it has ended."""
+        super().__init__(**arguments)
+        # Uvicorn would log query strings, and the library messages.
+        self.logger = self.conn.logger = _websocket_log
+        self.conn.debug = False
+        self._limits = limits
+        self._release = release
+        self._write_timer: asyncio.TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_write_timer()
+        self._release()
+        super().connection_lost(exc)
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.handshake_initiated and not self.handshake_complete:
+            self.scope["extensions"][SEND_BATCH] = {}
+
+    async def send(self, message: ASGISendEvent) -> None:
+        batch: list[bytes] | None = message.get(SEND_BATCH)  # type: ignore[assignment]
+        if batch is None:
+            await super().send(message)
+            return
+        await self.writable.wait()
+        if self.disconnected or self.close_sent:
+            raise ClientDisconnected
+        try:
+            for text in batch:
+                self.conn.send_text(text)
+        except InvalidState:
+            raise ClientDisconnected from None
+        self.transport.write(b"".join(self.conn.data_to_send()))
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._write_timer is None:
+            seconds = self._limits.write_seconds
+            self._write_timer = self.loop.call_later(seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._cancel_write_timer()
+        super().resume_writing()
 
     def _cancel_write_timer(self) -> None:
         if self._write_timer is not None:

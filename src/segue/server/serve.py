@@ -14,6 +14,7 @@ from typing import TypeVar
 import uvicorn
 
 from segue.factory import open_hub
+from segue.http.body import MAX_BODY_BYTES
 from segue.http.metrics import Metrics, SharedMetrics
 from segue.untrusted import PARSERS
 
@@ -24,6 +25,7 @@ from .connections import (
     default_max_connections,
     raise_open_files_limit,
 )
+from .peers import WorkerPeers
 from .settings import ServerSettings
 
 T = TypeVar("T")
@@ -49,7 +51,9 @@ class _UvicornServer(uvicorn.Server):
                 app,
                 http=Connections(limits).create_protocol,  # type: ignore[arg-type]
                 lifespan="off",
-                ws="none",
+                ws="websockets-sansio",
+                ws_max_size=MAX_BODY_BYTES,
+                ws_per_message_deflate=False,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -94,6 +98,7 @@ async def serve(
     sock: socket.socket,
     *,
     shared_metrics: SharedMetrics | None = None,
+    peers: WorkerPeers | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve requests on a socket until a signal. `ready` is called once they are accepted."""
@@ -106,15 +111,19 @@ async def serve(
         quotas=settings.quotas,
     ) as hub:
         hub.turns.engine.start()  # also runs the prompts that a dead process left in the inbox
-        app = ServerApp(hub, settings, shared_metrics)
+        app = ServerApp(hub, settings, shared_metrics, peers)
+        sockets = [sock] if peers is None else [sock, peers.listen()]
         background = [asyncio.ensure_future(hub.scheduler.run(app.rest.closing))]
         background.append(asyncio.ensure_future(_measure_lag(app.rest.metrics)))
         if shared_metrics is not None:
             background.append(asyncio.ensure_future(_publish_metrics(app, shared_metrics)))
         ready()
         try:
-            await _UvicornServer(app, settings).serve(sockets=[sock])
+            await _UvicornServer(app, settings).serve(sockets=sockets)
         finally:
+            await app.close()
+            if peers is not None:
+                await peers.close()
             PARSERS.close()  # threads that wait for a child would keep this process alive
             for task in background:
                 task.cancel()

@@ -1,7 +1,7 @@
 """Serve one socket with several processes, and restart those that die.
 
-Workers share the store, and a directory in which each publishes its metrics, so that any of them
-can report the metrics of all.
+Workers share the store, a directory in which each publishes its metrics, so that any of them can
+report the metrics of all, and one in which each publishes its own port.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from segue.http import logs, metrics
 from segue.http.metrics import Series
 from segue.model.errors import StoreError
 
+from .peers import WorkerPeers
 from .serve import run, serve
 from .settings import ServerSettings
 
@@ -89,6 +90,7 @@ def _run_worker(
     settings: ServerSettings,
     sock: socket.socket,
     metrics_directory: Path,
+    ports_directory: Path,
     number: int,
     started: Connection,
 ) -> None:
@@ -98,7 +100,8 @@ def _run_worker(
     shared_metrics = WorkerMetrics(metrics_directory, number)
     report_start = partial(started.send_bytes, b"%d" % number)
     try:
-        run(serve(settings, sock, shared_metrics=shared_metrics, ready=report_start))
+        peers = WorkerPeers(ports_directory, number)
+        run(serve(settings, sock, shared_metrics=shared_metrics, peers=peers, ready=report_start))
     finally:
         # The process ends. A last garbage collection would take longer than the rest of a stop.
         gc.freeze()
@@ -150,12 +153,20 @@ def supervise(
         receiver,
         sender,
         tempfile.TemporaryDirectory(prefix="segue-workers-") as metrics_directory,
+        tempfile.TemporaryDirectory(prefix="segue-ports-") as ports_directory,
     ):
 
         def start(number: int) -> BaseProcess:
             process = context.Process(
                 target=_run_worker,
-                args=(settings, sock, Path(metrics_directory), number, sender),
+                args=(
+                    settings,
+                    sock,
+                    Path(metrics_directory),
+                    Path(ports_directory),
+                    number,
+                    sender,
+                ),
                 name=f"segue worker {number}",
             )
             with _safe_path():

@@ -15,7 +15,7 @@ DRAFT_ANSWERS = {(2, "session/load")}
 DRAFT_FIELDS = {
     f"InitializeResponse.capabilities.session.{name}"
     for name in ("list", "load", "resume", "close")
-}
+} | {f"InitializeResponse.{name}.transport" for name in ("capabilities", "agentCapabilities")}
 
 _formats = FormatChecker(formats=())
 

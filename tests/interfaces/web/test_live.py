@@ -233,6 +233,7 @@ async def test_open_page_continues_after_its_session_is_imported(
     page = await harness.window(f"/s/{S}")
     await expect(page.locator("#composer")).to_contain_text("From Claude Code.")
     before = (await harness.hub.sessions.get(LOCAL, S)).last_seq
+    await harness.hub.config.set(LOCAL.workspace, "model", "demo")
     await harness.hub.turns.run(LOCAL, S, "/say first here")
     after = (await harness.hub.sessions.get(LOCAL, S)).last_seq
     assert after < before

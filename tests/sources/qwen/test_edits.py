@@ -7,10 +7,11 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
+from segue.model import ids
 from segue.model.errors import Busy, Conflict
 from segue.model.event import InfoChanged
 from segue.sources.kit.reader import SessionRef
@@ -158,6 +159,12 @@ def test_fork_copies_the_active_branch_with_its_origin(
     row = source.row(new_id)
     assert row.fork is not None and row.fork.session == journal.id
     assert (row.title, row.usage.output_tokens) == ("A fork", None)
+
+
+def test_fork_has_an_id_that_qwen_accepts(tool: QwenSessions, reader: QwenReader) -> None:
+    id = run(tool.create("question", "answer", cwd=CWD, at=NOON))
+    fork = reader.fork(ref_of(reader, id), ids.new_id(), at=None, cwd=None, title=None)
+    assert UUID(fork).version == 5
 
 
 def test_fork_in_another_directory_is_in_its_project(

@@ -69,6 +69,7 @@ class ScriptedModel:
         self.url = f"http://127.0.0.1:{server.server_address[1]}"
         self.requests: list[ModelRequest] = []
         self.last_body: Any = None  # of the last request with tools, as the program sent it
+        self.bodies: list[Any] = []  # of all requests with tools
         self._lock = threading.Lock()
 
     def usage(self, marker: str) -> Usage:
@@ -185,6 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = dialect.read(body)
         if request.tools:
             model.last_body = body
+            model.bodies.append(body)
         answer = model.answer(request)
         if answer.error is not None:
             self._send_json({"error": {"message": "as the script says"}}, answer.error)

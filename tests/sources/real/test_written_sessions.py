@@ -1,23 +1,29 @@
 """Real programs resume sessions that segue wrote for them, and send every message and result."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from segue.model.content import Text
-from segue.model.event import AgentMessage, AnyBody, UserMessage
+from segue.model.content import Text, plain_text
+from segue.model.event import AgentMessage, AnyBody, Compacted, UserMessage
+from segue.sources import registry
 from segue.sources.claude.tool_names import NAMES as CLAUDE_NAMES
+from segue.sources.writing.conversation import Call, Item, Message, Summary
 from tests.sources.writing.tool_sessions import (
     as_events,
     convert_for,
     rich_session,
+    write_and_read,
     writer_of,
 )
 
 from .codex import VERSIONS, Codex
 from .programs import Home
 from .scripted_model import running_model
+from .sent_messages import Sent, sent_messages
+from .tools import Copilot, Gemini, Kimi, Qwen, Tool
 
 pytestmark = pytest.mark.full
 
@@ -87,3 +93,91 @@ def test_codex_sends_calls_images_and_edits_of_a_written_session(
         ]
         expected += ["data:image/png;base64", "Process exited with code 2", "Let me look."]
         assert [text for text in expected if not any(text in one for one in sent)] == []
+
+
+# Each target gets sessions of three other tools.
+OTHERS = {
+    "copilot": ("claude", "codex", "gemini"),
+    "gemini": ("claude", "codex", "qwen"),
+    "qwen": ("claude", "codex", "kimi"),
+    "kimi": ("claude", "codex", "copilot"),
+}
+TARGETS = [
+    pytest.param(type, version, source, id=f"{source}-{type.name}-{version}")
+    for type in (Copilot, Gemini, Qwen, Kimi)
+    for version in type.versions
+    for source in OTHERS[type.name]
+]
+
+
+def expected_messages(items: Sequence[Item]) -> list[Sent]:
+    """Return what the model must get: all after the last summary, and that."""
+    last = max((n for n, item in enumerate(items) if isinstance(item, Summary)), default=0)
+    messages: list[Sent] = []
+    for item in items[last:]:
+        match item:
+            case Message():
+                texts = [plain_text((b,)) for b in item.content if isinstance(b, Text)]
+                messages += [Sent("text", text) for text in texts]
+            case Summary():
+                messages.append(Sent("text", item.text))
+            case Call():
+                id = item.call.call_id
+                messages += [Sent("call", item.call.name, id), Sent("result", item.output, id)]
+    return messages
+
+
+def missing_messages(expected: Sequence[Sent], sent: Sequence[Sent]) -> list[Sent]:
+    """Return the expected messages that were not sent, or not in this order."""
+    missing = []
+    start = 0
+    for message in expected:
+        matches = (
+            number
+            for number in range(start, len(sent))
+            if sent[number][::2] == message[::2] and message.text in sent[number].text
+        )
+        number = next(matches, None)
+        if number is None:
+            missing.append(message)
+        else:
+            # Some programs join texts that follow each other.
+            start = number if message.kind == "text" else number + 1
+    return missing
+
+
+@pytest.mark.parametrize(("type", "version", "source"), TARGETS)
+def test_program_resumes_a_session_of_another_tool_with_every_message_and_result(
+    type: type[Tool], version: str, source: str, tmp_path: Path
+) -> None:
+    with running_model() as model:
+        tool = type(version, Home(tmp_path), model)
+        if isinstance(tool, Qwen):  # it sends images only to models that it knows to see them
+            tool.home.environment["OPENAI_MODEL"] = "gpt-4o"
+        with tool.home.as_environment():
+            cwd = str(tool.home.project)
+            bodies = long_session(cwd)
+            if source != "codex":  # one of the sessions was compacted
+                bodies = [body for body in bodies if not isinstance(body, Compacted)]
+            events, _ = write_and_read(source, as_events(bodies), CLAUDE_NAMES, cwd)
+            writer = writer_of(tool.name)
+            names = writer_of(source).names
+            conversation, report = convert_for(tool.name, events, names, cwd)
+            native_id = writer.write(writer.prepare(conversation))
+            if version == type.versions[0]:
+                assert native_id in tool.shown()
+            tool.resume(native_id, "the new prompt", {"say": "the new answer"})
+            copy = registry.get(tool.name).transcripts().read(native_id)
+            answers = [e.body for e in copy.events(None) if isinstance(e.body, AgentMessage)]
+            assert plain_text(answers[-1].content) == "the new answer"
+        sent = next(
+            messages
+            for messages in map(sent_messages, model.bodies)
+            if any("the new prompt" in message.text for message in messages)
+        )
+        expected = expected_messages(conversation.items)
+        assert len(expected) > 200
+        assert missing_messages([*expected, Sent("text", "the new prompt")], sent) == []
+        if source != "codex":
+            images = sum(message.kind == "image" for message in sent)
+            assert images == report.images > 0

@@ -41,6 +41,15 @@ class Tool(ABC):
         command, input = self.command(script(text, *steps))
         self.home.run(*command, input=input)
 
+    def resume(self, native_id: str, text: str, *steps: dict[str, Any]) -> None:
+        """Run a prompt in a session that exists."""
+        command, input = self.resume_command(native_id, script(text, *steps))
+        self.home.run(*command, input=input)
+
+    def resume_command(self, native_id: str, prompt: str) -> tuple[list[str], str]:
+        """Return the command that runs a prompt in a session that exists, and its input."""
+        pytest.skip(f"{self.name} is not continued by these tests")
+
     def shown(self) -> str:
         """Return the list of sessions as the program shows it."""
         pytest.skip(f"{self.name} has no command that lists its sessions")
@@ -48,10 +57,6 @@ class Tool(ABC):
     def is_archived(self, native_id: str) -> bool:
         """Return whether the program has a session in its archive."""
         pytest.skip(f"{self.name} has no archive")
-
-    def resume(self, native_id: str, text: str, *steps: dict[str, Any]) -> None:
-        """Run a prompt in a session."""
-        pytest.skip(f"{self.name} is not continued by these tests")
 
     def reader(self) -> Reader:
         """Return segue's reader of the home, whose variables must be set."""
@@ -97,6 +102,10 @@ class Copilot(Tool):
 
     def command(self, prompt: str) -> tuple[list[str], str]:
         return [str(self._program), "-p", prompt, "--allow-all", "--no-color"], ""
+
+    def resume_command(self, native_id: str, prompt: str) -> tuple[list[str], str]:
+        command, input = self.command(prompt)
+        return [*command, f"--resume={native_id}"], input
 
     def shown(self) -> str:
         with self.home.conversation(str(self._program), "--acp") as agent:
@@ -220,6 +229,10 @@ class Gemini(Tool):
     def command(self, prompt: str) -> tuple[list[str], str]:
         return [*self._command, "-m", "gemini-2.5-flash", "--yolo", "-p", prompt], ""
 
+    def resume_command(self, native_id: str, prompt: str) -> tuple[list[str], str]:
+        command, input = self.command(prompt)
+        return [*command, "--resume", native_id], input
+
     def shown(self) -> str:
         return self.home.run(*self._command, "--list-sessions")
 
@@ -240,6 +253,10 @@ class Qwen(Tool):
 
     def command(self, prompt: str) -> tuple[list[str], str]:
         return [*self._command, "--auth-type", "openai", "--yolo", "-p", prompt], ""
+
+    def resume_command(self, native_id: str, prompt: str) -> tuple[list[str], str]:
+        command, input = self.command(prompt)
+        return [*command, "--resume", native_id], input
 
     def shown(self) -> str:
         return self.home.run(*self._command, "sessions", "list", "--json")
@@ -263,6 +280,10 @@ class Kimi(Tool):
 
     def command(self, prompt: str) -> tuple[list[str], str]:
         return [*self._command, "-p", prompt], ""
+
+    def resume_command(self, native_id: str, prompt: str) -> tuple[list[str], str]:
+        command, input = self.command(prompt)
+        return [*command, "-S", native_id], input
 
     def shown(self) -> str:
         if tuple(map(int, self.version.split("."))) < (0, 43):

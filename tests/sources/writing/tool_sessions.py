@@ -20,14 +20,17 @@ from segue.model.event import (
 )
 from segue.model.session import Session
 from segue.sources import registry
+from segue.sources.claude.tool_names import NAMES as NEUTRAL_NAMES
 from segue.sources.writing.conversation import (
     Call,
     Converted,
+    Holds,
     Interruption,
     Item,
     Message,
     Summary,
     convert,
+    has_text,
 )
 from segue.sources.writing.port import SessionWriter
 from segue.sources.writing.report import Report
@@ -108,10 +111,18 @@ def write_and_read(
     return list(copy.events(None)), report
 
 
-def items_of(tool: str, events: Sequence[Event], cwd: str) -> list[Any]:
-    """Return what a conversation of a tool says, in a form that can be compared."""
-    names = registry.get(tool).tool_names()
-    return [_comparable(item) for item in convert_for(tool, events, names, cwd)[0].items]
+def neutral_items(events: Sequence[Event], names: Sequence[ToolNames], cwd: str) -> list[Any]:
+    """Return all that the events of agents with these tool names say, with common names."""
+    converted = convert(
+        session_row(cwd),
+        ids.new_id(),
+        events,
+        target="neutral",
+        names=NEUTRAL_NAMES,
+        holds=Holds(own_thought=has_text),
+        known_names=names,
+    )
+    return [_comparable(item) for item in converted.conversation.items]
 
 
 def _comparable(item: Item) -> Any:

@@ -19,6 +19,7 @@ from segue.acp.methods import (
     is_extension,
 )
 from segue.acp.process import AgentProcess
+from segue.acp.remote import RemoteAgent, is_remote
 from segue.acp.rpc import METHOD_NOT_FOUND, NOT_FOUND, Disconnected, RpcError
 from segue.agents.base import SessionPort, Turn
 from segue.model.errors import AgentFailed
@@ -63,12 +64,14 @@ class SessionCallbacks(NamedTuple):
 
 
 class RunningAgent:
-    """A running agent process and its ACP connection.
+    """A running agent process, or an agent elsewhere, and its ACP connection.
 
     The process has its own session ids, called native ids here.
     """
 
-    def __init__(self, process: AgentProcess, client_proxy: ClientProxy | None) -> None:
+    def __init__(
+        self, process: AgentProcess | RemoteAgent, client_proxy: ClientProxy | None
+    ) -> None:
         self._process = process
         self._client_proxy = client_proxy
         self.client = AcpClient(
@@ -100,10 +103,11 @@ class RunningAgent:
     ) -> RunningAgent:
         """Start a process and initialize the connection. Raises AgentFailed if that fails."""
         try:
-            agent = cls(await AgentProcess.start(command, cwd=cwd), client_proxy)
+            agent = cls(await _start(command, cwd), client_proxy)
         except OSError as error:
-            reason = f"{error.strerror}: {error.filename}"
-            raise AgentFailed(f"{command[0]} could not be started: {reason}") from error
+            reason = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+            action = "reached" if is_remote(command[0]) else "started"
+            raise AgentFailed(f"{command[0]} could not be {action}: {reason}") from error
         try:
             async with asyncio.timeout(START_SECONDS):
                 await agent.client.initialize()
@@ -120,11 +124,6 @@ class RunningAgent:
     def disconnected(self) -> bool:
         """True if the connection has ended."""
         return self._serving.done()
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
 
     async def failure_reason(self, error: Exception) -> str:
         """Return the reason for a connection error, for users."""
@@ -336,6 +335,13 @@ class RunningAgent:
         await self._process.end(0.0 if self.prompts else END_SECONDS)
         await self._serving
         await asyncio.gather(*self.prompts.values(), return_exceptions=True)
+
+
+async def _start(command: Command, cwd: str) -> AgentProcess | RemoteAgent:
+    """Start a process, or connect to the agent at a URL. Raises OSError if that fails."""
+    if is_remote(command[0]):
+        return await RemoteAgent.connect(command[0])
+    return await AgentProcess.start(command, cwd=cwd)
 
 
 def _form_params(params: dict[str, Any]) -> dict[str, Any]:

@@ -318,14 +318,12 @@ class Records:
             for (owner, id), body in self._source_agents.items():
                 if owner == workspace:
                     bodies["agent", id] = dict(body)
-            records = self._built_in[workspace] = {
-                (kind, id): replace(
-                    new(workspace, kind, body, id),
-                    created_at=BUILT_IN_SINCE,
-                    updated_at=BUILT_IN_SINCE,
-                )
-                for (kind, id), body in bodies.items()
-            }
+            records = self._built_in[workspace] = {}
+            for (kind, id), body in bodies.items():
+                # Lists show the newest first: the agents of sources come after segue's own.
+                created = BUILT_IN_SINCE - ((workspace, id) in self._source_agents)
+                record = new(workspace, kind, body, id)
+                records[kind, id] = replace(record, created_at=created, updated_at=created)
         return records
 
     async def _current(self, record: Record) -> Record:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from segue.model import ids
 from segue.model.content import Content, as_content
 from segue.model.event import Draft, OutcomeDefined, SystemMessage, ToolResult, UserMessage
-from segue.store.base import Store
+from segue.store.base import InboxItem, Store
 
 
 class SystemText(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,3 +81,10 @@ def _system_drafts(system: SystemText | None) -> list[Draft]:
     if system is None:
         return []
     return [Draft(id=system.id, body=SystemMessage(content=system.content))]
+
+
+def begun_turn(item: InboxItem, *, resumable: bool) -> InboxItem:
+    """Return the item that a prompt becomes; it has a holder if the turn needs that process."""
+    body = {**item.body, "resumable": resumable}
+    holder = item.holder if item.body.get("needs") else ""
+    return replace(item, body=body, holder=holder)

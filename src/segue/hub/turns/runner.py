@@ -49,7 +49,7 @@ from .attribution import TurnRequests
 from .budgets import budget_message
 from .delta_writer import DeltaWriter
 from .deps import TurnDeps
-from .inbox import Prompt, Result, resume
+from .inbox import Prompt, Result, begun_turn, resume
 from .opened import StoreSessionPort
 from .recovery import cancel_of
 from .turn_events import (
@@ -133,7 +133,7 @@ class TurnRunner:
         turn_id, prompt = item.id, codec.convert(item.body, Prompt)
         session, events = await self._change(
             lambda current: first_events(current, turn_id, prompt),
-            begin=[self._begun(item)],
+            begin=[begun_turn(item, resumable=self._resumes)],
         )
         self._start_from([item], session)
         self._first_seq = next((e.seq for e in events if e.id == turn_id), session.last_seq)
@@ -162,7 +162,8 @@ class TurnRunner:
         await self._read_inbox()
         if self._cancelled or self._abandoned or not can_continue(self.session):
             return False
-        await self.append([StatusChanged(status="running", turn=self._items[0].id)])
+        if self.session.status != "running":
+            await self.append([StatusChanged(status="running", turn=self._items[0].id)])
         return True
 
     def _start_from(self, items: Sequence[InboxItem], session: Session) -> None:
@@ -564,18 +565,13 @@ class TurnRunner:
         drafts = [draft for item, prompt in pairs for draft in prompt.drafts(item.id)]
         _, events = await self._change(
             lambda _: drafts,
-            begin=[self._begun(item) for item in items],
+            begin=[begun_turn(item, resumable=self._resumes) for item in items],
         )
         self._items += items
         if self._local and not all(prompt.local for prompt in prompts):
             self._local = False
             await self._services.workdirs.allow_key(self.session)
         return events
-
-    def _begun(self, item: InboxItem) -> InboxItem:
-        """Return the item that a prompt becomes; it has a holder if the turn needs that process."""
-        body = {**item.body, "resumable": self._resumes}
-        return replace(item, body=body, holder=item.holder if item.body.get("needs") else "")
 
     def _joins(self, item: InboxItem) -> bool:
         """Return whether a prompt can join this turn: if the same client sent it here.

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from segue.acp.rpc import INTERNAL_ERROR, Connection, Disconnected, RpcError
+from segue.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, Connection, Disconnected, RpcError
 from segue.hub import Hub
 from segue.hub.history.follow import LiveUpdate
 from segue.model import ids
 from segue.model.content import Content
 from segue.model.errors import NotFound, SegueError
 from segue.model.event import (
-    ConfigChanged,
     Delta,
     Event,
     Failed,
@@ -30,14 +29,15 @@ from segue.model.event import (
 )
 from segue.model.lifecycle import StopReason
 from segue.model.principal import Principal
-from segue.model.projection import apply
+from segue.model.projection import apply, start
 from segue.model.session import Session
 from segue.model.tools.changes import apply_change
 from segue.model.tools.prompt_titles import title_change
 
 from .errors import DIALECT, session_not_found
 from .permissions import PermissionRequests
-from .versions.forwarding import comes_from_agent
+from .position import ALL_UPDATES, Position
+from .versions.forwarding import Cancellable, comes_from_agent
 from .versions.policy import VersionPolicy
 
 if TYPE_CHECKING:
@@ -48,8 +48,6 @@ log = logging.getLogger("segue.acp")
 
 # How long an edit of a session waits for a cancelled turn that another process runs.
 TURN_END_SECONDS = 5.0
-# The statuses of tool calls that have ended.
-FINAL_STATUSES = ("completed", "failed", "cancelled")
 
 
 class AttachedSession:
@@ -79,9 +77,10 @@ class AttachedSession:
         self._encoder = policy.create_encoder()
         self._session = session  # as of the last event that was sent
         self._encoder.note_settings(session)
-        self._client_session_id = client_session_id or session.id
+        self.client_session_id = client_session_id or session.id
+        self._position = Position(session.last_seq, ALL_UPDATES)  # of what was sent
         self._permission_requests = PermissionRequests(
-            hub, principal, connection, policy, session.id, self._client_session_id
+            hub, principal, connection, policy, session.id, self.client_session_id
         )
         self._follower: asyncio.Task[None] | None = None
         self._progress = asyncio.Event()  # set when an event was sent or a prompt answered
@@ -100,8 +99,7 @@ class AttachedSession:
         self._forwards_turn = False
         self._forwards_between_turns = False
         self._result: dict[str, Any] = {}  # of the current turn, from its agent
-        # The agent's ids of tool calls and terminals that can be cancelled, by field and our id.
-        self._cancellable: dict[tuple[str, str], str] = {}
+        self.cancellable = Cancellable()
         self._calls: dict[str, ToolCall] = {}  # of the current turn
         self._client_requests: set[asyncio.Task[Any]] = set()  # that agents sent to the client
         self._background: set[asyncio.Task[None]] = set()
@@ -113,18 +111,60 @@ class AttachedSession:
 
     # Opening.
 
-    async def replay(self) -> None:
-        """Send the history up to the time when the session was attached."""
+    async def replay(self, after: Position | None = None) -> None:
+        """Send the history up to the time when the session was attached.
+
+        `after` is the position up to which the client has received it.
+        """
         async for event in self._hub.history.conversation(self._principal, self.id):
             if event.seq > self._session.last_seq:
                 break
-            await self._send_all(self._encoder.encode_replayed(event))
+            updates = self._encoder.encode_replayed(event)
+            await self._send_event(event, updates, after, replayed=True)
             if event.seq >= self._first_untracked:
                 await self._track_prompts(event)
+        self._position = Position(self._session.last_seq, ALL_UPDATES)
+
+    async def resume(self, after: Position) -> None:
+        """Send everything after a position, up to the time when the session was attached.
+
+        The encoder must know what preceded the position, so the history is read from its start.
+        Raises RpcError if the session has no such position.
+        """
+        if after.seq > self._session.last_seq:
+            raise RpcError(INVALID_PARAMS, "the cursor is not one of this session")
+        if after.replayed:
+            await self.replay(after)
+            return
+        session: Session | None = None
+        self._position = after
+        async for event in self._hub.history.read(self._principal, self.id):
+            if event.seq > self._session.last_seq:
+                break
+            if session is None:
+                session = start(self._session.workspace, self.id, event)
+            else:
+                session = apply(session, event)
+            if event.seq > after.seq:
+                self._restore_streamed(after)
+            await self._send_event(event, self._encode(event, session), after)
+            if event.seq >= self._first_untracked:
+                await self._track_prompts(event)
+        self._restore_streamed(after)
+
+    def _restore_streamed(self, position: Position) -> None:
+        """Tell the encoder how much of unfinished messages the client has received."""
+        for message, length in position.streamed.items():
+            if message in self._position.streamed:
+                self._encoder.resume_message(message, length)
 
     async def send_opened(self) -> None:
         """Send the updates that end the opening of an existing session."""
         await self._send_all(self._encoder.encode_opened(self._session))
+
+    async def send_state(self) -> None:
+        """Send the session's state, if the protocol version has an update for it."""
+        await self._send_all(self._encoder.encode_state(self._session))
 
     async def send_warning(self, title: str, description: str) -> None:
         """Send a warning about the session, if the client supports notices."""
@@ -171,7 +211,7 @@ class AttachedSession:
         async with self._submit_lock:
             session = await self._hub.sessions.get(self._principal, self.id)
             if self._closed or session.state == "trashed":
-                raise session_not_found(self._client_session_id)
+                raise session_not_found(self.client_session_id)
             self._answers[turn_id] = answer
             try:
                 await self._hub.turns.submit(
@@ -223,8 +263,8 @@ class AttachedSession:
         Raises RpcError if the session is closed, the client disconnects or answers with an error.
         """
         if self._closed:
-            raise session_not_found(self._client_session_id)
-        request = self._connection.request(method, {"sessionId": self._client_session_id, **params})
+            raise session_not_found(self.client_session_id)
+        request = self._connection.request(method, {"sessionId": self.client_session_id, **params})
         task = asyncio.get_running_loop().create_task(request)
         self._client_requests.add(task)
         task.add_done_callback(self._client_requests.discard)
@@ -263,6 +303,21 @@ class AttachedSession:
             for _, mcp_servers in (*self._earlier, (None, self.mcp_servers)):
                 if mcp_servers is not None:
                     await mcp_servers.close()
+
+    async def leave(self) -> None:
+        """Stop sending updates to a client that is gone. Its turns and prompts are not disturbed.
+
+        MCP servers of the client are closed when the turns that use them have ended.
+        """
+        self._closed = True
+        await self._stop()
+        if self.mcp_servers is not None or self._earlier:
+            await self.finish_turns()
+        elif self.opened is not None:
+            await self.opened.close(cancel=False)
+        for _, mcp_servers in (*self._earlier, (None, self.mcp_servers)):
+            if mcp_servers is not None:
+                await mcp_servers.close()
 
     @property
     def _busy(self) -> bool:
@@ -351,7 +406,7 @@ class AttachedSession:
                     await self._forward(item)
                 elif isinstance(item, Delta):
                     if not self._forwards_turn:
-                        await self._send_all(self._encoder.encode_delta(item))
+                        await self._send_delta(item)
                 else:
                     await self._handle_event(item)
         except Disconnected:
@@ -387,28 +442,12 @@ class AttachedSession:
             self._result = payload["result"]
             self._encoder.note_result(self._result)
         if "update" in payload:
-            self._note_cancellable(payload)
+            self.cancellable.note(payload)
+            if message := payload.get("message"):
+                streamed = {**self._position.streamed, message: payload["end"]}
+                self._position = self._position._replace(streamed=streamed)
             meta = {"_meta": payload["_meta"]} if "_meta" in payload else {}
             await self._send_all(self._encoder.encode_forwarded(payload, self._session), **meta)
-
-    def _note_cancellable(self, payload: Mapping[str, Any]) -> None:
-        """Remember which tool calls and terminals the client may cancel now."""
-        update = payload["update"]
-        for field in ("toolCallId", "terminalId"):
-            if not isinstance(id := update.get(field), str) or "capabilities" not in update:
-                continue
-            capabilities = update["capabilities"]
-            if isinstance(capabilities, dict) and capabilities.get("cancel") is not None:
-                self._cancellable[field, id] = payload.get("native_call_id", id)
-            else:
-                self._cancellable.pop((field, id), None)
-        if update.get("status") in FINAL_STATUSES or update.get("exitStatus") is not None:
-            self._cancellable.pop(("toolCallId", str(update.get("toolCallId"))), None)
-            self._cancellable.pop(("terminalId", str(update.get("terminalId"))), None)
-
-    def cancellable_id(self, field: str, id: str) -> str | None:
-        """Return the agent's id of a tool call or terminal that can be cancelled now, or None."""
-        return self._cancellable.get((field, id))
 
     def _was_forwarded(self, event: Event) -> bool:
         """Return whether the client has received an event as messages of the agent."""
@@ -423,12 +462,8 @@ class AttachedSession:
         if isinstance(body, UserMessage):
             self._forwards_between_turns = False
         is_shown = is_own_prompt and not self._policy.echoes_own_prompts
-        if not is_shown and not self._was_forwarded(event):
-            await self._send_all(self._encoder.encode_event(event, session))
-        elif isinstance(body, ConfigChanged):
-            self._encoder.note_settings(session)
-        if (named := title_change(body)) is not None:
-            await self._send_all(self._encoder.encode_event(replace(event, body=named), session))
+        is_sent = not is_shown and not self._was_forwarded(event)
+        await self._send_event(event, self._encode(event, session, is_sent=is_sent))
         await self._track_prompts(event)
         match body:
             case ToolCall():
@@ -492,8 +527,55 @@ class AttachedSession:
             answer.exception()
         self._answers.clear()
 
+    def _encode(self, event: Event, session: Session, *, is_sent: bool = True) -> Iterator[Any]:
+        """Encode a new event and the title that it gives the session.
+
+        If the client shows the event by itself, None takes the place of each update.
+        """
+        for update in self._encoder.encode_event(event, session):
+            yield update if is_sent else None
+        if (named := title_change(event.body)) is not None:
+            yield from self._encoder.encode_event(replace(event, body=named), session)
+
+    async def _send_event(
+        self,
+        event: Event,
+        updates: Iterable[Any],
+        after: Position | None = None,
+        *,
+        replayed: bool = False,
+    ) -> None:
+        """Send the updates of an event, apart from those up to the position `after`."""
+        streamed = self._position.streamed
+        if event.id in streamed and (after is None or event.seq > after.seq):
+            streamed = {message: n for message, n in streamed.items() if message != event.id}
+        for index, update in enumerate(updates, 1):
+            if update is None:
+                continue
+            if after is None or (event.seq, index) > (after.seq, after.sent):
+                self._position = Position(event.seq, index, replayed, streamed)
+                await self._send(update)
+        if after is None or event.seq >= after.seq:
+            self._position = Position(event.seq, ALL_UPDATES, replayed, streamed)
+
+    async def _send_delta(self, delta: Delta) -> None:
+        """Send the part of a delta that the client has not received."""
+        received = self._position.streamed.get(delta.message, 0)
+        if delta.offset < received:
+            text = delta.text[received - delta.offset :]
+            delta = replace(delta, offset=received, text=text)
+        if delta.text:
+            streamed = {**self._position.streamed, delta.message: delta.offset + len(delta.text)}
+            self._position = self._position._replace(streamed=streamed)
+            await self._send_all(self._encoder.encode_delta(delta))
+
     async def _send_all(self, updates: Iterable[Any], **more: Any) -> None:
         for update in updates:
-            await self._connection.notify(
-                "session/update", {"sessionId": self._client_session_id, "update": update, **more}
-            )
+            await self._send(update, **more)
+
+    async def _send(self, update: Any, **more: Any) -> None:
+        await self._connection.notify(
+            "session/update",
+            {"sessionId": self.client_session_id, "update": update, **more},
+            cursor=self._position,
+        )

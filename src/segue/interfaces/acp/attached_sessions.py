@@ -54,10 +54,20 @@ class AttachedSessions:
         sessions = list(self._sessions.values())
         await asyncio.gather(*(session.finish_turns() for session in sessions))
 
-    async def close(self) -> None:
-        """Cancel the turns that the client started, and detach all its sessions."""
-        await asyncio.gather(*(self._close_one(session_id) for session_id in list(self._sessions)))
+    async def close(self, *, cancel: bool = True) -> None:
+        """Detach all sessions; with `cancel`, cancel the turns that the client started."""
+        sessions = list(self._sessions)
+        await asyncio.gather(*(self._close_one(id, cancel=cancel) for id in sessions))
 
-    async def _close_one(self, session_id: str) -> None:
+    async def send_states(self, client_session_id: str | None = None) -> None:
+        """Send the state of the session that the client knows by this id, or of all sessions."""
+        for session in list(self._sessions.values()):
+            if client_session_id in (None, session.client_session_id):
+                await session.send_state()
+
+    async def _close_one(self, session_id: str, *, cancel: bool) -> None:
         async with self.lock(session_id):
-            await self.detach(session_id)
+            if cancel:
+                await self.detach(session_id)
+            elif session := self._sessions.pop(session_id, None):
+                await session.leave()

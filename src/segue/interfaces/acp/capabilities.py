@@ -61,7 +61,8 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     `without` has the optional capabilities that the agent does not offer. `persistent` is False
     for an agent whose sessions end when they are closed; it lists none. Sessions that were idle
-    for `keep_days` are deleted. `agent` describes the external agent that answers.
+    for `keep_days` are deleted. `mcp` says that clients may pass MCP servers. `resumable` has the
+    limits of a transport that can resume. `agent` describes the external agent that answers.
     """
 
     name: str = "segue"
@@ -71,6 +72,8 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
     auth: bool = True
     persistent: bool = True
     keep_days: int | None = None
+    mcp: bool = True
+    resumable: dict[str, int] | None = None
     agent: AgentDescription | None = None
 
     def for_agent(self, agent: AgentDescription) -> AgentProfile:
@@ -85,7 +88,7 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def http_mcp_servers(self) -> bool:
         """Whether the agent connects to MCP servers over HTTP."""
-        return self.agent is None or self.agent.http_mcp_servers
+        return self.mcp and (self.agent is None or self.agent.http_mcp_servers)
 
     def has(self, capability: str) -> bool:
         """Return whether the agent offers an optional capability."""
@@ -103,6 +106,11 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
     def marker(self, capability: str, meta: dict[str, Any] | None = None) -> Empty | UnsetType:
         """Return the field that announces a capability, unset if the agent does not offer it."""
         return Empty(meta=meta) if self.has(capability) else UNSET
+
+    @property
+    def transport(self) -> dict[str, Any] | UnsetType:
+        """The capabilities of the transport, as a draft of the protocol has them."""
+        return UNSET if self.resumable is None else {"resumable": self.resumable}
 
     def implementation(self) -> Implementation:
         """Return the name and version of the agent, with those of an external one."""
@@ -223,6 +231,7 @@ def initialize_response_v1(
             mcp_capabilities=v1.McpCapabilities(http=profile.http_mcp_servers),
             session_capabilities=SessionCapabilities(**_session_markers(profile)),
             auth=v1.AgentAuth(logout=Empty() if profile.auth else UNSET),
+            transport=profile.transport,
         ),
     )
 
@@ -258,9 +267,12 @@ def initialize_response_v2(
                 ),
                 mcp=v2.McpCapabilities(
                     stdio=Empty(), http=Empty() if profile.http_mcp_servers else UNSET
-                ),
+                )
+                if profile.mcp
+                else UNSET,
                 load=profile.marker("load"),
                 **_session_markers(profile),
             ),
+            transport=profile.transport,
         ),
     )

@@ -26,8 +26,8 @@ def invalid_params(error: msgspec.ValidationError, path: str = "") -> RpcError:
     return RpcError(INVALID_PARAMS, codec.explain(error, path))
 
 
-def to_rpc_error(error: SegueError, request: Any) -> RpcError:
-    """Return an error of the hub as the answer to `request`.
+def to_rpc_error(error: SegueError, request: Any, *, local: bool) -> RpcError:
+    """Return an error of the hub as the answer to `request` of the local user or another caller.
 
     The hub knows the canonical id of a session. The answer has the id that the client sent. An
     error of an agent that uses this protocol is returned as the agent sent it.
@@ -38,4 +38,4 @@ def to_rpc_error(error: SegueError, request: Any) -> RpcError:
     concerns_session = "session" in error.data and client_session_id
     data = {"sessionId": client_session_id} if concerns_session else None
     field = "cursor: " if isinstance(error, InvalidCursor) else ""
-    return RpcError(error.rpc_code, f"{field}{error.message}", data)
+    return RpcError(error.rpc_code, f"{field}{error.message_for(local=local)}", data)

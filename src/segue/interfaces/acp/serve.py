@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
-from segue.acp.rpc import Connection, Reader, Writer
+from segue.acp.rpc import Connection, LineSender, Reader, Writer
 from segue.acp.stdio import open_stdio, reserve_stdio
 from segue.model.principal import Principal, check_workspace
 
@@ -50,9 +50,9 @@ async def serve(
             return await stack.enter_async_context(await open_hub())
 
         server = AcpServer(open_until_exit, principal, **options)
-        server.connection = Connection(reader, writer, server)
+        server.connection = Connection(LineSender(writer), server)
         try:
-            await server.connection.serve()
+            await server.connection.serve(reader)
             if finish_turns:
                 await server.finish_turns()
         finally:

@@ -93,22 +93,26 @@ class AcpServer:
         """Wait until the turns that the client started have ended, or wait for an answer."""
         await self._attached.finish_turns()
 
-    async def close(self) -> None:
-        """Cancel the turns that the client started, and detach its sessions."""
+    async def close(self, *, cancel: bool = True) -> None:
+        """Detach the client's sessions; with `cancel`, cancel the turns that it started."""
         if self._login_methods_task is not None:
             self._login_methods_task.cancel()
             await asyncio.gather(self._login_methods_task, return_exceptions=True)
-        await self._attached.close()
+        await self._attached.close(cancel=cancel)
+
+    async def send_states(self, client_session_id: str | None = None) -> None:
+        """Send the state of one attached session, or of all, to a client that has resumed."""
+        await self._attached.send_states(client_session_id)
 
     async def request(self, method: str, params: Any) -> Any:
         """Answer a request. Raises RpcError if it fails."""
         if method == "initialize":
-            return await _with_rpc_errors(self._initialize(params), None)
+            return await self._with_rpc_errors(self._initialize(params), None)
         if self._version == 0:
             raise RpcError(INVALID_REQUEST, "initialize first")
         self._in_use = True
         if is_extension(method) and (agent := await self._external_agent()):
-            return await _with_rpc_errors(agent.extension(method, params), None)
+            return await self._with_rpc_errors(agent.extension(method, params), None)
         request_type = REQUEST_TYPES.get((method, self._version))
         if request_type is None or not self._profile.has_method(method, self._version):
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}", {"method": method})
@@ -119,16 +123,16 @@ class AcpServer:
         if self._logged_out:
             raise RpcError(AUTH_REQUIRED, "authentication required")
         request = _parse_params(params, request_type)
-        return await _with_rpc_errors(self._call_session_method(method, request), request)
+        return await self._with_rpc_errors(self._call_session_method(method, request), request)
 
     async def notification(self, method: str, params: Any) -> None:
         """Handle a notification: `session/cancel`, or one for an external agent."""
         if self._version and is_extension(method) and (agent := await self._external_agent()):
-            await _with_rpc_errors(agent.notify(method, params), None)
+            await self._with_rpc_errors(agent.notify(method, params), None)
             return
         if self._session_methods is not None and method == "session/cancel":
             request: wire.SessionRequest = _parse_params(params, wire.SessionRequest)
-            await _with_rpc_errors(self._session_methods.cancel(request), request)
+            await self._with_rpc_errors(self._session_methods.cancel(request), request)
 
     async def _call_session_method(self, method: str, request: Any) -> Any:
         return await (await self._get_session_methods()).call(method, request)
@@ -164,13 +168,14 @@ class AcpServer:
             from .client_proxy import ClientProxy
 
             self._hub = await self._open_hub()
-            self._hub.agent_registry.client_proxy = ClientProxy(
-                self.connection,
-                self._capabilities,
-                self._attached,
-                self._version,
-                self._initialize_params,
-            )
+            if self._principal.local:  # only the local user's client may answer for its programs
+                self._hub.agent_registry.client_proxy = ClientProxy(
+                    self.connection,
+                    self._capabilities,
+                    self._attached,
+                    self._version,
+                    self._initialize_params,
+                )
             served_agent = self._served_agent
             if served_agent is not None and served_agent.agent is None:
                 agent = await self._hub.agents.register_agent(
@@ -234,7 +239,9 @@ class AcpServer:
         return agent if isinstance(agent, NeedsLogin) else None
 
     async def _external_agent(self) -> HasExtensions | None:
-        """Return the served agent if it is an ACP program itself."""
+        """Return the served agent if it is an ACP program; only the local user may use it."""
+        if not self._principal.local:
+            return None
         if self._served_agent is None or self._served_agent.spec.get("kind") != EXTERNAL_AGENT_KIND:
             return None
         from segue.agents.base.external import HasExtensions
@@ -261,7 +268,7 @@ class AcpServer:
             message = f"methodId: no authentication method {request.method_id!r}"
             raise RpcError(INVALID_PARAMS, message)
         if self._agent_login_methods and (agent := await self._agent_with_login()):
-            await _with_rpc_errors(agent.log_in(request.method_id), request)
+            await self._with_rpc_errors(agent.log_in(request.method_id), request)
         self._logged_out = False
         return wire.Empty()
 
@@ -269,16 +276,15 @@ class AcpServer:
         self._logged_out = True
         await self.close()
         if self._agent_login_methods and (agent := await self._agent_with_login()):
-            await _with_rpc_errors(agent.log_out(), request)
+            await self._with_rpc_errors(agent.log_out(), request)
         return wire.Empty()
 
-
-async def _with_rpc_errors(work: Awaitable[Result], request: Any) -> Result:
-    """Await `work`, and raise an error of the hub as RpcError."""
-    try:
-        return await work
-    except SegueError as error:
-        raise to_rpc_error(error, request) from error
+    async def _with_rpc_errors(self, work: Awaitable[Result], request: Any) -> Result:
+        """Await `work`, and raise an error of the hub as RpcError."""
+        try:
+            return await work
+        except SegueError as error:
+            raise to_rpc_error(error, request, local=self._principal.local) from error
 
 
 def _parse_params(params: Any, request_type: type[Any], path: str = "") -> Any:

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from segue.http.errors import MethodNotAllowed
 from segue.http.hosts import HostCheck
+from segue.http.keys import api_key
 from segue.http.limits import RateLimiter, caller_of
 from segue.http.logs import FIELDS
 from segue.http.metrics import Metrics, Series, SharedMetrics
@@ -128,7 +129,7 @@ class RestApp:
         if endpoint is None:
             raise MethodNotAllowed("Method Not Allowed")
         request.endpoint = endpoint
-        request.key = _api_key(headers)
+        request.key = api_key(headers)
         request.principal = await self._authenticate(request.key)
         request.response_headers += self._rate_limiter.count_request(caller_of(request.principal))
         _check_workspace(headers, request.workspace)
@@ -150,15 +151,6 @@ class RestApp:
 
 def _envelope(error: SegueError, request: RestRequest) -> dict[str, object]:
     return errors.envelope(error, request.request_id, local=request.principal.local)
-
-
-def _api_key(headers: dict[bytes, bytes]) -> str:
-    """Return the key of `x-api-key` or of `authorization: Bearer`, or "" if there is none."""
-    key = headers.get(b"x-api-key")
-    if key is None:
-        scheme, _, value = headers.get(b"authorization", b"").partition(b" ")
-        key = value.strip() if scheme.lower() == b"bearer" else b""
-    return key.decode("latin-1")
 
 
 def _log_fields(request: RestRequest) -> dict[str, dict[str, object]]:

@@ -7,7 +7,6 @@ database is not touched.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -25,15 +24,17 @@ from segue.sources.writing.conversation import (
 )
 from segue.sources.writing.port import NewFile, PreparedSession
 from segue.sources.writing.staging import write_files
-from segue.sources.writing.tool_names import full_name
+from segue.sources.writing.tool_names import (
+    accepted_call_id,
+    argument_object,
+    function_name,
+)
 
 from . import rollouts
 from .tool_names import NAMES, PATCH_TOOL
 
 _DEFAULT_PROVIDER = "openai"
 _MAX_CALL_ID_LENGTH = 64
-_MAX_TOOL_NAME_LENGTH = 64
-_INVALID_NAME_CHARACTER = re.compile(r"[^a-zA-Z0-9_-]")
 _CONFIG_BYTES = 1 << 20
 Payload = dict[str, Any]
 
@@ -153,16 +154,13 @@ class _Lines:
 
     def _call(self, item: Call) -> Iterator[bytes]:
         call, result = item.call, item.result
-        kind, fields = "function_call", {"arguments": _arguments(call.input)}
+        arguments = codec.encode(argument_object(call.input)).decode()
+        kind, fields = "function_call", {"arguments": arguments}
         if call.name == PATCH_TOOL and call.server is None and isinstance(call.input, str):
             kind, fields = "custom_tool_call", {"input": call.input}
-        call_id = call.call_id
-        if len(call_id) > _MAX_CALL_ID_LENGTH:
-            call_id = ids.derived_id(call_id)
-        name = _INVALID_NAME_CHARACTER.sub("_", full_name(call))[:_MAX_TOOL_NAME_LENGTH]
-        yield _line(
-            item.at, "response_item", {"type": kind, "name": name, **fields, "call_id": call_id}
-        )
+        call_id = accepted_call_id(call, _MAX_CALL_ID_LENGTH)
+        opening = {"type": kind, "name": function_name(call), **fields, "call_id": call_id}
+        yield _line(item.at, "response_item", opening)
         has_images = any(isinstance(block, Image) for block in result.content)
         output = _input_parts(result.content) if has_images else item.output
         closing = {"type": f"{kind}_output", "call_id": call_id, "output": output}
@@ -200,10 +198,3 @@ def _input_parts(content: Content) -> list[Payload]:
 
 def _url(image: Image) -> str:
     return f"data:{image.mime};base64,{image.data}" if image.data else image.uri or ""
-
-
-def _arguments(input: Any) -> str:
-    """Return the arguments of a function, which are JSON in a string."""
-    if input is None:
-        input = {}
-    return codec.encode(input if isinstance(input, dict) else {"input": input}).decode()

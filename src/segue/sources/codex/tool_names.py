@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from segue.model.event import ToolResult
-from segue.sources.kit.patches import parse_patch
+from segue.sources.writing import patches
 from segue.sources.writing.tool_names import (
     Arguments,
     ToolName,
@@ -26,8 +26,6 @@ _FIELDS = r"(?:[A-Z][A-Za-z ]*: .*\n)*"
 _HEADER = re.compile(
     rf"{_FIELDS}(?:Process exited with code|Exit code:) (-?\d+)\n{_FIELDS}Output:\n"
 )
-# A line of a patch that an edit cannot say: another name of the file, a removal, a place.
-_SPECIAL_LINE = re.compile(r"^(?:\*\*\* (?:Move to|Delete File|End of File)|@@ *\S)", re.M)
 _TODO_ITEMS = {"content": "step", "status": "status"}
 
 
@@ -43,30 +41,6 @@ def _decode_shell(input: Any) -> Arguments | None:
         is_script = len(words) == 3 and words[:2] in _SHELLS
         arguments["command"] = words[2] if is_script else shlex.join(words)
     return arguments if isinstance(arguments.get("command"), str) else None
-
-
-def _patch(input: Any) -> str | None:
-    """Return the text of a patch, which older versions have in an argument."""
-    if isinstance(input, dict):
-        input = input.get("input", input.get("patch"))
-    return input if isinstance(input, str) else None
-
-
-def _decode_edit(input: Any) -> Arguments | None:
-    """Return the edit that a patch makes with one hunk in one file."""
-    patch = _patch(input) or ""
-    diffs = parse_patch(patch)
-    if len(diffs) != 1 or not diffs[0].old or _SPECIAL_LINE.search(patch):
-        return None
-    return {"path": diffs[0].path, "old": diffs[0].old, "new": diffs[0].new}
-
-
-def _decode_write(input: Any) -> Arguments | None:
-    """Return the file that a patch adds, if it adds one."""
-    diffs = parse_patch(_patch(input) or "")
-    if len(diffs) != 1 or diffs[0].old is not None:
-        return None
-    return {"path": diffs[0].path, "content": diffs[0].new}
 
 
 def _encode_edit(arguments: Arguments) -> str | None:
@@ -142,8 +116,8 @@ NAMES = ToolNames(
         ToolName("shell", "shell_command", {"directory": "workdir"}),
         ToolName("shell", "shell", decode=_decode_shell),
         ToolName("shell", "local_shell", decode=_decode_shell),
-        ToolName("edit", PATCH_TOOL, decode=_decode_edit, encode=_encode_edit),
-        ToolName("write", PATCH_TOOL, decode=_decode_write, encode=_encode_write),
+        ToolName("edit", PATCH_TOOL, decode=patches.decode_edit, encode=_encode_edit),
+        ToolName("write", PATCH_TOOL, decode=patches.decode_write, encode=_encode_write),
         ToolName("todo", "update_plan", {"items": "plan"}, items=_TODO_ITEMS),
         ToolName("web_search", "web_search", {"query": "query"}),
         ToolName("subagent", "spawn_agent", {"prompt": "message", "kind": "agent_type"}),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from segue.model.session import Session
 
     from .reader import CopilotReader
+    from .session_writer import CopilotWriter
 
 
 class CopilotDefinition(ToolDefinition):
@@ -39,6 +40,12 @@ class CopilotDefinition(ToolDefinition):
         from .reader import CopilotReader
 
         return CopilotReader(self.home())
+
+    def writer(self) -> CopilotWriter:
+        """Return a writer of the current home."""
+        from .session_writer import CopilotWriter
+
+        return CopilotWriter(self.home())
 
     def resume_command(self, session: Session, *, local: bool) -> ResumeCommand:
         """Return `copilot --resume=ID`."""

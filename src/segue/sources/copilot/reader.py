@@ -27,8 +27,8 @@ from segue.sources.kit.reader import (
 from .translator import SessionState, Translator, fork_parent
 from .workspace import read_workspace, rename
 
-_EVENTS = "events.jsonl"
-_WORKSPACE = "workspace.yaml"
+EVENTS = "events.jsonl"
+WORKSPACE = "workspace.yaml"
 _SUFFIX = ".jsonl"  # of the sessions of early versions, which have no directory
 _LOCK = re.compile(r"inuse\.(\d+)\.lock")
 _FORKED = b"Forked from "
@@ -45,7 +45,7 @@ class CopilotReader(Reader):
 
     def places(self) -> Sequence[str]:
         """Return the directory of sessions."""
-        return [os.path.join(self.home, "session-state")]
+        return [sessions_directory(self.home)]
 
     def discover(self, report: Report) -> Iterable[SessionRef]:
         """Return all sessions: the directories that have events, and older files."""
@@ -56,7 +56,7 @@ class CopilotReader(Reader):
                 continue
             if entry.name.endswith(_SUFFIX):
                 older.append(entry.path)
-            elif ref := self._ref(os.path.join(entry.path, _EVENTS), entry.name):
+            elif ref := self._ref(os.path.join(entry.path, EVENTS), entry.name):
                 native_ids.add(entry.name)
                 yield ref
         for path in older:
@@ -81,14 +81,14 @@ class CopilotReader(Reader):
         if not native_id or os.path.basename(native_id) != native_id:
             return None
         directory = os.path.join(self.places()[0], native_id)
-        return self.ref(os.path.join(directory, _EVENTS)) or self.ref(directory + _SUFFIX)
+        return self.ref(os.path.join(directory, EVENTS)) or self.ref(directory + _SUFFIX)
 
     def is_running(self, ref: SessionRef) -> bool | None:
         """Return whether the process that a lock file of the session names is a running Copilot.
 
         None for a session of an older version, which has no locks.
         """
-        if os.path.basename(ref.key) != _EVENTS:
+        if os.path.basename(ref.key) != EVENTS:
             return None
         entries = safe_io.list_directory(os.path.dirname(ref.key))
         matches = (_LOCK.fullmatch(entry.name) for entry in entries)
@@ -119,7 +119,7 @@ class CopilotReader(Reader):
     def delete(self, ref: SessionRef) -> None:
         """Delete the directory of a session, as Copilot does."""
         self._require_closed(ref)
-        if os.path.basename(ref.key) == _EVENTS:
+        if os.path.basename(ref.key) == EVENTS:
             shutil.rmtree(os.path.dirname(ref.key))
         else:
             os.unlink(ref.key)
@@ -169,13 +169,18 @@ class CopilotReader(Reader):
         )
 
 
+def sessions_directory(home: str) -> str:
+    """Return the directory with one directory for each session."""
+    return os.path.join(home, "session-state")
+
+
 def _native_id(path: str) -> str:
     directory, name = os.path.split(path)
-    return os.path.basename(directory) if name == _EVENTS else name.removesuffix(_SUFFIX)
+    return os.path.basename(directory) if name == EVENTS else name.removesuffix(_SUFFIX)
 
 
 def _workspace_path(path: str) -> str:
-    return os.path.join(os.path.dirname(path), _WORKSPACE)
+    return os.path.join(os.path.dirname(path), WORKSPACE)
 
 
 def _fork_end(path: str) -> int:

@@ -71,8 +71,17 @@ def changed_workspace(path: str, fields: Mapping[str, str | bool | None]) -> byt
             is_kept = key not in changed
         if is_kept and data:
             lines.append(line)
-    lines += [f"{key}: {_scalar(value)}" for key, value in changed.items() if value is not None]
+    lines += _lines(changed)
     return "\n".join([*lines, ""]).encode("utf-8", "surrogateescape")
+
+
+def new_workspace(fields: Mapping[str, str | bool | None]) -> bytes:
+    """Return the content of a workspace file; fields without a value are left out."""
+    return "\n".join([*_lines(fields), ""]).encode("utf-8", "surrogateescape")
+
+
+def _lines(fields: Mapping[str, str | bool | None]) -> list[str]:
+    return [f"{key}: {_scalar(value)}" for key, value in fields.items() if value is not None]
 
 
 def _scalar(text: str | bool) -> str:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from time import time_ns
 from typing import Any, NamedTuple
 
+from segue.model import clock
 from segue.sources import safe_io
 from segue.sources.kit import files
 from segue.sources.kit.reader import Report, Unreadable
@@ -64,6 +65,12 @@ def project_of(path: str) -> str:
     if os.path.basename(chats) != "chats":
         chats = os.path.dirname(chats)
     return os.path.dirname(chats)
+
+
+def new_path(project: str, id: str, at: int) -> str:
+    """Return the path of a new session in a project's directory."""
+    minute = clock.to_rfc3339(at)[:16].replace(":", "-")
+    return os.path.join(project, "chats", f"session-{minute}-{id[:_SHORT]}.jsonl")
 
 
 def parent_of(path: str) -> str | None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from segue.model.session import Session
 
     from .reader import GeminiReader
+    from .session_writer import GeminiWriter
 
 _HOME_VARIABLE = "GEMINI_CLI_HOME"
 
@@ -34,6 +35,12 @@ class GeminiDefinition(ToolDefinition):
         from .reader import GeminiReader
 
         return GeminiReader(self.home())
+
+    def writer(self) -> GeminiWriter:
+        """Return a writer of the current home."""
+        from .session_writer import GeminiWriter
+
+        return GeminiWriter(self.home())
 
     def resume_command(self, session: Session, *, local: bool) -> ResumeCommand:
         """Return `gemini --resume ID`, which Gemini looks up in the session's directory."""

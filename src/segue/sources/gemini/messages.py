@@ -8,14 +8,20 @@ from segue.sources.kit import bodies, model_parts
 
 Message = dict[str, Any]
 
+COMMANDS = ("/", "?")
 _CONTEXT = ("<session_context>", "<hook_context>")
 _SNAPSHOT = "<state_snapshot>"
-_REPLY_TO_SUMMARY = "Got it. Thanks for the additional context!"
+REPLY_TO_SUMMARY = "Got it. Thanks for the additional context!"
 
 
 def is_message(value: Any) -> bool:
     """Return whether a record is a message."""
     return isinstance(value, dict) and isinstance(value.get("id"), str)
+
+
+def is_ignored(text: str) -> bool:
+    """Return whether Gemini takes a prompt with this text for a command or for its own message."""
+    return text.lstrip().startswith((*COMMANDS, *_CONTEXT, _SNAPSHOT))
 
 
 def text_of(message: Message) -> str:
@@ -40,7 +46,7 @@ def is_summary(message: Message, next_message: Message | None = None) -> bool:
 def is_reply_to_summary(message: Message) -> bool:
     """Return whether Gemini added a reply after a summary; the model did not write it."""
     is_reply = message.get("type") == "gemini" and not message.get("tokens")
-    return is_reply and text_of(message).strip() == _REPLY_TO_SUMMARY
+    return is_reply and text_of(message).strip() == REPLY_TO_SUMMARY
 
 
 def messages_of(record: dict[str, Any]) -> list[Message] | None:

@@ -1,4 +1,4 @@
-"""Find the working directory of a project: Gemini's sessions do not have it.
+"""Find the working directory of a project, which its sessions do not have, and the reverse.
 
 Newer versions write it to a file in the project's directory. Older ones name that directory by the
 SHA-256 hash of the working directory, so its name is compared with the hashes of known paths.
@@ -11,13 +11,18 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from hashlib import sha256
+from itertools import count
 
+from segue.model.errors import Conflict
 from segue.sources import safe_io
 from segue.sources.kit import files
+from segue.sources.writing.port import NewFile
+from segue.sources.writing.staging import write_files
 
 from . import chats
 
 _ROOT_FILE = ".project_root"
+_SLUG_GAP = re.compile(r"[^a-z0-9]+")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _QUOTED_PATH = re.compile(rb'(?<!\\)"(/[^"\\\n]{1,4096})"')
 _PATH = re.compile(rb"(?<![\w/.])(/[\w.@+-][\w./@+-]{0,4095})")
@@ -49,6 +54,40 @@ def working_directory(home: str, project: str, project_hash: str) -> str | None:
     except OSError:
         changed_at = 0
     return _directory_of_hash(home, project, digest, changed_at)
+
+
+def project_directory(home: str, cwd: str) -> str:
+    """Return the project's directory of a working directory; a free one if there is none yet."""
+    projects = chats.projects_directory(home)
+    for entry in safe_io.list_directory(projects):
+        if _root(entry.path) == cwd:
+            return entry.path
+    registered = files.read_json(os.path.join(home, "projects.json")).get("projects")
+    taken = registered if isinstance(registered, dict) else {}
+    if isinstance(slug := taken.get(cwd), str) and os.path.basename(slug) == slug:
+        return os.path.join(projects, slug)
+    base = _SLUG_GAP.sub("-", os.path.basename(cwd).lower()).strip("-") or "project"
+    for number in count():
+        slug = f"{base}-{number}" if number else base
+        path = os.path.join(projects, slug)
+        if slug not in taken.values() and not os.path.lexists(path):
+            return path
+    raise AssertionError  # there is always a free number
+
+
+def claim_project(home: str, cwd: str) -> str:
+    """Return the project's directory of a working directory; it is created if there is none.
+
+    Gemini finds the directory by a file in it, and adds it to its list of projects.
+    """
+    while True:
+        project = project_directory(home, cwd)
+        if _root(project) == cwd:
+            return project
+        try:
+            write_files([NewFile(os.path.join(project, _ROOT_FILE), os.fsencode(cwd))])
+        except Conflict:  # another process has created it a moment ago
+            continue
 
 
 def _root(directory: str) -> str | None:

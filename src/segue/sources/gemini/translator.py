@@ -20,6 +20,7 @@ from segue.sources.kit.files import digest_of
 from segue.sources.kit.reader import Item, Rewritten
 
 from .messages import (
+    COMMANDS,
     Message,
     is_context,
     is_message,
@@ -36,8 +37,7 @@ _ENDED = frozenset({"success", "error", "cancelled"})
 MESSAGE_SEQS = 1 << 16
 # The seqs in a message of a session in one object, so that added parts move no others.
 _SLOTS = {"text": 1 << 10, "usage": (1 << 10) + 1, "call": (1 << 10) + 2}
-_COMMANDS = ("/", "?")
-_CANCELLED = "Request cancelled."
+CANCELLED = "Request cancelled."
 _AGENT_NAMES = ("agent_name", "name", "subagent_type")
 
 
@@ -206,7 +206,7 @@ class Translator:
             case "error":
                 self._put("error", at, bodies.failed(text_of(message) or "the turn failed"))
                 state.open_since = None
-            case _ if text_of(message).strip() == _CANCELLED:
+            case _ if text_of(message).strip() == CANCELLED:
                 self._put("interrupted", at, bodies.interrupted())
                 state.open_since = None
             case _ if text_of(message).strip():
@@ -248,7 +248,7 @@ class Translator:
     def _note_prompt(self, text: str) -> None:
         """Note the first prompt that is no command: Gemini shows it as the title."""
         state = self.state
-        if text.lstrip().startswith(_COMMANDS):
+        if text.lstrip().startswith(COMMANDS):
             state.has_command = state.has_command or not state.has_content
         else:
             state.has_content = True

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from segue.model.session import Session
 
     from .reader import KimiReader
+    from .session_writer import KimiWriter
 
 
 class KimiDefinition(ToolDefinition):
@@ -31,6 +32,12 @@ class KimiDefinition(ToolDefinition):
         from .reader import KimiReader
 
         return KimiReader(self.home())
+
+    def writer(self) -> KimiWriter:
+        """Return a writer of the current home."""
+        from .session_writer import KimiWriter
+
+        return KimiWriter(self.home())
 
     def resume_command(self, session: Session, *, local: bool) -> ResumeCommand:
         """Return `kimi -S ID`."""

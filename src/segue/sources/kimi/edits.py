@@ -41,10 +41,11 @@ def change_state(directory: str, info: InfoChanged) -> None:
 def delete_session(home: str, directory: str) -> None:
     """Delete a session; a line in the index of sessions says so."""
     shutil.rmtree(directory)
-    _add_to_index(home, {"sessionId": os.path.basename(directory), "deleted": True})
+    add_to_index(home, {"sessionId": os.path.basename(directory), "deleted": True})
 
 
-def _add_to_index(home: str, record: dict[str, Any]) -> None:
+def add_to_index(home: str, record: dict[str, Any]) -> None:
+    """Append a record to Kimi Code's index of sessions."""
     with open(os.path.join(home, "session_index.jsonl"), "ab") as file:
         file.write(msgspec.json.encode(record) + b"\n")
 
@@ -53,7 +54,7 @@ def fork_session(
     home: str, directory: str, new_id: str, *, at: int | None, cwd: str, title: str | None
 ) -> None:
     """Copy a session up to an event, with the files of its agents."""
-    workspace = os.path.join(home, "sessions", _workspace_name(cwd))
+    workspace = os.path.join(home, "sessions", workspace_name(cwd))
     name = os.path.basename(workspace)
     fork = os.path.join(workspace, new_id)
     os.makedirs(workspace, mode=0o700, exist_ok=True)
@@ -67,10 +68,10 @@ def fork_session(
     except BaseException:
         shutil.rmtree(copied, ignore_errors=True)
         raise
-    _add_to_index(home, {"sessionId": new_id, "sessionDir": fork, "workDir": cwd})
+    add_to_index(home, {"sessionId": new_id, "sessionDir": fork, "workDir": cwd})
 
 
-def _workspace_name(cwd: str) -> str:
+def workspace_name(cwd: str) -> str:
     """Return the name of the directory with the sessions of a working directory."""
     path = cwd.rstrip("/") or "/"
     slug = re.sub(r"[^a-z0-9._-]+", "-", os.path.basename(path).lower())[:40]

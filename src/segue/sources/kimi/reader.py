@@ -30,7 +30,7 @@ from .translator import Translator, WireState
 
 _MAIN = "main"
 _WIRE = "wire.jsonl"
-_PREFIX = "session_"
+PREFIX = "session_"
 _UNDO = b'"context.undo"'
 
 
@@ -67,7 +67,7 @@ class KimiReader(Reader):
             return SessionRef(key, f"{native_id}/{agent}", files.fingerprint(status))
         state = safe_io.nonempty_file_status(_state_path(directory))
         others = () if state is None else (state.st_size, state.st_mtime_ns)
-        identity = native_id.removeprefix(_PREFIX)
+        identity = native_id.removeprefix(PREFIX)
         return SessionRef(key, native_id, files.fingerprint(status, *others), identity)
 
     def find(self, native_id: str) -> SessionRef | None:
@@ -110,7 +110,7 @@ class KimiReader(Reader):
             title_by=session.title_by,
             model=state.model,
             archived_at=session.archived_at(state.updated_at),
-            forked_from=forked_from.removeprefix(_PREFIX) or None,
+            forked_from=forked_from.removeprefix(PREFIX) or None,
             parent=None if agent == _MAIN else os.path.basename(directory),
             open_since=state.open_since,
             threads=_threads(directory, session, state) if agent == _MAIN else (),
@@ -135,7 +135,7 @@ class KimiReader(Reader):
         directory, _ = _split(ref.key)
         session = _SessionFile(directory)
         cwd = cwd or bodies.text(session.get("cwd")) or self._cwd(directory) or "/"
-        native_id = _PREFIX + new_id
+        native_id = PREFIX + new_id
         edits.fork_session(self.home, directory, native_id, at=at, cwd=cwd, title=title)
         return native_id
 

@@ -1,4 +1,4 @@
-"""Read messages that consist of `parts`, as Google's API has them and several tools store them.
+"""Read and write messages that consist of `parts`, as Google's API and several tools have them.
 
 A part is `{"text"}`, with `"thought": true` for a thought, `{"inlineData"}`, `{"fileData"}`,
 `{"functionCall"}` or `{"functionResponse"}`.
@@ -13,7 +13,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from segue.model.content import Audio, Block, Diff, Image, Other, Resource, ResourceLink, Text
+from segue.model.content import (
+    Audio,
+    Block,
+    Diff,
+    Image,
+    Other,
+    Resource,
+    ResourceLink,
+    Text,
+    plain_text,
+)
 from segue.model.event import ToolResult, Usage
 
 from . import bodies
@@ -140,6 +150,34 @@ def _exit_code(blocks: list[Block], display: Any) -> int | None:
             if matches:
                 return int(matches[-1])
     return None
+
+
+def content_parts(content: Iterable[Block]) -> list[Part]:
+    """Return texts and images as parts."""
+    parts: list[Part] = []
+    for block in content:
+        match block:
+            case Text():
+                parts.append({"text": block.text})
+            case Image(data=str(data)):
+                parts.append({"inlineData": {"mimeType": block.mime, "data": data}})
+            case Image():
+                parts.append({"fileData": {"mimeType": block.mime, "fileUri": block.uri}})
+    return parts
+
+
+def response_parts(call_id: str, name: str, result: ToolResult) -> list[Part]:
+    """Return the result of a tool as parts: its texts, and then its images.
+
+    A command that ran and failed has an output, which says its exit code.
+    """
+    is_output = result.status == "completed" or result.exit_code is not None
+    response = {"output" if is_output else "error": plain_text(result.content)}
+    images = (block for block in result.content if isinstance(block, Image))
+    return [
+        {"functionResponse": {"id": call_id, "name": name, "response": response}},
+        *content_parts(images),
+    ]
 
 
 def file_diffs(display: Any) -> list[Diff]:

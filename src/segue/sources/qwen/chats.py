@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from segue.model import ids
 from segue.sources import safe_io
 from segue.sources.kit import bodies, files, processes
 from segue.sources.kit.reader import Report
@@ -18,6 +19,10 @@ from segue.sources.kit.reader import Report
 _NAME = re.compile(r"([0-9a-fA-F-]{32,36})\.jsonl")
 _AGENT = re.compile(r"(agent-.+)\.jsonl")
 _PROCESS = re.compile(r"(\d{1,10})\.json")
+_NOT_ALPHANUMERIC = re.compile(r"[^a-zA-Z0-9]")
+_ACCEPTED_ID = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+)
 _ARCHIVE = "archive"
 _PROGRAM = "qwen"
 
@@ -42,6 +47,16 @@ def roots(home: str, settings: str) -> list[str]:
 def projects_directory(root: str) -> str:
     """Return the directory with one directory for each project."""
     return os.path.join(root, "projects")
+
+
+def project_directory(root: str, cwd: str) -> str:
+    """Return the directory of the project of a working directory."""
+    return os.path.join(projects_directory(root), _NOT_ALPHANUMERIC.sub("-", cwd))
+
+
+def native_id(id: str) -> str:
+    """Return the id of a new session: another one if Qwen would refuse it, as it does version 7."""
+    return id if _ACCEPTED_ID.fullmatch(id) else ids.derived_id(id)
 
 
 def is_archived(path: str) -> bool:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from segue.model.session import Session
 
     from .reader import QwenReader
+    from .session_writer import QwenWriter
 
 _VARIABLES = ("QWEN_RUNTIME_DIR", "QWEN_HOME")
 
@@ -38,6 +39,15 @@ class QwenDefinition(ToolDefinition):
         from .reader import QwenReader
 
         return QwenReader(self.home(), self.settings_directory())
+
+    def writer(self) -> QwenWriter:
+        """Return a writer of the directory into which Qwen writes its sessions."""
+        from . import chats
+        from .session_writer import QwenWriter
+
+        # A variable comes before the settings.
+        home = _directory("QWEN_RUNTIME_DIR")
+        return QwenWriter(home or chats.roots(self.home(), self.settings_directory())[-1])
 
     def resume_command(self, session: Session, *, local: bool) -> ResumeCommand:
         """Return `qwen --resume ID`, which Qwen looks up in the session's directory."""

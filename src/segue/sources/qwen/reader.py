@@ -116,8 +116,9 @@ class QwenReader(Reader):
         """Write a session with the history up to an event."""
         from . import edits  # a list does not need it
 
-        edits.fork(ref.key, new_id, last_seq=at, cwd=cwd, title=title)
-        return new_id
+        native_id = chats.native_id(new_id)
+        edits.fork(ref.key, native_id, last_seq=at, cwd=cwd, title=title)
+        return native_id
 
     def _require_closed(self, ref: SessionRef) -> None:
         """Raise Busy while a process has the session open: it would stop writing to it."""

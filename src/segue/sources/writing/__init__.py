@@ -4,5 +4,9 @@
 - `conversation`: the events of a session as the ordered items that a writer encodes.
 - `report`: what the target cannot hold, and what becomes of it.
 - `port`: `SessionWriter`, which a tool's package implements.
-- `staging`: write files so that a kill leaves no half session.
+- `replies`: an agent's items grouped into replies of its model.
+- `patches`: calls of `apply_patch`, by meaning.
+- `shell_output`: the lines that some tools write around the output of a command.
+- `json_lines`: records as lines of JSON.
+- `staging`: write files or a directory so that a kill leaves no half session.
 """

@@ -112,7 +112,9 @@ class Holds(NamedTuple):
     of the others. `system_messages` is None if they are held. Without `compactions`, a session
     begins with the last summary. Without `unknown_tools`, calls of tools that the target does not
     have become text. Without `failures`, only an exit code says that a call failed. With
-    `whole_line_edits`, edits are patches, which cannot say that a last line has no end.
+    `whole_line_edits`, edits are patches, which cannot say that a last line has no end. Without
+    `image_links`, the address of an image becomes text. Without `adjacent_answers`, messages of the
+    agent with nothing but thoughts between them become one message.
     """
 
     prompt_images: bool = True
@@ -125,6 +127,8 @@ class Holds(NamedTuple):
     failures: bool = True
     whole_line_edits: bool = False
     interruptions: bool = True
+    image_links: bool = True
+    adjacent_answers: bool = True
 
 
 class Conversation(NamedTuple):
@@ -162,8 +166,9 @@ def convert(
     `subagents` is the number of its subagents, whose own conversations no target takes over.
     """
     converter = _Converter(names, holds, known_names)
-    items = tuple(converter.convert([event for event in events if _is_read(event)]))
+    converted = converter.convert([event for event in events if _is_read(event)])
     losses = converter.losses
+    items = tuple(converted if holds.adjacent_answers else _join_answers(converted, losses))
     losses.add("subagents", "left_out", "their calls and results are kept", subagents)
     messages = [item for item in items if isinstance(item, Message)]
     report = Report(
@@ -177,6 +182,33 @@ def convert(
         losses=tuple(losses),
     )
     return Converted(Conversation(session, new_id, items), report)
+
+
+def has_text(thought: AgentThought) -> bool:
+    """Return whether a thought can be read: not every vendor shows the thoughts of its models."""
+    return bool(plain_text(thought.content).strip())
+
+
+def _join_answers(items: Iterable[Item], losses: Losses) -> Iterator[Item]:
+    """Yield items with one message for adjacent ones of the agent, after their thoughts."""
+    answer: Message | None = None
+    for item in items:
+        if isinstance(item, Message) and item.role == "agent":
+            if answer is not None:
+                why = "the target has one message between two calls"
+                losses.add("adjacent messages of the agent", "adapted", why)
+                joined = f"{plain_text(answer.content)}\n\n{plain_text(item.content)}"
+                item = answer._replace(content=as_content(joined))
+            answer = item
+            continue
+        if answer is not None and isinstance(item, Thought):
+            losses.add("order of thoughts", "adapted", "the target has them before the message")
+        elif answer is not None:
+            yield answer
+            answer = None
+        yield item
+    if answer is not None:
+        yield answer
 
 
 def _is_read(event: Event) -> bool:
@@ -278,15 +310,22 @@ class _Converter:
                 if block.text.strip():
                     blocks.append(Text(text=block.text))
                 continue
-            if isinstance(block, Image) and _is_embedded(block):
+            if isinstance(block, Image) and self._is_held(block):
                 if images:
-                    blocks.append(Image(mime=block.mime, data=block.data, uri=block.uri))
+                    blocks.append(_held_image(block))
                     continue
                 self.losses.add("images", "left_out", "the target has no place for them")
             else:
                 self.losses.add("attachments", "text", "only texts and images are taken over")
             blocks.append(Text(text=_described(block)))
         return tuple(blocks)
+
+    def _is_held(self, image: Image) -> bool:
+        """Return whether an image can be sent: its data or its public address is known."""
+        if image.data or (image.uri or "").startswith("data:"):
+            return True
+        is_public = (image.uri or "").startswith(("http://", "https://"))
+        return is_public and self._holds.image_links
 
     def _thought(self, body: AgentThought, id: str, at: int) -> Iterator[Item]:
         text = plain_text(body.content)
@@ -319,6 +358,9 @@ class _Converter:
             self.losses.add("calls of other tools", "text", "the target has no such tool")
             yield Message("agent", as_content(_call_text(call, result)), id, at)
             return
+        elif neutral is not None:
+            why = "they keep the names of the tools that were called"
+            self.losses.add("calls of tools that the target lacks", "adapted", why)
         if result.status == "failed" and result.exit_code is None and not self._holds.failures:
             why = "only the texts of the results say it"
             self.losses.add("marks of failed calls", "left_out", why)
@@ -374,16 +416,20 @@ def _changes_part_of_line(neutral: NeutralCall) -> bool:
     return is_change and any(text and not str(text).endswith("\n") for text in texts)
 
 
-def _is_embedded(image: Image) -> bool:
-    """Return whether an image can be sent: its data or its public address is known."""
-    return bool(image.data) or (image.uri or "").startswith(("http://", "https://", "data:"))
+def _held_image(image: Image) -> Image:
+    """Return an image with its data, if that is in its address."""
+    uri = image.uri or ""
+    if image.data or not uri.startswith("data:"):
+        return Image(mime=image.mime, data=image.data, uri=image.uri)
+    head, _, data = uri.removeprefix("data:").partition(",")
+    return Image(mime=head.partition(";")[0] or image.mime, data=data)
 
 
 def _described(block: Block) -> str:
     match block:
         case Resource(text=str(text), uri=uri):
             return f"{uri}\n\n{text}"
-        case Image(uri=str(uri)) if not _is_embedded(block):
+        case Image(uri=str(uri)) if not block.data and not uri.startswith("data:"):
             return f"[{uri}]"
     return describe_block(block)
 

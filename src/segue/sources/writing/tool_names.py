@@ -22,11 +22,13 @@ Other arguments keep their names, so a call that is translated back is the same.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from segue.model import ids
 from segue.model.content import Text
 from segue.model.event import ToolCall, ToolResult
 
@@ -58,6 +60,8 @@ _REQUIRED: Mapping[Meaning, tuple[str, ...]] = {
     "subagent": ("prompt",),
 }
 _MCP = "mcp__"
+_MAX_NAME_LENGTH = 64
+_INVALID_NAME_CHARACTER = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class NeutralCall(NamedTuple):
@@ -164,6 +168,25 @@ def split_server(call: ToolCall) -> ToolCall:
 def full_name(call: ToolCall) -> str:
     """Return the name of a call's tool with that of its MCP server."""
     return call.name if call.server is None else f"{_MCP}{call.server}__{call.name}"
+
+
+def function_name(call: ToolCall) -> str:
+    """Return the full name of a call's tool, as the APIs of models accept it."""
+    return _INVALID_NAME_CHARACTER.sub("_", full_name(call))[:_MAX_NAME_LENGTH]
+
+
+def accepted_call_id(call: ToolCall, max_length: int) -> str:
+    """Return the id of a call; another one if the APIs of models would refuse it."""
+    id = call.call_id
+    is_accepted = 0 < len(id) <= max_length and not _INVALID_NAME_CHARACTER.search(id)
+    return id if is_accepted else ids.derived_id(id)
+
+
+def argument_object(input: Any) -> Arguments:
+    """Return the input of a call as the object that the APIs of models accept."""
+    if input is None:
+        return {}
+    return input if isinstance(input, dict) else {"input": input}
 
 
 def with_text(result: ToolResult, text: str) -> ToolResult:

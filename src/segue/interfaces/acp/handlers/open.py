@@ -20,6 +20,7 @@ from segue.interfaces.acp.capabilities import AgentProfile
 from segue.interfaces.acp.errors import invalid_params
 from segue.interfaces.acp.mcp_servers import parse_servers
 from segue.interfaces.acp.meta import NAMESPACE
+from segue.interfaces.acp.position import requested_position
 from segue.interfaces.acp.served_agent import ServedAgent
 from segue.interfaces.acp.versions.policy import VersionPolicy
 from segue.model.errors import Conflict, ReadOnly, StoreReadOnly
@@ -29,6 +30,12 @@ from segue.model.session import Session
 
 from .attach import SessionAttacher
 from .session_access import SessionAccess, canonical_id
+
+# Why only the local user may set these fields.
+_LOCAL_ONLY = {
+    "additionalDirectories": "only the local user may add directories of the server's machine",
+    "mcpServers": "only the local user may add MCP servers; an API key sets those of its agents",
+}
 
 
 class _ForkOptions(msgspec.Struct, frozen=True, rename="camel"):
@@ -69,7 +76,7 @@ class OpenHandlers:
             session, meta = await self._create(request, roots, mcp_servers)
             attached_session = self._attacher.prepare(session)
             await self._attacher.attach(attached_session, session, mcp_servers, created=True)
-        response = self._policy.setup_response(session, session_id=session.id)
+        response = self._setup_response(session, session_id=session.id)
         return response if meta is None else replace(response, meta=meta)
 
     async def fork(self, request: wire.SetupRequest) -> Any:
@@ -86,14 +93,16 @@ class OpenHandlers:
             return await self._continue_in(tool, parent, request, roots, servers)
         async with self._connect(servers, request.cwd, parent) as mcp_servers:
             fork = await self._hub.editor.fork(
-                self._principal, parent.id, cwd=request.cwd, origin="acp", in_store=True
+                self._principal,
+                parent.id,
+                cwd=self._own_cwd(request),
+                origin="acp",
+                in_store=True,
             )
-            if fork.roots != roots:
-                change = ConfigChanged(roots=roots)
-                fork = await self._hub.editor.configure(self._principal, fork.id, change)
+            fork = await self._set_roots(fork, roots)
             attached_session = self._attacher.prepare(fork)
             await self._attacher.attach(attached_session, fork, mcp_servers, created=True)
-        return self._policy.setup_response(fork, session_id=fork.id)
+        return self._setup_response(fork, session_id=fork.id)
 
     async def _continue_in(
         self,
@@ -104,7 +113,7 @@ class OpenHandlers:
         servers: list[wire.McpServer],
     ) -> Any:
         """Continue a session in a tool; the response's `_meta` has its command and the report."""
-        if directories.real(request.cwd) != parent.directory:
+        if self._principal.local and directories.real(request.cwd) != parent.directory:
             raise RpcError(INVALID_PARAMS, f"cwd is not this session's, which is {parent.cwd}")
         async with self._connect(servers, request.cwd, parent) as mcp_servers:
             session, report, command = await self._hub.continuing.continue_in(
@@ -126,12 +135,13 @@ class OpenHandlers:
 
     async def load(self, request: wire.SetupRequest) -> Any:
         """Answer `session/load`."""
-        return self._policy.load_response(await self._reopen(request, replay=True))
+        session = await self._reopen(request, replay=True)
+        return self._with_directory(self._policy.load_response(session), session)
 
     async def resume(self, request: wire.SetupRequest) -> Any:
         """Answer `session/resume`."""
-        replay = self._policy.wants_replay(request)
-        return self._policy.setup_response(await self._reopen(request, replay=replay))
+        replay = requested_position(request) is not None or self._policy.wants_replay(request)
+        return self._setup_response(await self._reopen(request, replay=replay))
 
     async def close(self, request: wire.SessionRequest) -> wire.Empty:
         """Answer `session/close`. An agent that keeps no sessions deletes the session."""
@@ -143,6 +153,27 @@ class OpenHandlers:
                 await self._hub.editor.purge(self._principal, session_id)
         return wire.Empty()
 
+    def _setup_response(self, session: Session, *, session_id: str | None = None) -> Any:
+        response = self._policy.setup_response(session, session_id=session_id)
+        return self._with_directory(response, session)
+
+    def _with_directory(self, response: Any, session: Session) -> Any:
+        """Return the response with the directory that the session has, which the client may not
+        choose unless it is the local user's.
+        """
+        if self._principal.local or response is None:
+            return response
+        return replace(response, meta={NAMESPACE: {"cwd": session.cwd}})
+
+    def _own_cwd(self, request: wire.SetupRequest) -> str | None:
+        """Return the directory that the client chooses for a new session.
+
+        Only the local user may choose one, because the agent's tools can read it. For an API key
+        `cwd` is a path on the client's machine: a new session has a directory of its own, and a
+        fork has its parent's.
+        """
+        return request.cwd if self._principal.local else None
+
     def _check_setup(
         self, request: wire.SetupRequest
     ) -> tuple[tuple[str, ...], list[wire.McpServer]]:
@@ -152,6 +183,14 @@ class OpenHandlers:
         """
         if not os.path.isabs(request.cwd):
             raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path, not {request.cwd!r}")
+        if not self._principal.local:
+            fields = {
+                "additionalDirectories": request.additional_directories,
+                "mcpServers": request.mcp_servers,
+            }
+            for field, value in fields.items():
+                if value:
+                    raise RpcError(INVALID_PARAMS, f"{field}: {_LOCAL_ONLY[field]}")
         paths = request.additional_directories or []
         if paths and not self._profile.has("additionalDirectories"):
             raise RpcError(INVALID_PARAMS, "additionalDirectories are not supported")
@@ -190,14 +229,14 @@ class OpenHandlers:
 
         Returns the session, and the `_meta` of the agent's response.
         """
-        cwd = request.cwd
+        cwd = self._own_cwd(request)
         settings: dict[str, Any] = {
             "cwd": cwd,
             "roots": roots,
             "origin": "acp",
             "agent": await self._agent_ref(),
         }
-        if not isinstance(self._agent, OwnsSessions):
+        if cwd is None or not isinstance(self._agent, OwnsSessions):
             return await self._hub.editor.create(self._principal, **settings), None
         native = await self._agent.start_session(cwd, roots, mcp_servers, request.meta)
         settings["native_id"] = native.native_id
@@ -220,8 +259,9 @@ class OpenHandlers:
     async def _reopen(self, request: wire.SetupRequest, *, replay: bool) -> Session:
         """Open an existing session. A turn that runs in it is not disturbed."""
         roots, servers = self._check_setup(request)
+        after = requested_position(request) if replay else None
         session = await self._access.sync_and_get(request.session_id)
-        if directories.real(request.cwd) != session.directory:
+        if self._principal.local and directories.real(request.cwd) != session.directory:
             raise RpcError(INVALID_PARAMS, f"cwd is not this session's, which is {session.cwd}")
         async with self._attached.lock(session.id):
             earlier = self._attached.get(session.id)
@@ -239,17 +279,23 @@ class OpenHandlers:
             attached_session = self._attacher.prepare(session, request.session_id)
             if earlier is not None:
                 attached_session.continue_from(earlier)
-            if replay:
+            if after is not None:
+                await attached_session.resume(after)
+                await attached_session.send_state()
+            elif replay:
                 await attached_session.replay()
-            if replay or self._policy.always_sends_state:
+            if after is None and (replay or self._policy.always_sends_state):
                 await attached_session.send_opened()
             async with self._connect(servers, session.cwd, session) as mcp_servers:
                 await self._attacher.attach(attached_session, session, mcp_servers)
         return session
 
     async def _set_roots(self, session: Session, roots: tuple[str, ...]) -> Session:
-        """Replace the additional directories of a session, and return the session."""
-        if session.roots == roots:
+        """Replace the additional directories of a session, and return the session.
+
+        Only the local user's client may do that.
+        """
+        if session.roots == roots or not self._principal.local:
             return await self._hub.sessions.get(self._principal, session.id)
         try:
             change = ConfigChanged(roots=roots)

@@ -70,7 +70,7 @@ class PromptHandlers:
         Raises RpcError if the agent does not advertise that the entity can be cancelled now.
         """
         attached_session = self._get_attached(client_session_id)
-        native_id = attached_session.cancellable_id(field, id)
+        native_id = attached_session.cancellable.find(field, id)
         session = await self._hub.sessions.get(self._principal, attached_session.id)
         agent = self._agent or await self._hub.agents.for_session(session)
         if native_id is None or not isinstance(agent, HasExtensions):

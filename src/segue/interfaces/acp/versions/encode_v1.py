@@ -80,12 +80,20 @@ class EncoderV1:
         yield from self.encode_created(session)
         yield encode_current_info(session)
 
+    def encode_state(self, session: Session) -> Iterator[wire.SessionUpdate]:
+        """Return no updates: this version has none for the state."""
+        return iter(())
+
     def encode_notice(
         self, severity: str, title: str, description: str
     ) -> Iterator[wire.SessionUpdate]:
         """Encode a notice if the client supports notices."""
         if self._client_session.notices is not None:
             yield wire.Notice(severity=severity, title=title, description=description)
+
+    def resume_message(self, message_id: str, length: int) -> None:
+        """Continue an unfinished message of which the client has received `length` characters."""
+        self._streamed_lengths[message_id] = length
 
     def encode_delta(self, delta: Delta) -> Iterator[wire.SessionUpdate]:
         """Encode a live piece of a message, and remember how much of the message was sent."""

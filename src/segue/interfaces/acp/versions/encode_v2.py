@@ -82,11 +82,18 @@ class EncoderV2:
         yield v2.StateUpdate(state=state_of(session))
         self._attached_during_turn = session.turn is not None
 
+    def encode_state(self, session: Session) -> Iterator[wire.SessionUpdate]:
+        """Encode the state of a session, without any effect on later updates."""
+        yield v2.StateUpdate(state=state_of(session))
+
     def encode_notice(
         self, severity: str, title: str, description: str
     ) -> Iterator[wire.SessionUpdate]:
         """Encode a notice for people."""
         yield wire.Notice(severity=severity, title=title, description=description)
+
+    def resume_message(self, message_id: str, length: int) -> None:
+        """Do nothing: the finished message replaces what the client has received."""
 
     def encode_delta(self, delta: Delta) -> Iterator[wire.SessionUpdate]:
         """Encode a live piece of a message."""

@@ -19,6 +19,8 @@ from segue.model.session import Session
 
 from .options import MODE, is_agent_option, mode_option
 
+_FINAL_STATUSES = ("completed", "failed", "cancelled")
+
 
 def comes_from_agent(event: Event) -> bool:
     """Return whether an agent of this protocol has sent the event's content as an update."""
@@ -74,3 +76,29 @@ def with_own_mode(
         return dict(update)
     modes = [option for option in own_options if option.category == MODE]
     return {**update, "configOptions": [*modes, *update.get("configOptions", ())]}
+
+
+class Cancellable:
+    """The tool calls and terminals of an agent that a client may cancel now."""
+
+    def __init__(self) -> None:
+        self._native_ids: dict[tuple[str, str], str] = {}  # by field and segue's id
+
+    def note(self, payload: Mapping[str, Any]) -> None:
+        """Note what an update says about its tool call or terminal."""
+        update = payload["update"]
+        for field in ("toolCallId", "terminalId"):
+            if not isinstance(id := update.get(field), str) or "capabilities" not in update:
+                continue
+            capabilities = update["capabilities"]
+            if isinstance(capabilities, dict) and capabilities.get("cancel") is not None:
+                self._native_ids[field, id] = payload.get("native_call_id", id)
+            else:
+                self._native_ids.pop((field, id), None)
+        if update.get("status") in _FINAL_STATUSES or update.get("exitStatus") is not None:
+            self._native_ids.pop(("toolCallId", str(update.get("toolCallId"))), None)
+            self._native_ids.pop(("terminalId", str(update.get("terminalId"))), None)
+
+    def find(self, field: str, id: str) -> str | None:
+        """Return the agent's id of a tool call or terminal that can be cancelled now, or None."""
+        return self._native_ids.get((field, id))

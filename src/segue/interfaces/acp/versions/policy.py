@@ -26,8 +26,16 @@ class SessionEncoder(Protocol):
         """Encode the updates that end the replay of an existing session."""
         ...
 
+    def encode_state(self, session: Session) -> Iterator[Any]:
+        """Encode the state of a session for a client that has resumed, if there is an update."""
+        ...
+
     def encode_notice(self, severity: str, title: str, description: str) -> Iterator[Any]:
         """Encode a notice for people, if the client supports notices."""
+        ...
+
+    def resume_message(self, message_id: str, length: int) -> None:
+        """Continue an unfinished message of which the client has received `length` characters."""
         ...
 
     def encode_delta(self, delta: Delta) -> Iterator[Any]:

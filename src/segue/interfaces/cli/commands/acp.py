@@ -32,7 +32,8 @@ key. To use a model, set its key in the environment and run:
 @click.option(
     "--agent",
     metavar="NAME",
-    help="The agent that answers, such as demo or model; acp:COMMAND for another ACP agent."
+    help="The agent that answers, such as demo or model; acp:COMMAND for another ACP agent,"
+    " acp+ws://HOST/acp or acp+http://HOST/acp for one elsewhere."
     "  [default: each session's own agent]",
 )
 @click.option("--setup", is_flag=True, help="Show which model is configured, and exit.")
@@ -101,6 +102,7 @@ def _configured_model(target: Target) -> str | None:
 
 
 def _served_agent(name: str) -> ServedAgent:
+    from segue.acp.remote import check_url, is_remote
     from segue.interfaces.acp import ServedAgent
 
     if name.startswith(_COMMAND_PREFIX):
@@ -111,11 +113,19 @@ def _served_agent(name: str) -> ServedAgent:
         if not words or which(words[0]) is None:
             raise _bad_agent(f"program {command!r} not found")
         return ServedAgent(f"{_COMMAND_PREFIX}{command}", {"kind": "acp", "command": command})
+    if is_remote(name):
+        try:
+            check_url(name)
+        except ValueError as error:
+            raise _bad_agent(str(error)) from None
+        return ServedAgent(name, {"kind": "acp", "command": name})
     from segue.agents.registry import AgentRegistry
 
     kinds = AgentRegistry().kinds()
     if name not in kinds:
-        raise _bad_agent(f"unknown agent {name!r}; use {', '.join(kinds)} or acp:COMMAND")
+        raise _bad_agent(
+            f"unknown agent {name!r}; use {', '.join(kinds)} acp:COMMAND or acp+ws://HOST/acp"
+        )
     return ServedAgent(name, {"kind": name})
 
 

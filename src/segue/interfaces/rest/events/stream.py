@@ -8,13 +8,13 @@ replayed: their clients read the answer there.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from starlette.responses import StreamingResponse
 
-from segue.http.sse import AccessResult, EventStreamResponse, encode_frame
+from segue.http.keys import KeyAccess
+from segue.http.sse import EventStreamResponse, encode_frame
 from segue.interfaces.rest import errors
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import events as schemas
@@ -29,7 +29,6 @@ from .event_page import ends_turn
 
 MAX_DELTA_TYPES = 100
 MAX_SEARCHED_EVENTS = 200
-KEY_CHECK_SECONDS = 5.0
 
 _DELTA_TYPES = frozenset({"agent.message", "agent.thinking"})
 _FRAME_ID = re.compile(r"([0-9]{1,15})\.([0-9]{1,6})", re.ASCII)
@@ -57,30 +56,16 @@ async def stream_session(request: RestRequest, session: Session) -> StreamingRes
         closing=request.context.closing,
         greeting=_PING,
         heartbeat=_PING,
-        access=KeyAccess(request) if request.principal.key_id else None,
+        access=_key_access(request) if request.principal.key_id else None,
     )
 
 
-class KeyAccess:
-    """Ends a stream soon after its API key was revoked or has expired."""
+def _key_access(request: RestRequest) -> KeyAccess:
+    def last_frame(error: Unauthorized) -> bytes:
+        local = request.principal.local
+        return encode_frame("error", errors.envelope(error, request.request_id, local=local))
 
-    def __init__(self, request: RestRequest) -> None:
-        self._request = request
-        self._checked_at = time.monotonic()
-
-    def seconds_until_due(self) -> float:
-        return self._checked_at + KEY_CHECK_SECONDS - time.monotonic()
-
-    async def check(self) -> AccessResult:
-        self._checked_at = time.monotonic()
-        try:
-            await self._request.hub.keys.authenticate(self._request.key)
-        except Unauthorized as error:
-            envelope = errors.envelope(
-                error, self._request.request_id, local=self._request.principal.local
-            )
-            return AccessResult((encode_frame("error", envelope),), allowed=False)
-        return AccessResult((), allowed=True)
+    return KeyAccess(lambda: request.hub.keys.authenticate(request.key), last_frame)
 
 
 async def _stream_start(request: RestRequest, session: Session) -> StreamStart:

@@ -1,0 +1,223 @@
+"""One WebSocket of a client: it reads messages, and writes those of the client's connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from starlette.types import Receive, Send
+
+from segue.acp.rpc import INVALID_REQUEST, PARSE_ERROR, Disconnected, RpcError, encode_message
+from segue.http.asgi import SEND_BATCH
+from segue.http.body import decode_json
+from segue.http.errors import RateLimited
+from segue.http.sse import AccessCheck
+from segue.model.errors import SegueError
+
+from .connection import NetworkConnection
+from .registry import ConnectionRegistry
+from .stream import StreamBusy, UnknownCursor
+
+log = logging.getLogger("segue.acp")
+
+FIRST_MESSAGE_SECONDS = 15.0
+RATE_LIMIT_PAUSE_SECONDS = 1.0
+RESUME = "stream/resume"
+RESUME_FAILED = "stream/resume_failed"
+# Close codes.
+NORMAL, GOING_AWAY, POLICY_VIOLATION, INTERNAL_FAILURE = 1000, 1001, 1008, 1011
+
+
+class WebSocketLink:
+    """A link between a client and its connection, which may outlive it.
+
+    The first message is `initialize`, or `stream/resume` with the id of an earlier connection and
+    the cursor of the last message that the client received.
+    """
+
+    def __init__(
+        self,
+        connections: ConnectionRegistry,
+        connection: NetworkConnection,
+        receive: Receive,
+        send: Send,
+        *,
+        closing: asyncio.Event,
+        count_message: Callable[[], object],
+        access: AccessCheck | None,
+        sends_batches: bool,
+    ) -> None:
+        """Create a link. `count_message` raises RateLimited if the caller sends too much.
+
+        `sends_batches` says that the server has the extension SEND_BATCH.
+        """
+        self._sends_batches = sends_batches
+        self._connections = connections
+        self._connection = connection
+        self._receive = receive
+        self._send = send
+        self._closing = closing
+        self._count_message = count_message
+        self._access = access
+
+    async def serve(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Accept the WebSocket, and serve it until one side closes it."""
+        try:
+            await self._receive()  # websocket.connect
+            await self._send({"type": "websocket.accept", "headers": headers})
+            code = await self._serve()
+            if code is not None:
+                await self._send({"type": "websocket.close", "code": code})
+        except (OSError, Disconnected):  # the client is gone
+            return
+        except Exception:
+            log.exception("a WebSocket failed")
+            with suppress(OSError):
+                await self._send({"type": "websocket.close", "code": INTERNAL_FAILURE})
+        finally:
+            self._connection.used_at = time.monotonic()
+            if not self._connection.resumable:
+                self._connections.close(self._connection)
+
+    async def _serve(self) -> int | None:
+        """Serve the link, and return the code to close it with; None if the client closed it."""
+        first = await self._first_message()
+        if first is None:
+            return POLICY_VIOLATION
+        cursor = None
+        if first.get("method") == RESUME:
+            connection, cursor = self._find(first.get("params"))
+            if connection is None:
+                return NORMAL if await self._refuse_resume("unknown connection") else None
+            self._connections.close(self._connection)
+            self._connection = connection
+        try:
+            token = self._connection.main_stream.attach(cursor)
+        except (StreamBusy, UnknownCursor) as error:
+            busy = isinstance(error, StreamBusy)
+            reason = "the connection has another link" if busy else "unknown cursor"
+            return NORMAL if await self._refuse_resume(reason) else None
+        tasks = [
+            asyncio.ensure_future(self._write(token)),
+            asyncio.ensure_future(self._read(first)),
+            asyncio.ensure_future(self._wait_for_end()),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return next(iter(done)).result()
+        finally:
+            self._connection.main_stream.detach(token)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _first_message(self) -> dict[str, Any] | None:
+        """Return the first message, or None if it is late or no message."""
+        try:
+            async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
+                while (data := await self._next_text()) is not None:
+                    message = await self._decode(data)
+                    if message is not None:
+                        return message if isinstance(message, dict) else None
+        except TimeoutError:
+            return None
+        raise ConnectionResetError
+
+    def _find(self, params: Any) -> tuple[NetworkConnection | None, str]:
+        """Return the connection that a client resumes, and the last cursor that it received."""
+        fields = params if isinstance(params, dict) else {}
+        id, cursor = str(fields.get("connectionId")), str(fields.get("cursor"))
+        connection = self._connections.find(id, self._connection.principal)
+        if connection is None or connection.per_session or connection.closed:
+            return None, cursor
+        return connection, cursor
+
+    async def _refuse_resume(self, reason: str) -> bool:
+        message = {"jsonrpc": "2.0", "method": RESUME_FAILED, "params": {"reason": reason}}
+        await self._send_text(encode_message(message))
+        return True
+
+    async def _read(self, first: dict[str, Any]) -> None:
+        """Handle the client's messages until it closes the link."""
+        if first.get("method") == RESUME:
+            await self._connection.server.send_states()
+        else:
+            await self._handle(first)
+        while (data := await self._next_text()) is not None:
+            message = await self._decode(data)
+            if message is not None:
+                await self._handle(message)
+            await self._connection.rpc.wait_for_peer()
+
+    async def _handle(self, message: Any) -> None:
+        if not isinstance(message, dict):
+            await self._connection.rpc.receive(message)  # which refuses it
+            return
+        if message.get("method") == "initialize":
+            self._connection.negotiate(message.get("params"))
+        await self._connection.receive(message)
+
+    async def _next_text(self) -> str | None:
+        """Return the next text frame, or None at the end; binary frames are ignored.
+
+        A caller that has sent too many messages waits.
+        """
+        while True:
+            event = await self._receive()
+            if event["type"] == "websocket.disconnect":
+                return None
+            text = event.get("text")
+            if isinstance(text, str):
+                break
+        while True:
+            try:
+                self._count_message()
+                return text
+            except RateLimited:
+                await asyncio.sleep(RATE_LIMIT_PAUSE_SECONDS)
+
+    async def _decode(self, text: str) -> Any:
+        """Return a message as a value, or None if it is refused."""
+        try:
+            return await decode_json(text.encode("utf-8", "surrogatepass"), Any)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            error = RpcError(PARSE_ERROR, "this message is not JSON")
+        except SegueError as refusal:
+            error = RpcError(INVALID_REQUEST, refusal.remote_message)
+        await self._connection.send({"jsonrpc": "2.0", "id": None, "error": error.to_wire()}, None)
+        return None
+
+    async def _write(self, token: object) -> int | None:
+        """Send the connection's messages until the connection ends."""
+        while messages := await self._connection.main_stream.read(token):
+            if self._sends_batches:
+                batch = [message.data for message in messages]
+                await self._send({"type": "websocket.send", SEND_BATCH: batch})
+                continue
+            for message in messages:
+                await self._send_text(message.data)
+        return NORMAL
+
+    async def _send_text(self, data: bytes) -> None:
+        await self._send({"type": "websocket.send", "text": data.decode()})
+
+    async def _wait_for_end(self) -> int:
+        """Return the reason to end the link: the server stops, or the key is not valid now."""
+        while True:
+            seconds = None if self._access is None else max(0.0, self._access.seconds_until_due())
+            try:
+                await asyncio.wait_for(self._closing.wait(), seconds)
+                return GOING_AWAY
+            except TimeoutError:
+                pass
+            assert self._access is not None
+            try:
+                if not (await self._access.check()).allowed:
+                    return POLICY_VIOLATION
+            except Exception:  # the store is not available, for example
+                log.warning("the access of a WebSocket was not checked; retrying", exc_info=True)

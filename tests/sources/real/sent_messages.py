@@ -1,0 +1,50 @@
+"""What a program sent to the model, in order, whatever the API."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+
+class Sent(NamedTuple):
+    """A text, an image, a call or its result; the text of a call is its name and arguments."""
+
+    kind: Literal["text", "image", "call", "result"]
+    text: str
+    id: str = ""  # of a call
+
+
+def sent_messages(body: dict[str, Any]) -> list[Sent]:
+    """Return the messages of a request to Google's or OpenAI's chat API."""
+    if "contents" in body:
+        parts = (part for content in body["contents"] for part in content["parts"])
+        return [sent for part in parts for sent in _google(part)]
+    return [sent for message in body.get("messages", ()) for sent in _chat(message)]
+
+
+def _google(part: dict[str, Any]) -> Iterator[Sent]:
+    if call := part.get("functionCall"):
+        yield Sent("call", f"{call['name']} {json.dumps(call['args'])}", call["id"])
+    elif response := part.get("functionResponse"):
+        value = response["response"]
+        yield Sent("result", value.get("output", value.get("error")), response["id"])
+    elif data := part.get("inlineData"):
+        yield Sent("image", data["data"])
+    elif not part.get("thought"):
+        yield Sent("text", part["text"])
+
+
+def _chat(message: dict[str, Any]) -> Iterator[Sent]:
+    content = message.get("content") or []
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if message["role"] == "tool":
+        text = "".join(part.get("text", "") for part in parts)
+        yield Sent("result", text, message["tool_call_id"])
+        parts = [part for part in parts if part["type"] != "text"]
+    for part in parts:
+        if part["type"] == "image_url":
+            yield Sent("image", part["image_url"]["url"])
+        else:
+            yield Sent("text", part["text"])
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        yield Sent("call", f"{function['name']} {function['arguments']}", call["id"])

@@ -1,0 +1,111 @@
+"""What the writers of tools write where the tools read it in ways of their own."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from segue.model.content import Text, plain_text
+from segue.model.errors import Conflict
+from segue.model.event import AgentMessage, SystemMessage, UserMessage
+from segue.sources import registry
+from segue.sources.writing.port import NewFile
+from segue.sources.writing.staging import write_directory
+
+from .tool_sessions import as_events, convert_for, use_homes, write_and_read, writer_of
+
+TOOLS = ("copilot", "gemini", "qwen", "kimi")
+
+
+@pytest.fixture(autouse=True)
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give every tool an empty home."""
+    use_homes(monkeypatch, tmp_path)
+
+
+def prompt(text: str) -> UserMessage:
+    return UserMessage(content=(Text(text=text),))
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_no_line_has_a_separator_at_which_node_ends_it(tool: str, tmp_path: Path) -> None:
+    events = as_events([prompt("one\u2028two\u2029three")])
+    writer = writer_of(tool)
+    files = writer.prepare(convert_for(tool, events, None, str(tmp_path))[0]).files
+    lines = next(file.data for file in files if file.path.endswith(".jsonl")).decode()
+    assert all(json.loads(line) for line in lines.splitlines())
+    read, _ = write_and_read(tool, events, None, str(tmp_path))
+    said = [plain_text(e.body.content) for e in read if isinstance(e.body, UserMessage)]
+    assert said == ["one\u2028two\u2029three"]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_system_messages_are_written_as_text_and_named(tool: str, tmp_path: Path) -> None:
+    system = SystemMessage(content=(Text(text="be brief"),))
+    events = as_events([prompt("hello"), system, AgentMessage(content=(Text(text="hi"),))])
+    conversation, report = convert_for(tool, events, None, str(tmp_path))
+    assert [(loss.what, loss.becomes) for loss in report.losses] == [("system messages", "text")]
+    data = b"".join(file.data for file in writer_of(tool).prepare(conversation).files)
+    assert b"be brief" in data
+
+
+@pytest.mark.parametrize("text", ["/etc/hosts is wrong", "? what", "<state_snapshot> is a word"])
+def test_prompts_that_gemini_would_not_send_are_quoted(text: str, tmp_path: Path) -> None:
+    events = as_events([prompt("first"), prompt(text)])
+    read, _ = write_and_read("gemini", events, None, str(tmp_path))
+    said = [plain_text(e.body.content) for e in read if isinstance(e.body, UserMessage)]
+    assert said == ["first", text]
+    (path,) = Path(registry.get("gemini").home()).rglob("session-*.jsonl")
+    records = [json.loads(line) for line in path.read_text().split("\n") if line]
+    (sent,) = [record["content"] for record in records if "displayContent" in record]
+    assert sent == [{"text": f"The user wrote: {text}"}]
+
+
+def test_projects_with_the_same_name_have_directories_of_their_own(tmp_path: Path) -> None:
+    events = as_events([prompt("hello")])
+    for directory in ("one/app", "two/app", "one/app"):
+        write_and_read("gemini", events, None, str(tmp_path / directory))
+    projects = Path(registry.get("gemini").home(), "tmp")
+    roots = {path.parent.name: path.read_text() for path in projects.glob("*/.project_root")}
+    assert roots == {"app": str(tmp_path / "one/app"), "app-1": str(tmp_path / "two/app")}
+    assert len(list((projects / "app" / "chats").iterdir())) == 2
+
+
+def test_kimi_gets_the_model_and_the_prompt_of_the_newest_session(tmp_path: Path) -> None:
+    home = Path(registry.get("kimi").home())
+    home.mkdir(parents=True)
+    (home / "config.toml").write_text('default_model = "chosen"\n')
+    events = as_events([prompt("hello")])
+
+    def first_records() -> list[dict[str, object]]:
+        writer = writer_of("kimi")
+        prepared = writer.prepare(convert_for("kimi", events, None, str(tmp_path))[0])
+        lines = prepared.files[-1].data.decode().split("\n")
+        return [json.loads(line) for line in lines[:2]]
+
+    assert first_records()[1]["modelAlias"] == "chosen"
+    wire = home / "sessions/wd_other/session_1/agents/main/wire.jsonl"
+    wire.parent.mkdir(parents=True)
+    profile = {
+        "type": "profile.bind",
+        "modelAlias": "other",
+        "systemPrompt": "The directory is `/old`.",
+        "environmentDisclosure": {"cwd": "/old"},
+        "agentsMdPaths": [],
+    }
+    for paths, expected in (([], "other"), (["/old/AGENTS.md"], "chosen")):
+        records = [{"type": "metadata"}, {**profile, "agentsMdPaths": paths}]
+        wire.write_text("".join(json.dumps(record) + "\n" for record in records))
+        record = first_records()[1]
+        assert record["modelAlias"] == expected
+        assert f"`{tmp_path}`" in str(record["systemPrompt"])
+
+
+def test_directory_of_a_session_is_never_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "sessions" / "id"
+    files = [NewFile(str(target / "nested" / "file"), b"new")]
+    write_directory(str(target), files, staged_in=str(tmp_path))
+    with pytest.raises(Conflict, match="exists"):
+        write_directory(str(target), [NewFile(str(target / "x"), b"x")], staged_in=str(tmp_path))
+    assert [path.name for path in target.iterdir()] == ["nested"]
+    assert list(tmp_path.glob(".segue-*")) == []
