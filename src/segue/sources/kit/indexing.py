@@ -13,6 +13,7 @@ from segue.model.errors import SegueError
 from segue.sources import safe_io
 from segue.sources.base import Progress, SourceProblem
 from segue.sources.index.database import Index, IndexedFile
+from segue.sources.index.full_text import MIN_DEFERRED_BYTES
 from segue.sources.index.parse_workers import ParsedFile, ParseWorkers, WorkerLost
 from segue.sources.index.writer import IndexWriter, write_index
 
@@ -158,8 +159,9 @@ class IndexUpdate:
     def _apply(self, index: Index, differences: Differences) -> None:
         remaining = differences.changed[::-1]
         done_bytes, total_bytes = 0, differences.size
+        defer_search = total_bytes > MIN_DEFERRED_BYTES
         while True:
-            with write_index(index) as writer:
+            with write_index(index, defer_search=defer_search) as writer:
                 batch_end = done_bytes + _BATCH_BYTES
                 while remaining and done_bytes < batch_end:
                     if self._is_closing():
