@@ -25,7 +25,7 @@ log = logging.getLogger("segue.claude")
 Progress = Callable[[int, int], None]  # bytes read, and bytes in total
 
 _MAX_HELD_BYTES = 16 << 20  # of a file whose texts are all held before they are written
-_MIN_WORKER_BYTES = 20 << 20  # to read, for which worker processes are started
+_MIN_WORKER_BYTES = 64 << 20  # to read; starting workers for less costs more than they save
 _BATCH_BYTES = 32 << 20  # of files that are committed together
 
 
