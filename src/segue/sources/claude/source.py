@@ -160,7 +160,7 @@ class ClaudeSource:
         await asyncio.shield(self._running_update)
 
     def _build(self, index: Index) -> None:
-        """Fill an index anew. The question that found it damaged may be a search."""
+        """Fill an empty index. The question that found it damaged may be a search."""
         from segue.sources.index.full_text import make_searchable
 
         differences = self._differences(index, None)

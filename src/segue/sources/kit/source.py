@@ -236,7 +236,7 @@ class KitSource:
             self._open_index.retry_damaged(lambda _: self._open_index.rebuild(index))
 
     def _build(self, index: Index) -> None:
-        """Fill an index anew. The question that found it damaged may be a search."""
+        """Fill an empty index. The question that found it damaged may be a search."""
         from segue.sources.index.full_text import make_searchable
 
         differences = indexing.find_differences(index, self._discover(), self._reported)
