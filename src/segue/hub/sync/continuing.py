@@ -185,6 +185,8 @@ class SessionContinuer:
         opened = self._open_source(definition)
         if opened is not None:
             self._sources.add(opened)
+            if opened.agent_record is not None:
+                self._records.add_source_agent(opened.workspace, opened.name, opened.agent_record)
         return opened
 
 
