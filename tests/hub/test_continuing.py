@@ -232,6 +232,33 @@ async def test_demo_agent_does_not_answer_in_a_session_of_a_tool(tmp_path: Path,
         assert await hub.sync.resuming_tool(LOCAL, imported) == tool
 
 
+@pytest.mark.parametrize("tool", TARGETS)
+async def test_demo_agent_does_not_answer_in_a_fork_of_a_session_of_a_tool(
+    tmp_path: Path, tool: str
+) -> None:
+    async with open_hub(tmp_path) as hub:
+        original = await session_of(hub, tool, tmp_path)
+        fork = await hub.editor.fork(LOCAL, original.id, in_store=True)
+        assert await hub.sessions.owner(LOCAL, fork.id) is None
+        label = registry.label(tool)
+        with pytest.raises(NoAgent, match=f"session of {label}, and no model is configured"):
+            await hub.turns.submit(LOCAL, fork.id, "hello")
+
+
+async def test_agent_of_a_tool_is_known_after_the_first_continuation_in_it(tmp_path: Path) -> None:
+    async with await segue.open_hub(tmp_path / "store", sources="claude") as hub:
+        original = await hub.editor.create(LOCAL, cwd=str(tmp_path))
+        await hub.editor.append(LOCAL, original.id, *rich_session(str(tmp_path))[:1])
+        assert hub.records.author(LOCAL.workspace, "codex") is None
+        new, _, _ = await hub.continuing.continue_in(LOCAL, original.id, "codex")
+        author = hub.records.author(LOCAL.workspace, "codex")
+        assert author is not None
+        record = await hub.records.get(LOCAL.workspace, "agent", author.id)
+        assert record.body["name"] == "Codex"
+        imported = (await hub.sync.import_session(LOCAL, new.id, "codex")).session
+        assert imported.agent == author
+
+
 CRASH = """
 import os, signal, sys
 from pathlib import Path

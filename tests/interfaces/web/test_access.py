@@ -111,6 +111,7 @@ async def test_a_browser_sees_only_its_own_workspace(tmp_path: Path) -> None:
             "/chunks?first=0",
             "/turns",
             "/export.md",
+            "/continue-in?tool=codex",
             "/share",
             "/whole/2",
             "/blob/2/0",

@@ -121,3 +121,20 @@ async def test_only_the_local_user_sees_the_data_directory(tmp_path: Path) -> No
         assert [page for page in pages if str(tmp_path) in page] == []
         assert "Started in courier" in pages[-1] and "/home/me" not in pages[-1]
         assert "Started in /home/me/src/courier" in await site.get(f"/s/{project_session.id}")
+
+
+async def test_page_shows_the_command_that_continues_a_session_and_what_is_lost(
+    tmp_path: Path,
+) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.editor.create(LOCAL, title="<b>Mine", cwd=str(tmp_path))
+        call = ToolCall(call_id="c", name="bash", input={"command": "ls"})
+        await site.hub.editor.append(LOCAL, session.id, call)
+        assert f'href="/s/{session.id}/continue-in"' in await site.get(f"/s/{session.id}")
+        page = await site.get(f"/s/{session.id}/continue-in")
+        for name in site.hub.continuing.targets():
+            assert f'href="/s/{session.id}/continue-in?tool={name}"' in page
+        page = await site.get(f"/s/{session.id}/continue-in?tool=codex")
+        assert f"{session.id} --in codex" in page and "tool calls: 1," in page
+        assert "<td>unfinished calls</td><td>as text</td>" in page and "<b>Mine" not in page
+        await site.get(f"/s/{session.id}/continue-in?tool=nothing", 400)

@@ -23,17 +23,24 @@ def install(
     `without` is a method that this version lacks, `fails_after` one that fails after its change,
     `ignores` one that changes nothing.
     """
+    from .goose_rows import SCHEMA
+
     path = directory / "goose"
     directory.mkdir(exist_ok=True)
     faults = (without, fails_after, ignores)
     code = Path(__file__).read_text()
-    path.write_text(f"#!{sys.executable} -IS\n{code}\nmain({faults!r})\n")
+    path.write_text(f"#!{sys.executable} -IS\n{code}\nmain({faults!r}, {SCHEMA!r})\n")
     path.chmod(0o755)
 
 
+def database() -> str:
+    root = os.environ.get("GOOSE_PATH_ROOT")
+    data = os.path.join(root, "data") if root else f"{os.environ['XDG_DATA_HOME']}/goose"
+    return os.path.join(data, "sessions", "sessions.db")
+
+
 def connect() -> sqlite3.Connection:
-    path = os.path.join(os.environ["XDG_DATA_HOME"], "goose", "sessions", "sessions.db")
-    connection = sqlite3.connect(path, timeout=5)
+    connection = sqlite3.connect(database(), timeout=5)
     connection.row_factory = sqlite3.Row
     return connection
 
@@ -122,7 +129,9 @@ def import_file(path: str) -> None:
     print(f"Session imported:\n{id} - {session['name']}")
 
 
-def main(faults: tuple[str, str, str]) -> None:
+def main(faults: tuple[str, str, str], schema: str) -> None:
+    if not os.path.exists(database()):
+        connect().executescript(schema)
     if sys.argv[1] == "acp":
         for line in sys.stdin:
             message = json.loads(line)

@@ -15,15 +15,21 @@ from typing import Any
 
 def install(directory: Path) -> None:
     """Write the program into a directory."""
+    from .opencode_rows import SCHEMA
+
     path = directory / "opencode"
     directory.mkdir(exist_ok=True)
-    path.write_text(f"#!{sys.executable} -IS\n{Path(__file__).read_text()}\nmain()\n")
+    code = Path(__file__).read_text()
+    path.write_text(f"#!{sys.executable} -IS\n{code}\nmain({SCHEMA!r})\n")
     path.chmod(0o755)
 
 
+def database() -> str:
+    return os.path.join(os.environ["XDG_DATA_HOME"], "opencode", "opencode.db")
+
+
 def connect() -> sqlite3.Connection:
-    path = os.path.join(os.environ["XDG_DATA_HOME"], "opencode", "opencode.db")
-    connection = sqlite3.connect(path, timeout=5)
+    connection = sqlite3.connect(database(), timeout=5)
     connection.row_factory = sqlite3.Row
     return connection
 
@@ -77,7 +83,10 @@ def import_session(exported: dict[str, Any]) -> None:
             created = data["time"]["created"]
             row = (data.pop("id"), data.pop("sessionID"), created, created, json.dumps(data))
             connection.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?)", row)
+            connection.commit()  # opencode does not import a session at once
             for part in message["parts"]:
+                if part["type"] == "tool" and "callID" not in part:
+                    sys.exit("Missing key callID")
                 ids = (part.pop("id"), part.pop("messageID"), part.pop("sessionID"))
                 values = (*ids, created, created, json.dumps(part))
                 connection.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)", values)
@@ -94,6 +103,9 @@ class Handler(BaseHTTPRequestHandler):
         token = base64.b64encode(f"opencode:{password}".encode()).decode()
         if self.headers["Authorization"] != f"Basic {token}":
             self.answer(401, {"name": "Unauthorized"})
+            return
+        if self.path == "/config":
+            self.answer(200, {"model": "some/model"})
             return
         size = int(self.headers.get("Content-Length", 0))
         body = json.loads(self.rfile.read(size) or b"{}")
@@ -135,7 +147,9 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-def main() -> None:
+def main(schema: str) -> None:
+    if not os.path.exists(database()):
+        connect().executescript(schema)
     if sys.argv[1] == "import":
         import_session(json.loads(Path(sys.argv[2]).read_text()))
         return

@@ -36,6 +36,8 @@ from segue.sources.writing.port import SessionWriter
 from segue.sources.writing.report import Report
 from segue.sources.writing.tool_names import ToolNames
 from tests.conftest import HOME_VARIABLES
+from tests.sources.goose import goose_program
+from tests.sources.opencode import opencode_program
 
 START = 1_790_000_000_000_000  # microseconds
 PIXEL = (
@@ -50,9 +52,13 @@ def writable_tools() -> list[str]:
 
 
 def use_homes(monkeypatch: Any, directory: Path) -> None:
-    """Give every tool an empty home."""
+    """Give every tool an empty home, and install programs that import sessions."""
     for name in HOME_VARIABLES:
         monkeypatch.setenv(name, str(directory / name.lower()))
+    directory.mkdir(exist_ok=True)
+    opencode_program.install(directory / "bin")
+    goose_program.install(directory / "bin")
+    monkeypatch.setenv("PATH", str(directory / "bin"), prepend=os.pathsep)
 
 
 def writer_of(tool: str) -> SessionWriter:

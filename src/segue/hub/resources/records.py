@@ -65,7 +65,7 @@ class Records:
         self, store: Store, source_agents: Mapping[tuple[str, str], Mapping[str, Any]] | None = None
     ) -> None:
         self._store = store
-        self._source_agents = source_agents or {}
+        self._source_agents = dict(source_agents or {})
         self._built_in: dict[str, dict[tuple[str, str], Record]] = {}
         self._stored_built_in: set[tuple[str, str, str, int]] = set()
 
@@ -289,6 +289,11 @@ class Records:
         id = source_agent_id(workspace, source)
         known = (workspace, id) in self._source_agents
         return AgentRef(id=id, overrides={"kind": "default"}) if known else None
+
+    def add_source_agent(self, workspace: str, source: str, body: Mapping[str, Any]) -> None:
+        """Add the agent of a source that was opened later."""
+        self._source_agents[workspace, source_agent_id(workspace, source)] = body
+        self._built_in.pop(workspace, None)
 
     def is_usual(self, workspace: str, ref: AgentRef) -> bool:
         """Return whether an agent is that of sessions that name none."""

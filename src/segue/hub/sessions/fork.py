@@ -131,7 +131,8 @@ class SessionForker:
         real_cwd = directories.real(cwd)
         if principal.local:
             parent = parent.for_local_turn()
-        agent = parent.agent if source is None else None
+        # In a session of another tool, a configured model answers, and never the demo agent.
+        agent = parent.agent if source is None else self._records.author(workspace, source.name)
         agent = agent or await self._records.built_in_agent(workspace)
         built_in = built_in_environment(workspace)
         await self._records.store_built_in(workspace, agent, parent.environment_id or built_in)

@@ -22,14 +22,14 @@ from segue.sources import registry
 from segue.sources.base import ResumeCommand, Source, SourceDefinition
 from segue.sources.writing.conversation import Converted, Holds, convert
 from segue.sources.writing.port import SessionWriter
-from segue.sources.writing.report import Report
+from segue.sources.writing.report import FATES, Report
 from segue.sources.writing.tool_names import ToolNames
 from segue.store.base import Store
 
 from . import own_tools
 from .importer import FORK, ForkLink, SourceSync, require_local
 
-__all__ = ["OWN", "Continuation", "Report", "SessionContinuer"]
+__all__ = ["FATES", "OWN", "Continuation", "Report", "SessionContinuer"]
 OWN = "segue"  # the target that stands for segue's own model agent
 
 
@@ -185,6 +185,8 @@ class SessionContinuer:
         opened = self._open_source(definition)
         if opened is not None:
             self._sources.add(opened)
+            if opened.agent_record is not None:
+                self._records.add_source_agent(opened.workspace, opened.name, opened.agent_record)
         return opened
 
 

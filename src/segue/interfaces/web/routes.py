@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from . import live, static
-from .pages import actions, agents, dashboard, exports, home, listing, login, shares, transcript
+from .pages import (
+    actions,
+    agents,
+    continuing,
+    dashboard,
+    exports,
+    home,
+    listing,
+    login,
+    shares,
+    transcript,
+)
 from .request import MAX_PROMPT_FORM_BYTES, Endpoint
 
 SHARE_LINK = "/shared/{workspace}/{id}/{secret}"
@@ -33,6 +44,7 @@ ROUTES = [
     Endpoint("POST", "/new", actions.new),
     Endpoint("GET", "/s/{id}", transcript.page),
     Endpoint("GET", "/s/{id}/export.{format}", exports.export),
+    Endpoint("GET", "/s/{id}/continue-in", continuing.page),
     Endpoint("GET", "/s/{id}/share", shares.page),
     Endpoint("POST", "/s/{id}/share", actions.share),
     Endpoint("POST", "/s/{id}/unshare", actions.unshare),

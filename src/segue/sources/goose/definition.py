@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from segue.model.session import Session
 
     from .reader import GooseReader
+    from .session_writer import GooseWriter
 
 
 class GooseDefinition(ToolDefinition):
@@ -38,6 +39,12 @@ class GooseDefinition(ToolDefinition):
         from .reader import GooseReader
 
         return GooseReader(self.home())
+
+    def writer(self) -> GooseWriter:
+        """Return a writer of the current home."""
+        from .session_writer import GooseWriter
+
+        return GooseWriter(self.home())
 
     def resume_command(self, session: Session, *, local: bool) -> ResumeCommand:
         """Return `goose session --resume --session-id ID`."""

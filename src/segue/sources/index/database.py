@@ -23,7 +23,7 @@ from segue.model.cursor import ChangePoint
 from segue.model.session import Session, SessionState, decode_session
 from segue.sqlite_wal import enable_wal
 
-FORMAT = 13  # of the file; a file of another format is replaced
+FORMAT = 14  # of the file; a file of another format is replaced
 MAX_TEXTS = 1 << 24  # of one file
 BUSY_SECONDS = 60.0
 ERASE_PAGES = 64  # of the full-text index that are merged in one step
@@ -34,7 +34,8 @@ _SCHEMA = """
 -- One row per file. `base` is the file's session, NULL if lists leave it out. `row` is the session
 -- with the store's overlay; the columns after it repeat its fields for the indexes. One of several
 -- files of a session is `shown`. `parser_state` is what parsing continues from. `open_since` is
--- when the last turn began, if nothing in the file says that it ended.
+-- when the last turn began, if nothing in the file says that it ended. The first `searchable` of
+-- the file's `texts` are in the full-text index.
 CREATE TABLE files (
   pk INTEGER PRIMARY KEY AUTOINCREMENT,
   path BLOB NOT NULL UNIQUE,
@@ -46,6 +47,7 @@ CREATE TABLE files (
   next BLOB,
   parser_state BLOB NOT NULL,
   texts INTEGER NOT NULL,
+  searchable INTEGER NOT NULL DEFAULT 0,
   base BLOB,
   open_since INTEGER,
   row BLOB,
@@ -61,6 +63,7 @@ CREATE TABLE files (
 CREATE INDEX files_id ON files (id);
 CREATE INDEX files_next ON files (next) WHERE next IS NOT NULL;
 CREATE INDEX files_open ON files (mtime_ns) WHERE open_since IS NOT NULL;
+CREATE INDEX files_unsearchable ON files (pk) WHERE searchable < texts;
 CREATE INDEX files_change ON files (change);
 CREATE INDEX files_active ON files (state, active_at, id) WHERE shown;
 CREATE INDEX files_created ON files (state, created_at, id) WHERE shown;
@@ -121,11 +124,10 @@ class IndexedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexedText(NamedTuple):
-    """The searchable text of one event, and its tokens for the full-text index."""
+    """The searchable text of one event, in UTF-8."""
 
     seq: int
     data: bytes
-    tokens: str
 
 
 class IndexDamaged(Exception):
@@ -250,6 +252,15 @@ class Index:
     def texts(self) -> int:
         """Return the number of texts."""
         return self._meta("texts")
+
+    def unsearchable_bytes(self) -> int:
+        """Return the size of the files with texts that are not in the full-text index yet."""
+        sql = (
+            "SELECT coalesce(sum(size), 0) FROM files INDEXED BY files_unsearchable"
+            " WHERE searchable < texts"
+        )
+        (size,) = self.execute(sql).fetchone()
+        return int(size)
 
     def is_complete(self) -> bool:
         """Return whether every file has been indexed once."""

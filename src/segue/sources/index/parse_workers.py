@@ -63,7 +63,7 @@ class _FrameRow(msgspec.Struct, array_like=True):
 class _Frame(msgspec.Struct, array_like=True):
     """Some texts. The last frame of a file has its row, unless the file is unreadable."""
 
-    texts: list[tuple[int, bytes, str | None]]
+    texts: list[IndexedText]
     last: bool
     row: _FrameRow | None = None
 
@@ -93,8 +93,7 @@ class ParseWorkers:
         def texts() -> Iterator[IndexedText]:
             frame = first
             while True:
-                for seq, data, tokens in frame.texts:
-                    yield IndexedText(seq, data, data.decode() if tokens is None else tokens)
+                yield from frame.texts
                 if frame.last:
                     break
                 frame = worker.read_frame()
@@ -196,16 +195,14 @@ def serve(parse: Callable[[bytes], AbstractContextManager[ParsedFile]]) -> None:
 def _run_job(
     output: IO[bytes], parse: Callable[[bytes], AbstractContextManager[ParsedFile]], job: bytes
 ) -> None:
-    texts: list[tuple[int, bytes, str | None]] = []
+    texts: list[IndexedText] = []
     held_bytes = 0
     row: _FrameRow | None = None
     try:
         with parse(job) as parsed:
-            for seq, data, tokens in parsed.texts:
-                # Most texts are indexed as they are, and need not be sent twice.
-                is_same = data.isascii() and data == tokens.encode()
-                texts.append((seq, data, None if is_same else tokens))
-                held_bytes += len(data)
+            for text in parsed.texts:
+                texts.append(text)
+                held_bytes += len(text.data)
                 if held_bytes > _FRAME_BYTES:
                     _send(output, _Frame(texts, False))
                     texts, held_bytes = [], 0

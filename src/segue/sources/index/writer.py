@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 import msgspec
@@ -18,14 +18,19 @@ from segue.model.session import Session, decode_session
 from .database import MAX_TEXTS, STATES, FileKey, Index, IndexedFile, IndexedText
 
 TEXTS_PER_BATCH = 256
+FILES_PER_BATCH = 1000  # that are made searchable in one transaction
 MAX_REMOVED_CHANGES = 10_000  # for which removed sessions are remembered
 
 
 @contextmanager
-def write_index(index: Index) -> Iterator[IndexWriter]:
-    """Write one change of the index atomically."""
+def write_index(index: Index, *, defer_search: bool = False) -> Iterator[IndexWriter]:
+    """Write one change of the index atomically.
+
+    With `defer_search`, the texts of a new index are put into the full-text index before the first
+    search.
+    """
     with index.transaction() as connection:
-        writer = IndexWriter(connection)
+        writer = IndexWriter(connection, defer_search=defer_search)
         yield writer
         writer.finish()
 
@@ -33,13 +38,14 @@ def write_index(index: Index) -> Iterator[IndexWriter]:
 class IndexWriter:
     """One transaction that changes the index."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, defer_search: bool = False) -> None:
         self._execute = connection.execute
         self._executemany = connection.executemany
         self._changed_ids: set[str] = set()
         self._changed_paths: set[str] = set()
         self._added_texts = 0
         self._was_complete = bool(self._meta("complete"))
+        self._defers_search = defer_search and not self._was_complete
 
     def state(self, path: str) -> tuple[FileKey, bytes] | None:
         """Return the key and parser state of a file as of now."""
@@ -92,27 +98,32 @@ class IndexWriter:
     ) -> None:
         # Of parsed texts the row is known, and an error in it shows before anything is written.
         columns = _columns(get_row()) if isinstance(texts, list) else None
-        pk, old_count, old_id = self._row(path) or self._insert(path, id)
+        pk, old_count, searchable, old_id = self._row(path) or self._insert(path, id)
         if old_id != id:  # the file did not have the session's id when it was read before
             self._execute("UPDATE files SET id = ? WHERE pk = ?", (id, pk))
             self._changed_ids.add(old_id)
-        if old_count and not extends:
-            self._remove_texts(pk, old_count)
-        count = self._add_texts(pk, old_count if extends else 0, texts)
+        kept = old_count if extends else 0
+        if old_count > kept:
+            self._remove_texts(pk, old_count, searchable)
+            searchable = 0
+        count = self._add_texts(pk, kept, texts)
+        if not self._defers_search and searchable == kept:  # else the next search adds the texts
+            self._make_searchable(pk, searchable, count)
+            searchable = count
         self._execute(
             "UPDATE files SET inode = ?, size = ?, mtime_ns = ?, sidecar_mtime_ns = ?, next = ?,"
-            " parser_state = ?, base = ?, open_since = ?, texts = ? WHERE pk = ?",
-            (*(columns or _columns(get_row())), count, pk),
+            " parser_state = ?, base = ?, open_since = ?, texts = ?, searchable = ? WHERE pk = ?",
+            (*(columns or _columns(get_row())), count, searchable, pk),
         )
         self._added_texts += count - old_count
 
-    def _row(self, path: str) -> tuple[int, int, str] | None:
-        """Return the key, the number of texts and the session id of a file."""
-        sql = "SELECT pk, texts, id FROM files WHERE path = ?"
-        row: tuple[int, int, str] | None = self._execute(sql, (os.fsencode(path),)).fetchone()
+    def _row(self, path: str) -> tuple[int, int, int, str] | None:
+        """Return a file's key, its number of texts, how many are searchable, and its session id."""
+        sql = "SELECT pk, texts, searchable, id FROM files WHERE path = ?"
+        row: tuple[int, int, int, str] | None = self._execute(sql, (os.fsencode(path),)).fetchone()
         return row
 
-    def _insert(self, path: str, id: str) -> tuple[int, int, str]:
+    def _insert(self, path: str, id: str) -> tuple[int, int, int, str]:
         sql = "SELECT min(born) FROM files WHERE id = ?"
         (born,) = self._execute(sql, (id,)).fetchone()
         # A statement that may be rolled back alone makes SQLite flush the full-text index. With OR
@@ -125,7 +136,7 @@ class IndexWriter:
             born = self._next_change() if self._was_complete else 0
         pk = self._execute(sql, (os.fsencode(path), id, born)).lastrowid
         assert pk is not None
-        return pk, 0, id
+        return pk, 0, 0, id
 
     def _add_texts(self, pk: int, count: int, texts: Iterable[IndexedText]) -> int:
         """Add texts to a file that has `count` of them, and return the new count."""
@@ -145,29 +156,52 @@ class IndexWriter:
     def _add_batch(self, first_key: int, batch: Sequence[IndexedText]) -> int:
         rows = [(first_key + number, text.seq, text.data) for number, text in enumerate(batch)]
         self._executemany("INSERT INTO texts VALUES (?, ?, ?)", rows)
-        tokens = [(first_key + number, text.tokens) for number, text in enumerate(batch)]
-        self._executemany(fts5.INSERT, tokens)
         return first_key + len(batch)
+
+    def _make_searchable(self, pk: int, start: int, end: int) -> None:
+        """Put the texts with these numbers into the full-text index."""
+        with closing(self._tokens(pk, start, end)) as tokens:
+            self._executemany(fts5.INSERT, tokens)
+
+    def make_searchable(self, max_bytes: int) -> int:
+        """Put deferred texts into the full-text index, of files of about so many bytes.
+
+        Return the bytes of the files; 0 if no texts are left.
+        """
+        sql = (
+            "SELECT pk, searchable, texts, size FROM files INDEXED BY files_unsearchable"
+            " WHERE searchable < texts ORDER BY pk LIMIT ?"
+        )
+        done_bytes, files = 0, list[tuple[int]]()
+        for pk, start, end, size in self._execute(sql, (FILES_PER_BATCH,)).fetchall():
+            self._make_searchable(pk, start, end)
+            files.append((pk,))
+            done_bytes += max(size, 1)
+            if done_bytes >= max_bytes:
+                break
+        self._executemany("UPDATE files SET searchable = texts WHERE pk = ?", files)
+        return done_bytes
+
+    def _tokens(self, pk: int, start: int, end: int) -> Generator[tuple[int, str], None, None]:
+        """Return the keys and tokens of a file's texts with these numbers."""
+        sql = "SELECT key, text FROM texts WHERE key >= ? AND key < ?"
+        for key, data in self._execute(sql, (pk << 24 | start, (pk << 24) + end)):
+            yield key, fts5.index_tokens(data.decode("utf-8", "surrogatepass"))
 
     def remove(self, path: str) -> None:
         """Remove a file and its texts."""
         if row := self._row(path):
             self._execute("PRAGMA secure_delete = ON")
-            pk, count, id = row
-            self._remove_texts(pk, count)
+            pk, count, searchable, id = row
+            self._remove_texts(pk, count, searchable)
             self._execute("DELETE FROM files WHERE pk = ?", (pk,))
             self._added_texts -= count
             self._add_changed(path, id)
 
-    def _remove_texts(self, pk: int, count: int) -> None:
-        sql = "SELECT key, text FROM texts WHERE key BETWEEN ? AND ?"
-        bounds = (pk << 24, pk << 24 | count)
-        rows = [
-            (key, fts5.index_tokens(bytes(data).decode("utf-8", "surrogatepass")))
-            for key, data in self._execute(sql, bounds)
-        ]
-        self._executemany(fts5.DELETE, rows)
-        self._execute("DELETE FROM texts WHERE key BETWEEN ? AND ?", bounds)
+    def _remove_texts(self, pk: int, count: int, searchable: int) -> None:
+        self._executemany(fts5.DELETE, list(self._tokens(pk, 0, searchable)))
+        bounds = (pk << 24, (pk << 24) + count)
+        self._execute("DELETE FROM texts WHERE key >= ? AND key < ?", bounds)
 
     def set_overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
         """Replace the overlay by these patches."""

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from time import time_ns
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -18,14 +19,21 @@ _SUFFIXES = ("", "-wal", "-shm")
 _ROW_BYTES = 2048  # an estimate: long updates run outside the event loop
 _CLOCK_TICK_NS = 50_000_000  # after a write in which the next write may get the same time
 
+# The open databases by path, of a thread that reads many sessions.
+_kept_connections: ContextVar[dict[str, _Connection] | None] = ContextVar("kept", default=None)
 
-_kept_connections: dict[str, _Connection] | None = None  # by path
 
-
-def keep_open() -> None:
-    """Keep databases open between transactions, in a process that only reads many sessions."""
-    global _kept_connections
-    _kept_connections = {}
+@contextmanager
+def keep_open() -> Iterator[None]:
+    """Keep databases open between transactions inside a `with` block of one thread."""
+    connections: dict[str, _Connection] = {}
+    token = _kept_connections.set(connections)
+    try:
+        yield
+    finally:
+        _kept_connections.reset(token)
+        for connection in connections.values():
+            connection.close()
 
 
 @contextmanager
@@ -38,7 +46,8 @@ def open_database(path: str) -> Iterator[sqlite3.Connection]:
     """
     if not os.path.isfile(path):
         raise Unreadable("there is no such file")
-    kept = None if _kept_connections is None else _kept_connections.get(path)
+    kept_connections = _kept_connections.get()
+    kept = None if kept_connections is None else kept_connections.get(path)
     try:
         connection = _connect(path) if kept is None else _begin(kept)
     except sqlite3.OperationalError as error:
@@ -47,11 +56,11 @@ def open_database(path: str) -> Iterator[sqlite3.Connection]:
         with _copied(path) as copy, closing(_connect_copy(copy)) as connection:
             yield connection
         return
-    if _kept_connections is None:
+    if kept_connections is None:
         with closing(connection):
             yield connection
         return
-    _kept_connections[path] = connection
+    kept_connections[path] = connection
     try:
         yield connection
     finally:

@@ -13,9 +13,11 @@ from segue.model.errors import SegueError
 from segue.sources import safe_io
 from segue.sources.base import Progress, SourceProblem
 from segue.sources.index.database import Index, IndexedFile
+from segue.sources.index.full_text import MIN_DEFERRED_BYTES
 from segue.sources.index.parse_workers import ParsedFile, ParseWorkers, WorkerLost
 from segue.sources.index.writer import IndexWriter, write_index
 
+from . import database
 from .reader import Reader, Rewritten, SessionRef, Unreadable
 from .rows import ReadState, decode_state, parse_session, session_id
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 _ALL = "*"  # the name under which the digest of all sessions is saved
 _STATUS = "?"  # the name under which the digest of the reader's status is saved
 _MAX_HELD_BYTES = 16 << 20  # of a session whose texts are all held before they are written
-_MIN_WORKER_BYTES = 20 << 20  # to read, for which worker processes are started
+_MIN_WORKER_BYTES = 64 << 20  # to read; starting workers for less costs more than they save
 _BATCH_BYTES = 32 << 20  # of sessions that are committed together
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
@@ -146,7 +148,8 @@ class IndexUpdate:
 
             self._workers = worker.start(self._reader, differences.changed, self._workspace)
         try:
-            self._apply(index, differences)
+            with database.keep_open():
+                self._apply(index, differences)
         finally:
             self._stop_workers()
 
@@ -158,8 +161,9 @@ class IndexUpdate:
     def _apply(self, index: Index, differences: Differences) -> None:
         remaining = differences.changed[::-1]
         done_bytes, total_bytes = 0, differences.size
+        defer_search = total_bytes > MIN_DEFERRED_BYTES
         while True:
-            with write_index(index) as writer:
+            with write_index(index, defer_search=defer_search) as writer:
                 batch_end = done_bytes + _BATCH_BYTES
                 while remaining and done_bytes < batch_end:
                     if self._is_closing():
@@ -182,8 +186,8 @@ class IndexUpdate:
         """Index a session, or what was added to it."""
         if self._put_from_worker(writer, ref):
             return
-        database = ref.key.partition("#")[0]
-        if database in self._locked:
+        path = ref.key.partition("#")[0]
+        if path in self._locked:
             return
         try:
             indexed = writer.state(ref.key)
@@ -203,8 +207,8 @@ class IndexUpdate:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in _BUSY:
-                self._locked.add(database)
-                self.problems.append(SourceProblem(database, "another program has locked it"))
+                self._locked.add(path)
+                self.problems.append(SourceProblem(path, "another program has locked it"))
             else:
                 self._put_problem(writer, ref, str(error))
         except (MemoryError, SegueError):

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from segue.fts5 import index_tokens
 from segue.model import codec, ids, projection, search_text
 from segue.model.content import plain_text
 from segue.model.event import (
@@ -217,7 +216,7 @@ def _thread_number(state: ReadState, thread: str) -> int:
 
 def _indexed_texts(seq: int, body: AnyBody) -> Iterator[IndexedText]:
     if text := search_text.searchable_text(body):
-        yield IndexedText(seq, text.encode("utf-8", "surrogatepass"), index_tokens(text))
+        yield IndexedText(seq, text.encode("utf-8", "surrogatepass"))
 
 
 class RowFold:

@@ -113,6 +113,43 @@ class KitSource:
             index = await self._compare_all()
         return self._open_index.ask(question, index)
 
+    async def _ask_searchable(self, question: Callable[[Index], T]) -> T:
+        """Return the answer of an index with all sessions in which every text can be searched."""
+        if not self._open_index.index.is_compared:
+            await self._compare_all()
+        await self.make_searchable()
+        return await self._ask_current(question)
+
+    async def make_searchable(self) -> None:
+        """Put the texts that the first update has deferred into the full-text index."""
+        await self._wait_for_update()
+        index = self._open_index.index
+        size = self._open_index.ask(lambda index: index.unsearchable_bytes(), index)
+        if not size:
+            return
+        from segue.sources.index import full_text  # lists do not need it
+
+        def work() -> None:
+            self._open_index.ask(
+                lambda index: full_text.make_searchable(
+                    index, size, self._progress, self._is_closing
+                ),
+                index,
+            )
+
+        await self._run_update(work, size)
+
+    async def _run_update(self, work: Callable[[], None], size: int) -> None:
+        """Run an update of the index: a large one in a thread, if there is an event loop."""
+        if size <= _MAX_INLINE_BYTES or not is_loop_running():
+            work()
+            return
+        import asyncio
+
+        # Shielded: the update continues if its caller is cancelled.
+        self._running_update = asyncio.ensure_future(asyncio.to_thread(work))
+        await asyncio.shield(self._running_update)
+
     async def refresh(self, cwd: str | None = None) -> None:
         """Compare all sessions with the index, and update it.
 
@@ -143,15 +180,7 @@ class KitSource:
             return indexing.find_differences(index, self._discover(), self._reported, status)
 
         differences = self._open_index.ask(compare, index)
-        if differences.size <= _MAX_INLINE_BYTES or not is_loop_running():
-            self._update(index, differences)
-        else:
-            import asyncio
-
-            work = asyncio.to_thread(self._update, index, differences)
-            # Shielded: the update continues if its caller is cancelled.
-            self._running_update = asyncio.ensure_future(work)
-            await asyncio.shield(self._running_update)
+        await self._run_update(lambda: self._update(index, differences), differences.size)
         if differences.changed and keys is None and not self._closing:
             self._open_index.ask(_check_complete, index)
         self._update_running()
@@ -207,7 +236,12 @@ class KitSource:
             self._open_index.retry_damaged(lambda _: self._open_index.rebuild(index))
 
     def _build(self, index: Index) -> None:
-        self._write(index, indexing.find_differences(index, self._discover(), self._reported))
+        """Fill an empty index. The question that found it damaged may be a search."""
+        from segue.sources.index.full_text import make_searchable
+
+        differences = indexing.find_differences(index, self._discover(), self._reported)
+        self._write(index, differences)
+        make_searchable(index, differences.size, self._progress, self._is_closing)
 
     def _write(self, index: Index, differences: Differences) -> None:
         indexing.save_digests(index, differences)
@@ -267,7 +301,8 @@ class KitSource:
     async def page(
         self, query: Query, after: Position | None = None, *, backward: bool = False
     ) -> list[Session]:
-        return await self._ask_current(
+        ask = self._ask_current if query.text is None else self._ask_searchable
+        return await ask(
             lambda index: index_query.page(index, self.info, query, after, backward=backward)
         )
 
@@ -285,15 +320,14 @@ class KitSource:
         return self._open_index.ask(lambda index: index.change_point())
 
     async def sweep(self, query: Query, since: ChangePoint, after: str) -> list[Session]:
-        return await self._ask_current(
-            lambda index: index_query.sweep(index, self.info, query, since, after)
-        )
+        ask = self._ask_current if query.text is None else self._ask_searchable
+        return await ask(lambda index: index_query.sweep(index, self.info, query, since, after))
 
     async def ranked(self, query: Query) -> list[SearchHit]:
         from segue.sources.index import ranking
 
         await self.refresh()
-        matches = await self._ask_current(
+        matches = await self._ask_searchable(
             lambda index: ranking.rank_sessions(index, self.info, query)
         )
         return [
@@ -305,7 +339,7 @@ class KitSource:
         self, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         session_ids = [session.id for session in sessions]
-        positions = await self._ask_current(
+        positions = await self._ask_searchable(
             lambda index: index_query.newest_positions(index, session_ids, terms)
         )
         return [
@@ -316,7 +350,7 @@ class KitSource:
     async def occurrences(
         self, id: str, terms: Sequence[Term], before: int | None, limit: int
     ) -> list[int]:
-        return await self._ask_current(
+        return await self._ask_searchable(
             lambda index: index_query.occurrences(index, id, terms, before, limit)
         )
 

@@ -31,7 +31,6 @@ def start(reader: Reader, refs: Sequence[SessionRef], workspace: str) -> ParseWo
 def main(workspace: str, pickled_reader: str) -> None:
     """Run a worker. A session that cannot be read is left to the process that started it."""
     reader: Reader = pickle.loads(bytes.fromhex(pickled_reader))
-    database.keep_open()
 
     @contextmanager
     def parse(job: bytes) -> Iterator[ParsedFile]:
@@ -41,7 +40,8 @@ def main(workspace: str, pickled_reader: str) -> None:
         except Exception as error:
             raise UnreadableFile(ref.key) from error
 
-    serve(parse)
+    with database.keep_open():
+        serve(parse)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from segue.model.session import Session
 
     from .reader import OpencodeReader
+    from .session_writer import OpencodeWriter
 
 _DATABASE = "OPENCODE_DB"
 
@@ -33,10 +34,17 @@ class OpencodeDefinition(ToolDefinition):
         """Return a reader of the current home, or of the database that $OPENCODE_DB names."""
         from .reader import OpencodeReader
 
+        return OpencodeReader(self.home(), self._database())
+
+    def writer(self) -> OpencodeWriter:
+        """Return a writer of the current home, or of the database that $OPENCODE_DB names."""
+        from .session_writer import OpencodeWriter
+
+        return OpencodeWriter(self.home(), self._database())
+
+    def _database(self) -> str | None:
         path = os.environ.get(_DATABASE)
-        if not path or path == ":memory:":
-            return OpencodeReader(self.home())
-        return OpencodeReader(self.home(), os.path.join(self.home(), path))
+        return None if not path or path == ":memory:" else os.path.join(self.home(), path)
 
     def resume_command(self, session: Session, *, local: bool) -> ResumeCommand:
         """Return `opencode --session ID`."""

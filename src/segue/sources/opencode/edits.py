@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import string
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,10 +15,10 @@ from segue.sources.kit.edit.row_trash import (
     require_imported,
 )
 
+from .new_ids import NewIds
 from .program import OpencodeProgram
 from .records import SessionInfo
 
-_BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _ABORTED = "Tool execution aborted"  # as opencode ends a call that was cancelled
 
 
@@ -85,7 +83,7 @@ def fork(
     """
     with program.server(session.directory) as server:
         export = server.export(session.id)
-    ids = _NewIds()
+    ids = NewIds()
     now_ms = clock.now() // 1000
     messages = list(_messages(export["messages"], records, ids))
     info = {
@@ -101,29 +99,8 @@ def fork(
     return ids.session
 
 
-class _NewIds:
-    """Ids of a new session, of its messages and parts, which sort in their order."""
-
-    def __init__(self) -> None:
-        self._ticks = (clock.now() // 1000) << 12
-        self.session = _make_id("ses", ~self._ticks)
-        self._ids: dict[str, str] = {}
-
-    def of(self, old_id: str) -> str:
-        """Return the new id for an old one."""
-        if old_id not in self._ids:
-            self._ticks += 1
-            self._ids[old_id] = _make_id(old_id.partition("_")[0], self._ticks)
-        return self._ids[old_id]
-
-
-def _make_id(prefix: str, ticks: int) -> str:
-    rest = "".join(secrets.choice(_BASE62) for _ in range(14))
-    return f"{prefix}_{ticks & (1 << 48) - 1:012x}{rest}"
-
-
 def _messages(
-    messages: list[dict[str, Any]], records: set[str] | None, ids: _NewIds
+    messages: list[dict[str, Any]], records: set[str] | None, ids: NewIds
 ) -> Iterator[dict[str, Any]]:
     """Return the copies of messages that have one of the records."""
     for message in messages:
@@ -148,7 +125,7 @@ def _until(
     return parts[: last + 1]
 
 
-def _part(part: dict[str, Any], records: set[str] | None, ids: _NewIds) -> dict[str, Any]:
+def _part(part: dict[str, Any], records: set[str] | None, ids: NewIds) -> dict[str, Any]:
     """Return the copy of a part; a call whose result is left out was aborted."""
     new = {**part, "id": ids.of(part["id"]), "sessionID": ids.session}
     state = part.get("state")

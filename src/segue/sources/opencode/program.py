@@ -126,29 +126,39 @@ class OpencodeServer:
         """Delete a session with its subagents."""
         self._request("DELETE", id)
 
+    def default_model(self) -> tuple[str, str] | None:
+        """Return the provider and the name of the model for new sessions; None if there is none."""
+        chosen = self._answer("GET", "/config").get("model")
+        if isinstance(chosen, str) and "/" in chosen:
+            provider, _, name = chosen.partition("/")
+            return provider, name
+        defaults = self._answer("GET", "/config/providers").get("default") or {}
+        return next(iter(defaults.items()), None)
+
     def _request(self, method: str, id: str, path: str = "", body: Any = None) -> Any:
-        """Return the answer to a request; raises OverlayOnly if opencode has no such session."""
+        """Return the answer about a session; raises OverlayOnly if opencode does not have it."""
+        return self._answer(method, f"/session/{quote(id)}{path}", body)
+
+    def _answer(self, method: str, path: str, body: Any = None) -> Any:
         connection = HTTPConnection(*self._address, timeout=_ANSWER_SECONDS)
         data = None if body is None else msgspec.json.encode(body)
         try:
-            connection.request(method, f"/session/{quote(id)}{path}", data, self._headers)
+            connection.request(method, path, data, self._headers)
             response = connection.getresponse()
             answer = response.read()
         except (OSError, HTTPException) as error:
-            raise AgentFailed(
-                f"opencode did not answer {method} of session {id}: {error}"
-            ) from None
+            raise AgentFailed(f"opencode did not answer {method} {path}: {error}") from None
         finally:
             connection.close()
         if response.status == 404:
-            raise OverlayOnly(f"opencode has no session {id}")
+            raise OverlayOnly(f"opencode has no {path}")
         if response.status >= 300:
             reason = answer[:500].decode("utf-8", "replace")
-            raise programs.Refused(f"opencode refused {method} of session {id}: {reason}")
+            raise programs.Refused(f"opencode refused {method} {path}: {reason}")
         try:
             return msgspec.json.decode(answer)
         except msgspec.MsgspecError:
-            raise AgentFailed(f"opencode's answer to {method} is not JSON") from None
+            raise AgentFailed(f"opencode's answer to {method} {path} is not JSON") from None
 
 
 def find(directory: str, path: str | None) -> OpencodeProgram | None:

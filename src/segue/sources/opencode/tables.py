@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -122,6 +123,20 @@ def _descendants(id: str, children: dict[str, list[str]]) -> list[str]:
                 descendants.append(child)
                 parents.append(child)
     return descendants
+
+
+def newest_model(path: str) -> tuple[str, str] | None:
+    """Return the provider and the name of the model that was used last; None if none is known."""
+    if not os.path.exists(path):
+        return None
+    with database.open_database(path) as connection:
+        if not {"model", "time_updated"} <= database.columns(connection, "session"):
+            return None
+        sql = "SELECT model FROM session WHERE model IS NOT NULL ORDER BY time_updated DESC LIMIT 1"
+        row = connection.execute(sql).fetchone()
+    model = decode(row["model"]) if row is not None else None
+    provider, name = (text_or_none((model or {}).get(field)) for field in ("providerID", "id"))
+    return (provider, name) if provider and name else None
 
 
 class DatabaseStore:

@@ -113,12 +113,14 @@ class Holds(NamedTuple):
     begins with the last summary. Without `unknown_tools`, calls of tools that the target does not
     have become text. Without `failures`, only an exit code says that a call failed. With
     `whole_line_edits`, edits are patches, which cannot say that a last line has no end. Without
-    `image_links`, the address of an image becomes text. Without `adjacent_answers`, messages of the
-    agent with nothing but thoughts between them become one message.
+    `image_links`, the address of an image becomes text. Without `failed_result_images`, the result
+    of a call that failed has texts only. Without `adjacent_answers`, messages of the agent with
+    nothing but thoughts between them become one message.
     """
 
     prompt_images: bool = True
     result_images: bool = True
+    failed_result_images: bool = True
     thoughts: Fate = "left_out"
     own_thought: Callable[[AgentThought], bool] = lambda thought: False
     system_messages: Fate | None = None
@@ -396,7 +398,8 @@ class _Converter:
         why = "the call says what it changed"
         self.losses.add("recorded file changes", "left_out", why, changes)
         others = tuple(block for block in body.content if not isinstance(block, Diff | FileChange))
-        blocks = self._held_blocks(others, images=self._holds.result_images)
+        has_images = body.status == "completed" or self._holds.failed_result_images
+        blocks = self._held_blocks(others, images=self._holds.result_images and has_images)
         if not blocks and body.output is not None:
             blocks = as_content(_json_text(body.output))
         if not blocks and body.status == "cancelled":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -10,6 +10,14 @@ import msgspec
 # What becomes of a part that the target cannot hold as it is: it is written as text that the
 # model reads, in another form, a summary replaces it, or it is not written.
 Fate = Literal["text", "adapted", "summary", "left_out"]
+
+# The fates as people read them.
+FATES: Mapping[Fate, str] = {
+    "text": "as text",
+    "adapted": "adapted",
+    "summary": "replaced by a summary",
+    "left_out": "left out",
+}
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):

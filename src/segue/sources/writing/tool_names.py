@@ -23,7 +23,7 @@ Other arguments keep their names, so a call that is translated back is the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -117,6 +117,7 @@ class ToolNames:
 
     `read_result` returns the result of a shell command without what the agent adds to its text.
     `write_result` adds that: it gets a result with the plain output and the exit code.
+    `own_servers` are MCP servers that are parts of the agent.
     """
 
     def __init__(
@@ -125,15 +126,17 @@ class ToolNames:
         *,
         read_result: Callable[[ToolResult], ToolResult] | None = None,
         write_result: Callable[[ToolResult], ToolResult] | None = None,
+        own_servers: Collection[str] = (),
     ) -> None:
         self._tools = tools
         self._by_meaning = {tool.meaning: tool for tool in reversed(tools)}
         self._read_result = read_result
         self._write_result = write_result
+        self._own_servers = own_servers
 
     def meaning(self, call: ToolCall) -> NeutralCall | None:
         """Return what a call means; None if the table does not say."""
-        if call.server is not None:
+        if call.server is not None and call.server not in self._own_servers:
             return None
         for tool in self._tools:
             if tool.name == call.name and (arguments := tool.read(call.input)) is not None:
@@ -146,7 +149,7 @@ class ToolNames:
         input = None if tool is None else tool.write(neutral.arguments)
         if tool is None or input is None:
             return None
-        return replace(call, name=tool.name, input=input)
+        return replace(call, name=tool.name, input=input, server=None)
 
     def plain_result(self, result: ToolResult) -> ToolResult:
         """Return the result of this agent's shell command with the command's output alone."""
@@ -158,8 +161,10 @@ class ToolNames:
 
 
 def split_server(call: ToolCall) -> ToolCall:
-    """Return a call of an MCP tool with its server, if only the name says it."""
-    if call.server is not None or not call.name.startswith(_MCP):
+    """Return a call of an MCP tool with its server, which its name then does not have."""
+    if call.server is not None:
+        return replace(call, name=call.name.removeprefix(f"{call.server}__") or call.name)
+    if not call.name.startswith(_MCP):
         return call
     server, _, name = call.name.removeprefix(_MCP).partition("__")
     return replace(call, server=server, name=name) if server and name else call

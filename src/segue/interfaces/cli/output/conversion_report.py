@@ -15,13 +15,6 @@ from .text import one_line
 if TYPE_CHECKING:
     from segue.hub.sync.continuing import Report
 
-_BECOMES = {
-    "text": "as text",
-    "adapted": "adapted",
-    "summary": "replaced by a summary",
-    "left_out": "left out",
-}
-
 
 def show_report(report: Report, format: str | None, *, to_stderr: bool) -> None:
     """Print a report as a sentence and a table, or in a format."""
@@ -34,6 +27,8 @@ def show_report(report: Report, format: str | None, *, to_stderr: bool) -> None:
 
 def _report_lines(report: Report) -> list[str]:
     """Return the report as a sentence and a table."""
+    from segue.hub.sync.continuing import FATES
+
     counts = [
         _count(report.prompts, "prompt"),
         _count(report.answers, "answer"),
@@ -41,9 +36,7 @@ def _report_lines(report: Report) -> list[str]:
         _count(report.images, "image"),
     ]
     lines = [f"For {label(report.target)}: {', '.join(counts)}."]
-    rows = [
-        (str(loss.count), loss.what, _BECOMES[loss.becomes], loss.why) for loss in report.losses
-    ]
+    rows = [(str(loss.count), loss.what, FATES[loss.becomes], loss.why) for loss in report.losses]
     if not rows:
         return [*lines, "Nothing is lost."]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]

@@ -31,6 +31,11 @@ class IndexDifferences(NamedTuple):
     unchanged: Mapping[str, bytes | None] = MappingProxyType({})
     change: int = 0
 
+    @property
+    def size(self) -> int:
+        """The bytes to read."""
+        return sum(key.size for _, key in self.changed)
+
 
 def find_differences(index: Index, home: ClaudeHome) -> IndexDifferences:
     """Compare all files with the index.

@@ -8,7 +8,6 @@ from itertools import chain
 
 import msgspec
 
-from segue.fts5 import index_tokens
 from segue.model import codec, search_text
 from segue.sources.claude.events import subagent_threads, transcript_summary
 from segue.sources.claude.events.summary import TranscriptSummary, decode_summary
@@ -34,7 +33,7 @@ def parse_file(
         subagents = subagent_threads.read_appended(path, summary, has_sidecar=has_sidecar)
         for seq, body in chain(main_texts, subagents):
             if text := search_text.searchable_text(body):
-                yield IndexedText(seq, text.encode("utf-8", "surrogatepass"), index_tokens(text))
+                yield IndexedText(seq, text.encode("utf-8", "surrogatepass"))
         parsed.row = _row(path, key, summary, workspace)
 
     parsed = ParsedFile(texts(), extends=summary.end > 0)

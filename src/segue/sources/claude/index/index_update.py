@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from segue.model.errors import SegueError
 from segue.sources import safe_io
 from segue.sources.index.database import FileKey, Index, IndexedFile
+from segue.sources.index.full_text import MIN_DEFERRED_BYTES
 from segue.sources.index.parse_workers import WorkerLost
 from segue.sources.index.writer import IndexWriter, write_index
 
@@ -24,7 +25,7 @@ log = logging.getLogger("segue.claude")
 Progress = Callable[[int, int], None]  # bytes read, and bytes in total
 
 _MAX_HELD_BYTES = 16 << 20  # of a file whose texts are all held before they are written
-_MIN_WORKER_BYTES = 20 << 20  # to read, for which worker processes are started
+_MIN_WORKER_BYTES = 64 << 20  # to read; starting workers for less costs more than they save
 _BATCH_BYTES = 32 << 20  # of files that are committed together
 
 
@@ -47,12 +48,13 @@ class IndexUpdate:
     def apply(self, index: Index, differences: IndexDifferences) -> None:
         """Apply all differences. Finished batches stay if the source is closed meanwhile."""
         remaining = differences.changed[::-1]
-        done_bytes, total_bytes = 0, sum(key.size for _, key in remaining)
+        done_bytes, total_bytes = 0, differences.size
         if total_bytes > _MIN_WORKER_BYTES and differences.all_new:
             self._start_workers(differences.changed)
+        defer_search = total_bytes > MIN_DEFERRED_BYTES
         try:
             while True:
-                with write_index(index) as writer:
+                with write_index(index, defer_search=defer_search) as writer:
                     batch_end = done_bytes + _BATCH_BYTES
                     while remaining and done_bytes < batch_end:
                         if self._is_closing():

@@ -30,6 +30,7 @@ class WatchedSource(Protocol):
     watched: bool
 
     async def update_index(self, paths: list[str] | None) -> Any: ...
+    async def make_searchable(self) -> None: ...
     def current_change_point(self) -> ChangePoint: ...
     def notify_listeners(self, since: ChangePoint) -> ChangePoint: ...
 
@@ -41,6 +42,7 @@ async def watch_source(source: WatchedSource) -> None:
         try:
             await source.update_index(paths)
             point = source.notify_listeners(point)
+            await source.make_searchable()
         except SegueError as error:
             log.warning("cannot update the index of Claude Code's sessions: %s", error.message)
 
