@@ -259,6 +259,19 @@ async def test_agent_of_a_tool_is_known_after_the_first_continuation_in_it(tmp_p
         assert imported.agent == author
 
 
+async def test_copy_of_a_session_is_kept_unless_the_store_is_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_hub(tmp_path) as hub:
+        first = await session_of(hub, "gemini", tmp_path)
+        second = await session_of(hub, "gemini", tmp_path)
+        assert await hub.continuing.keep_copy(LOCAL, first)
+        assert await hub.sessions.owner(LOCAL, first.id) is None
+        monkeypatch.setattr(os, "access", lambda file, mode: mode != os.W_OK)
+        assert not await hub.continuing.keep_copy(LOCAL, second)
+        assert await hub.sessions.owner(LOCAL, second.id) == "gemini"
+
+
 CRASH = """
 import os, signal, sys
 from pathlib import Path

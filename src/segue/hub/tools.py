@@ -17,6 +17,7 @@ __all__ = [
     "Tool",
     "all_tools",
     "built_in_names",
+    "deletes_resumed",
     "find_tool",
     "label",
     "names",
@@ -27,3 +28,9 @@ __all__ = [
 def writable_tools() -> list[Tool]:
     """Return the tools in whose own format segue can write sessions."""
     return [tool for tool in all_tools() if tool.transcripts().can_write]
+
+
+def deletes_resumed(tool: Tool) -> bool:
+    """Return whether a tool is known to delete sessions that it resumed."""
+    writer = tool.writer()
+    return writer is not None and writer.deletes_resumed

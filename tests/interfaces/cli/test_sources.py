@@ -21,6 +21,7 @@ from tests.sources.codex.rollout_files import (
     token_count,
     turn,
 )
+from tests.sources.gemini.chat_files import GeminiSessions
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -95,6 +96,25 @@ def test_resume_starts_the_tool_in_the_directory_of_the_session(
     assert done.stdout.strip() == f"{work} resume {id}"
 
 
+async def test_session_is_imported_before_a_tool_that_deletes_resumed_sessions_starts(
+    run: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    environment["GEMINI_CLI_HOME"] = str(tmp_path)
+    gemini = GeminiSessions(tmp_path / ".gemini", tmp_path / "unused.index")
+    id = await gemini.create("from Gemini", "done", cwd=str(tmp_path), at=AT)
+    refused = run("resume", id, PATH="/nowhere")
+    assert refused.returncode and "Imported" not in refused.stderr
+    assert "from Gemini" not in run("list", "--sources", "none").stdout
+    original = gemini.path(id)
+    path = install_program(tmp_path / "bin" / "gemini", f"rm {original}")
+    done = run("resume", id, PATH=path)
+    assert done.stdout.strip() == f"{tmp_path} --resume {id}"
+    assert done.stderr == (
+        "Imported into segue's store, since Gemini CLI may delete sessions that it resumes.\n"
+    )
+    assert not original.exists() and "from Gemini" in run("show", id).stdout
+
+
 def test_import_changes_neither_the_source_of_a_session_nor_the_tool_that_resumes_it(
     run: Run, environment: dict[str, str], codex: CodexSessions, tmp_path: Path
 ) -> None:
@@ -112,10 +132,13 @@ def test_import_changes_neither_the_source_of_a_session_nor_the_tool_that_resume
     assert run("resume", id).stdout.strip() == f"{tmp_path} resume {id}"
 
 
-def install_program(program: Path) -> str:
-    """Write a program that prints its directory and arguments, and return a PATH with it."""
+def install_program(program: Path, command: str = "") -> str:
+    """Write a program that prints its directory and arguments, and return a PATH with it.
+
+    The program also runs a shell command.
+    """
     program.parent.mkdir()
-    program.write_text('#!/bin/sh\necho "$PWD" "$@"\n')
+    program.write_text(f'#!/bin/sh\necho "$PWD" "$@"\n{command}\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return f"{program.parent}:{os.environ['PATH']}"
 

@@ -121,12 +121,22 @@ class SessionContinuer:
         writer = chosen.writer
         assert writer is not None
         if source is not None and writer.deletes_resumed:
-            await self._sync.import_from_source(principal, session)
+            await self.keep_copy(principal, session)
         conversation, report = await self._convert(principal, id, chosen)
         prepared = writer.prepare(conversation)
         native_id = await run_in_thread(lambda: writer.write(prepared))
         new = await self._link(principal, chosen.definition, native_id, session)
         return _continuation(new, report, chosen.definition)
+
+    async def keep_copy(self, principal: Principal, session: Session) -> bool:
+        """Import a session of a tool, before a program runs that may delete the original.
+
+        Returns False on a read-only store.
+        """
+        if self._store.read_only:
+            return False
+        await self._sync.import_from_source(principal, session)
+        return True
 
     async def _convert(self, principal: Principal, id: str, target: _Target) -> Converted:
         session, _ = await self._lookup.find(principal, id)

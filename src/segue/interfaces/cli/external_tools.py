@@ -22,12 +22,6 @@ def source_symbol(source: str) -> str:
     return _OTHER_SOURCE_SYMBOL if tool is None else tool.symbol
 
 
-def resume_command(tool_name: str | None, session: Session) -> list[str] | None:
-    """Return the command that resumes a session in a tool; None if there is no such tool."""
-    tool = find_tool(tool_name)
-    return None if tool is None else list(tool.resume_command(session, local=True).arguments)
-
-
 def find_program(name: str, session: Session) -> str:
     """Return the path of a tool's program.
 

@@ -177,15 +177,29 @@ def resume_command(
 
 def resume(target: Target, session: Session, *, here: bool = False) -> None:
     """Resume a session. Does not return if another program resumes it."""
+    from segue.hub.tools import deletes_resumed, find_tool
     from segue.interfaces.cli import external_tools
 
     owner = target.read(lambda hub, principal: hub.sessions.owner(principal, session.id))
-    tool = target.read(lambda hub, principal: hub.sync.resuming_tool(principal, session))
-    command = None if here else external_tools.resume_command(tool, session)
-    if command is not None:
-        external_tools.start(command, session)
-    fork = owner is not None or tool is not None
+    tool_name = target.read(lambda hub, principal: hub.sync.resuming_tool(principal, session))
+    tool = None if here else find_tool(tool_name)
+    if tool is not None:
+        external_tools.find_program(tool.program, session)  # before anything is written
+        if deletes_resumed(tool):
+            _keep_copy(target, session, tool.label)
+        command = tool.resume_command(session, local=True)
+        external_tools.start(list(command.arguments), session)
+    fork = owner is not None or tool_name is not None
     target.run(lambda hub, principal: _chat_here(hub, principal, session, fork=fork))
+
+
+def _keep_copy(target: Target, session: Session, label: str) -> None:
+    """Import a session before a tool starts that is known to delete resumed sessions."""
+    if target.run(lambda hub, principal: hub.continuing.keep_copy(principal, session)):
+        message = f"Imported into segue's store, since {label} may delete sessions that it resumes."
+    else:
+        message = f"Not imported: the store is read-only. {label} may delete the session."
+    click.echo(message, err=True)
 
 
 def _resume_in(
