@@ -11,13 +11,14 @@ import pytest
 
 from segue.factory import open_hub
 from segue.model.principal import LOCAL
-from tests.claude.entries import Home, S, user
+from tests.claude.entries import Home, S, assistant, user
 from tests.interfaces.cli.child import Run
 from tests.interfaces.cli.screen import OpenScreen, Screen
 
 UP, DOWN, ESCAPE = "\x1b[A", "\x1b[B", "\x1b"
-RESUME, FORK, RENAME, TAG, ARCHIVE, DELETE, COPY = (
+RESUME, OTHER_TOOL, FORK, RENAME, TAG, ARCHIVE, DELETE, COPY = (
     "\x12",
+    "\x0f",
     "\x06",
     "\x05",
     "\x14",
@@ -78,7 +79,7 @@ def test_first_screen_lists_sessions_by_directory(screen: Screen, sessions: dict
         assert right[2].endswith("/here")
         assert right[3].startswith("2 messages, created ")
         assert "> /say a needle in the hay" in right and "a needle in the hay" in right
-        assert screen.lines[-1].startswith("enter open  ^R resume")
+        assert screen.lines[-1].startswith("enter open  ^R resume  ^O other tool")
         screen.press(ESCAPE)
         assert screen.ended() == 0
 
@@ -201,6 +202,55 @@ def test_resume_starts_the_tool_that_owns_the_session(
         screen.until("Why is it slow?")
         screen.press(RESUME)
         screen.until(f"claude --resume {S} in {project}")
+        assert screen.ended() == 0
+
+
+def test_session_continues_in_another_tool_after_its_report(
+    environment: dict[str, str], tmp_path: Path, home: Home, open_screen: OpenScreen
+) -> None:
+    codex = tmp_path / "codex"
+    thought = {"type": "thinking", "thinking": "hm", "signature": "x"}
+    prompt = user("u1", None, "Why is it slow?", cwd=str(tmp_path))
+    home.write([prompt, assistant("a1", "u1", [thought])])
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "codex").write_text('#!/bin/sh\necho "codex $1 in $(pwd)"\n')
+    (tools / "codex").chmod(0o755)
+    env = {**environment, "CODEX_HOME": str(codex), "PATH": str(tools)}
+    with open_screen(env=env, cwd=str(tmp_path), columns=120) as screen:
+        screen.until("1 message, created")
+        screen.press(OTHER_TOOL)
+        screen.until("Gemini CLI  (`gemini` is not on your PATH)")
+        screen.press(ESCAPE)
+        screen.until("1 message, created")
+        screen.press(OTHER_TOOL)
+        screen.until("Continue 'Why is it slow?' in\n")
+        screen.press(DOWN * (screen.lines.index("Codex") - 1) + "\r")
+        shown = screen.until("enter continue there")
+        assert screen.lines[0] == "Continue 'Why is it slow?' in Codex"
+        assert "1 prompt, 0 answers" in shown and "thoughts  left out" in shown
+        screen.press(ESCAPE)
+        screen.until("Gemini CLI")
+        assert not list(codex.rglob("*.jsonl"))
+        screen.press("\r")
+        screen.until("enter continue there")
+        screen.press("\r")
+        screen.until(f"codex resume in {tmp_path}")
+        assert screen.ended() == 0
+    assert len(list(codex.rglob("*.jsonl"))) == 1
+
+
+def test_reason_why_a_session_cannot_continue_is_shown_in_the_picker(screen: Screen) -> None:
+    with screen:
+        screen.until("Everywhere")
+        screen.press(OTHER_TOOL)
+        screen.until("enter show what the tool cannot hold")
+        screen.press(UP + DOWN * 20 + "\r")  # segue is the last
+        screen.until("For segue: 1 prompt, 1 answer")
+        screen.press("\r")
+        shown = screen.until("Everywhere")
+        assert "! " in shown and "no model" in shown
+        screen.press(ESCAPE)
         assert screen.ended() == 0
 
 

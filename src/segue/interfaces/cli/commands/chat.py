@@ -172,7 +172,7 @@ def resume_command(
     if in_tool is None:
         resume(target, resolved, here=here)
     else:
-        _resume_in(target, resolved, in_tool, model=model, dry_run=dry_run, format=format)
+        resume_in(target, resolved, in_tool, model=model, dry_run=dry_run, format=format)
 
 
 def resume(target: Target, session: Session, *, here: bool = False) -> None:
@@ -202,14 +202,14 @@ def _keep_copy(target: Target, session: Session, label: str) -> None:
     click.echo(message, err=True)
 
 
-def _resume_in(
+def resume_in(
     target: Target,
     session: Session,
     tool_name: str,
     *,
-    model: str | None,
-    dry_run: bool,
-    format: str | None,
+    model: str | None = None,
+    dry_run: bool = False,
+    format: str | None = None,
 ) -> None:
     """Continue a session in another tool, after a report. Does not return if the tool starts."""
     from segue.hub.tools import find_tool

@@ -21,11 +21,11 @@ def show_report(report: Report, format: str | None, *, to_stderr: bool) -> None:
     if format is not None:
         write_value(format, to_builtins(report))
         return
-    for line in _report_lines(report):
+    for line in report_lines(report):
         click.echo(line, err=to_stderr)
 
 
-def _report_lines(report: Report) -> list[str]:
+def report_lines(report: Report) -> list[str]:
     """Return the report as a sentence and a table."""
     from segue.hub.sync.continuing import FATES
 
@@ -36,13 +36,16 @@ def _report_lines(report: Report) -> list[str]:
         _count(report.images, "image"),
     ]
     lines = [f"For {label(report.target)}: {', '.join(counts)}."]
-    rows = [(str(loss.count), loss.what, FATES[loss.becomes], loss.why) for loss in report.losses]
+    rows = [
+        (str(loss.count), one_line(loss.what), FATES[loss.becomes], one_line(loss.why))
+        for loss in report.losses
+    ]
     if not rows:
         return [*lines, "Nothing is lost."]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         cells = [row[0].rjust(widths[0]), row[1].ljust(widths[1]), row[2].ljust(widths[2]), row[3]]
-        lines.append(one_line("  ".join(cells)))
+        lines.append("  ".join(cells))
     return lines
 
 

@@ -37,6 +37,7 @@ class Picker:
         self._actions: dict[str, Callable[[Session], None]] = {
             "enter": self._open,
             "ctrl-r": self._resume,
+            "ctrl-o": self._resume_in,
             "ctrl-f": self._fork,
             "ctrl-e": self._rename,
             "ctrl-t": self._tag,
@@ -144,9 +145,23 @@ class Picker:
     def _resume(self, session: Session) -> None:
         from segue.interfaces.cli.commands.chat import resume
 
+        self._continue(lambda: resume(self._target, session))
+
+    def _resume_in(self, session: Session) -> None:
+        from segue.interfaces.cli.commands.chat import resume_in
+
+        from .tool_dialog import ToolDialog  # it loads the tools
+
+        tool = ToolDialog(self._target, self._terminal, self._view).ask(session)
+        if tool is not None:
+            self._continue(lambda: resume_in(self._target, session, tool))
+
+    def _continue(self, resume: Callable[[], None]) -> None:
+        """Resume a session on the normal screen, then reload the rows; show why it failed."""
+
         def resume_and_reload() -> None:
             try:
-                resume(self._target, session)
+                resume()
             except SegueError as error:
                 self._footer = f"! {one_line(error.message)}"
             self._state.reload(keep_position=True)

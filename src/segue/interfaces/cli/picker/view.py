@@ -23,6 +23,7 @@ MIN_COLUMNS_WITH_PREVIEW = 90
 KEYS = (
     "enter open",
     "^R resume",
+    "^O other tool",
     "^F fork",
     "^E rename",
     "^T tag",
@@ -64,6 +65,27 @@ class PickerView:
             f"{self._style(name, bold=True)}> {typed}",
             *lines,
             self._style(fit(last, columns), dim=not footer),
+        ]
+
+    def dialog_lines(
+        self,
+        title: str,
+        rows: Sequence[str],
+        last: str,
+        size: tuple[int, int],
+        selected: int | None = None,
+    ) -> list[str]:
+        """Return a screen with a title, rows of which one may be selected, and a last line."""
+        columns, height = size
+        lines = [
+            self._style(fit(row, columns), reverse=index == selected)
+            for index, row in enumerate(rows[: height - 2])
+        ]
+        return [
+            self._style(fit(title, columns), bold=True),
+            *lines,
+            *[" " * columns] * (height - 2 - len(lines)),
+            self._style(fit(last, columns), dim=True),
         ]
 
     def _style(self, text: str, **style: Any) -> str:
