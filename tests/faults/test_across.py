@@ -13,7 +13,6 @@ from segue.model.event import (
     AgentMessage,
     Delta,
     Event,
-    InfoChanged,
     PermissionAnswered,
     PermissionAsked,
     StatusChanged,
@@ -103,7 +102,7 @@ def test_paused_follower_gets_a_message_before_deltas_of_the_next(location: Stor
             text = "/wait 0.3\n/say first\n/slow 0.05\n/say " + "second " * 100
             await there.prompt(text)
             # It has taken the last event that there is, and does not ask for more ...
-            while not slow.events or not isinstance(slow.bodies[-1], InfoChanged):
+            while not slow.events or not isinstance(slow.bodies[-1], UserMessage):
                 slow.show(await anext(pausing))
             # ... until the first message is stored and the next one is being written.
             await there.until(AgentMessage)

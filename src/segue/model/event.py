@@ -18,7 +18,7 @@ from .clock import Time
 from .content import Content
 from .content import InsertedText as InsertedText
 from .lifecycle import Status, StopReason
-from .requests.usage import Usage as Usage
+from .requests import Usage as Usage
 
 BODY_VERSION = 3  # the format that bodies are written in
 

@@ -39,9 +39,7 @@ from .event import (
     Usage,
     UserMessage,
 )
-from .requests.spans import request_end
 from .session import ALWAYS_ALLOWED, Outcome, Session
-from .tools.prompt_titles import title_change
 
 _SETTLED = frozenset({"satisfied", "max_iterations_reached", "failed", "interrupted"})
 
@@ -121,6 +119,8 @@ def apply(session: Session, event: Event) -> Session:
     changes: Changes = {}
     if step := _STEPS.get(kind):
         changes = step(session, event, body)
+    from .requests.spans import request_end  # imported late: a list does not project events
+
     if (end := request_end(body)) is not None and not _inherited(session, event):
         changes |= _usage(session, end)
     changes["last_seq"] = event.seq
@@ -140,6 +140,8 @@ def _created(session: Session, event: Event, body: Created) -> Changes:
 
 
 def _message(session: Session, event: Event, body: Body) -> Changes:
+    from .tools.prompt_titles import title_change  # imported late: a list does not project events
+
     changes: Changes = {"messages": session.messages + 1}
     if body.starts_turn and session.turn is None:
         changes["turns"] = session.turns + 1

@@ -20,7 +20,6 @@ from segue.model.event import Body, Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
 from segue.model.query import Position, Query, SearchHit
 from segue.model.record import Record
-from segue.model.requests.spans import begun_request
 from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState
 
@@ -448,6 +447,8 @@ def fork_event(event: Event, fork: str) -> Event:
 
 def finished_messages(events: Iterable[Event]) -> list[str]:
     """Return the ids whose deltas events replace: of messages, and of requests that they begin."""
+    from segue.model.requests.spans import begun_request  # imported late: reads do not need it
+
     finished: list[str] = []
     for event in events:
         finished.append(event.id)

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from segue import fts5
 from segue.model import codec, event
@@ -18,7 +18,8 @@ from segue.store import query_sql
 from segue.store.base import MAX_SEQ
 from segue.store.query_sql import Condition, IndexRange, PageSpec
 
-from .fts_query import TermOccurrences
+if TYPE_CHECKING:
+    from .fts_query import TermOccurrences
 from .search_index import SearchIndex, is_damaged
 
 VERY_RARE_EVENTS = 500  # a term with no more hits is looked up completely at once
@@ -67,7 +68,7 @@ class TextSearch:
         """Return the seqs up to `last_seq` of events in which every term occurs, newest first."""
 
         def search(connection: sqlite3.Connection) -> list[int]:
-            keys = [TermOccurrences(connection, term).hits(pk, last_seq) for term in terms]
+            keys = [_occurrences_of_term(connection, term).hits(pk, last_seq) for term in terms]
             return sorted((key & MAX_SEQ for key in set.intersection(*keys)), reverse=True)
 
         return self._search(search)
@@ -141,9 +142,16 @@ class TextSearch:
             self._last = _LastSearch((connection, version))
         before = self._last.terms
         self._last.terms = {
-            term: before.get(term) or TermOccurrences(connection, term) for term in terms
+            term: before.get(term) or _occurrences_of_term(connection, term) for term in terms
         }
         return list(self._last.terms.values())
+
+
+def _occurrences_of_term(connection: sqlite3.Connection, term: Term) -> TermOccurrences:
+    """Return where a term occurs. Its module is imported late: most lists search for nothing."""
+    from .fts_query import TermOccurrences
+
+    return TermOccurrences(connection, term)
 
 
 def _containing(
@@ -151,7 +159,7 @@ def _containing(
 ) -> set[int]:
     matching = set(pks)
     for term in terms:
-        matching &= TermOccurrences(connection, term).within(matching)
+        matching &= _occurrences_of_term(connection, term).within(matching)
     return matching
 
 
@@ -159,7 +167,7 @@ def _ranked(
     connection: sqlite3.Connection, workspace: str, query: Query, terms: Sequence[Term]
 ) -> list[SearchHit]:
     checks = query_sql.row_checks(query)
-    occurrences = [TermOccurrences(connection, term) for term in terms]
+    occurrences = [_occurrences_of_term(connection, term) for term in terms]
     seen: set[int] = set()
     hits: list[SearchHit] = []
     with closing(connection.execute(fts5.RANKED_HITS, (fts5.any_term(terms),))) as ranking:
@@ -282,7 +290,7 @@ def _with_all_terms(pks: Collection[int], occurrences: Sequence[TermOccurrences]
     """Return the sessions, in their order, in which all terms occur."""
     matching = set(pks)
     # The rarest term first: it leaves few sessions to try for the others.
-    for term in sorted(occurrences, key=TermOccurrences.share):
+    for term in sorted(occurrences, key=lambda found: found.share()):
         matching = term.within(matching)
     return [pk for pk in pks if pk in matching]
 
