@@ -12,7 +12,6 @@ from segue.sources.base import Progress
 from .database import Index
 from .writer import write_index
 
-MIN_DEFERRED_BYTES = 1 << 20  # of sessions that a new index gets at once
 _BATCH_BYTES = 32 << 20  # of sessions whose texts are committed together
 
 

@@ -17,6 +17,7 @@ from segue.model.session import Session, decode_session
 
 from .database import MAX_TEXTS, STATES, FileKey, Index, IndexedFile, IndexedText
 
+MIN_DEFERRED_BYTES = 1 << 20  # of sessions that a new index gets at once
 TEXTS_PER_BATCH = 256
 FILES_PER_BATCH = 1000  # that are made searchable in one transaction
 MAX_REMOVED_CHANGES = 10_000  # for which removed sessions are remembered

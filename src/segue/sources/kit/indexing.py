@@ -13,9 +13,8 @@ from segue.model.errors import SegueError
 from segue.sources import safe_io
 from segue.sources.base import Progress, SourceProblem
 from segue.sources.index.database import Index, IndexedFile
-from segue.sources.index.full_text import MIN_DEFERRED_BYTES
 from segue.sources.index.parse_workers import ParsedFile, ParseWorkers, WorkerLost
-from segue.sources.index.writer import IndexWriter, write_index
+from segue.sources.index.writer import MIN_DEFERRED_BYTES, IndexWriter, write_index
 
 from . import database
 from .reader import Reader, Rewritten, SessionRef, Unreadable

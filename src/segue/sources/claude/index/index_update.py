@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from segue.model.errors import SegueError
 from segue.sources import safe_io
 from segue.sources.index.database import FileKey, Index, IndexedFile
-from segue.sources.index.full_text import MIN_DEFERRED_BYTES
 from segue.sources.index.parse_workers import WorkerLost
-from segue.sources.index.writer import IndexWriter, write_index
+from segue.sources.index.writer import MIN_DEFERRED_BYTES, IndexWriter, write_index
 
 from . import discovery, index_entry
 from .discovery import IndexDifferences
