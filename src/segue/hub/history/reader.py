@@ -17,7 +17,6 @@ from segue.model.principal import Principal
 from segue.model.query import SearchHit
 from segue.model.requests.spans import OpenRequest
 from segue.model.session import Session, Thread
-from segue.model.tools.changes import with_changes
 from segue.sources import registry
 from segue.sources.base import ReadEvents, Source
 from segue.store.base import Store
@@ -161,6 +160,8 @@ class HistoryReader:
         self, principal: Principal, id: str, call_id: str | None, seq: int
     ) -> ToolCall | None:
         """Return a tool call that was stored shortly before a permission request, if it was."""
+        from segue.model.tools.changes import with_changes  # lists do not need it
+
         types = ["tool_call", "tool_call_changed"]
         events = await self.events(
             principal, id, before=seq, types=types, limit=MAX_SEARCHED_CALLS, backward=True

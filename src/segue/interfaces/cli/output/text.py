@@ -31,7 +31,6 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session, Thread
-from segue.model.tools.changes import apply_change
 from segue.model.tools.titles import call_title, request_title
 from segue.render.format import session_cost
 from segue.render.message_parts import split_message
@@ -90,6 +89,8 @@ class OpenCalls:
             case ToolCall() as body:
                 self._calls[body.call_id] = body
             case ToolCallChanged(call_id=call_id) as body if call_id in self._calls:
+                from segue.model.tools.changes import apply_change  # lists do not need it
+
                 self._calls[call_id] = apply_change(self._calls[call_id], body)
             case ToolResult() as body:
                 self._calls.pop(body.call_id, None)
