@@ -6,8 +6,10 @@
 import base64
 import json
 import os
+import signal
 import sqlite3
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -120,12 +122,17 @@ class Handler(BaseHTTPRequestHandler):
             elif self.command == "PATCH":
                 self.patch(connection, id, body)
             else:
+                if seconds := os.environ.get("OPENCODE_DELETE_SECONDS"):
+                    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends after it has deleted
+                    time.sleep(float(seconds))
                 sql = "SELECT id FROM session WHERE id = ? OR parent_id = ?"
                 for (family,) in connection.execute(sql, (id, id)).fetchall():
                     for table in ("part", "message"):
                         connection.execute(f"DELETE FROM {table} WHERE session_id = ?", (family,))
                     connection.execute("DELETE FROM session WHERE id = ?", (family,))
                 connection.commit()
+                if seconds:
+                    os._exit(0)
                 self.answer(200, True)
 
     do_GET = do_PATCH = do_DELETE = handle_request

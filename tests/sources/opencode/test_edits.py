@@ -170,3 +170,22 @@ async def test_program_that_does_not_start_loses_nothing(
             await hub.editor.trash(LOCAL, id)
         assert (await hub.sessions.get(LOCAL, id)).state == "active"
     assert not (tool.directory / "segue-trash").exists()
+
+
+async def test_session_that_is_deleted_late_stays_in_the_trash(
+    tool: DatabaseSessions,
+    source: KitSource,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    id = await tool.create("question", "answer", cwd=CWD, at=NOON)
+    opencode_program.install(tmp_path / "bin")
+    monkeypatch.setenv("OPENCODE_DELETE_SECONDS", "0.7")
+    monkeypatch.setattr("segue.sources.opencode.program._ANSWER_SECONDS", 0.5)
+    async with open_hub(source, tmp_path) as hub:
+        with pytest.raises(AgentFailed, match="did not answer DELETE"):
+            await hub.editor.trash(LOCAL, id)
+        assert tool.connection.execute("SELECT count(*) FROM session").fetchone() == (0,)
+        await source.refresh()
+        assert (await hub.sessions.get(LOCAL, id)).state == "trashed"
+        assert await texts(source, id) == ["question", "answer"]

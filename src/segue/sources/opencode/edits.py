@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -50,7 +51,9 @@ def trash(
     }
     with program.server(session.directory) as server:
         exports = [msgspec.json.encode(server.export(id)) for id in ids]
-        with deletion(trash.add(session.id, path, rows, exports), path, "session"):
+        trashed = trash.add(session.id, path, rows, exports)
+        # A server that did not answer in time may still delete the session until it has ended.
+        with deletion(trashed, path, "session"), closing(server):
             server.delete(session.id)
 
 

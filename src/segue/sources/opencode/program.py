@@ -76,16 +76,21 @@ class OpencodeProgram:
             stderr=subprocess.DEVNULL,
         )
         try:
-            yield OpencodeServer(*_address(process), password)
+            yield OpencodeServer(process, *_address(process), password)
         finally:
-            process.terminate()
-            try:
-                process.wait(_EXIT_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+            _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a server, unless it has ended already."""
+    process.terminate()
+    try:
+        process.wait(_EXIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
 
 
 def _address(process: subprocess.Popen[bytes]) -> tuple[str, int]:
@@ -109,10 +114,17 @@ def _address(process: subprocess.Popen[bytes]) -> tuple[str, int]:
 class OpencodeServer:
     """A running server."""
 
-    def __init__(self, host: str, port: int, password: str) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], host: str, port: int, password: str
+    ) -> None:
+        self._process = process
         self._address = (host, port)
         token = base64.b64encode(f"opencode:{password}".encode()).decode()
         self._headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
+
+    def close(self) -> None:
+        """End the server: it changes nothing from then on."""
+        _stop(self._process)
 
     def change(self, id: str, fields: dict[str, Any]) -> None:
         """Change fields of a session."""
