@@ -27,7 +27,8 @@ def install(directory: Path) -> None:
 
 
 def database() -> str:
-    return os.path.join(os.environ["XDG_DATA_HOME"], "opencode", "opencode.db")
+    name = os.environ.get("OPENCODE_CHANNEL_DB", "opencode.db")
+    return os.path.join(os.environ["XDG_DATA_HOME"], "opencode", name)
 
 
 def connect() -> sqlite3.Connection:
@@ -158,7 +159,9 @@ def main(schema: str) -> None:
     if not os.path.exists(database()):
         connect().executescript(schema)
     if sys.argv[1] == "import":
-        import_session(json.loads(Path(sys.argv[2]).read_text()))
+        exported = json.loads(Path(sys.argv[2]).read_text())
+        if exported["info"]["id"] != os.environ.get("OPENCODE_IGNORED_IMPORT"):
+            import_session(exported)
         return
     server = HTTPServer(("127.0.0.1", 0), Handler)
     print(f"opencode server listening on http://127.0.0.1:{server.server_port}", flush=True)

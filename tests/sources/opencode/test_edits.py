@@ -189,3 +189,39 @@ async def test_session_that_is_deleted_late_stays_in_the_trash(
         await source.refresh()
         assert (await hub.sessions.get(LOCAL, id)).state == "trashed"
         assert await texts(source, id) == ["question", "answer"]
+
+
+async def test_session_whose_subagent_is_not_imported_stays_in_the_trash(
+    tool: DatabaseSessions, source: KitSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opencode_program.install(tmp_path / "bin")
+    id = await tool.create("question", "answer", cwd=CWD, at=NOON)
+    child = tool.add_session(NOON, parent_id=await tool.native_id(id))
+    tool.add_prompt(child, "task", NOON)
+    tool.add_answer(child, "result", NOON)
+    async with open_hub(source, tmp_path) as hub:
+        await hub.editor.trash(LOCAL, id)
+        monkeypatch.setenv("OPENCODE_IGNORED_IMPORT", child)
+        with pytest.raises(AgentFailed, match=f"did not import session {child}"):
+            await hub.editor.restore(LOCAL, id)
+        await source.refresh()
+        assert (await hub.sessions.get(LOCAL, id)).state == "trashed"
+        assert [thread.id for thread in await source.threads(id)] == [child]
+        monkeypatch.delenv("OPENCODE_IGNORED_IMPORT")
+        assert (await hub.editor.restore(LOCAL, id)).state == "active"
+        assert [thread.id for thread in await source.threads(id)] == [child]
+
+
+async def test_session_of_another_channel_is_restored(
+    tool: DatabaseSessions, source: KitSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opencode_program.install(tmp_path / "bin")
+    id = await tool.create("question", "answer", cwd=CWD, at=NOON)
+    tool.connection.close()
+    (tool.directory / "opencode.db").rename(tool.directory / "opencode-dev.db")
+    monkeypatch.setenv("OPENCODE_CHANNEL_DB", "opencode-dev.db")
+    async with open_hub(source, tmp_path) as hub:
+        await source.refresh()
+        await hub.editor.trash(LOCAL, id)
+        assert (await hub.editor.restore(LOCAL, id)).state == "active"
+    assert list((tool.directory / "segue-trash").iterdir()) == []

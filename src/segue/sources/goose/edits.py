@@ -146,7 +146,7 @@ def trash(
 def restore(program: GooseProgram, trashed: TrashedSession, path: str) -> str:
     """Import a session into a database again, and return its new id."""
     native_id = program.import_file(trashed.exports()[0])
-    require_imported(path, "sessions", native_id)
+    require_imported([path], "sessions", native_id)
     trashed.remove()
     return native_id
 

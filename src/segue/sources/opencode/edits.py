@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
 import msgspec
 
 from segue.model import clock
+from segue.model.errors import AgentFailed
+from segue.sources.base import OverlayOnly
 from segue.sources.kit.edit.row_trash import (
     RowTrash,
     TrashedSession,
     deletion,
+    has_session,
     require_imported,
 )
 
@@ -57,13 +60,33 @@ def trash(
             server.delete(session.id)
 
 
-def restore(program: OpencodeProgram, trashed: TrashedSession, path: str) -> None:
-    """Import a session and its subagents into a database again; their ids are the same."""
-    for export in trashed.exports():
-        with open(export, "rb") as file:
-            program.import_session(msgspec.json.decode(file.read()))
-    require_imported(path, "session", trashed.native_id)
+def restore(
+    program: OpencodeProgram, trashed: TrashedSession, databases: Callable[[], Sequence[str]]
+) -> None:
+    """Import a session and its subagents again; their ids are the same.
+
+    The copy in the trash is deleted once one of the databases has all of them. Otherwise what was
+    imported is deleted.
+    """
+    sessions = [_read_export(path) for path in trashed.exports()]
+    is_gone = not any(has_session(path, "session", trashed.native_id) for path in databases())
+    try:
+        for session in sessions:
+            program.import_session(session)
+        for session in sessions:
+            require_imported(databases(), "session", session["info"]["id"])
+    except AgentFailed:
+        if is_gone:
+            directory = str(sessions[0]["info"].get("directory"))
+            with suppress(OverlayOnly), program.server(directory) as server:
+                server.delete(trashed.native_id)
+        raise
     trashed.remove()
+
+
+def _read_export(path: str) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        return msgspec.json.decode(file.read(), type=dict[str, Any])
 
 
 def delete(program: OpencodeProgram, session: SessionInfo) -> None:

@@ -148,7 +148,7 @@ class OpencodeReader(Reader):
         if trashed is not None:
             if info.deleted is not False:
                 raise InvalidInput("a session in the trash cannot be changed; restore it first")
-            edits.restore(program.require(self.directory, self.path), trashed, self.places()[0])
+            edits.restore(program.require(self.directory, self.path), trashed, self._databases)
             return
         opencode, session, path = self._changeable(ref)
         if info.title is None:

@@ -122,10 +122,11 @@ def deletion(trashed: TrashedSession, path: str, table: str) -> Iterator[None]:
         raise AgentFailed(f"the program did not delete session {trashed.native_id} from {path}")
 
 
-def require_imported(path: str, table: str, native_id: str) -> None:
-    """Raise AgentFailed if a session that was imported is not in the tool's database."""
-    if not has_session(path, table, native_id):
-        raise AgentFailed(f"the program did not import session {native_id} into {path}")
+def require_imported(paths: Sequence[str], table: str, native_id: str) -> None:
+    """Raise AgentFailed if none of a tool's databases has a session that was imported."""
+    if not any(has_session(path, table, native_id) for path in paths):
+        names = " or ".join(paths)
+        raise AgentFailed(f"the program did not import session {native_id} into {names}")
 
 
 def has_session(path: str, table: str, native_id: str) -> bool:
