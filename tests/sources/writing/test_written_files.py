@@ -71,6 +71,25 @@ def test_projects_with_the_same_name_have_directories_of_their_own(tmp_path: Pat
     assert len(list((projects / "app" / "chats").iterdir())) == 2
 
 
+def test_directory_that_gemini_has_given_to_another_project_is_left_alone(tmp_path: Path) -> None:
+    home = Path(registry.get("gemini").home())
+    cwd = str(tmp_path / "app")
+    (home / "tmp/app").mkdir(parents=True)
+    (home / "tmp/app/.project_root").write_text("/elsewhere")
+    (home / "projects.json").write_text(json.dumps({"projects": {cwd: "app"}}))
+    write_and_read("gemini", as_events([prompt("hello")]), None, cwd)
+    roots = {path.parent.name: path.read_text() for path in home.glob("tmp/*/.project_root")}
+    assert roots == {"app": "/elsewhere", "app-1": cwd}
+
+
+def test_name_of_a_directory_may_end_with_a_space(tmp_path: Path) -> None:
+    cwd = str(tmp_path / "app ")
+    writer = writer_of("gemini")
+    writer.write(writer.prepare(convert_for("gemini", as_events([prompt("hello")]), None, cwd)[0]))
+    (path,) = Path(registry.get("gemini").home()).glob("tmp/*/.project_root")
+    assert path.read_text() == cwd
+
+
 def test_kimi_gets_the_model_and_the_prompt_of_the_newest_session(tmp_path: Path) -> None:
     home = Path(registry.get("kimi").home())
     home.mkdir(parents=True)

@@ -65,7 +65,9 @@ def project_directory(home: str, cwd: str) -> str:
     registered = files.read_json(os.path.join(home, "projects.json")).get("projects")
     taken = registered if isinstance(registered, dict) else {}
     if isinstance(slug := taken.get(cwd), str) and os.path.basename(slug) == slug:
-        return os.path.join(projects, slug)
+        path = os.path.join(projects, slug)
+        if not os.path.lexists(os.path.join(path, _ROOT_FILE)):  # else it is another project's
+            return path
     base = _SLUG_GAP.sub("-", os.path.basename(cwd).lower()).strip("-") or "project"
     for number in count():
         slug = f"{base}-{number}" if number else base
@@ -88,6 +90,7 @@ def claim_project(home: str, cwd: str) -> str:
             write_files([NewFile(os.path.join(project, _ROOT_FILE), os.fsencode(cwd))])
         except Conflict:  # another process has created it a moment ago
             continue
+        return project
 
 
 def _root(directory: str) -> str | None:
