@@ -39,6 +39,20 @@ def test_no_line_has_a_separator_at_which_node_ends_it(tool: str, tmp_path: Path
     assert said == ["one\u2028two\u2029three"]
 
 
+@pytest.mark.parametrize("tool", ["codex", "goose", "opencode"])
+def test_half_of_a_character_is_replaced_for_programs_that_refuse_it(
+    tool: str, tmp_path: Path
+) -> None:
+    events = as_events(
+        [prompt("cut \ud83d here \U0001f600"), AgentMessage(content=(Text(text="ok"),))]
+    )
+    files = writer_of(tool).prepare(convert_for(tool, events, None, str(tmp_path))[0]).files
+    assert rb"\ud83d" not in b"".join(file.data for file in files)
+    read, _ = write_and_read(tool, events, None, str(tmp_path))
+    said = [plain_text(e.body.content) for e in read if isinstance(e.body, UserMessage)]
+    assert said == ["cut \ufffd here \U0001f600"]
+
+
 @pytest.mark.parametrize("tool", TOOLS)
 def test_system_messages_are_written_as_text_and_named(tool: str, tmp_path: Path) -> None:
     system = SystemMessage(content=(Text(text="be brief"),))

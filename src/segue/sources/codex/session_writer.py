@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from segue.model import clock, codec, ids
+from segue.model import clock, ids
 from segue.model.content import Content, Image, plain_text
 from segue.sources import safe_io
 from segue.sources.writing.conversation import (
@@ -22,6 +22,7 @@ from segue.sources.writing.conversation import (
     Message,
     Summary,
 )
+from segue.sources.writing.json_lines import encode_unicode
 from segue.sources.writing.port import NewFile, PreparedSession
 from segue.sources.writing.staging import write_files
 from segue.sources.writing.tool_names import (
@@ -154,7 +155,7 @@ class _Lines:
 
     def _call(self, item: Call) -> Iterator[bytes]:
         call, result = item.call, item.result
-        arguments = codec.encode(argument_object(call.input)).decode()
+        arguments = encode_unicode(argument_object(call.input)).decode()
         kind, fields = "function_call", {"arguments": arguments}
         if call.name == PATCH_TOOL and call.server is None and isinstance(call.input, str):
             kind, fields = "custom_tool_call", {"input": call.input}
@@ -175,7 +176,7 @@ class _Lines:
 
 def _line(at: int, kind: str, payload: Payload) -> bytes:
     line = {"timestamp": clock.to_rfc3339(at), "type": kind, "payload": payload}
-    return codec.encode(line) + b"\n"
+    return encode_unicode(line) + b"\n"
 
 
 def _message(role: str, content: list[Payload]) -> Payload:

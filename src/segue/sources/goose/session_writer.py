@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
-import msgspec
-
 from segue.model import clock
 from segue.model.content import Content, Image, plain_text
 from segue.sources.writing.conversation import Call, Conversation, Holds, Message, Summary
+from segue.sources.writing.json_lines import encode_unicode
 from segue.sources.writing.port import NewFile, PreparedSession
 from segue.sources.writing.replies import Reply, Step, replies
 from segue.sources.writing.tool_names import accepted_call_id, argument_object, function_name
@@ -52,7 +51,7 @@ class GooseWriter:
             "message_count": len(messages),
             "conversation": messages,
         }
-        file = NewFile("session.json", msgspec.json.encode(exported))
+        file = NewFile("session.json", encode_unicode(exported))
         return PreparedSession(conversation.new_id, session.title, [file], session.cwd)
 
     def write(self, prepared: PreparedSession) -> str:

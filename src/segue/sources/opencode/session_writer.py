@@ -22,6 +22,7 @@ from segue.sources.writing.conversation import (
     Summary,
     has_text,
 )
+from segue.sources.writing.json_lines import encode_unicode
 from segue.sources.writing.port import NewFile, PreparedSession
 from segue.sources.writing.replies import Reply, replies
 from segue.sources.writing.tool_names import accepted_call_id, argument_object, function_name
@@ -53,7 +54,7 @@ class OpencodeWriter:
         session = conversation.session
         exported = _Export(conversation).encode()
         info = exported["info"]
-        file = NewFile("session.json", msgspec.json.encode(exported))
+        file = NewFile("session.json", encode_unicode(exported))
         return PreparedSession(info["id"], info["title"], [file], session.cwd)
 
     def write(self, prepared: PreparedSession) -> str:
