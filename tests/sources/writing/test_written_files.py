@@ -96,6 +96,17 @@ def test_directory_that_gemini_has_given_to_another_project_is_left_alone(tmp_pa
     assert roots == {"app": "/elsewhere", "app-1": cwd}
 
 
+def test_file_in_the_place_of_a_gemini_project_is_left_alone(tmp_path: Path) -> None:
+    home = Path(registry.get("gemini").home())
+    cwd = str(tmp_path / "app")
+    (home / "tmp").mkdir(parents=True)
+    (home / "tmp/app").write_text("a file")
+    (home / "projects.json").write_text(json.dumps({"projects": {cwd: "app"}}))
+    write_and_read("gemini", as_events([prompt("hello")]), None, cwd)
+    assert (home / "tmp/app").read_text() == "a file"
+    assert (home / "tmp/app-1/.project_root").read_text() == cwd
+
+
 def test_name_of_a_directory_may_end_with_a_space(tmp_path: Path) -> None:
     cwd = str(tmp_path / "app ")
     writer = writer_of("gemini")

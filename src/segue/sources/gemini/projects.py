@@ -66,7 +66,8 @@ def project_directory(home: str, cwd: str) -> str:
     taken = registered if isinstance(registered, dict) else {}
     if isinstance(slug := taken.get(cwd), str) and os.path.basename(slug) == slug:
         path = os.path.join(projects, slug)
-        if not os.path.lexists(os.path.join(path, _ROOT_FILE)):  # else it is another project's
+        is_taken = os.path.lexists(os.path.join(path, _ROOT_FILE))  # by another project
+        if not is_taken and (os.path.isdir(path) or not os.path.lexists(path)):
             return path
     base = _SLUG_GAP.sub("-", os.path.basename(cwd).lower()).strip("-") or "project"
     for number in count():
