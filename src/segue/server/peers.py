@@ -38,6 +38,7 @@ class WorkerPeers:
         """Create the view of worker `number`. The workers' port numbers are in `directory`."""
         self._directory = directory
         self._number = number
+        self._port: int | None = None
         self._client: httpx2.AsyncClient | None = None
 
     @property
@@ -48,9 +49,10 @@ class WorkerPeers:
     def listen(self) -> socket.socket:
         """Return this worker's own listening socket, and publish its port."""
         sock = listen("127.0.0.1", 0)
+        self._port = sock.getsockname()[1]
         path = self._directory / str(self._number)
         draft = path.with_suffix(".new")
-        draft.write_text(str(sock.getsockname()[1]))
+        draft.write_text(str(self._port))
         os.replace(draft, path)
         return sock
 
@@ -62,9 +64,11 @@ class WorkerPeers:
         if len(number) > 4 or int(number) == self._number:
             return None
         try:
-            return int((self._directory / str(int(number))).read_text())
+            port = int((self._directory / str(int(number))).read_text())
         except FileNotFoundError:
             return None
+        # This worker may have got the port of one that has ended.
+        return None if port == self._port else port
 
     async def forward(self, port: int, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a request to another worker, and its response to the client."""
