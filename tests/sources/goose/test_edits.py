@@ -116,6 +116,8 @@ async def test_version_without_a_method_leaves_the_edit_to_the_overlay(
         assert (await hub.editor.trash(LOCAL, id)).state == "trashed"
         assert len(sessions_of(tool)) == 1
         assert list((tool.directory / "segue-trash").iterdir()) == []
+        with pytest.raises(ReadOnly, match="cannot delete it permanently"):
+            await hub.editor.purge(LOCAL, id)
         assert (await hub.editor.restore(LOCAL, id)).id == id
 
 

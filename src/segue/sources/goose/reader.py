@@ -13,7 +13,7 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from segue.model import clock
-from segue.model.errors import InvalidInput
+from segue.model.errors import InvalidInput, ReadOnly
 from segue.model.event import InfoChanged
 from segue.sources.base import Edit, OverlayOnly
 from segue.sources.kit import bodies, database
@@ -147,7 +147,10 @@ class GooseReader(Reader):
         if trashed is not None:
             trashed.remove()
         elif database.split_key(ref.key)[0]:
-            edits.require_program(self._directory).delete(ref.native_id)
+            try:
+                edits.require_program(self._directory).delete(ref.native_id)
+            except OverlayOnly as error:
+                raise ReadOnly(f"segue cannot delete it permanently: {error}") from None
         else:
             os.unlink(ref.key)
 
