@@ -1,6 +1,7 @@
 """What the writers of tools write where the tools read it in ways of their own."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,14 @@ from segue.sources import registry
 from segue.sources.writing.port import NewFile
 from segue.sources.writing.staging import write_directory
 
-from .tool_sessions import as_events, convert_for, use_homes, write_and_read, writer_of
+from .tool_sessions import (
+    as_events,
+    convert_for,
+    use_homes,
+    writable_tools,
+    write_and_read,
+    writer_of,
+)
 
 TOOLS = ("copilot", "gemini", "qwen", "kimi")
 
@@ -113,6 +121,14 @@ def test_name_of_a_directory_may_end_with_a_space(tmp_path: Path) -> None:
     writer.write(writer.prepare(convert_for("gemini", as_events([prompt("hello")]), None, cwd)[0]))
     (path,) = Path(registry.get("gemini").home()).glob("tmp/*/.project_root")
     assert path.read_text() == cwd
+
+
+def test_name_of_a_directory_may_have_other_bytes_than_text(tmp_path: Path) -> None:
+    cwd = str(tmp_path / os.fsdecode(b"caf\xe9"))
+    events = as_events([prompt("hello")])
+    for tool in writable_tools():
+        read, _ = write_and_read(tool, events, None, cwd)
+        assert [plain_text(e.body.content) for e in read if isinstance(e.body, UserMessage)]
 
 
 def test_kimi_gets_the_model_and_the_prompt_of_the_newest_session(tmp_path: Path) -> None:

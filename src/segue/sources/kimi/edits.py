@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from segue.model import clock
+from segue.model import clock, codec
 from segue.model.event import InfoChanged
 from segue.sources import safe_io
 from segue.sources.kit import files
@@ -47,7 +47,7 @@ def delete_session(home: str, directory: str) -> None:
 def add_to_index(home: str, record: dict[str, Any]) -> None:
     """Append a record to Kimi Code's index of sessions."""
     with open(os.path.join(home, "session_index.jsonl"), "ab") as file:
-        file.write(msgspec.json.encode(record) + b"\n")
+        file.write(codec.encode(record) + b"\n")
 
 
 def fork_session(
@@ -75,7 +75,7 @@ def workspace_name(cwd: str) -> str:
     """Return the name of the directory with the sessions of a working directory."""
     path = cwd.rstrip("/") or "/"
     slug = re.sub(r"[^a-z0-9._-]+", "-", os.path.basename(path).lower())[:40]
-    return f"wd_{slug}_{hashlib.sha256(path.encode()).hexdigest()[:12]}"
+    return f"wd_{slug}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}"
 
 
 def _copy_agents(source: str, target: str, at: int | None, workspace: str) -> None:
