@@ -48,6 +48,11 @@ READS: dict[str, dict[str, Read]] = {
         "thread_events": lambda hub, id: _thread_events(hub, id),
         "acked_seq": lambda hub, id: hub.history.acked_seq(LOCAL, id),
         "follow": lambda hub, id: _first(hub.history.follow(LOCAL, id)),
+        "follow_with_updates": lambda hub, id: _first(
+            hub.history.follow_with_updates(LOCAL, id, 0)
+        ),
+        "open_request": lambda hub, id: hub.history.open_request(LOCAL, id),
+        "open_requests": lambda hub, id: _open_requests(hub, id),
     },
     "sync": {
         "ensure_current": lambda hub, id: hub.sync.ensure_current(LOCAL, id),
@@ -73,7 +78,7 @@ WRITES = {
     "history": {"ack", "changes", "close"},  # `changes` waits until something changes
     "sync": {"import_from_source", "import_if_listed_only", "import_session", "pull", "write"}
     | {"label", "resume_command"},  # which read nothing
-    "continuing": {"continue_in", "targets"},  # `targets` reads nothing
+    "continuing": {"continue_in", "keep_copy", "targets"},  # `targets` reads nothing
     "exchange": {"import_session"},
     "retention": {"set_policy", "purge_idle"},
 }
@@ -87,6 +92,10 @@ async def _decoded_cursor(hub: Hub) -> Any:
 
 async def _resuming_tool(hub: Hub, id: str) -> Any:
     return await hub.sync.resuming_tool(LOCAL, await hub.sessions.get(LOCAL, id))
+
+
+async def _open_requests(hub: Hub, id: str) -> Any:
+    return await hub.history.open_requests(LOCAL, await hub.sessions.get(LOCAL, id))
 
 
 async def _located(hub: Hub, id: str) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from segue.hub import Hub
+from segue.hub.resources.records import built_in_environment
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.errors import Busy, InvalidInput, NotFound, ReadOnly
@@ -43,13 +44,14 @@ async def test_relative_directory_is_rejected(make_hub: MakeHub) -> None:
         assert (await hub.sessions.list(LOCAL)).sessions == []
 
 
-async def test_every_session_has_an_agent_and_an_environment(make_hub: MakeHub) -> None:
+async def test_every_session_has_an_agent(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         session = await hub.editor.create(LOCAL)
-        assert session.agent is not None and session.environment_id is not None
-        agent = await hub.records.get("local", "agent", session.agent.id)
-        environment = await hub.records.get("local", "environment", session.environment_id)
-        assert (agent.version, environment.version) == (1, 1)
+        assert session.agent is not None
+        assert (await hub.records.get("local", "agent", session.agent.id)).version == 1
+        assert session.environment_id is None  # the built-in environment
+        environment = built_in_environment("local")
+        assert (await hub.records.get("local", "environment", environment)).version == 1
         other = await hub.editor.create(OTHER)
         assert other.agent is not None and other.agent.id != session.agent.id
         session = await hub.editor.create(LOCAL, agent=AgentRef(id="mine", version=3))

@@ -116,6 +116,8 @@ async def test_fork_of_a_claude_session_can_be_prompted(
     async with connect_with_claude(testbed, version, home) as client:
         await client.replay(S, "/p")
         fork = (await client.open_session("fork", S, "/p"))["sessionId"]
+        async with testbed.hub() as hub:
+            await hub.config.set("local", "model", "demo")
         assert await client.run_prompt(fork, "/say Yes.") == "end_turn"
         entries = conversation(await client.replay(fork, "/p"))
         assert entries[:3] == CONVERSATION and entries[-1] == ("agent", "Yes.")

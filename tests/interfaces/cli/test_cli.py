@@ -81,7 +81,7 @@ def test_validate_names_the_first_fault_of_each_file(run: Run, tmp_path: Path) -
     bad.write_text(exported.replace('"text":"keep this"', '"text":["keep"]', 1))
     done = run("validate", str(good))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{good}: valid, version 2, {exported.count(chr(10)) - 1} events\n"
+    assert done.stdout == f"{good}: valid, version 3, {exported.count(chr(10)) - 1} events\n"
     done = run("validate", str(bad), str(good))
     assert done.returncode == 1 and f"{good}: valid" in done.stdout
     number = 1 + next(n for n, line in enumerate(exported.splitlines()) if "user_message" in line)

@@ -39,6 +39,7 @@ class HubHandle:
         tools = await self.hub.agents.connect_mcp(LOCAL, servers, session.cwd)
         if tools is not None:
             self._resources.push_async_callback(tools.close)
+            await tools.wait_connected()
         self.opened = await self.hub.turns.open(LOCAL, session.id, tools=tools)
         self._resources.push_async_callback(self.opened.close)
         return {} if tools is None else dict(tools.failures)
