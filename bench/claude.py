@@ -193,6 +193,7 @@ async def measure_first_index(bench: Bench, home: Path, directory: Path) -> None
         start = time.perf_counter()
         source = ClaudeSource(directory / f"first-{number}", ClaudeHome(str(home)))
         await source.refresh()
+        await source.make_searchable()
         own_seconds.append(time.perf_counter() - start)
         await source.close()
         data = directory / f"agentsview-{number}"
