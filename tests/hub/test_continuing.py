@@ -195,7 +195,9 @@ async def test_session_of_the_store_continues_in_a_tool(tmp_path: Path) -> None:
 async def test_unknown_target_or_model_for_a_tool_is_refused(tmp_path: Path) -> None:
     async with open_hub(tmp_path) as hub:
         created = await hub.editor.create(LOCAL, cwd=str(tmp_path))
-        with pytest.raises(InvalidInput, match="there is no source 'nothing'"):
+        with pytest.raises(
+            InvalidInput, match="cannot continue in 'nothing'; the tools are claude"
+        ):
             await hub.continuing.continue_in(LOCAL, created.id, "nothing")
         with pytest.raises(InvalidInput, match="a model can be chosen for segue only"):
             await hub.continuing.continue_in(LOCAL, created.id, "codex", model="openai:gpt-5")

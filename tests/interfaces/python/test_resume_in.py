@@ -47,7 +47,7 @@ def test_resume_in_segue_needs_a_model(
     store = tmp_path / "store"
     with pytest.raises(NoAgent, match="no model is configured"):
         sync.resume_in(S, "segue", store=store)
-    with pytest.raises(InvalidInput, match="there is no source 'emacs'"):
+    with pytest.raises(InvalidInput, match="cannot continue in 'emacs'"):
         sync.resume_in(S, "emacs", store=store)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     resumed = sync.resume_in(S, "segue", model="anthropic:claude-sonnet-4-6", store=store)

@@ -203,6 +203,9 @@ class SessionContinuer:
 def _target(name: str) -> _Target:
     if name == OWN:
         return _Target(OWN, own_tools.HOLDS, own_tools.NAMES)
+    if name not in registry.names():
+        tools = ", ".join([*registry.names(), OWN])
+        raise InvalidInput(f"a session cannot continue in {name!r}; the tools are {tools}")
     definition = registry.get(name)
     writer = definition.writer()
     if writer is None:
