@@ -76,7 +76,7 @@ def connect(path: Path, *, writable: bool, with_index: bool = False) -> sqlite3.
         check_same_thread=False, cached_statements=512, uri=with_index or parameters is not None,
     )  # fmt: skip
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA cache_size = -16000")
+    connection.execute("PRAGMA cache_size = -12000")
     connection.execute("PRAGMA temp_store = MEMORY")
     if not writable and not with_index:
         connection.execute("PRAGMA query_only = ON")
