@@ -122,12 +122,15 @@ class Turns:
             if self._step == "second model request":
                 await self._second[kind].reached.wait()
 
-    async def finish(self, kind: str) -> list[dict[str, Any]]:
-        """Answer the requests of a turn until it has ended, and return the session's events."""
+    async def finish(self, kind: str, *, after: int = 0) -> list[dict[str, Any]]:
+        """Answer the requests of a turn until it has ended, and return the session's events.
+
+        The turn ends with an idle status that follows the first `after` of them.
+        """
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 events = await self._rest.until_idle(self.sessions[kind])
-                if not open_requests(events):
+                if not open_requests(events) and count_idle(events) > after:
                     return events
                 for answer in _answers(events):
                     await self._rest.send(self.sessions[kind], answer)
@@ -137,6 +140,11 @@ class Turns:
         """Return the words that the tools of a kind have written."""
         files = self._directory.rglob(f"ran-{KINDS.index(kind)}.txt")
         return [word for file in files for word in file.read_text().split()]
+
+
+def count_idle(events: list[dict[str, Any]]) -> int:
+    """Return how often a session became idle."""
+    return sum(event["type"] == "session.status_idle" for event in events)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +179,7 @@ async def test_turns_survive_a_restart_at_any_step(
                 if errors:
                     assert how == "SIGKILL" and step in RUNNING_STEPS[kind], errors
                     await rest.say(turns.sessions[kind], "Finish")
-                    events = await turns.finish(kind)
+                    events = await turns.finish(kind, after=count_idle(events))
                 check_history(kind, events, turns.runs(kind), interrupted=bool(errors))
 
 
