@@ -15,6 +15,12 @@ from __future__ import annotations
 from .abilities import (
     Agent,
     AgentSession,
+    HandlesClosed,
+    HandlesConfigured,
+    HandlesExtensions,
+    HandlesLogin,
+    HandlesNotifications,
+    HandlesOpened,
     HasOptions,
     NeedsLogin,
     OwnsSessions,
@@ -24,6 +30,8 @@ from .abilities import (
     SupportsRelease,
     SupportsResume,
 )
+from .client import Client, Terminal
+from .declaration import Choice, Command, Select, Switch
 from .ports import (
     ALLOW,
     ALLOW_ALWAYS,
@@ -39,6 +47,7 @@ from .ports import (
     Tools,
     TurnPort,
 )
+from .tool_run import ToolRun
 from .turn import (
     Turn,
     streamed_draft,
@@ -51,7 +60,16 @@ __all__ = [
     "Agent",
     "AgentSession",
     "Answer",
+    "Choice",
+    "Client",
+    "Command",
     "ConnectedTools",
+    "HandlesClosed",
+    "HandlesConfigured",
+    "HandlesExtensions",
+    "HandlesLogin",
+    "HandlesNotifications",
+    "HandlesOpened",
     "HasOptions",
     "Keyring",
     "McpTool",
@@ -60,12 +78,16 @@ __all__ = [
     "OwnsSessions",
     "PermissionRequest",
     "ReadsDirectorySettings",
+    "Select",
     "SessionPort",
     "SpeaksBetweenTurns",
     "StreamKind",
     "SupportsCheck",
     "SupportsRelease",
     "SupportsResume",
+    "Switch",
+    "Terminal",
+    "ToolRun",
     "Tools",
     "Turn",
     "TurnPort",

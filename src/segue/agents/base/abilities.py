@@ -10,6 +10,7 @@ import msgspec
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 
+from .client import Client
 from .ports import SessionPort, Tools
 from .turn import Turn
 
@@ -123,6 +124,67 @@ class NeedsLogin(Protocol):
 
     async def log_out(self) -> None:
         """Log out."""
+        ...
+
+
+@runtime_checkable
+class HandlesOpened(Protocol):
+    """An agent that wants to know which sessions its client opens."""
+
+    async def session_opened(self, session: Session, client: Client) -> None:
+        """Prepare for a session that the client creates, loads, resumes or forks.
+
+        The client has no answer yet: an error, such as Unauthorized, becomes the answer.
+        """
+        ...
+
+
+@runtime_checkable
+class HandlesConfigured(Protocol):
+    """An agent that wants to know when a user changes one of its options."""
+
+    async def session_configured(self, session: Session, option: str, value: str | bool) -> None:
+        """Act on a new value before it is stored; raise InvalidInput to refuse it."""
+        ...
+
+
+@runtime_checkable
+class HandlesClosed(Protocol):
+    """An agent that wants to know when its client closes a session, or disconnects."""
+
+    async def session_closed(self, session: Session) -> None:
+        """Free what the agent has for a session. No turn of the client runs any more."""
+        ...
+
+
+@runtime_checkable
+class HandlesLogin(Protocol):
+    """An agent that declares login methods which it runs itself."""
+
+    async def log_in(self, id: str) -> None:
+        """Log in with one of the declared methods."""
+        ...
+
+    async def log_out(self) -> None:
+        """Log out."""
+        ...
+
+
+@runtime_checkable
+class HandlesExtensions(Protocol):
+    """An agent with methods that are not part of the protocol; their names begin with `_`."""
+
+    async def extension(self, method: str, params: Any) -> Any:
+        """Answer a request. Raise NotFound for a method that the agent does not have."""
+        ...
+
+
+@runtime_checkable
+class HandlesNotifications(Protocol):
+    """An agent with notifications that are not part of the protocol."""
+
+    async def notify(self, method: str, params: Any) -> None:
+        """Act on a notification."""
         ...
 
 

@@ -11,6 +11,8 @@ from segue.model.content import as_content
 from segue.model.event import AnyBody, Draft, Event, Option, ToolResult
 from segue.model.session import Session
 
+from .client import ClientPort
+
 StreamKind = Literal["message", "thought"]
 
 ALLOW = Option(id="allow", name="Allow", kind="allow_once")
@@ -148,6 +150,8 @@ class TurnPort(Protocol):
     def publish(self, payload: Any) -> None: ...
     @property
     def session_port(self) -> SessionPort: ...
+    @property
+    def client(self) -> ClientPort | None: ...
 
 
 class NoTools:

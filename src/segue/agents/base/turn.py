@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from segue.model import ids
-from segue.model.content import Content, Text, as_content, plain_text
+from segue.model.content import Block, Content, Text, as_content, plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
     AnyBody,
+    ConfigChanged,
     Draft,
     Event,
+    InfoChanged,
+    ModelCalled,
     Option,
     OutcomeDefined,
+    PlanChanged,
+    PlanEntry,
     ToolCall,
     ToolKind,
+    Usage,
 )
 from segue.model.session import Session
 
+from .client import PROTOCOL, Client
+from .declaration import MODE, MODEL, OFFERED, Commands, offered_commands, with_value
 from .ports import (
     ALLOW,
     ALLOW_ALWAYS,
@@ -33,6 +41,9 @@ from .ports import (
     Tools,
     TurnPort,
 )
+from .tool_run import Paths, ToolRun
+
+PlanStatus = Literal["pending", "in_progress", "completed", "cancelled"]
 
 
 class Turn:
@@ -174,7 +185,33 @@ class Turn:
         stream.parts.append(text)
         stream.size += len(text)
 
-    async def tool(
+    def tool(
+        self,
+        name: str,
+        *,
+        input: Any = None,
+        title: str | None = None,
+        kind: ToolKind = "other",
+        content: str | Block | Iterable[Block] = (),
+        locations: Paths = (),
+        meta: dict[str, Any] | None = None,
+    ) -> ToolRun:
+        """Return a tool call of the agent; `async with` begins and ends it.
+
+        `meta` is the `_meta` of the call for ACP clients.
+        """
+        return ToolRun(
+            self,
+            name,
+            input=input,
+            title=title,
+            kind=kind,
+            content=content,
+            locations=locations,
+            meta=meta,
+        )
+
+    async def start_tool(
         self,
         name: str,
         *,
@@ -192,6 +229,94 @@ class Turn:
             ToolCall(call_id=call_id, name=name, title=title, kind=kind, input=input, custom=custom)
         )
         return call_id
+
+    async def plan(
+        self, entries: Mapping[str, PlanStatus] | Iterable[str | PlanEntry], *, id: str = "plan"
+    ) -> None:
+        """Show the complete plan: each step with its status, or steps that are pending."""
+        if isinstance(entries, Mapping):
+            steps = [PlanEntry(content=step, status=status) for step, status in entries.items()]
+        else:
+            steps = [
+                entry if isinstance(entry, PlanEntry) else PlanEntry(content=entry)
+                for entry in entries
+            ]
+        await self.emit(PlanChanged(entries=tuple(steps), plan_id=id))
+
+    async def title(self, title: str | None) -> None:
+        """Set the title of the session, unless a person has chosen one; None removes it."""
+        await self.emit(InfoChanged(title=title, by="agent"))
+
+    async def usage(
+        self,
+        *,
+        model: str | None = None,
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        cache_read_tokens: int | None = None,
+        cache_write_tokens: int | None = None,
+        cost: float | None = None,
+        context_used: int | None = None,
+        context_size: int | None = None,
+    ) -> None:
+        """Report what a model request used: tokens, US dollars, and how full the context is.
+
+        Tokens that were read from or written to a cache are not part of `input_tokens`.
+        """
+        usage = Usage(
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cache_read_tokens=cache_read_tokens,
+            cache_write_tokens=cache_write_tokens,
+            cost=None if cost is None else round(cost * 1_000_000),
+        )
+        await self.emit(
+            ModelCalled(
+                usage=usage, model=model, context_used=context_used, context_size=context_size
+            )
+        )
+
+    @property
+    def client(self) -> Client:
+        """The client that sent the prompt: its files, terminals, forms and extensions."""
+        return Client(self._port.client)
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The `_meta` of the prompt."""
+        meta = self.prompt_extra.get(PROTOCOL, {}).get("_meta")
+        return meta if isinstance(meta, dict) else {}
+
+    @property
+    def options(self) -> Mapping[str, str | bool]:
+        """The values of the options that the agent declared, by id; the mode is `mode`."""
+        offered = self.session.options.get(OFFERED, {}).get("options", ())
+        return {option["id"]: option["value"] for option in offered}
+
+    async def set_option(self, id: str, value: str | bool) -> None:
+        """Change an option that the agent declared, such as its mode; clients show the change.
+
+        Raises InvalidInput if the agent did not declare this option or value.
+        """
+        offered = self.session.options.get(OFFERED, {})
+        await self.emit(ConfigChanged(options={OFFERED: with_value(offered, id, value)}))
+
+    async def set_commands(self, commands: Commands) -> None:
+        """Replace the commands that clients show in this session."""
+        offered = {**self.session.options.get(OFFERED, {}), "commands": offered_commands(commands)}
+        await self.emit(ConfigChanged(options={OFFERED: offered}))
+
+    @property
+    def mode(self) -> str | None:
+        """The mode that the user chose of those that the agent declared."""
+        mode = self.options.get(MODE)
+        return mode if isinstance(mode, str) else None
+
+    @property
+    def model(self) -> str | None:
+        """The model that the user chose of those that the agent declared."""
+        model = self.options.get(MODEL)
+        return model if isinstance(model, str) else None
 
     async def result(self, call_id: str) -> list[Event]:
         """Wait until a client submits the result of a call, and return the stored events.
