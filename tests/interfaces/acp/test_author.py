@@ -215,7 +215,7 @@ async def test_agent_hears_of_opened_configured_and_closed_sessions(
             "notes": ["opened by ed", "opened by ed", "mode=auto", "_example/hint {'y': 2}"],
             "params": {"x": 1},
         }
-        assert (await client.request_error("_example/other", {})).code == -32002
+        assert (await client.request_error("_example/other", {})).code == -32601
 
 
 # The turn.

@@ -175,7 +175,7 @@ class HandlesExtensions(Protocol):
     """An agent with methods that are not part of the protocol; their names begin with `_`."""
 
     async def extension(self, method: str, params: Any) -> Any:
-        """Answer a request. Raise NotFound for a method that the agent does not have."""
+        """Answer a request. Raise NotImplementedError for a method that the agent does not have."""
         ...
 
 

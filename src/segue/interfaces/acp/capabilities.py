@@ -55,6 +55,7 @@ _METHOD_CAPABILITIES = {
 }
 _SET_MODE, _MODE = "session/set_mode", "mode"
 _OPTION_METHODS = (_SET_MODE, "session/set_config_option")
+_REQUIRED_V2 = ("session/list", "session/resume", "session/close")
 _AUTH_METHODS = ("authenticate", "logout", "auth/login", "auth/logout")
 OPTIONAL_CAPABILITIES = frozenset({*_METHOD_CAPABILITIES.values(), "additionalDirectories"})
 
@@ -115,8 +116,8 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
             # Version 1 has methods for modes and for options; a mode is also an option.
             options = self.declaration.options
             return any(method != _SET_MODE or option.category == _MODE for option in options)
-        if method == "session/resume" and version == v2.VERSION and not self.persistent:
-            return True  # required in version 2, even if there is no session to resume
+        if version == v2.VERSION and method in _REQUIRED_V2:
+            return True  # even if there is no session to list or to resume
         capability = _METHOD_CAPABILITIES.get(method)
         return capability is None or self.has(capability)
 

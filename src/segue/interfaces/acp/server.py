@@ -115,7 +115,11 @@ class AcpServer:
         if is_extension(method) and (agent := await self._external_agent()):
             return await self._with_rpc_errors(agent.extension(method, params), None)
         if is_extension(method) and (answer := self._declared_extension(method, params)):
-            return await self._with_rpc_errors(answer, None)
+            try:
+                return await self._with_rpc_errors(answer, None)
+            except NotImplementedError:
+                message = f"method not found: {method}"
+                raise RpcError(METHOD_NOT_FOUND, message, {"method": method}) from None
         request_type = REQUEST_TYPES.get((method, self._version))
         if request_type is None or not self._profile.has_method(method, self._version):
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}", {"method": method})

@@ -1,5 +1,6 @@
 """An agent that declares something of each kind, and uses all that a turn offers."""
 
+import asyncio
 import sys
 from typing import Any
 
@@ -18,7 +19,7 @@ class Declaring:
     async def session_configured(
         self, session: segue.Session, option: str, value: str | bool
     ) -> None:
-        if value == "forbidden":
+        if value == "forbidden" and session.cwd == "/":
             raise segue.errors.InvalidInput("not this one")
         self.notes.append(f"{option}={value}")
 
@@ -33,7 +34,7 @@ class Declaring:
 
     async def extension(self, method: str, params: Any) -> Any:
         if method != "_example/notes":
-            raise segue.errors.NotFound(f"no method {method}")
+            raise NotImplementedError(method)
         return {"notes": self.notes, "params": params}
 
     async def notify(self, method: str, params: Any) -> None:
@@ -46,6 +47,10 @@ class Declaring:
 
     async def _options(self, turn: segue.Turn, rest: str) -> None:
         await turn.send_message(f"{turn.mode} {turn.model} {dict(turn.options)}")
+
+    async def _wait(self, turn: segue.Turn, rest: str) -> None:
+        await turn.delta("begun")
+        await asyncio.sleep(60)
 
     async def _meta(self, turn: segue.Turn, rest: str) -> None:
         client = turn.client

@@ -18,7 +18,7 @@ from segue.hub import Hub
 from segue.hub.sessions import directories
 from segue.interfaces.acp.attached_sessions import AttachedSessions
 from segue.interfaces.acp.capabilities import AgentProfile
-from segue.interfaces.acp.errors import invalid_params
+from segue.interfaces.acp.errors import invalid_params, session_not_found
 from segue.interfaces.acp.mcp_servers import parse_servers
 from segue.interfaces.acp.meta import NAMESPACE
 from segue.interfaces.acp.position import requested_position
@@ -142,7 +142,9 @@ class OpenHandlers:
         return self._with_directory(self._policy.load_response(session), session)
 
     async def resume(self, request: wire.SetupRequest) -> Any:
-        """Answer `session/resume`."""
+        """Answer `session/resume`. An agent that cannot reopen sessions finds none to resume."""
+        if not self._profile.has("resume"):
+            raise session_not_found(request.session_id)
         replay = requested_position(request) is not None or self._policy.wants_replay(request)
         return self._setup_response(await self._reopen(request, replay=replay))
 
