@@ -47,7 +47,7 @@ from .base import (
     start_session,
 )
 from .memory_entry import Entry, check_lease, same_lease
-from .memory_search import mentions, score, words_of
+from .memory_search import mentions, row_words, score, words_of
 
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 _decode_checkpoint: codec.Decoder[Checkpoint] = codec.Decoder(Checkpoint)
@@ -274,8 +274,13 @@ class MemoryStore(Store):
         terms = search_text.terms(query.text)
         hits = []
         for entry in self._matching(workspace, query):
-            best = max(entry.events, key=lambda event: score(terms, event))
-            hits.append(SearchHit(entry.session, best, score(terms, best)))
+            texts = [(score(terms, words_of(event)), event) for event in entry.events]
+            best_score, best = max(texts, key=lambda text: text[0])
+            row_score = score(terms, row_words(entry.session))
+            is_event = best_score >= row_score
+            hits.append(
+                SearchHit(entry.session, best if is_event else None, max(best_score, row_score))
+            )
         return sorted(hits, key=lambda hit: hit.score, reverse=True)[: query.limit]
 
     async def newest_matches(
@@ -283,7 +288,7 @@ class MemoryStore(Store):
     ) -> list[Event | None]:
         entries = [self._entries.get((workspace, session.id)) for session in sessions]
         histories = [reversed(entry.events) if entry else () for entry in entries]
-        return [next((e for e in events if score(terms, e)), None) for events in histories]
+        return [next((e for e in events if score(terms, words_of(e))), None) for events in histories]
 
     async def occurrences(
         self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
@@ -316,7 +321,7 @@ class MemoryStore(Store):
     def _matching(self, workspace: str, query: Query) -> Iterator[Entry]:
         terms = None if query.text is None else search_text.terms(query.text)
         for entry in self._of(workspace):
-            if matches(query, entry.session) and (terms is None or mentions(terms, entry.events)):
+            if matches(query, entry.session) and (terms is None or mentions(terms, entry.session, entry.events)):
                 yield entry
 
     # turns

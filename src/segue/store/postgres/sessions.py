@@ -99,7 +99,7 @@ class SessionHistory:
         checkpoint: Checkpoint | None = None,
     ) -> Session:
         batches = _batches(events)
-        insertion = _insertion(session, next(batches), born)
+        insertion = _insertion(session, _with_row_words(next(batches), session), born)
         second = next(batches, None)
 
         async def insert(connection: Connection) -> None:
@@ -173,6 +173,7 @@ class SessionHistory:
                 first, *further_batches = await asyncio.to_thread(list, _batches(events))
             else:
                 first, *further_batches = _batches(events)
+            first = _with_row_words(first, after, before=session)
             await connection.fetch(*_update(pk, after, first, spent))
             await _add(connection, pk, further_batches)
             await _put_checkpoint(connection, pk, after, checkpoint)
@@ -197,7 +198,7 @@ class SessionHistory:
                 session = projection.apply(session, as_event(copied))
             session, added = append_drafts(session, tail(session), at)
             (batch,) = _batches(first)
-            insertion = _insertion(session, batch, _CHANGE)
+            insertion = _insertion(session, _with_row_words(batch, session), _CHANGE)
             pk = _inserted(await connection.fetch(*insertion), session)
             # The events were read to compute the row; the server makes the copies.
             named = (pk, parent, upto)
@@ -348,6 +349,7 @@ _ADD = """
       INSERT INTO search (session, seq, part, words)
       SELECT s.pk, w.seq, w.part, w.words::tsvector
       FROM s, unnest($7::int[], $8::int[], $9::text[]) AS w (seq, part, words)
+      ON CONFLICT (session, seq, part) DO UPDATE SET words = excluded.words
     )
 """
 
@@ -480,3 +482,16 @@ def _columns(batch: Sequence[tuple[Event, bytes]]) -> Batch:
         [part for _, part, _ in words],
         [vector for _, _, vector in words],
     )
+
+
+def _with_row_words(batch: Batch, session: Session, before: Session | None = None) -> Batch:
+    """Return a batch that also indexes the text of the session's row, unless it has not changed.
+
+    Its words have the seq 0, which no event has. They always fit into one part.
+    """
+    text = search_text.searchable_row(session)
+    if before is not None and text == search_text.searchable_row(before):
+        return batch
+    *columns, seqs, parts, words = batch
+    (vector,) = vectors(search_text.tokens(text))
+    return (*columns, [0, *seqs], [0, *parts], [vector, *words])

@@ -182,8 +182,10 @@ def _ranked(
             complete = set(_with_all_terms(rows, occurrences))
             for pk, (key, score) in best.items():
                 if pk in complete:
+                    # The text of the session's row has the seq 0, which no event has.
                     row = connection.execute(f"{EVENTS} WHERE key = ?", (key,)).fetchone()
-                    hits.append(SearchHit(decode_session(rows[pk]), as_event(row), score))
+                    event = None if row is None else as_event(row)
+                    hits.append(SearchHit(decode_session(rows[pk]), event, score))
                     if len(hits) == query.limit:
                         return hits
     return hits
