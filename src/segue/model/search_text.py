@@ -131,6 +131,15 @@ def terms(query: str) -> list[Term]:
     return parsed
 
 
+def query_of(search_terms: Sequence[Term]) -> str:
+    """Return a query that has these terms. Only the last one may be a prefix."""
+    parts = [
+        term.tokens[0] if term.prefix and len(term.tokens) == 1 else f'"{" ".join(term.tokens)}"'
+        for term in search_terms
+    ]
+    return " ".join(parts)
+
+
 def words_have_term(term: Term, words: Sequence[str]) -> bool:
     """Return whether a term occurs in a text's words. Tests compare every index with this."""
     return _needle(term) in f" {' '.join(words)} "

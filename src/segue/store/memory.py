@@ -283,12 +283,20 @@ class MemoryStore(Store):
             )
         return sorted(hits, key=lambda hit: hit.score, reverse=True)[: query.limit]
 
+    async def known_words(self, workspace: str, words: Sequence[str]) -> set[str]:
+        occurring: set[str] = set()
+        for entry in self._of(workspace):
+            occurring.update(row_words(entry.session), *map(words_of, entry.events))
+        return occurring.intersection(words)
+
     async def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         entries = [self._entries.get((workspace, session.id)) for session in sessions]
         histories = [reversed(entry.events) if entry else () for entry in entries]
-        return [next((e for e in events if score(terms, words_of(e))), None) for events in histories]
+        return [
+            next((e for e in events if score(terms, words_of(e))), None) for events in histories
+        ]
 
     async def occurrences(
         self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
@@ -321,7 +329,9 @@ class MemoryStore(Store):
     def _matching(self, workspace: str, query: Query) -> Iterator[Entry]:
         terms = None if query.text is None else search_text.terms(query.text)
         for entry in self._of(workspace):
-            if matches(query, entry.session) and (terms is None or mentions(terms, entry.session, entry.events)):
+            if matches(query, entry.session) and (
+                terms is None or mentions(terms, entry.session, entry.events)
+            ):
                 yield entry
 
     # turns

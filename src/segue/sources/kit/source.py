@@ -335,6 +335,9 @@ class KitSource:
             for match in matches
         ]
 
+    async def known_words(self, words: Sequence[str]) -> set[str]:
+        return await self._ask_searchable(lambda index: index_query.known_words(index, words))
+
     async def newest_matches(
         self, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:

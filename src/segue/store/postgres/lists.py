@@ -246,6 +246,18 @@ class SessionLists:
             for row, score, *event_row in rows
         ]
 
+    async def known_words(self, workspace: str, words: Sequence[str]) -> set[str]:
+        sql = """
+            SELECT t.word FROM unnest($2::text[], $3::text[]::tsquery[]) AS t (word, q)
+            WHERE EXISTS (
+              SELECT FROM search w JOIN sessions s ON s.pk = w.session
+              WHERE w.words @@ t.q AND s.workspace = $1
+            )
+        """
+        queries = [tsquery.query(Term((word,))) for word in words]
+        rows = await self._database.fetch(sql, workspace, list(words), queries)
+        return {word for (word,) in rows}
+
     async def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:

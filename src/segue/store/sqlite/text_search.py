@@ -56,6 +56,21 @@ class TextSearch:
         """Return the sessions that match best, with the event that matches best in each."""
         return self._search(lambda connection: _ranked(connection, workspace, query, terms))
 
+    def known_words(self, workspace: str, words: Sequence[str]) -> set[str]:
+        """Return which of these words occur in the sessions of a workspace."""
+        sql = f"SELECT 1 FROM ({fts5.HITS}) JOIN sessions ON pk = rowid >> 24"
+        sql += " WHERE workspace = ? LIMIT 1"
+
+        def search(connection: sqlite3.Connection) -> set[str]:
+            queries = ((word, fts5.expression(Term((word,)))) for word in words)
+            return {
+                word
+                for word, query in queries
+                if connection.execute(sql, (query, workspace)).fetchone()
+            }
+
+        return self._search(search)
+
     def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
