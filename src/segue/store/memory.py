@@ -12,6 +12,7 @@ import asyncio
 import operator
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import replace
@@ -47,7 +48,7 @@ from .base import (
     start_session,
 )
 from .memory_entry import Entry, check_lease, same_lease
-from .memory_search import mentions, row_words, score, words_of
+from .memory_search import best_hit, mentions, score, words_in, words_of
 
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 _decode_checkpoint: codec.Decoder[Checkpoint] = codec.Decoder(Checkpoint)
@@ -272,22 +273,13 @@ class MemoryStore(Store):
         if query.text is None:
             return []
         terms = search_text.terms(query.text)
-        hits = []
-        for entry in self._matching(workspace, query):
-            texts = [(score(terms, words_of(event)), event) for event in entry.events]
-            best_score, best = max(texts, key=lambda text: text[0])
-            row_score = score(terms, row_words(entry.session))
-            is_event = best_score >= row_score
-            hits.append(
-                SearchHit(entry.session, best if is_event else None, max(best_score, row_score))
-            )
+        matching = self._matching(workspace, query)
+        hits = [best_hit(terms, entry.session, entry.events) for entry in matching]
         return sorted(hits, key=lambda hit: hit.score, reverse=True)[: query.limit]
 
     async def known_words(self, workspace: str, words: Sequence[str]) -> set[str]:
-        occurring: set[str] = set()
-        for entry in self._of(workspace):
-            occurring.update(row_words(entry.session), *map(words_of, entry.events))
-        return occurring.intersection(words)
+        words_by_session = (words_in(e.session, e.events) for e in self._of(workspace))
+        return set(words).intersection(chain.from_iterable(words_by_session))
 
     async def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]

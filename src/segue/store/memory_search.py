@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from segue.model import search_text
 from segue.model.event import Event
+from segue.model.query import SearchHit
 from segue.model.search_text import Term
 from segue.model.session import Session
 
@@ -23,6 +24,13 @@ def score(terms: Sequence[Term], words: Sequence[str]) -> float:
     return matches / max(1, len(words))
 
 
+def best_hit(terms: Sequence[Term], session: Session, events: Sequence[Event]) -> SearchHit:
+    """Return a session with its best event, or none if its row matches better."""
+    row_hit = SearchHit(session, None, score(terms, row_words(session)))
+    hits = [SearchHit(session, event, score(terms, words_of(event))) for event in events]
+    return max(*hits, row_hit, key=lambda hit: hit.score)
+
+
 def words_of(event: Event) -> list[str]:
     """Return the words of an event."""
     return search_text.tokens(search_text.searchable_text(event.body))
@@ -31,3 +39,8 @@ def words_of(event: Event) -> list[str]:
 def row_words(session: Session) -> list[str]:
     """Return the words of a session's row."""
     return search_text.tokens(search_text.searchable_row(session))
+
+
+def words_in(session: Session, events: Sequence[Event]) -> set[str]:
+    """Return all words of a session."""
+    return set(row_words(session)).union(*map(words_of, events))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from segue.model import clock, search_text, spelling
+from segue.model import clock, search_text
 from segue.model.errors import InvalidInput
 from segue.model.event import Event
 from segue.model.principal import Principal
@@ -21,7 +21,7 @@ from segue.model.search_text import Term
 from segue.model.session import Session
 from segue.store.base import Store
 
-from . import interrupted
+from . import interrupted, spelling
 from .lookup import SourceSet
 from .pagination import Page
 

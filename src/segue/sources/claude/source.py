@@ -280,7 +280,7 @@ class ClaudeSource:
         return [
             SearchHit(
                 match.session,
-                self._session_reader.read_event(match.session, match.position),
+                match.position and self._session_reader.read_event(match.session, match.position),
                 match.score,
             )
             for match in matches

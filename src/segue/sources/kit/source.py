@@ -331,7 +331,11 @@ class KitSource:
             lambda index: ranking.rank_sessions(index, self.info, query)
         )
         return [
-            SearchHit(match.session, self._event_at(match.session, match.position), match.score)
+            SearchHit(
+                match.session,
+                match.position and self._event_at(match.session, match.position),
+                match.score,
+            )
             for match in matches
         ]
 
