@@ -141,7 +141,11 @@ async def generate(store: PostgresStore, connection: Any, first: int, last: int)
     sql = "UPDATE segue.sessions SET row = $2 WHERE id = $1"
     await connection.execute(sql, session.id, codec.encode(row))
     values = (session.id, ID, str(CREATED_AT), str(ACTIVE_AT), first, last)
+    # A trigger counts each row in one row of `usage`; PostgreSQL keeps every version of that row
+    # until the end of the transaction, and each update reads all of them.
+    await connection.execute("ALTER TABLE segue.sessions DISABLE TRIGGER count_session")
     await connection.execute(_GENERATE_SESSIONS, *values)
+    await connection.execute("ALTER TABLE segue.sessions ENABLE TRIGGER count_session")
     await store.purge(WORKSPACE, session.id, lambda _: None)
     await connection.execute("DROP INDEX segue.search_words")
     await connection.execute(_GENERATE_WORDS, Vocabulary().words)
