@@ -276,3 +276,37 @@ async def test_tools_that_a_key_sets_for_the_built_in_agent_ask_in_the_local_use
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             await Api(local_app, client, "local", "").ok("POST", agent, {"tools": [toolset]})
         assert not await asks(LOCAL)
+
+
+async def test_agent_cannot_write_to_a_read_only_memory_store(tmp_path: Path) -> None:
+    async with served(tmp_path) as (api, provider):
+        store = await api.ok("POST", "/v1/memory_stores", {"name": "Rules"})
+        memory = {"path": "/deep/rule.md", "content": "the rule"}
+        await api.ok("POST", f"/v1/memory_stores/{store['id']}/memories", memory)
+        resource = {"type": "memory_store", "memory_store_id": store["id"], "access": "read_only"}
+        agent = await api.agent(tools=[{"type": "agent_toolset_20260401"}])
+        session = await api.session(agent=agent["id"], resources=[resource])
+        top = "mnt/memory/rules"
+        write = {"file_path": f"/{top}/deep/rule.md", "content": "another"}
+        commands = (
+            f"cat {top}/deep/rule.md",
+            f"echo no > {top}/deep/rule.md",
+            f"echo no > {top}/new.md",
+            f"rm {top}/deep/rule.md",
+            f"chmod -R u+w {top} && echo no > {top}/new.md",
+        )
+        for _ in range(2):
+            provider.scripts = [
+                [Use("write", write), *(Use("bash", {"command": command}) for command in commands)],
+                [Say("done")],
+            ]
+            events = await api.say(session["id"], "change the rule")
+            results = [event for event in events if event["type"] == "agent.tool_result"][-6:]
+            assert "read-only memory store" in results[0]["content"][0]["text"]
+            assert [event["is_error"] for event in results] == [True, False, *[True] * 4]
+            assert [event for event in events if event["type"] == "session.error"] == []
+        directory = api.directory(session) / top
+        assert [path.name for path in directory.rglob("*")] == ["deep", "rule.md"]
+        assert (directory / "deep/rule.md").read_text() == "the rule"
+        await api.ok("DELETE", f"/v1/sessions/{session['id']}")
+        assert not api.directory(session).exists()

@@ -366,15 +366,20 @@ class Hub:
         return Outputs(self.records, self.files)
 
     @cached_property
+    def session_directories(self) -> str:
+        """The directory below which segue makes those of sessions."""
+        from .workdir.mounts import WORK
+
+        return str(self.data_dir / WORK)
+
+    @cached_property
     def workdirs(self) -> WorkDirectories:
         """Session directories: prepared before a turn, collected after it."""
-        from .workdir.mounts import WORK
         from .workdir.prepare import WorkDirectories
 
-        work = self.data_dir / WORK
         return WorkDirectories(
             self.store,
-            work,
+            Path(self.session_directories),
             self.records,
             self.mounts,
             self.memories,

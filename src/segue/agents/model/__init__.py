@@ -176,6 +176,7 @@ class ModelAgent:
                 strict=not turn.local,
                 mounts=turn.mounts,
                 private=turn.private_directories,
+                read_only=await turn.read_only_directories(),
             ),
             local=turn.local,
             config=settings.config,
