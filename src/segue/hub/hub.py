@@ -254,7 +254,7 @@ class Hub:
         """Find the agents that sessions and deployments refer to."""
         from .resources.agents import AgentResolver
 
-        return AgentResolver(self.records, self.skills, self.agent_registry)
+        return AgentResolver(self.records, self.skills, self.agent_registry, self.config)
 
     @cached_property
     def files(self) -> Files:

@@ -65,7 +65,7 @@ ABSENT_FROM_RESPONSES = {
         *("AgentThreadMessageReceivedEvent", "AgentThreadMessageSentEvent"),
         *("SessionThreadCreatedEvent", "SpanOutcomeEvaluationOngoingEvent"),
         *("AgentCustomToolUseEvent.session_thread_id", "AgentMCPToolUseEvent.session_thread_id"),
-        *("AgentToolUseEvent.session_thread_id"),
+        "AgentToolUseEvent.session_thread_id",
     },
 }
 # Parameters of all methods that are sent as headers.

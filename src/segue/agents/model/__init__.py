@@ -156,6 +156,11 @@ class ModelAgent:
         settings = self._settings
         try:
             model = await self._shared.model(settings)
+            from .loop import ModelLoop
+            from .request import unsupported_option
+
+            if unsupported := unsupported_option(model, settings):
+                raise ModelUnavailable(unsupported)
         except ModelUnavailable as error:
             await turn.emit(
                 Failed(
@@ -166,8 +171,6 @@ class ModelAgent:
                 )
             )
             return None
-        from .loop import ModelLoop
-
         session = turn.session
         context = ToolContext(
             session=session.id,
