@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from .access.config import Config
     from .access.diagnostics import Diagnostics
+    from .access.idempotency import IdempotencyKeys
     from .access.keys import Keys
     from .access.logins import Logins
     from .access.quotas import Quotas
@@ -108,6 +109,8 @@ class Hub:
             await self.workdirs.close()
         if "history" in self.__dict__:
             await self.history.close()
+        if "idempotency_keys" in self.__dict__:
+            self.idempotency_keys.close()
         await self.sources.close()
         if "agent_registry" in self.__dict__:
             await self.agent_registry.close()
@@ -403,6 +406,13 @@ class Hub:
         from .access.keys import Keys
 
         return Keys(self.store)
+
+    @cached_property
+    def idempotency_keys(self) -> IdempotencyKeys:
+        """Keys with which a repeated request takes effect once."""
+        from .access.idempotency import IdempotencyKeys
+
+        return IdempotencyKeys(self.store, self.records)
 
     @cached_property
     def quotas(self) -> Quotas:
