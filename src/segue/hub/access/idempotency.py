@@ -1,7 +1,7 @@
 """Idempotency keys: a request that is sent again with the same key takes effect once.
 
 A key is reserved before the request has any effect, and the answer is stored with it afterwards.
-If the process ends in between, nobody knows whether the request took effect. Then the key stays
+If the process ends in between, it is unknown whether the request took effect. Then the key stays
 reserved, and a repeated request is refused: it is never carried out a second time.
 """
 
