@@ -22,7 +22,7 @@ from segue.model.errors import NotFound, Unauthorized
 from segue.model.event import Delta, Event
 from segue.model.principal import Principal
 from segue.model.session import Session
-from segue.render import threads
+from segue.render import threads, turns
 from segue.render.chunks import SessionView
 from segue.render.items import build_items
 from segue.render.markdown import markdown
@@ -168,7 +168,7 @@ async def _session(
         if session.owner != page_owner:
             yield encode_frame("moved", {"session": session.id})
             return
-        yield await _item(view, received, pairs)
+        yield await _item(view, received, pairs, await _turn_end(request, view, received))
         if received.type in _HEAD_EVENTS:
             head = await _head(request, view, agent) if view.writable else _shared_head(view)
             yield encode_frame("head", head)
@@ -183,7 +183,15 @@ async def _unfinished_message(delta: Delta, texts: dict[str, str]) -> bytes:
     return encode_frame("writing", data)
 
 
-async def _item(view: SessionView, event: Event, pairs: PairTracker) -> bytes:
+async def _turn_end(request: WebRequest, view: SessionView, event: Event) -> str:
+    """Return the line at the end of a turn, if an event is the last one of it; else ""."""
+    if not turns.ends_turn(event) or event.seq < view.session.last_seq:
+        return ""
+    turn = await turns.last_turn(request.hub.history, request.principal, view.session)
+    return str(templates.macros("items.html").turn_end(view, turn)) if turn else ""
+
+
+async def _item(view: SessionView, event: Event, pairs: PairTracker, turn_end: str) -> bytes:
     """Return the frame that adds an event to the page, or changes the item that it completes."""
     data: dict[str, Any] = {"seq": event.seq, "message": event.id, "html": ""}
     opening = await pairs.find_opening(event)
@@ -196,6 +204,7 @@ async def _item(view: SessionView, event: Event, pairs: PairTracker) -> bytes:
     render_item = templates.macros("items.html").render_item
     for item in items:
         data["html"] += str(await threads.render(render_item, view, item))
+    data["html"] += turn_end
     return encode_frame("item", data, str(event.seq))
 
 

@@ -2,6 +2,8 @@
 
 import * as actions from "./actions.js";
 import { all, announce, copy, explain, find, localizeTimes, nodes, notify, text } from "./dom.js";
+import * as copying from "./copying.js";
+import * as inspector from "./inspector.js";
 import * as jump from "./jump.js";
 import * as list from "./list.js";
 import * as live from "./live.js";
@@ -39,6 +41,7 @@ function showPage() {
   if (session) {
     transcript = new Transcript(session, find("#main"));
     jump.attach(transcript);
+    inspector.attach(transcript);
     actions.restoreDraft(session);
   } else if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
   list.updateUrl();
@@ -81,13 +84,26 @@ document.addEventListener("click", (event) => {
   go(link.href);
 });
 
+document.addEventListener("segue:prompt", ({ detail }) => inspector.markCurrent(detail));
+
 addEventListener("popstate", () => go(location.href, { addToHistory: false }));
 
 // Keyboard shortcuts. They are off while the user types into a field.
 
 const keys = {
-  j: () => list.step(1),
-  k: () => list.step(-1),
+  j: () => (transcript ? transcript.step("message", 1) : list.step(1)),
+  k: () => (transcript ? transcript.step("message", -1) : list.step(-1)),
+  J: () => list.step(1),
+  K: () => list.step(-1),
+  t: () => transcript?.step("tool", 1),
+  T: () => transcript?.step("tool", -1),
+  x: () => transcript?.step("error", 1),
+  X: () => transcript?.step("error", -1),
+  i: () => inspector.toggle(),
+  y: () => {
+    const seq = transcript?.current?.isConnected ? transcript.current.dataset.seq : find("#chunks .item:is(.agent, .user):last-of-type")?.dataset.seq;
+    if (seq) copying.copyFrom(`${transcript.base}/markdown/${seq}`);
+  },
   "/": () => {
     document.body.classList.remove("reading");
     find("#search input[name=q]").select();
@@ -101,8 +117,8 @@ const keys = {
   u: () => find("#toast button")?.click(),
   g: () => transcript?.reveal(1),
   G: () => transcript?.toEnd(),
-  "[": () => transcript?.turn(-1),
-  "]": () => transcript?.turn(1),
+  "[": () => transcript?.step("prompt", -1),
+  "]": () => transcript?.step("prompt", 1),
 };
 
 function openMenu(menu) {
@@ -119,6 +135,7 @@ document.addEventListener("keydown", (event) => {
       menu.open = false;
       find("summary", menu).focus();
     } else if (isTyping) event.target.blur();
+    else inspector.close();
     return;
   }
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || find("dialog[open]")) return;

@@ -2,6 +2,7 @@
 
 import { restoreDraft } from "./actions.js";
 import { all, announce, find, loginExpiresSoon, nodes, signedOut } from "./dom.js";
+import * as inspector from "./inspector.js";
 import * as list from "./list.js";
 
 let source = null;
@@ -47,7 +48,10 @@ function open() {
   });
   on("item", (data) => thisTranscript.add(data));
   on("writing", (data) => thisTranscript.write(data));
-  on("head", updateHead);
+  on("head", (data) => {
+    updateHead(data);
+    inspector.refresh();
+  });
   on("gone", showDeleted);
   on("moved", reloadSession);
   on("expires_soon", loginExpiresSoon);
