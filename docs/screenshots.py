@@ -45,15 +45,15 @@ from tests.interfaces.web.chromium import ARGUMENTS, find_or_install_chromium  #
 IMAGES = Path(__file__).parent / "images"
 WIDTHS = {"phone": (390, 844), "tablet": (1024, 768), "desktop": (1440, 900)}
 MODEL = "claude-sonnet-4-5"
-OLD = '''def charge(invoice, gateway):
+OLD = """def charge(invoice, gateway):
     total = invoice.net * 1.19
     return gateway.charge(invoice.customer, total)
-'''
-NEW = '''def charge(invoice, gateway):
+"""
+NEW = """def charge(invoice, gateway):
     rate = vat_rate(invoice.country)
     total = invoice.net * (1 + rate)
     return gateway.charge(invoice.customer, total)
-'''
+"""
 FILE = "\n".join(f"{number:6}→{line}" for number, line in enumerate(OLD.splitlines(), 1))
 FAILURE = """\x1b[1m============================= test session starts =============================\x1b[0m
 platform linux -- Python 3.12.3, pytest-8.3.4
@@ -98,7 +98,9 @@ def text(value: str) -> tuple[Text, ...]:
     return (Text(text=value),)
 
 
-def tool(call: str, name: str, kind: Any, output: str, failed: bool = False, **fields: Any) -> list[Any]:
+def tool(
+    call: str, name: str, kind: Any, output: str, failed: bool = False, **fields: Any
+) -> list[Any]:
     """Return a tool call and its result."""
     content = fields.pop("content", ())
     locations = fields.pop("locations", ())
@@ -146,7 +148,9 @@ async def create_sessions(hub: Hub) -> dict[str, str]:
         AgentMessage(content=text("Refunds use the same rate now. All 42 tests pass."), model=MODEL, usage=Usage(input_tokens=940, output_tokens=210, cache_read_tokens=64_000, cost=23_000)),
     ]  # fmt: skip
     start = now - 9 * 60 * clock.SECOND
-    drafts = [Draft(body=body, at=start + index * 7 * clock.SECOND) for index, body in enumerate(bodies)]
+    drafts = [
+        Draft(body=body, at=start + index * 7 * clock.SECOND) for index, body in enumerate(bodies)
+    ]
     main = await hub.store.create("local", ids.new_id(), drafts)
     topics = (
         ("Speed up the nightly build", "build-tools", "codex", 2),
@@ -160,7 +164,9 @@ async def create_sessions(hub: Hub) -> dict[str, str]:
     )
     for number, (title, project, origin, hours) in enumerate(topics):
         at = now - hours * 3600 * clock.SECOND
-        usage = Usage(input_tokens=4000 * (number + 1), output_tokens=900, cost=52_000 * (number + 1))
+        usage = Usage(
+            input_tokens=4000 * (number + 1), output_tokens=900, cost=52_000 * (number + 1)
+        )
         await hub.store.create(
             "local",
             ids.new_id(),
@@ -178,7 +184,9 @@ async def create_sessions(hub: Hub) -> dict[str, str]:
     fork = await hub.editor.fork(LOCAL, main.id, at=main.last_seq, origin="web", in_store=True)
     await hub.turns.run(LOCAL, fork.id, "/say The fork went another way")
     waiting = await hub.editor.create(LOCAL, title="Write the report", origin="web")
-    await hub.turns.submit(LOCAL, waiting.id, [Text(text="/write report.md # Report\\n\\nAll is well.")])
+    await hub.turns.submit(
+        LOCAL, waiting.id, [Text(text="/write report.md # Report\\n\\nAll is well.")]
+    )
     for _ in range(100):
         if (await hub.sessions.get(LOCAL, waiting.id)).open_asks:
             break
@@ -186,7 +194,16 @@ async def create_sessions(hub: Hub) -> dict[str, str]:
     return {"main": main.id, "fork": fork.id, "waiting": waiting.id}
 
 
-async def shoot(browser: Browser, url: str, token: str, path: str, file: Path, width: str, scheme: Any, prepare: str = "") -> None:
+async def shoot(
+    browser: Browser,
+    url: str,
+    token: str,
+    path: str,
+    file: Path,
+    width: str,
+    scheme: Any,
+    prepare: str = "",
+) -> None:
     """Write the screenshot of one page."""
     size = WIDTHS[width]
     context = await browser.new_context(
@@ -196,7 +213,12 @@ async def shoot(browser: Browser, url: str, token: str, path: str, file: Path, w
         has_touch=width == "phone",
     )
     page = await context.new_page()
-    page.on("console", lambda message: print(path, message.type, message.text) if message.type == "error" else None)
+    page.on(
+        "console",
+        lambda message: (
+            print(path, message.type, message.text) if message.type == "error" else None
+        ),
+    )
     page.on("pageerror", lambda error: print(path, error))
     await page.goto(f"{url}/login?token={token}&next={path}")
     await page.wait_for_timeout(700)

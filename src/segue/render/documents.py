@@ -104,9 +104,7 @@ async def excerpt(
     events = await reader.events(
         principal, session.id, after=first - 1, before=before, limit=READ_EVENTS
     )
-    pairs = await read_pairs(
-        reader, principal, session, events, after=first - 1, before=before
-    )
+    pairs = await read_pairs(reader, principal, session, events, after=first - 1, before=before)
     items = build_items(session, events, pairs)
     return await threads.render_in_thread(_chunk_text, Chunk(0, items))
 

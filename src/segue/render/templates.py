@@ -24,6 +24,7 @@ from .markdown import (
 )
 from .message_parts import split_blocks
 from .project_names import is_project, project_name
+from .tools.arguments import command_of
 from .tools.bodies import split_output, tool_body
 from .tools.rows import STEP_WORDS, plan_entries, tool_row
 from .turns import opens
@@ -104,6 +105,7 @@ def environment(*directories: Path) -> Environment:
         "file_diff": file_diff,
         "is_new_file": is_new_file,
         "MAX_PAGE_LINES": MAX_PAGE_LINES,
+        "command_of": command_of,
         "is_long": items.is_long,
         "line_numbers": _line_numbers,
         "opens": opens,

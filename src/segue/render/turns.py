@@ -24,7 +24,7 @@ from .items import Item, starts_turn
 from .reader import EventReader
 from .tools.rows import STEP_WORDS, ToolRow, meaning_of
 
-MAX_TURN_EVENTS = 1000  # that are read to sum up a turn; of a longer turn these are the last
+MAX_TURN_EVENTS = 500  # that are read to sum up a turn; of a longer turn these are the last
 
 
 MAX_OPEN_LINES = 60  # that an edit changes; a longer one is closed at first
@@ -132,9 +132,7 @@ async def last_turn(
     """Return the summary of the session's last turn; None if it is not over."""
     if session.turn is not None or session.status != "idle":
         return None
-    events, complete = await read_turn_before(
-        reader, principal, session.id, session.last_seq + 1
-    )
+    events, complete = await read_turn_before(reader, principal, session.id, session.last_seq + 1)
     return summarize(events, complete=complete) if events else None
 
 

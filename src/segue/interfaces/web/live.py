@@ -30,7 +30,7 @@ from segue.render.pairing import Pairs, PairTracker, find_outcomes
 
 from . import rows, templates
 from .filters import Filters
-from .pages import listing, transcript
+from .pages import approvals, listing, transcript
 from .request import WebRequest, parse_number
 
 ViewOf = Callable[[Session], Awaitable[SessionView]]
@@ -215,7 +215,13 @@ async def _head(request: WebRequest, view: SessionView, agent: str) -> dict[str,
         "title": session.title or "Untitled",
         "meta": str(macros.meta(view, agent, session.usage.tokens)),
         "notices": str(macros.notices(view)),
-        "composer": str(macros.composer(view)),
+        "composer": str(
+            macros.composer(
+                view,
+                await approvals.open_requests(request, session),
+                await transcript.answering(request, session),
+            )
+        ),
         "state_actions": str(macros.state_actions(view)),
         "tag": session.tag or "",
         "status": session.status,
@@ -257,5 +263,12 @@ async def _rows(request: WebRequest, filters: Filters, since: int) -> AsyncItera
 def _row(request: WebRequest, session: Session, filters: Filters) -> bytes:
     group, label = rows.group_of(session, filters, clock.now(), request.utc_offset)
     html = listing.render_matching_row(request.principal, session, filters)
-    data = {"session": session.id, "html": html, "group": group, "label": label}
+    data = {
+        "session": session.id,
+        "html": html,
+        "group": group,
+        "label": label,
+        "title": session.title or "Untitled",
+        "waiting": approvals.is_waiting(session),
+    }
     return encode_frame("row", data)

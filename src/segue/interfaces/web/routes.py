@@ -6,6 +6,7 @@ from . import live, static
 from .pages import (
     actions,
     agents,
+    bulk,
     continuing,
     dashboard,
     exports,
@@ -44,6 +45,8 @@ ROUTES = [
     Endpoint("POST", "/login", login.sign_in, public=True),
     Endpoint("POST", "/logout", login.sign_out),
     Endpoint("GET", "/", home.home),
+    Endpoint("GET", "/activity", home.home),
+    Endpoint("POST", "/bulk", bulk.change),
     Endpoint("GET", "/rows", listing.page),
     Endpoint("GET", "/facets", listing.facets),
     Endpoint("GET", "/live", live.stream),

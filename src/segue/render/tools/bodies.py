@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from segue.model.content import Block, Diff, FileChange, Text, plain_text
 from segue.model.event import ToolCall, ToolResult
+from segue.model.tools.patches import with_texts
 from segue.render.diffs import DiffLine
 from segue.render.json_text import to_json
 
@@ -35,7 +36,8 @@ class BodyPart(NamedTuple):
     """A part of an open tool call.
 
     `kind` is `command`, `output`, `code`, `json`, `raw`, `diff`, `matches` or `block`. `first_line`
-    is the number of the first line of code, if it is known.
+    is the number of the first line of code, if it is known. `position` is that of a block in
+    the content of the result, or of the call if `in_call` is set.
     """
 
     kind: str
@@ -44,6 +46,8 @@ class BodyPart(NamedTuple):
     first_line: int | None = None
     diff: Diff | FileChange | None = None
     block: Block | None = None
+    position: int = 0
+    in_call: bool = False
     files: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
 
 
@@ -56,17 +60,17 @@ def tool_body(
         case "shell":
             command = command_of(call)
             parts = [BodyPart("command", command, "bash")] if _needs_lines(command) else []
-            return parts + list(_outputs(result))
+            return parts + list(_outputs(call, result))
         case "edit" if changes := changes_of(call, result):
             parts = [BodyPart("diff", diff=change) for change in changes]
-            return parts + (list(_outputs(result)) if has_failed else [])
+            return parts + (list(_outputs(call, result)) if has_failed else [])
         case "read" if result is not None and not has_failed:
             return list(_read(call, result))
         case "search" if result is not None and not has_failed:
-            return list(_search(result))
+            return list(_search(call, result))
         case "plan":
-            return list(_outputs(result)) if has_failed else []
-    return [*_input(call), *_results(result)]
+            return list(_outputs(call, result)) if has_failed else []
+    return [*_input(call), *_results(call, result)]
 
 
 def _needs_lines(command: str) -> bool:
@@ -74,17 +78,17 @@ def _needs_lines(command: str) -> bool:
     return "\n" in command or len(command) > 80
 
 
-def _outputs(result: ToolResult | None) -> Iterator[BodyPart]:
+def _outputs(call: ToolCall, result: ToolResult | None) -> Iterator[BodyPart]:
     """Yield the output of a command; changes of files are shown as diffs."""
-    for part in _results(result):
-        if part.kind == "diff":
+    for part in _results(call, result):
+        if part.kind in ("diff", "raw"):
             continue
-        yield part._replace(kind="output") if part.kind in ("code", "json", "raw") else part
+        yield part._replace(kind="output") if part.kind in ("code", "json") else part
 
 
 def _input(call: ToolCall) -> Iterator[BodyPart]:
-    for block in call.content:
-        yield _block(block)
+    for index, block in enumerate(call.content):
+        yield _block(block, index)._replace(in_call=True)
     if isinstance(call.input, str):
         if call.input:
             yield BodyPart("code", call.input)
@@ -92,11 +96,11 @@ def _input(call: ToolCall) -> Iterator[BodyPart]:
         yield BodyPart("json", to_json(call.input))
 
 
-def _results(result: ToolResult | None) -> Iterator[BodyPart]:
+def _results(call: ToolCall, result: ToolResult | None) -> Iterator[BodyPart]:
     if result is None:
         return
-    for block in result.content:
-        yield from _pretty(block.text) if isinstance(block, Text) else [_block(block)]
+    for index, block in enumerate(with_texts(result.content, call)):
+        yield from _pretty(block.text) if isinstance(block, Text) else [_block(block, index)]
     if not result.content and result.output not in (None, "", {}, []):
         if isinstance(result.output, str):
             yield from _pretty(result.output)
@@ -104,12 +108,12 @@ def _results(result: ToolResult | None) -> Iterator[BodyPart]:
             yield BodyPart("json", to_json(result.output))
 
 
-def _block(block: Block) -> BodyPart:
+def _block(block: Block, index: int) -> BodyPart:
     if isinstance(block, Diff | FileChange):
         return BodyPart("diff", diff=block)
     if isinstance(block, Text):
         return BodyPart("code", block.text)
-    return BodyPart("block", block=block)
+    return BodyPart("block", block=block, position=index)
 
 
 def _pretty(text: str) -> Iterator[BodyPart]:
@@ -141,7 +145,7 @@ def _parse_json(text: str) -> Any:
 
 def _read(call: ToolCall, result: ToolResult) -> Iterator[BodyPart]:
     language = language_of(path_of(call))
-    for part in _results(result):
+    for part in _results(call, result):
         if part.kind == "raw":
             continue
         if part.kind not in ("code", "json"):
@@ -171,7 +175,7 @@ def _strip_numbers(text: str) -> tuple[int, str] | None:
     first = 0
     for line in text.split("\n"):
         match = _NUMBERED.match(line)
-        if match is None or int(match[1]) != first + len(lines) and lines:
+        if match is None or (lines and int(match[1]) != first + len(lines)):
             break
         if not lines:
             first = int(match[1])
@@ -179,7 +183,7 @@ def _strip_numbers(text: str) -> tuple[int, str] | None:
     return (first, "\n".join(lines)) if lines else None
 
 
-def _search(result: ToolResult) -> Iterator[BodyPart]:
+def _search(call: ToolCall, result: ToolResult) -> Iterator[BodyPart]:
     text = plain_text(result.content)
     if not text and isinstance(result.output, str):
         text = result.output
@@ -192,9 +196,11 @@ def _search(result: ToolResult) -> Iterator[BodyPart]:
             break
         files.setdefault(match["path"], []).append((match["line"], match["text"]))
     if not files:
-        yield from _outputs(result)
+        yield from _outputs(call, result)
         return
-    yield BodyPart("matches", text, files=tuple((path, tuple(rows)) for path, rows in files.items()))
+    yield BodyPart(
+        "matches", text, files=tuple((path, tuple(rows)) for path, rows in files.items())
+    )
 
 
 def split_output(text: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from segue.model.content import plain_text
+from segue.model.content import Diff, FileChange, plain_text
 from segue.model.event import ToolCall, ToolResult
 from segue.model.tools.titles import call_title
 from segue.render.diffs import file_diff
@@ -80,14 +80,14 @@ def meaning_of(call: ToolCall, *, starts_threads: bool = False) -> str:
         return "agent"
     if plan_entries(call):
         return "plan"
+    if any(isinstance(block, Diff | FileChange) for block in call.content):
+        return "edit"
     if call.server is None and (meaning := _BY_KIND.get(call.kind)):
         return meaning if meaning != "shell" or command_of(call) else "other"
     return "other"
 
 
-def tool_row(
-    call: ToolCall, result: ToolResult | None, *, starts_threads: bool = False
-) -> ToolRow:
+def tool_row(call: ToolCall, result: ToolResult | None, *, starts_threads: bool = False) -> ToolRow:
     """Return the line about a call and its result."""
     meaning = meaning_of(call, starts_threads=starts_threads)
     icon = call.kind if meaning == "edit" and call.kind in ("delete", "move") else _ICONS[meaning]

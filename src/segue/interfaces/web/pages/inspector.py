@@ -127,9 +127,7 @@ async def info(request: WebRequest, view: SessionView) -> Response:
         types=("created", "info_changed", "config_changed"),
         limit=MAX_MARKS,
     )
-    lines = [
-        (event.at, items.change_text(event)) for event in marks if items.change_text(event)
-    ]
+    lines = [(event.at, items.change_text(event)) for event in marks if items.change_text(event)]
     children = await _forks_of(request, session) if view.writable else []
     html = templates.macros("inspector.html").info(view, lines, children)
     return await _respond(request, view, "info", html)
@@ -139,9 +137,7 @@ async def _forks_of(request: WebRequest, session: Session) -> list[Session]:
     """Return the forks of a session among the sessions that were active last."""
     query = Query(limit=MAX_CHILDREN, archived="include")
     listed = await request.hub.sessions.list(request.principal, query)
-    return [
-        other for other in listed.sessions if other.fork and other.fork.session == session.id
-    ]
+    return [other for other in listed.sessions if other.fork and other.fork.session == session.id]
 
 
 async def errors(request: WebRequest, view: SessionView) -> Response:
@@ -208,9 +204,7 @@ def _seq(seq: int | None) -> Response:
     return Response(json.dumps({"seq": seq}), media_type="application/json")
 
 
-async def _respond(
-    request: WebRequest, view: SessionView, pane: str, html: str
-) -> Response:
+async def _respond(request: WebRequest, view: SessionView, pane: str, html: str) -> Response:
     """Return a pane for our script, or a page with it."""
     if request.http.headers.get("x-segue") == "pane":
         return HTMLResponse(str(html))
@@ -218,7 +212,7 @@ async def _respond(
         "view": view,
         "session": view.session,
         "pane": str(html),
-        "name": pane,
+        "pane_name": pane,
         "panes": PANES,
     }
     if not view.writable:

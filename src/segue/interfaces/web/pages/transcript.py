@@ -36,7 +36,7 @@ from segue.render.relative_paths import with_relative_paths
 from segue.render.templates import PICTURES
 from segue.render.tools.bodies import BodyPart, tool_body, unified_text
 
-from . import listing
+from . import approvals, listing
 
 # A handler for a session as its user or the reader of a share link sees it.
 ViewHandler = Callable[[WebRequest, SessionView], Awaitable[Response]]
@@ -124,6 +124,8 @@ async def page(request: WebRequest) -> Response:
         "agent": await agent_name(request, session),
         "command": await resume_command(request, view),
         "csrf": request.csrf,
+        "requests": await approvals.open_requests(request, session),
+        "answering": await answering(request, session),
         "hint": "" if view.owner_label else request.command_hint,
         "answer_expected": (session.turn or request.param("sent")) and not session.open_asks,
         "queued": await queued_messages(request, view) if session.turn else (),
@@ -205,8 +207,10 @@ def event_text(session: Session, event: Event) -> Response:
             texts = [_part_text(part) for part in tool_body(body, None)]
         case ToolResult() as body:
             unknown = ToolCall(call_id=body.call_id, name="")
-            texts = [_part_text(part) for part in tool_body(unknown, body) if part.kind != "json"]
-            texts = texts or [_part_text(part) for part in tool_body(unknown, body)]
+            parts = tool_body(unknown, body)
+            if any(part.kind == "raw" for part in parts):  # as the tool wrote it
+                parts = [part for part in parts if part.kind != "json"]
+            texts = [_part_text(part) for part in parts]
         case body:
             texts = [_plain_text(*getattr(body, "content", getattr(body, "summary", ())))]
     text = "\n\n".join(filter(None, texts))
@@ -295,6 +299,11 @@ async def _read_event(request: WebRequest, session: Session) -> Event:
     if not events:
         raise NotFound("This session has no such message.")
     return events[0]
+
+
+async def answering(request: WebRequest, session: Session) -> str:
+    """Return who will answer the next message of a session; "" if no agent can."""
+    return await request.hub.agents.describe(session, local=request.principal.local)
 
 
 async def agent_name(request: WebRequest, session: Session) -> str:

@@ -49,7 +49,6 @@ export async function load() {
   for (const tab of all("#inspector [data-pane]")) {
     const isCurrent = tab.dataset.pane === pane;
     tab.setAttribute("aria-selected", String(isCurrent));
-    tab.setAttribute("aria-pressed", String(isCurrent));
     tab.tabIndex = isCurrent ? 0 : -1;
   }
   container.setAttribute("aria-labelledby", `tab-${pane}`);
