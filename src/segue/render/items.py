@@ -168,8 +168,8 @@ def _end_text(event: Event) -> str:
     match event.body:
         case Interrupted(reason=reason):
             return "Interrupted" if reason == "cancelled" else f"Interrupted: {reason}"
-        case StatusChanged(status="rescheduling"):
-            return "The model is busy; trying again"
+        case StatusChanged(status="rescheduling", message=message):
+            return message or "The model is busy; trying again"
         case StatusChanged(status="terminated"):
             return "The session has ended"
         case StatusChanged() as body:
