@@ -178,6 +178,7 @@ class SessionDriver:
             return
         tools = NoTools() if opened is None else opened.tools
         runner = TurnRunner(self._deps, self._lease, self.wake, agent, tools)
+        runner.client = None if opened is None else opened.client
         if not self._stopping:  # else another process resumes it
             await self._run_with(runner, turns[0], runner.resume(turns, session))
 
@@ -244,6 +245,7 @@ class SessionDriver:
             agent = _FailingAgent(error)
         tools = NoTools() if opened is None else opened.tools
         runner = TurnRunner(self._deps, self._lease, self.wake, agent, tools)
+        runner.client = None if opened is None else opened.client
         if not self._stopping:  # stop() may be called while the agent is built
             await self._run_with(runner, prompt, runner.run(prompt))
         return True
