@@ -101,8 +101,10 @@ class _DemoTurn:
         self._word_seconds = 0.0
         self._stop_reason: StopReason | None = None
         self._request_id: str | None = None  # the simulated model request that is open
+        self._read_only: tuple[str, ...] = ()  # directories that it may not change
 
     async def run(self) -> StopReason:
+        self._read_only = await self._turn.read_only_directories()
         stop_reason = await self._run_lines()
         if (outcome := self._turn.outcome) is not None:
             failure = "The demo agent has no grader: nothing was looked at."
@@ -281,7 +283,9 @@ class _DemoTurn:
         from .tools.path_guard import PathGuard, ToolError
 
         turn = self._turn
-        paths = PathGuard(turn.roots, strict=not turn.local, mounts=turn.mounts)
+        paths = PathGuard(
+            turn.roots, strict=not turn.local, mounts=turn.mounts, read_only=self._read_only
+        )
         try:
             return operation(paths)
         except ToolError as error:

@@ -441,6 +441,9 @@ class TurnRunner:
     def private_directories(self) -> tuple[str, ...]:
         return self._services.workdirs.private_directories
 
+    async def read_only_directories(self) -> tuple[str, ...]:
+        return await self._services.workdirs.read_only_directories(self.session)
+
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]:
         if not drafts:
             return []
