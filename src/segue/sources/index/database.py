@@ -215,6 +215,13 @@ class Index:
         rows = self.execute("SELECT directory, digest FROM directories")
         return {os.fsdecode(directory): digest for directory, digest in rows}
 
+    def directory_digest(self, directory: str) -> bytes | None:
+        """Return the digest of one directory; None if there is none."""
+        sql = "SELECT digest FROM directories WHERE directory = ?"
+        for (digest,) in self.execute(sql, (os.fsencode(directory),)):
+            return None if digest is None else bytes(digest)
+        return None
+
     def keys(self, directory: str) -> dict[str, FileKey]:
         """Return the keys of the files in a directory, by path."""
         sql = (
