@@ -57,7 +57,7 @@ class GeminiReader(Reader):
     """The sessions of one Gemini home."""
 
     name = "gemini"
-    version = 2
+    version = 3
     edits = frozenset({"title", "trash", "delete"})
 
     def __init__(self, home: str) -> None:

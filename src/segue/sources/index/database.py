@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -180,6 +180,11 @@ class Index:
             return os.stat(self.path).st_ino == self._opened
         except OSError:
             return False
+
+    def copy_to(self, path: Path) -> None:
+        """Copy the index into a new file."""
+        with self._lock, self.translate_errors(), closing(sqlite3.connect(path)) as target:
+            self._reader.backup(target)
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:

@@ -38,6 +38,7 @@ class QwenReader(Reader):
     """The sessions of one Qwen home. `settings` is the directory of the settings."""
 
     name = "qwen"
+    version = 2
     edits = frozenset({"title", "archive", "trash", "delete", "fork"})
 
     def __init__(self, home: str, settings: str | None = None) -> None:
