@@ -160,8 +160,8 @@ def _change_text(event: Event) -> str:
             return "Forked from another session"
         case Interrupted(reason=reason):
             return "Interrupted" if reason == "cancelled" else f"Interrupted: {reason}"
-        case StatusChanged(status="rescheduling"):
-            return "The model is busy; trying again"
+        case StatusChanged(status="rescheduling", message=message):
+            return message or "The model is busy; trying again"
         case StatusChanged(status="terminated"):
             return "The session has ended"
         case StatusChanged() as body:

@@ -162,8 +162,8 @@ class TurnRunner:
         await self._read_inbox()
         if self._cancelled or self._abandoned or not can_continue(self.session):
             return False
-        if self.session.status != "running":
-            await self.append([StatusChanged(status="running", turn=self._items[0].id)])
+        # Also if it is running still: what came before this event has been read by the agent.
+        await self.append([StatusChanged(status="running", turn=self._items[0].id)])
         return True
 
     def _start_from(self, items: Sequence[InboxItem], session: Session) -> None:

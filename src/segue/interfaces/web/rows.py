@@ -11,7 +11,7 @@ from functools import lru_cache
 from html import escape
 from typing import NamedTuple
 
-from segue.hub.sessions.catalog import SearchMatch
+from segue.hub.sessions.search import SearchMatch
 from segue.model import clock
 from segue.model.session import Session
 from segue.render import format, project_names
