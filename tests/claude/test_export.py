@@ -103,7 +103,7 @@ def test_markdown_export_has_a_heading_per_message(home: Home) -> None:
     write_conversation(home, "hello", [{"type": "text", "text": "hi **there**"}])
     assert claude.export_markdown(S) == (
         f"# My <title>\n\n- Session {S}\n- Directory `/w`\n- Branch `main`\n"
-        "- Started 1 Jan 2026, 00:00 UTC\n- 2 messages\n\n*Started*\n\n"
+        "- Started 1 Jan 2026, 00:00 UTC\n- 2 messages\n\n"
         "## You · 1 Jan 2026, 00:00 UTC\n\nhello\n\n"
         "## Agent · 1 Jan 2026, 00:00 UTC\n\nhi **there**\n\n"
     )
