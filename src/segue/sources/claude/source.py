@@ -139,11 +139,10 @@ class ClaudeSource:
         from segue.sources.index import full_text  # lists do not need it
 
         def work() -> None:
-            self._open_index.ask(
+            self._open_index.write(
                 lambda index: full_text.make_searchable(
                     index, size, self._progress, self._is_closing
-                ),
-                index,
+                )
             )
 
         await self._run_update(work, size)
@@ -280,11 +279,14 @@ class ClaudeSource:
         return [
             SearchHit(
                 match.session,
-                self._session_reader.read_event(match.session, match.position),
+                match.position and self._session_reader.read_event(match.session, match.position),
                 match.score,
             )
             for match in matches
         ]
+
+    async def known_words(self, words: Sequence[str]) -> set[str]:
+        return await self._ask_searchable(lambda index: index_query.known_words(index, words))
 
     async def newest_matches(
         self, sessions: Sequence[Session], terms: Sequence[Term]
