@@ -120,15 +120,17 @@ async def prompt_in_browser(site: Site, cwd: Path) -> str:
 def without_waiting(bodies: list[Any]) -> list[Any]:
     """Return the bodies with each answer after its request, without the status of waiting.
 
-    Parallel calls may end before an answer arrives: the turn waits then, and runs again.
+    Parallel calls may end before an answer arrives: the turn waits then. In any case it stores that
+    it runs again.
     """
     answers = {body["ask_id"]: body for body in bodies if body["type"] == "permission_answered"}
     ordered: list[Any] = []
-    waits = False
+    started = False
     for body in bodies:
-        if body["type"] == "status_changed" and (waits or body.get("pending")):
-            waits = not waits
-        elif body["type"] != "permission_answered":
+        if body["type"] == "status_changed" and body["status"] == "running" and started:
+            continue
+        started = started or body["type"] == "status_changed"
+        if body["type"] != "permission_answered" and not body.get("pending"):
             ordered.append(body)
         if body["type"] == "permission_asked":
             ordered.append(answers[body["ask_id"]])

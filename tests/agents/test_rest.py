@@ -8,15 +8,17 @@ from typing import Any
 import httpx2
 import pytest
 
+from segue.agents.sandbox import launch
 from segue.interfaces.python import create_session
 from segue.interfaces.rest import RestApp
 from segue.model import ids
-from segue.model.event import Event, PermissionAsked, StatusChanged
+from segue.model.event import ConfigChanged, Event, PermissionAsked, StatusChanged
 from segue.model.principal import LOCAL, Principal
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.test_turns import rests, result, types, until
 
 from .provider import Provider, Say, Use
+from .test_egress import web_server
 
 WEATHER = {
     "type": "custom",
@@ -354,3 +356,85 @@ async def test_agent_cannot_write_to_a_read_only_memory_store(tmp_path: Path) ->
         assert (directory / "deep/rule.md").read_text() == "the rule"
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
         assert not api.directory(session).exists()
+
+
+async def environment_with(api: Api, **networking: Any) -> str:
+    config = {"type": "cloud", "networking": {"type": "limited", **networking}}
+    return (await api.ok("POST", "/v1/environments", {"name": "e", "config": config}))["id"]
+
+
+@pytest.mark.parametrize("caller", ["key", "local"])
+async def test_limited_networking_applies_to_all_tools(tmp_path: Path, caller: str) -> None:
+    async with served(tmp_path) as (api, provider), web_server() as web:
+        await api.hub.config.set("local", "web.private", "true")
+        toolset = {
+            "type": "agent_toolset_20260401",
+            "default_config": {"permission_policy": {"type": "always_allow"}},
+        }
+        agent = await api.agent(tools=[toolset])
+        environment = await environment_with(api, allowed_hosts=["127.0.0.1"])
+        session = (await api.session(agent=agent["id"], environment_id=environment))["id"]
+        allowed, refused = f"http://127.0.0.1:{web.port}/", f"http://localhost:{web.port}/"
+        provider.scripts = [
+            [
+                Use("bash", {"command": f"curl -sS {allowed}"}),
+                Use("bash", {"command": f"curl -sSf {refused}"}),
+                Use("bash", {"command": f"curl -sS --noproxy '*' {refused}"}),
+                Use("web_fetch", {"url": refused}),
+            ],
+            [Say("done")],
+        ]
+        if caller == "key":
+            events = await api.say(session, "Look")
+        else:
+            id = ids.parse(session) or ""
+            await api.hub.editor.configure(LOCAL, id, ConfigChanged(mode="bypassPermissions"))
+            prompt = await api.hub.turns.submit(LOCAL, id, "Look")
+            await api.hub.turns.wait(LOCAL, id, prompt)
+            events = await api.events(session)
+        results = [event for event in events if event["type"] == "agent.tool_result"]
+        texts = [" ".join(block["text"] for block in event["content"]) for event in results]
+        assert texts[0] == "hi"
+        assert [event["is_error"] for event in results] == [False, True, True, True]
+        for text in (texts[1], texts[3]):
+            assert f"[refused connection: localhost:{web.port} " in text
+        assert "through the proxy in HTTPS_PROXY only" in texts[2]
+        assert len(web.requests) == 1
+        errors = [event["error"]["message"] for event in events if event["type"] == "session.error"]
+        assert len(errors) == 2 and all("refused connection: localhost" in text for text in errors)
+
+
+async def test_programs_without_limits_reach_no_private_address(tmp_path: Path) -> None:
+    async with served(tmp_path) as (api, provider), web_server() as web:
+        agent = await api.agent(tools=[{"type": "agent_toolset_20260401"}])
+        session = (await api.session(agent=agent["id"]))["id"]
+        url = f"http://localhost:{web.port}/"
+        provider.scripts = [[Use("bash", {"command": f"curl -sSf {url}"})], [Say("done")]]
+        events = await api.say(session, "Look")
+        (error,) = [event["error"] for event in events if event["type"] == "session.error"]
+        assert "is not on the public internet" in error["message"]
+        assert web.requests == []
+
+
+async def test_mcp_server_of_a_limited_environment_needs_permission(tmp_path: Path) -> None:
+    async with served(tmp_path) as (api, provider), web_server() as web:
+        await api.hub.config.set("local", "web.private", "true")
+        server = {"type": "url", "name": "s", "url": f"http://127.0.0.1:{web.port}/mcp"}
+        tools = [{"type": "mcp_toolset", "mcp_server_name": "s"}]
+        agent = await api.agent(mcp_servers=[server], tools=tools)
+        for allowed in (False, True):
+            environment = await environment_with(api, allow_mcp_servers=allowed)
+            session = (await api.session(agent=agent["id"], environment_id=environment))["id"]
+            provider.scripts = [[Say("done")]]
+            await api.say(session, "Hi")
+            assert bool(web.requests) is allowed
+
+
+async def test_limited_networking_is_refused_where_it_cannot_be_enforced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "supports_proxy", lambda: False)
+    async with open_api(tmp_path) as api:
+        config = {"type": "cloud", "networking": {"type": "limited"}}
+        body = {"name": "e", "config": config}
+        assert "config.networking: " in await api.fails(400, "POST", "/v1/environments", body)

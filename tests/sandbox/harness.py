@@ -69,9 +69,15 @@ class Sandbox:
     """A process in a sandbox that executes code, and a process of the same user outside."""
 
     def __init__(
-        self, backend: str, uid: int, files: Files, limits: launch.Limits | None = None
+        self,
+        backend: str,
+        uid: int,
+        files: Files,
+        limits: launch.Limits | None = None,
+        proxy_port: int | None = None,
     ) -> None:
         self.backend = backend
+        self.proxy_port = proxy_port
         self.uid = uid
         self.files = files
         self.as_user: dict[str, Any] = {}
@@ -102,6 +108,7 @@ class Sandbox:
             private=files.private,
             shm=str(files.top / "scratch" / "shm"),
             read_only=[str(files.read_only)],
+            proxy_port=self.proxy_port,
             limits=limits or launch.Limits(),
         )
         with pytest.MonkeyPatch.context() as patch:
@@ -161,13 +168,19 @@ class SandboxEnded(Exception):
 
 
 @contextmanager
-def open_sandbox(backend: str, user: str, limits: launch.Limits | None = None) -> Iterator[Sandbox]:
+def open_sandbox(
+    backend: str,
+    user: str,
+    limits: launch.Limits | None = None,
+    *,
+    proxy_port: int | None = None,
+) -> Iterator[Sandbox]:
     """Yield a new sandbox; skip the test if this machine cannot have one of this kind."""
     skip_unless_available(backend, user)
     # Not pytest's directory, which other users cannot enter.
     top = Path(tempfile.mkdtemp(prefix="segue-escape-"))
     uid = NOBODY if user == "nobody" else os.getuid()
-    sandbox = Sandbox(backend, uid, Files(top, uid), limits)
+    sandbox = Sandbox(backend, uid, Files(top, uid), limits, proxy_port)
     try:
         yield sandbox
     finally:

@@ -266,14 +266,20 @@ class _Connection:
         from mcp.client.streamable_http import streamable_http_client
 
         headers = {header.name: header.value for header in server.headers}
+        egress = None if self._sandbox is None else self._sandbox.egress
+        transport: httpx2.AsyncBaseTransport | None = None
+        if egress is not None and not egress.rules.allow_mcp_servers:
+            transport = httpx2.AsyncHTTPTransport(proxy=egress.url, trust_env=False)
+        elif not self._private:
+            transport = make_transport(allow_private=False)
         client = await stack.enter_async_context(
             httpx2.AsyncClient(
                 headers=headers,
                 auth=None if self._keyring is None else _auth(self._keyring, server.url),
                 timeout=60,
                 event_hooks={"response": [self._record_status]},
-                transport=None if self._private else make_transport(allow_private=False),
-                trust_env=self._private,
+                transport=transport,
+                trust_env=transport is None,
             )
         )
         return streamable_http_client(server.url, http_client=client)

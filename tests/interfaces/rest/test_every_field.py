@@ -54,9 +54,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "FileRubric": "file_id",
         "EnvironmentCreate": "config scope",
         "EnvironmentUpdate": "config scope",
-        "Cloud": "networking packages",
+        "Cloud": "networking",
         "Limited": "allow_mcp_servers allow_package_managers allowed_hosts",
-        "Packages": "npm pip",
         "Stop": "force",
         "MemoriesCreate": "path content",
         "MemoriesUpdate": "path content precondition",
@@ -140,7 +139,8 @@ FIELDS: dict[str, dict[str, str]] = {
     REFUSED: {
         "AnthropicSkill": "skill_id version",
         "InjectionLocation": "header body",
-        "Packages": "apt cargo gem go",
+        "Cloud": "packages",
+        "Packages": "apt cargo gem go npm pip",
     },
 }
 
@@ -173,7 +173,7 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
             {"name": "e", "config": {"type": "cloud", "packages": {manager: ["a"]}}},
             f"config.packages.{manager}: ",
         )
-        for manager in ("apt", "cargo", "gem", "go")
+        for manager in ("apt", "cargo", "gem", "go", "npm", "pip")
     ),
 ]
 

@@ -19,6 +19,8 @@ MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
 TOOLS_BY_KEY = "tools_by_key"
 # In an agent's specification: whether an imported file set `mcp_servers`.
 UNTRUSTED_SERVERS = "untrusted_servers"
+# In an agent's specification: the `networking` of the session's environment.
+NETWORKING = "networking"
 # What a hook decides instead of the agent's policy.
 PermissionOverride = Literal["allow", "ask"] | None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from segue.agents.base import NoTools, Tools, Turn
 from segue.agents.base.turn_hooks import HookRegistry, TurnHooks
+from segue.agents.egress.rules import rules_of
 from segue.agents.tools import PathGuard, ShellPool, ToolContext
 from segue.model.errors import NoAgent, without_locations
 from segue.model.event import Failed
@@ -22,6 +23,7 @@ from .settings import Settings, parse_settings
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
+    from segue.agents.egress.proxy import EgressProxy
     from segue.agents.mcp import McpServers
 
     from .loop import ModelLoop
@@ -38,6 +40,7 @@ class ModelAgents:
         self._models: dict[tuple[str, str | None], Model] = {}
         # By session id. The connections are valid for these settings and these rights.
         self._servers: dict[str, tuple[Settings, bool, McpServers]] = {}
+        self._proxies: dict[str, EgressProxy] = {}  # by session id
 
     def build(self, spec: Mapping[str, Any]) -> ModelAgent:
         """Build the agent of a specification, which must name a model."""
@@ -60,6 +63,25 @@ class ModelAgents:
             await model.__aenter__()
         return self._models[key]
 
+    async def egress(self, turn: Turn, settings: Settings) -> EgressProxy | None:
+        """Return the egress proxy of a session, which listens until this process ends.
+
+        None if nothing restricts the session: the local user's own, in an environment without
+        limits. A remote worker uses its own network.
+        """
+        rules = rules_of(settings.networking, private=bool(settings.config.get("web.private")))
+        if settings.remote or (turn.local and not rules.limited):
+            return None
+        proxy = self._proxies.get(turn.session.id)
+        if proxy is None:
+            from segue.agents.egress.proxy import EgressProxy
+
+            proxy = EgressProxy(turn.session.id, rules)
+            await proxy.start()
+            self._proxies[turn.session.id] = proxy
+        proxy.rules = rules
+        return proxy
+
     async def servers(self, turn: Turn, settings: Settings, context: ToolContext) -> Tools:
         """Return the MCP servers of the session's agent, connected until this process ends.
 
@@ -69,7 +91,7 @@ class ModelAgents:
         """
         session_id = turn.session.id
         by_stranger = turn.session.agent_by_key or settings.untrusted_servers
-        trusted = turn.local and not by_stranger
+        trusted = turn.local and not by_stranger and context.egress is None
         if session_id in self._servers:
             connected_settings, was_trusted, servers = self._servers[session_id]
             if (connected_settings, was_trusted) == (settings, trusted):
@@ -110,6 +132,8 @@ class ModelAgents:
         if session in self._servers:
             _, _, servers = self._servers.pop(session)
             await servers.close()
+        if session in self._proxies:
+            await self._proxies.pop(session).close()
 
     async def close(self) -> None:
         """Close all shells and connections."""
@@ -117,6 +141,9 @@ class ModelAgents:
         connections, self._servers = self._servers, {}
         for _, _, servers in connections.values():
             await servers.close()
+        proxies, self._proxies = self._proxies, {}
+        for proxy in proxies.values():
+            await proxy.close()
         models, self._models = self._models, {}
         for model in models.values():
             await model.__aexit__(None, None, None)
@@ -188,6 +215,7 @@ class ModelAgent:
             shells=self._shared.shells,
             env=self._hooks.env if turn.local else {},
             private=turn.private_directories,
+            egress=await self._shared.egress(turn, settings),
         )
         servers = await self._shared.servers(turn, settings, context)
         return ModelLoop(turn, model, settings, context, servers, self._hooks.hooks)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from segue.acp.wire import HttpMcpServer
-from segue.agents.base.spec import DEMO, FUNCTIONS, TOOLS_BY_KEY, UNTRUSTED_SERVERS
+from segue.agents.base.spec import DEMO, FUNCTIONS, NETWORKING, TOOLS_BY_KEY, UNTRUSTED_SERVERS
 from segue.model.event import Policy
 
 ANTHROPIC = "anthropic"
@@ -68,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[HttpMcpServer, ...] = ()
     untrusted_servers: bool = False  # whether an imported file chose the servers
     skills: tuple[Skill, ...] = ()
+    networking: dict[str, Any] | None = None  # of the session's environment
     config: dict[str, Any] = {}
 
 
@@ -115,6 +116,7 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
         "remote": remote,
         "tools_by_key": spec.get(TOOLS_BY_KEY),
         "untrusted_servers": spec.get(UNTRUSTED_SERVERS),
+        "networking": spec.get(NETWORKING),
         "retries": spec.get("retries"),
         "backoff": spec.get("backoff"),
     }

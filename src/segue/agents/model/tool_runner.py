@@ -33,6 +33,7 @@ from segue.model.event import (
     RUN_BY_OTHERS,
     AnyBody,
     Event,
+    Failed,
     Location,
     Policy,
     StatusChanged,
@@ -365,9 +366,22 @@ class ToolRunner:
             context = self._context
             if context.local and not self._turn.local:  # another caller has joined the turn
                 context = context.for_other_caller()
-            return await call.tool.built_in.run(context, call.arguments)
+            result = await call.tool.built_in.run(context, call.arguments)
         except ToolError as error:
-            return failed_result(str(error))
+            result = failed_result(str(error))
+        return await self._with_refusals(result)
+
+    async def _with_refusals(self, result: ToolResult) -> ToolResult:
+        """Store refused connections as events, and add them to the result of a call."""
+        egress = self._context.egress
+        refusals = () if egress is None else egress.take_refusals()
+        if not refusals:
+            return result
+        await self._turn.emit(
+            *(Failed(message=f"refused connection: {refusal}") for refusal in refusals)
+        )
+        notes = as_content("\n".join(f"[refused connection: {refusal}]" for refusal in refusals))
+        return msgspec.structs.replace(result, content=(*result.content, *notes))
 
     async def _call_mcp(self, tool: McpTool, arguments: dict[str, Any]) -> ToolResult:
         if self._context.local and not self._turn.local:
@@ -378,7 +392,8 @@ class ToolRunner:
             )
         for servers in (self._turn.tools, self._agent_servers):
             if tool.server in servers.servers():
-                return await servers.call(tool.server, tool.name, arguments)
+                result = await servers.call(tool.server, tool.name, arguments)
+                return await self._with_refusals(result)
         return failed_result(f"the MCP server {tool.server!r} is no longer connected")
 
 

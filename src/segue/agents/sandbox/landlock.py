@@ -37,6 +37,8 @@ FS_MAKE_SYM = 1 << 12
 FS_REFER = 1 << 13
 FS_TRUNCATE = 1 << 14
 FS_IOCTL_DEV = 1 << 15
+NET_BIND_TCP = 1 << 0
+NET_CONNECT_TCP = 1 << 1
 SCOPE_ABSTRACT_UNIX_SOCKET = 1 << 0
 SCOPE_SIGNAL = 1 << 1
 
@@ -85,18 +87,21 @@ def abi_version() -> int:
     return max(0, int(libc.syscall(_SYS_CREATE_RULESET, None, 0, CREATE_RULESET_VERSION)))
 
 
-def restrict_files(read: Iterable[int], write: Iterable[int], *, isolated: bool) -> None:
+def restrict_files(
+    read: Iterable[int], write: Iterable[int], *, isolated: bool, deny_tcp: bool = False
+) -> None:
     """Restrict this process and its children to files below the paths of these descriptors.
 
-    Closes the descriptors. With `isolated`, the processes can also signal only each other. Raises
-    OSError if the kernel refuses.
+    Closes the descriptors. With `isolated`, the processes can also signal only each other. With
+    `deny_tcp`, they can neither connect nor bind TCP sockets. Raises OSError if the kernel refuses.
     """
     abi = abi_version()
     handled = _FIRST_ABI_ACCESS
     for since, access in _LATER_ACCESS.items():
         handled |= access if abi >= since else 0
     scoped = SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL if isolated else 0
-    ruleset = _create_ruleset(abi, handled, scoped)
+    network = NET_BIND_TCP | NET_CONNECT_TCP if deny_tcp else 0
+    ruleset = _create_ruleset(abi, handled, scoped, network)
     for descriptor in read:
         _allow(ruleset, descriptor, READ_ACCESS & handled)
     for descriptor in write:
@@ -109,8 +114,8 @@ def restrict_signals() -> None:
     _restrict_self(_create_ruleset(abi_version(), 0, SCOPE_SIGNAL))
 
 
-def _create_ruleset(abi: int, handled: int, scoped: int) -> int:
-    attributes = _RulesetAttr(handled_access_fs=handled, handled_access_net=0, scoped=scoped)
+def _create_ruleset(abi: int, handled: int, scoped: int, network: int = 0) -> int:
+    attributes = _RulesetAttr(handled_access_fs=handled, handled_access_net=network, scoped=scoped)
     # Older kernels reject a struct with fields that they do not know.
     size = 24 if abi >= 6 else 16 if abi >= 4 else 8
     return call("landlock_create_ruleset", ctypes.byref(attributes), size, 0)

@@ -70,6 +70,8 @@ class Policy(NamedTuple):
     directories are invisible to isolated programs, apart from `write` directories inside of
     them. So is the home directory of segue's user, apart from `read` and `write` paths.
     `network` allows connections to Internet addresses, but no other sockets.
+    `proxy_port` is the port of the egress proxy on 127.0.0.1, which isolated programs may connect
+    to, and to nothing else. Only Landlock with the supervisor can do that.
     `shm` is a directory that becomes /dev/shm where programs have a mount namespace.
     `read_only` are directories below `write`, which segue has made without write permissions.
     Isolated programs cannot change them or their permissions.
@@ -80,6 +82,7 @@ class Policy(NamedTuple):
     read: Sequence[str] = ()
     private: Sequence[str] = ()
     network: bool = False
+    proxy_port: int | None = None
     shm: str | None = None
     read_only: Sequence[str] = ()
     limits: Limits | None = None
@@ -106,6 +109,11 @@ def backend(*, isolated: bool) -> Backend | None:
     if bubblewrap_works():
         return "bubblewrap"
     return "landlock" if landlock_abi() >= landlock.MIN_ISOLATION_ABI else None
+
+
+def supports_proxy() -> bool:
+    """Return whether this machine can restrict programs to the egress proxy of their session."""
+    return seccomp.is_supported() and landlock_abi() >= landlock.MIN_ISOLATION_ABI
 
 
 @cache
@@ -138,7 +146,7 @@ def sandboxed_command(
     Raises SandboxError if this machine has no such sandbox, or if a directory that the program
     may write to contains a private one.
     """
-    kind = backend(isolated=policy.isolated)
+    kind = backend(isolated=policy.isolated) if policy.proxy_port is None else "landlock"
     if kind is None:
         raise SandboxError("this machine has no sandbox for programs; install bubblewrap")
     for private in visible_paths([*policy.private]):
@@ -225,6 +233,7 @@ def _supervisor_command(
         "bind_fd": bwrap is not None and _can_bind_descriptors(bwrap),
         "isolated": policy.isolated,
         "network": policy.network,
+        "proxy_port": policy.proxy_port,
         "system": read,
         "system_private": [*private, *_home_directory()] if policy.isolated else [],
         "read": [*policy.read],

@@ -1,4 +1,4 @@
-"""Change permissions, owners and times of files for programs in a Landlock sandbox.
+"""Carry out system calls for programs in a Landlock sandbox, which the filter passes here.
 
 Landlock restricts which files a program can open, but not chmod, chown and utime: they would work
 on every file of segue's user. So the filter of system calls passes these calls here. The broker
@@ -15,6 +15,7 @@ import os
 import struct
 
 from .private_paths import is_below
+from .proxy_connect import ProxyConnector, address_size
 from .seccomp import METADATA_CALLS
 from .system_calls import call, libc, number
 
@@ -41,18 +42,27 @@ _DESCRIPTOR_LINKS = ("/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/")
 class MetadataBroker:
     """Carries out or refuses the calls that the filter passes to a listener."""
 
-    def __init__(self, listener: int, directories: list[str], read_only: list[str]) -> None:
+    def __init__(
+        self,
+        listener: int,
+        directories: list[str],
+        read_only: list[str],
+        connector: ProxyConnector | None = None,
+    ) -> None:
         """Create a broker.
 
         `directories` are the real paths below which programs may write, apart from those below
-        `read_only`.
+        `read_only`. `connector` connects sockets.
         """
         self._listener = listener
         self._read_only = read_only
+        self._connector = connector
         self._id = 0  # of the current call
         self._directories = directories
         self._names = {
-            nr: name for name in METADATA_CALLS.split() if (nr := number(name)) is not None
+            nr: name
+            for name in (*METADATA_CALLS.split(), "connect")
+            if (nr := number(name)) is not None
         }
 
     def answer_call(self) -> None:
@@ -103,8 +113,14 @@ class MetadataBroker:
                 self._set_times(caller.open(_signed(a), b, 0), caller.read_times(c, "qqqq", 1000))
             case "utimensat":
                 self._set_times(caller.open(_signed(a), b, d), caller.read_times(c, "qqqq", 1))
+            case "connect" if self._connector is not None:
+                address = caller.read(b, address_size(c))
+                descriptor = caller.copy_descriptor(a)
+                # The process id, and so the socket, must still be the caller's.
+                fcntl.ioctl(self._listener, _NOTIF_ID_VALID, struct.pack("=Q", self._id))
+                self._connector.connect(descriptor, address)
             case _:
-                raise PermissionError(errno.EPERM, "not a metadata call")
+                raise PermissionError(errno.EPERM, "not a call that the supervisor carries out")
 
     def _chmod(self, descriptor: int, mode: int) -> None:
         self._check(descriptor)
@@ -192,7 +208,7 @@ class _Caller:
         """
         if address == 0:
             return None
-        values = struct.unpack(f"={layout}", self._read(address, 8 * len(layout)))
+        values = struct.unpack(f"={layout}", self.read(address, 8 * len(layout)))
         if unit == 0:
             values = (values[0], 0, values[1], 0)
         elif unit > 1:
@@ -218,13 +234,14 @@ class _Caller:
         data = b""
         while b"\0" not in data and len(data) < _PATH_BYTES:
             position = address + len(data)
-            data += self._read(position, _PATH_BYTES - position % _PATH_BYTES)
+            data += self.read(position, _PATH_BYTES - position % _PATH_BYTES)
         path, end, _ = data.partition(b"\0")
         if not end:
             raise OSError(errno.ENAMETOOLONG, "the path is too long")
         return os.fsdecode(path)
 
-    def _read(self, address: int, size: int) -> bytes:
+    def read(self, address: int, size: int) -> bytes:
+        """Return bytes of the process's memory."""
         memory = os.open(f"/proc/{self._pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
             data = os.pread(memory, size, address)

@@ -90,6 +90,9 @@ _ALLOWED_IOCTLS = (
 )
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 0xF
+_IPPROTO_TCP = 6
+_MSG_FASTOPEN = 0x20000000
+_SENDING_CALLS = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}  # the index of the argument `flags`
 
 # linux/seccomp.h
 _SET_MODE_FILTER = 1
@@ -136,11 +139,12 @@ def is_supported() -> bool:
     return machine() in AUDIT_ARCHITECTURES
 
 
-def filter_program(*, network: bool, mount_namespace: bool) -> bytes:
+def filter_program(*, network: bool, mount_namespace: bool, proxy: bool = False) -> bytes:
     """Return the filter as a BPF program.
 
-    With `network`, programs may connect to Internet addresses. With `mount_namespace`, they may
-    change permissions and times themselves, otherwise the supervisor receives these calls.
+    With `network`, programs may connect to Internet addresses. With `proxy`, they may create TCP
+    sockets, and the supervisor connects them (`proxy_connect.py`). With `mount_namespace`, they
+    may change permissions and times themselves, otherwise the supervisor receives these calls.
     """
     deny = _RET_ERRNO | errno.EPERM
     program: list[_Instruction] = [
@@ -153,6 +157,12 @@ def filter_program(*, network: bool, mount_namespace: bool) -> bytes:
         (_RETURN, 0, 0, deny),
     ]
     allowed = [*_ALLOWED.split(), *(_NETWORK if network else ())]
+    if proxy:
+        allowed = [name for name in allowed if name not in _SENDING_CALLS]
+        # TCP Fast Open connects without a call of connect.
+        for name, index in _SENDING_CALLS.items():
+            program += _answer(name, _allow_if(((index, _MSG_FASTOPEN, 0),)))
+        program += _answer("socket", _allow_tcp_sockets())
     if mount_namespace:
         allowed += ["chown", "lchown", "fchown", "fchownat", "utime", "utimes", "futimesat"]
         allowed += ["utimensat", *_XATTR_CALLS.split()]
@@ -161,6 +171,8 @@ def filter_program(*, network: bool, mount_namespace: bool) -> bytes:
         program += _answer(name, [(_RETURN, 0, 0, _RET_ERRNO | errno.ENOSYS)])
     for name, block in _checked_calls(network=network).items():
         program += _answer(name, block)
+    if proxy:
+        program += _answer("connect", [(_RETURN, 0, 0, _RET_USER_NOTIF)])
     if mount_namespace:
         for name, index in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
             program += _answer(name, _allow_unless_set_id(index))
@@ -256,6 +268,25 @@ def _checked_calls(*, network: bool) -> dict[str, list[_Instruction]]:
         "mknod": _allow_unless_set_id(1),
         "mknodat": _allow_unless_set_id(2),
     }
+
+
+def _allow_tcp_sockets() -> list[_Instruction]:
+    """Return instructions that allow TCP sockets only, for IPv4 and IPv6."""
+    deny = (_RETURN, 0, 0, _RET_ERRNO | errno.EPERM)
+    return [
+        (_LOAD_WORD, 0, 0, _argument_offset(1)),
+        (_AND, 0, 0, _SOCK_TYPE_MASK),
+        (_IF_EQUAL, 1, 0, _SOCK_STREAM),
+        deny,
+        (_LOAD_WORD, 0, 0, _argument_offset(2)),
+        (_IF_EQUAL, 2, 0, 0),
+        (_IF_EQUAL, 1, 0, _IPPROTO_TCP),
+        deny,
+        (_LOAD_WORD, 0, 0, _argument_offset(0)),
+        *_return_if(_AF_INET, _RET_ALLOW),
+        *_return_if(_AF_INET6, _RET_ALLOW),
+        deny,
+    ]
 
 
 def _argument_offset(index: int) -> int:

@@ -11,6 +11,7 @@ The rules are a dict in the format of `marshal`, whose decoder needs no import:
 - `command`, `env`: the program with its arguments, and its whole environment
 - `parent`: the process id of segue
 - `backend`: "landlock", "bubblewrap" or None for no sandbox; `bwrap` is bubblewrap's path
+- `proxy_port`: the port of the egress proxy on 127.0.0.1, to which alone it may connect, or None
 - `isolated`: the program may only read `system` and `read`, and has no network unless `network`;
   otherwise it may read everything
 - `write`: the only directories that it may write to
@@ -195,6 +196,7 @@ class Supervisor:
         if not number:
             return  # the child has failed and has reported that itself
         from .metadata_broker import MetadataBroker
+        from .proxy_connect import ProxyConnector
 
         # The child is the last descendant: above it there is at most the init of its namespace.
         child = process_tree.descendants()[-1]
@@ -202,7 +204,9 @@ class Supervisor:
         self._listener = call("pidfd_getfd", process, int(number), 0)
         os.close(process)
         directories = [os.path.realpath(path) for path in self._rules["write"]]
-        self._broker = MetadataBroker(self._listener, directories, self._rules["read_only"])
+        read_only, port = self._rules["read_only"], self._rules["proxy_port"]
+        connector = None if port is None else ProxyConnector(port)
+        self._broker = MetadataBroker(self._listener, directories, read_only, connector)
 
     def _is_stop_signal(self) -> bool:
         info = os.read(self._signals, _SIGNAL_INFO_BYTES)
@@ -296,9 +300,12 @@ def _restrict_with_landlock(rules: dict[str, Any], to_parent: int, from_parent: 
         _open_existing(readable),
         chain(map(_open_own_path, rules["write"]), _open_existing(_DEVICES)),
         isolated=isolated,
+        deny_tcp=rules["proxy_port"] is not None,
     )
     if isolated:
-        program = seccomp.filter_program(network=rules["network"], mount_namespace=False)
+        program = seccomp.filter_program(
+            network=rules["network"], mount_namespace=False, proxy=rules["proxy_port"] is not None
+        )
         listener = seccomp.install(program, listen=True)
         os.write(to_parent, str(listener).encode())
         os.read(from_parent, 1)  # ends when the supervisor has the listener

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -11,6 +11,9 @@ from segue.model.content import Block, Content, as_content
 from segue.model.event import ToolKind, ToolResult
 
 from .path_guard import PathGuard, ToolError
+
+if TYPE_CHECKING:
+    from segue.agents.egress.proxy import EgressProxy
 
 __all__ = ["Tool", "ToolContext", "ToolError", "completed_result", "failed_result", "truncate"]
 
@@ -32,6 +35,7 @@ class ToolContext(NamedTuple):
     variables: Mapping[str, str] = {}  # secret environment variables for programs
     env: Mapping[str, str] = {}  # environment variables that the caller sets for programs
     private: Sequence[str] = ()  # directories that other callers' programs must not see
+    egress: EgressProxy | None = None  # the only route to the network, unless it is None
     remote: bool = False  # a remote worker runs the tools, so the session's files are not here
 
     def for_other_caller(self) -> ToolContext:

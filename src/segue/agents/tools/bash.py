@@ -48,7 +48,9 @@ class BashInput(ToolInput, frozen=True):
 
 async def _run_bash(context: ToolContext, arguments: BashInput) -> ToolResult:
     shells: ShellPool = context.shells
-    key = (context.session, context.local, *sorted(context.env.items()))
+    # A shell keeps the sandbox that it was started in.
+    port = None if context.egress is None else context.egress.port
+    key = (context.session, context.local, port, *sorted(context.env.items()))
     if arguments.restart:
         await shells.drop(key)
         if arguments.command is None:
@@ -89,7 +91,7 @@ def _make_shell(context: ToolContext) -> Shell:
         scratch = make_scratch_directory(context.session)
     except launch.SandboxError as error:
         raise ToolError(str(error)) from None
-    env = {**base_environment(scratch, local=context.local), **context.env}
+    env = {**base_environment(scratch, local=not _is_isolated(context)), **context.env}
     command, env = sandboxed_program([bash, "--noprofile", "--norc"], env, context, scratch)
     return Shell(command, context.paths.real_directories[0], env, context.variables)
 
@@ -102,8 +104,8 @@ def sandboxed_program(
     Raises ToolError if this machine cannot provide it. Only the local user's default sandbox is
     optional.
     """
-    level = context.config.get("bash.confine", "write") if context.local else "strict"
-    isolated = level == "strict"
+    isolated = _is_isolated(context)
+    level = "strict" if isolated else context.config.get("bash.confine", "write")
     if level == "off" or (level == "write" and launch.backend(isolated=False) is None):
         return launch.supervised_command(command, env)
     if launch.backend(isolated=isolated) is None:
@@ -111,10 +113,15 @@ def sandboxed_program(
     write = [*context.paths.real_directories, str(scratch / "home")]
     if not isolated:
         write += map(os.path.realpath, _TEMP_DIRECTORIES)
+    proxy_port = None
+    if context.egress is not None and launch.supports_proxy():
+        proxy_port = context.egress.port
+        env = {**env, **context.egress.environment()}
     policy = launch.Policy(
         write=[path for path in dict.fromkeys(write) if os.path.isdir(path)],
         isolated=isolated,
         private=context.private if isolated else (),
+        proxy_port=proxy_port,
         shm=str(scratch / "shm"),
         read_only=context.paths.read_only,
         limits=_limits(context.config) if isolated else None,
@@ -123,6 +130,12 @@ def sandboxed_program(
         return launch.sandboxed_command(command, env, policy)
     except launch.SandboxError as error:
         raise ToolError(str(error)) from None
+
+
+def _is_isolated(context: ToolContext) -> bool:
+    """Return whether the programs of a session run in the strict sandbox."""
+    limited = context.egress is not None
+    return not context.local or limited or context.config.get("bash.confine") == "strict"
 
 
 def base_environment(scratch: Path, *, local: bool) -> dict[str, str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
+from segue.agents.egress.addresses import is_public
 from segue.model.event import ToolResult
 from segue.untrusted import PARSERS, ParsingFailed
 
@@ -26,11 +25,6 @@ TIMEOUT_SECONDS = 30.0
 MAX_REDIRECTS = 5
 USER_AGENT = "segue"
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/xhtml", "+json", "+xml")
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
-# Some Python versions take these for public.
-_NOT_PUBLIC_V4 = (ipaddress.ip_network("192.0.0.0/24"), ipaddress.ip_network("192.88.99.0/24"))
-_NOT_PUBLIC_V6 = (ipaddress.ip_network("2001:db8::/32"), ipaddress.ip_network("3fff::/20"))
 
 
 class PrivateAddress(OSError):
@@ -39,29 +33,6 @@ class PrivateAddress(OSError):
 
 class FetchInput(ToolInput, frozen=True):
     url: Annotated[str, Meta(min_length=1, max_length=8192)]
-
-
-def is_public(address: str) -> bool:
-    """Return True if an IP address, or the IPv4 address embedded in it, is a public one."""
-    if "%" in address:  # an interface of this machine
-        return False
-    ip = ipaddress.ip_address(address)
-    if isinstance(ip, ipaddress.IPv4Address):
-        return ip.is_global and not ip.is_multicast and not _in_any(ip, _NOT_PUBLIC_V4)
-    embedded = ip.ipv4_mapped or ip.sixtofour or (ip.teredo and ip.teredo[1])
-    if embedded is None and ip in _NAT64:
-        embedded = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-    if embedded:
-        return is_public(str(embedded))
-    # All other public IPv6 addresses are in one block: a list of private ones would have gaps.
-    return ip in _GLOBAL_UNICAST and ip.is_global and not _in_any(ip, _NOT_PUBLIC_V6)
-
-
-def _in_any(
-    ip: ipaddress.IPv4Address | ipaddress.IPv6Address,
-    networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network],
-) -> bool:
-    return any(ip in network for network in networks)
 
 
 def make_transport(*, allow_private: bool) -> httpx2.AsyncHTTPTransport:
@@ -115,13 +86,14 @@ def _connect_error() -> type[Exception]:
 async def _fetch(context: ToolContext, arguments: FetchInput) -> ToolResult:
     import httpx2
 
-    allow_private = bool(context.config.get("web.private"))
+    if context.egress is not None:
+        transport = httpx2.AsyncHTTPTransport(proxy=context.egress.url, trust_env=False)
+    else:
+        transport = make_transport(allow_private=bool(context.config.get("web.private")))
     try:
         async with (
             asyncio.timeout(TIMEOUT_SECONDS),
-            httpx2.AsyncClient(
-                transport=make_transport(allow_private=allow_private), trust_env=False
-            ) as client,
+            httpx2.AsyncClient(transport=transport, trust_env=False) as client,
         ):
             return await _follow(client, arguments.url)
     except TimeoutError:

@@ -122,7 +122,9 @@ class AgentResolver:
         if answering is None:
             return
         problem = unsupported_by_provider(
-            answering, fast=model["speed"] == "fast", inference_geo=model["inference_geo"]
+            answering,
+            fast=model.get("speed") == "fast",
+            inference_geo=model.get("inference_geo"),
         )
         if problem is not None:
             raise InvalidInput(problem)

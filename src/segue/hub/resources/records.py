@@ -409,14 +409,16 @@ def patch_config(config: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, 
     config = dict(config)
     networking, packages = patch["networking"], patch["packages"]
     if networking is not None:
-        config["networking"] = networking
+        before, config["networking"] = config["networking"], networking
         if networking["type"] == "limited":
-            config["networking"] = {
-                "type": "limited",
-                "allow_mcp_servers": bool(networking["allow_mcp_servers"]),
-                "allow_package_managers": bool(networking["allow_package_managers"]),
-                "allowed_hosts": networking["allowed_hosts"] or [],
+            sent = {name: value for name, value in networking.items() if value is not None}
+            defaults = {
+                "allow_mcp_servers": False,
+                "allow_package_managers": False,
+                "allowed_hosts": [],
             }
+            kept = before if before["type"] == "limited" else {}
+            config["networking"] = {**defaults, **kept, **sent}
     if packages is not None:
         config["packages"] = {
             "type": "packages",

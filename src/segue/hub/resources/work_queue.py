@@ -19,7 +19,14 @@ from segue.model.record import Record, RecordBody
 from segue.model.session import Session
 from segue.store.base import Store
 
-from .records import MAX_ATTEMPTS, Records, built_in_environment, new
+from .records import (
+    DEFAULT_CONFIG,
+    MAX_ATTEMPTS,
+    EnvironmentBody,
+    Records,
+    built_in_environment,
+    new,
+)
 
 DEFAULT_TTL_SECONDS = 300  # within which a worker must send a heartbeat
 NO_HEARTBEAT = "NO_HEARTBEAT"  # the value that a worker sends with its first heartbeat
@@ -81,6 +88,21 @@ class WorkQueue:
         if environment is None:  # deleted: tools of workers do not run here instead
             return await self._records.find(session.workspace, _NEWEST_KIND, session.id) is not None
         return is_self_hosted(environment)
+
+    async def networking(self, session: Session) -> dict[str, Any] | None:
+        """Return the `networking` of a session's environment; None if it restricts nothing.
+
+        The programs of a session whose environment was deleted reach no host.
+        """
+        id = session.environment_id
+        if id is None or id == built_in_environment(session.workspace):
+            return None
+        environment = await self._records.find(session.workspace, "environment", id)
+        if environment is None:
+            return {"type": "limited", "allow_mcp_servers": True}
+        config = EnvironmentBody.of(environment).config or DEFAULT_CONFIG
+        networking: dict[str, Any] = config.get("networking", {"type": "unrestricted"})
+        return None if networking["type"] == "unrestricted" else networking
 
     async def enqueue(self, session: Session) -> None:
         """Queue an item for a session, unless it has one that is not stopping."""

@@ -16,7 +16,7 @@ from segue.agents.base import (
     SupportsCheck,
     Tools,
 )
-from segue.agents.base.spec import TOOLS_BY_KEY
+from segue.agents.base.spec import NETWORKING, TOOLS_BY_KEY
 from segue.agents.registry import DEFAULT, NEEDS_MODEL, AgentRegistry
 from segue.hub.access.config import Config
 from segue.hub.resources.agent_settings import for_local_turns
@@ -94,6 +94,14 @@ class SessionAgents:
                 for skill in spec.get("skills", ())
             ]
             spec |= {"remote": True, "skills": skills}
+        networking = await self._work_queue.networking(session)
+        if networking is not None:
+            if networking["type"] == "limited" and spec.get("kind", DEFAULT) != DEFAULT:
+                raise NoAgent(
+                    "the environment of this session limits networking, which segue cannot enforce"
+                    " for an agent that is a program of its own; use another environment"
+                )
+            spec[NETWORKING] = networking
         return self.registry.build(spec)
 
     async def for_turn(
@@ -201,6 +209,12 @@ class SessionAgents:
                 agent = await self.for_session(session)
         if isinstance(agent, OwnsSessions):
             return McpServers.unconnected(servers, cwd)
+        networking = None if session is None else await self._work_queue.networking(session)
+        if networking is not None and networking["type"] == "limited":
+            raise InvalidInput(
+                "the environment of this session limits networking; only MCP servers of its agent"
+                " can be used"
+            )
         sandbox = None
         if not principal.local:
             private = self._workdirs().private_directories

@@ -27,6 +27,13 @@ def check_isolation(data_dir: Path) -> None:
         raise InvalidInput(f"the sandbox cannot protect {data_dir}: {error}") from None
 
 
+def can_limit_network() -> bool:
+    """Return whether this machine can restrict the network access of a session's programs."""
+    from segue.agents.sandbox import launch
+
+    return launch.supports_proxy()
+
+
 async def remove_temporary_files(session: str) -> None:
     """Delete the temporary files that programs of a purged session left."""
     from segue.agents.sandbox.scratch import remove_scratch_directory

@@ -11,7 +11,15 @@ from segue.hub.resources.credentials import CredentialBody, kind
 from segue.hub.resources.record_ids import format_record_id, parent_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
-from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
+from segue.interfaces.rest.schemas.requests import (
+    Body,
+    Deleted,
+    Host,
+    Metadata,
+    MetadataPatch,
+    Out,
+    Page,
+)
 from segue.model import clock, codec, ids
 from segue.model.record import Record
 
@@ -20,13 +28,6 @@ URL = Annotated[
     str,
     codec.described_pattern(
         "a URL that begins with http:// or https://", r"^https?://", max_length=2048
-    ),
-]
-Host = Annotated[
-    str,
-    codec.described_pattern(
-        "a host name, which may begin with *.",
-        r"^(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$",
     ),
 ]
 DisplayName = Annotated[str, Meta(min_length=1, max_length=255)]

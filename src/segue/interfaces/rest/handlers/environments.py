@@ -15,6 +15,7 @@ from segue.hub.resources.records import (
     patch_metadata,
     with_sent,
 )
+from segue.hub.workdir.isolation import can_limit_network
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import requests
@@ -24,8 +25,7 @@ from segue.model.record import Record
 
 Scope = Literal["organization", "account"]
 
-# Package managers that would change the system, or for which there is no sandbox.
-_SYSTEM_MANAGERS = ("apt", "cargo", "gem", "go")
+_PACKAGE_MANAGERS = ("apt", "cargo", "gem", "go", "npm", "pip")
 
 
 class LimitedOut(Out, frozen=True, tag_field="type", tag="limited"):
@@ -147,12 +147,19 @@ def _check(sent: requests.EnvironmentCreate | requests.EnvironmentUpdate) -> Non
     """Raise InvalidInput, with the name of the field, for settings that segue does not apply."""
     if sent.scope == "account":
         raise InvalidInput("scope: environments belong to a workspace; no other scope exists here")
-    packages = sent.config.packages if isinstance(sent.config, requests.Cloud) else None
-    for manager in _SYSTEM_MANAGERS:
+    if not isinstance(sent.config, requests.Cloud):
+        return
+    if isinstance(sent.config.networking, requests.Limited) and not can_limit_network():
+        raise InvalidInput(
+            "config.networking: this server cannot restrict the network access of programs, which"
+            " needs Landlock of Linux 6.12 or newer"
+        )
+    packages = sent.config.packages
+    for manager in _PACKAGE_MANAGERS:
         if getattr(packages, manager, None):
             raise InvalidInput(
-                f"config.packages.{manager}: segue installs packages with pip and npm only, since"
-                " it does not change the server's system"
+                f"config.packages.{manager}: segue installs no packages; let the agent install them"
+                " into the session's directory"
             )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from segue.model import codec
 from segue.model.anthropic.agents import Body as Body
 from segue.model.anthropic.agents import CustomTool as CustomTool
 from segue.model.anthropic.agents import Effort as Effort
@@ -18,6 +19,13 @@ from segue.model.anthropic.agents import Policy as Policy
 from segue.model.anthropic.agents import Tool as Tool
 
 T = TypeVar("T")
+Host = Annotated[
+    str,
+    codec.described_pattern(
+        "a host name, which may begin with *.",
+        r"^(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$",
+    ),
+]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Metadata = Annotated[
     dict[Annotated[str, Meta(min_length=1, max_length=64)], Annotated[str, Meta(max_length=512)]],
@@ -154,7 +162,7 @@ class Unrestricted(Body, frozen=True, tag_field="type", tag="unrestricted"):
 class Limited(Body, frozen=True, tag_field="type", tag="limited"):
     allow_mcp_servers: bool | None = None
     allow_package_managers: bool | None = None
-    allowed_hosts: tuple[str, ...] | None = None
+    allowed_hosts: Annotated[tuple[Host, ...], Meta(max_length=1000)] | None = None
 
 
 class Packages(Body, frozen=True):
