@@ -6,8 +6,10 @@ readers do not need have no item.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from segue.model.content import Block, Diff, FileChange, Text, plain_text
 from segue.model.event import (
@@ -38,7 +40,7 @@ from segue.model.tools.patches import with_texts
 from segue.model.tools.titles import call_title, request_title
 
 from .message_parts import PromptMessage, find_inserted_only, summarize_message
-from .pairing import Pairs, call_key, pair_key
+from .pairing import Pairs, call_key, pair_events, pair_key
 from .relative_paths import NESTED_TOO_DEEPLY, with_relative_paths
 
 # Labels of text that a program inserted into a message, by its kind.
@@ -57,6 +59,7 @@ _EVENT_LABELS = {
     "info_changed": "Name or tag",
     "plan_changed": "Plan",
 }
+CREATED_SEQ = 1  # of the event that begins a session
 MAX_INDENTED_DEPTH = 20  # of JSON that is shown on several lines
 _STOP_TEXTS = {
     "max_tokens": "Stopped: the answer reached its length limit.",
@@ -91,12 +94,18 @@ def build_items(session: Session, events: Iterable[Event], pairs: Pairs) -> list
     """Return the items of some consecutive events of a session.
 
     A tool result whose call is among `pairs.openings` is shown there, not here. The text of a
-    permission request's item is its title.
+    permission request's item is its title. In a fork, an item of the kind `fork` follows the last
+    event of its parent.
     """
     opened = set(pairs.openings)
     calls = dict(pairs.openings)
     items: list[Item] = []
+    shared: Event | None = None  # the last event so far, while it is one of the parent
+    fork_seq = 0 if session.fork is None else session.fork.seq
     for event in (with_relative_paths(event, session) for event in with_changes(events)):
+        if shared is not None and event.seq > fork_seq:
+            items.append(_fork_item(shared))
+        shared = event if CREATED_SEQ < event.seq <= fork_seq else None
         key = str(pair_key(event))
         if isinstance(event.body, ToolCall | PermissionAsked):
             opened.add(key)
@@ -116,7 +125,20 @@ def build_items(session: Session, events: Iterable[Event], pairs: Pairs) -> list
             items.append(item)
         if isinstance(event.body, Response) and event.body.usage is not None:
             items.append(Item("usage", event))
+    if shared is not None and shared.seq == fork_seq:
+        items.append(_fork_item(shared))
     return items
+
+
+def build_thread_items(session: Session, events: Sequence[Event]) -> list[Item]:
+    """Return the items of all events of a session's thread, which have a seq of their own."""
+    return build_items(replace(session, fork=None), events, pair_events(events))
+
+
+def _fork_item(event: Event) -> Item:
+    return Item(
+        "fork", event, text="Continued from here; everything above is from the original session"
+    )
 
 
 def _shown_call(event: Event | None, session: Session) -> ToolCall | None:

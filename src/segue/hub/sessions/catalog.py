@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class SearchMatch(NamedTuple):
     """A session that matches a search: the event that matches, and a snippet of its text.
 
-    `marks` are the ranges of the snippet that hold the searched words.
+    `marks` are the ranges of the snippet that hold the searched words. `copies` are the forks that
+    have the same text from this session; a search returns the text once.
     """
 
     session: Session
@@ -37,6 +38,7 @@ class SearchMatch(NamedTuple):
     snippet: str
     marks: list[range]
     score: float = 0.0
+    copies: Sequence[Session] = ()
 
 
 class SearchPage(NamedTuple):
@@ -133,12 +135,40 @@ class SessionCatalog:
         terms = search_text.terms(query.text or "")
         if not terms:
             raise InvalidInput("a search needs at least one word")
+        next_cursor = None
         if ranked:
             hits = await self._best_hits(principal, _with_directories(query))
-            return SearchPage([_match_for(principal, hit, terms) for hit in hits])
-        page = await self.list(principal, query, cursor)
-        hits = await self._matching_events(principal, page.sessions, terms)
-        return SearchPage([_match_for(principal, hit, terms) for hit in hits], page.next)
+        else:
+            listed = await self.list(principal, query, cursor)
+            hits = await self._matching_events(principal, listed.sessions, terms)
+            next_cursor = listed.next
+        page = await self._without_copies(principal, query, hits, terms)
+        return page._replace(next=next_cursor)
+
+    async def _without_copies(
+        self,
+        principal: Principal,
+        query: Query,
+        hits: Sequence[SearchHit],
+        terms: Sequence[search_text.Term],
+    ) -> SearchPage:
+        """Return hits as matches; one that a fork copied from another result is named there."""
+        copies: Mapping[str, Sequence[Session]] = {}
+        if any(hit.session.fork is not None for hit in hits):
+            from .copies import CopiedHits
+
+            async def find_newest(session: Session) -> SearchHit:
+                return (await self._matching_events(principal, [session], terms))[0]
+
+            copied = CopiedHits(
+                _with_directories(query), lambda id: self.get(principal, id), find_newest
+            )
+            hits, copies = await copied.split(hits)
+        matches = [
+            _match_for(principal, hit, terms)._replace(copies=copies.get(hit.session.id, ()))
+            for hit in hits
+        ]
+        return SearchPage(matches)
 
     async def stats(self, principal: Principal, days: int) -> UsageStats:
         """Return messages, tokens and cost of the sessions that were active in the last days."""
