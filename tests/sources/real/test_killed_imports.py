@@ -79,6 +79,7 @@ def write_and_kill(tool: Tool, prepared: PreparedSession) -> bool:
         deadline = time.monotonic() + SECONDS
         while not imported_rows(tool, prepared.native_id) and process.poll() is None:
             assert time.monotonic() < deadline
+            time.sleep(0.1)  # a reader that never pauses keeps opencode from opening its database
         if process.poll() is not None:
             return False
         os.killpg(process.pid, signal.SIGKILL)

@@ -42,10 +42,15 @@ class SearchMatch(NamedTuple):
 
 
 class SearchPage(NamedTuple):
-    """One page of search matches, and the cursor of the next page."""
+    """One page of search matches, and the cursor of the next page.
+
+    `copies` are the forks that were left out, by the id of the session that has their text. That
+    session may be on another page.
+    """
 
     matches: list[SearchMatch]
     next: str | None = None
+    copies: Mapping[str, Sequence[Session]] = {}
 
 
 class SessionCatalog:
@@ -168,7 +173,7 @@ class SessionCatalog:
             _match_for(principal, hit, terms)._replace(copies=copies.get(hit.session.id, ()))
             for hit in hits
         ]
-        return SearchPage(matches)
+        return SearchPage(matches, copies=copies)
 
     async def stats(self, principal: Principal, days: int) -> UsageStats:
         """Return messages, tokens and cost of the sessions that were active in the last days."""

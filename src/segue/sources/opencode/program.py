@@ -36,6 +36,8 @@ _LISTENING = re.compile(rb"http://([\w.]+):(\d+)")
 _START_SECONDS = 60.0
 _ANSWER_SECONDS = 60.0
 _EXIT_SECONDS = 5.0
+_IMPORT_SECONDS = 60.0
+_SECONDS_PER_ROW = 0.1  # of a slow machine: opencode syncs each message and part
 
 
 def environment_of(directory: str, path: str | None) -> programs.Environment | None:
@@ -78,18 +80,23 @@ class OpencodeProgram:
         is_new = self.count_rows(record.id) is None
         with self._imports.recorded(record.id, msgspec.json.encode(record)):
             try:
-                self._import(session, record.cwd)
+                self._import(session, record)
             except AgentFailed:
                 if is_new and self.count_rows(record.id) is not None:
                     self._delete(record)
                 raise
 
-    def _import(self, session: dict[str, Any], cwd: str) -> None:
+    def _import(self, session: dict[str, Any], record: _Import) -> None:
         with tempfile.TemporaryDirectory(prefix="segue-") as directory:
             path = os.path.join(directory, "session.json")
             safe_io.write_file(path, [msgspec.json.encode(session)])
             command = (programs.find(PROGRAM, "this change"), "import", path)
-            programs.run(command, cwd=self._cwd(cwd), environment=self._environment)
+            programs.run(
+                command,
+                cwd=self._cwd(record.cwd),
+                environment=self._environment,
+                seconds=_IMPORT_SECONDS + _SECONDS_PER_ROW * (record.messages + record.parts),
+            )
 
     def delete_parts(self) -> None:
         """Delete sessions of which a killed process imported only a part."""

@@ -227,15 +227,20 @@ async def _search_newest(
     """Return the newest matches, and whether there are more."""
     # By session: one that becomes active while pages are read matches again.
     matches: dict[str, SearchMatch] = {}
+    copies: dict[str, list[Session]] = {}  # which may be on an earlier page than their originals
     cursor: str | None = None
     while True:
         page_query = replace(query, limit=min(MAX_PAGE_SIZE, query.limit - len(matches)))
         results = await hub.sessions.search(principal, page_query, cursor)
         for match in results.matches:
             matches.setdefault(match.session.id, match)
+        for id, forks in results.copies.items():
+            copies.setdefault(id, []).extend(forks)
         cursor = results.next
         if cursor is None or len(matches) >= query.limit:
-            return list(matches.values()), cursor is not None
+            return [
+                match._replace(copies=copies.get(id, ())) for id, match in matches.items()
+            ], cursor is not None
 
 
 def _hint(target: Target, query: Query) -> str:
