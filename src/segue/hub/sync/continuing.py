@@ -214,7 +214,7 @@ class SessionContinuer:
                 await self._link(principal, definition, native_id, write.original, write.at)
         except NotFound:
             native_id = None
-        if native_id is None:
+        if native_id is None and not write.first_record:
             id = native_session_id(write.source, write.native_id)
             await self._store.set_overlay(principal.workspace, write.source, id, {})
 
@@ -331,7 +331,7 @@ class SessionContinuer:
             first_record=prepared.first_record,
             at=clock.now(),
         )
-        with self._unfinished.recorded(prepared.native_id, msgspec.json.encode(write)):
+        with self._unfinished.recorded(ids.new_id(), msgspec.json.encode(write)):
             if not prepared.first_record:  # the id is known: the link is there before the session
                 id = native_session_id(definition.name, prepared.native_id)
                 link = ForkLink(session=original.id, seq=1, imported_seq=1)

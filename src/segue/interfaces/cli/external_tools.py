@@ -33,7 +33,7 @@ def find_program(name: str, session: Session) -> str:
 
     program = shutil.which(name)
     if program is None:
-        raise InvalidInput(f"`{name}` is not on your PATH; install it; {_fork_hint(session)}")
+        raise InvalidInput(f"`{name}` is not on your PATH; {_fork_hint(session)}")
     if not os.path.isdir(session.cwd):
         raise InvalidInput(
             f"the session's directory {session.cwd} does not exist; {_fork_hint(session)}"

@@ -1,7 +1,7 @@
 """Record work that a killed process would leave half done, so that another one finishes it.
 
 A record is a file that its process holds a lock on. The system releases the lock when the process
-ends, however it ends; a record without a lock is one of a process that was killed.
+ends, however it ends. A record without a lock is one whose process was killed, or failed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from segue.model.errors import SegueError, StoreError
+from segue.model.errors import StoreError
 from segue.sources import safe_io
 
 _SUFFIX = ".json"
@@ -22,7 +22,7 @@ _FLAGS = os.O_RDWR | safe_io.SAFE_OPEN_FLAGS
 
 
 class Record(NamedTuple):
-    """A record of a process that has ended."""
+    """A record whose process works on it no more."""
 
     path: str
     data: bytes
@@ -48,8 +48,7 @@ class UnfinishedWork:
     def recorded(self, name: str, data: bytes) -> Iterator[None]:
         """Keep a record for a `with` block.
 
-        It stays if anything but SegueError ends the block, such as Ctrl-C. Raises StoreError if it
-        cannot be written.
+        It stays if the block fails. Raises StoreError if it cannot be written.
         """
         path = os.path.join(self.directory, name + _SUFFIX)
         try:
@@ -58,10 +57,6 @@ class UnfinishedWork:
             raise StoreError(f"{path} cannot be written: {error.strerror}") from error
         try:
             yield
-        except SegueError:
-            os.unlink(path)
-            raise
-        else:
             os.unlink(path)
         finally:
             os.close(descriptor)
@@ -81,7 +76,7 @@ class UnfinishedWork:
         return descriptor
 
     def abandoned(self) -> Iterator[Record]:
-        """Yield the records of processes that have ended; each is locked while it is used."""
+        """Yield the records that no process works on; each is locked while it is used."""
         for name in self.names():
             path = os.path.join(self.directory, name + _SUFFIX)
             try:
