@@ -280,11 +280,14 @@ class ClaudeSource:
         return [
             SearchHit(
                 match.session,
-                self._session_reader.read_event(match.session, match.position),
+                match.position and self._session_reader.read_event(match.session, match.position),
                 match.score,
             )
             for match in matches
         ]
+
+    async def known_words(self, words: Sequence[str]) -> set[str]:
+        return await self._ask_searchable(lambda index: index_query.known_words(index, words))
 
     async def newest_matches(
         self, sessions: Sequence[Session], terms: Sequence[Term]

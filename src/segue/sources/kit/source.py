@@ -331,9 +331,16 @@ class KitSource:
             lambda index: ranking.rank_sessions(index, self.info, query)
         )
         return [
-            SearchHit(match.session, self._event_at(match.session, match.position), match.score)
+            SearchHit(
+                match.session,
+                match.position and self._event_at(match.session, match.position),
+                match.score,
+            )
             for match in matches
         ]
+
+    async def known_words(self, words: Sequence[str]) -> set[str]:
+        return await self._ask_searchable(lambda index: index_query.known_words(index, words))
 
     async def newest_matches(
         self, sessions: Sequence[Session], terms: Sequence[Term]
