@@ -139,11 +139,10 @@ class ClaudeSource:
         from segue.sources.index import full_text  # lists do not need it
 
         def work() -> None:
-            self._open_index.ask(
+            self._open_index.write(
                 lambda index: full_text.make_searchable(
                     index, size, self._progress, self._is_closing
-                ),
-                index,
+                )
             )
 
         await self._run_update(work, size)

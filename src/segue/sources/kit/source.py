@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -130,14 +131,25 @@ class KitSource:
         from segue.sources.index import full_text  # lists do not need it
 
         def work() -> None:
-            self._open_index.ask(
+            self._open_index.write(
                 lambda index: full_text.make_searchable(
                     index, size, self._progress, self._is_closing
-                ),
-                index,
+                )
             )
 
         await self._run_update(work, size)
+
+    def unindexed_bytes(self, *, searchable: bool) -> int:
+        """Return the size of the sessions that were never indexed, or cannot be searched."""
+        if not self._open_index.ask(lambda index: index.is_complete()):
+            return sum(ref.fingerprint.size for ref in self._discover())
+        ask = self._open_index.ask
+        return ask(lambda index: index.unsearchable_bytes()) if searchable else 0
+
+    def opener(self) -> Callable[[], KitSource]:
+        """Return a function that opens the same source in another process. It can be pickled."""
+        reader, path, overlay = self.reader, self._open_index.path, self._overlay
+        return partial(_open_again, reader, path, self.label, self.workspace, overlay)
 
     async def _run_update(self, work: Callable[[], None], size: int) -> None:
         """Run an update of the index: a large one in a thread, if there is an event loop."""
@@ -545,6 +557,18 @@ class KitSource:
         if self._open_index.ask(lambda index: index.key(path)) is not None:
             return path
         return None
+
+
+def _open_again(
+    reader: Reader,
+    index: Path,
+    label: str,
+    workspace: str,
+    overlay: Mapping[str, Mapping[str, Any]],
+) -> KitSource:
+    source = KitSource(reader, index, label, workspace=workspace)
+    source._overlay = overlay
+    return source
 
 
 def _check_complete(index: Index) -> None:
