@@ -78,7 +78,7 @@ WRITES = {
     "history": {"ack", "changes", "close"},  # `changes` waits until something changes
     "sync": {"import_from_source", "import_if_listed_only", "import_session", "pull", "write"}
     | {"label", "resume_command"},  # which read nothing
-    "continuing": {"continue_in", "keep_copy", "targets"},  # `targets` reads nothing
+    "continuing": {"continue_in", "keep_copy", "recover", "targets"},  # `targets` reads nothing
     "exchange": {"import_session"},
     "retention": {"set_policy", "purge_idle"},
 }

@@ -187,7 +187,8 @@ class Hub:
             self.sync,
             self.editor,
             self.records,
-            self.agents.require_model,
+            self.data_dir,
+            self.agents,
             lambda definition: definition.open(self.data_dir, unused=True, progress=None),
         )
 

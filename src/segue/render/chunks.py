@@ -10,8 +10,8 @@ from segue.model.principal import Principal
 from segue.model.session import OWN, Session
 
 from . import templates, threads
-from .items import Item, StartedThread, build_items
-from .pairing import Pairs, find_openings, pair_events, read_pairs
+from .items import Item, StartedThread, build_items, build_thread_items
+from .pairing import Pairs, find_openings, read_pairs
 from .reader import EventReader
 from .turns import Steps, TurnSummary, group_steps, summarize_turns
 
@@ -123,7 +123,8 @@ async def _add_threads(
             by_call[thread.seq] = (*by_call.get(thread.seq, ()), StartedThread(thread))
 
     def attach(item: Item) -> Item:
-        return item._replace(threads=by_call.get(item.event.seq, ()))
+        threads = () if item.kind == "fork" else by_call.get(item.event.seq, ())
+        return item._replace(threads=threads)
 
     return [chunk._replace(items=[attach(item) for item in chunk.items]) for chunk in chunks]
 
@@ -136,7 +137,7 @@ async def load_threads(
     async def load(started: StartedThread) -> StartedThread:
         thread_id = started.thread.id
         events = [event async for event in reader.thread_events(principal, session.id, thread_id)]
-        return started._replace(items=build_items(session, events, pair_events(events)))
+        return started._replace(items=build_thread_items(session, events))
 
     return chunk._replace(
         items=[

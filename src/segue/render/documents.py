@@ -116,6 +116,10 @@ def _chunk_text(chunk: Chunk) -> str:
 
 
 def _item_paragraphs(item: Item) -> Iterator[str]:
+    if item.kind == "fork":
+        yield "---"
+        yield f"*{item.text}.*"
+        return
     match item.event.body:
         case UserMessage() | SystemMessage() as body if item.kind in INSERTED_LABELS:
             yield f"**{INSERTED_LABELS[item.kind]}** {item.text}".rstrip()

@@ -6,8 +6,10 @@ readers do not need have no item.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from segue.model.content import plain_text
 from segue.model.event import (
@@ -36,7 +38,7 @@ from segue.model.tools.changes import with_changes
 from segue.model.tools.titles import request_title
 
 from .message_parts import PromptMessage, find_inserted_only, summarize_message
-from .pairing import Pairs, call_key, pair_key
+from .pairing import Pairs, call_key, pair_events, pair_key
 from .relative_paths import with_relative_paths
 from .tools.rows import meaning_of
 
@@ -56,6 +58,7 @@ _EVENT_LABELS = {
     "info_changed": "Name or tag",
     "plan_changed": "Plan",
 }
+CREATED_SEQ = 1  # of the event that begins a session
 # A prompt with more is clamped.
 MAX_PROMPT_CHARACTERS, MAX_PROMPT_LINES = 700, 8
 _STOP_TEXTS = {
@@ -103,12 +106,18 @@ def build_items(session: Session, events: Iterable[Event], pairs: Pairs) -> list
     """Return the items of some consecutive events of a session.
 
     A tool result whose call is among `pairs.openings` is shown there, not here. The text of a
-    permission request's item is its title, and its `call` is the call that it is about.
+    permission request's item is its title, and its `call` is the call that it is about. In a fork,
+    an item of the kind `fork` follows the last event of its parent.
     """
     opened = set(pairs.openings)
     calls = dict(pairs.openings)
     items: list[Item] = []
+    shared: Event | None = None  # the last event so far, while it is one of the parent
+    fork_seq = 0 if session.fork is None else session.fork.seq
     for event in (with_relative_paths(event, session) for event in with_changes(events)):
+        if shared is not None and event.seq > fork_seq:
+            items.append(_fork_item(shared))
+        shared = event if CREATED_SEQ < event.seq <= fork_seq else None
         key = str(pair_key(event))
         if isinstance(event.body, ToolCall | PermissionAsked):
             opened.add(key)
@@ -126,7 +135,20 @@ def build_items(session: Session, events: Iterable[Event], pairs: Pairs) -> list
                 items.append(Item("tool", event, event))
         elif item := _item(event):
             items.append(item)
+    if shared is not None and shared.seq == fork_seq:
+        items.append(_fork_item(shared))
     return items
+
+
+def build_thread_items(session: Session, events: Sequence[Event]) -> list[Item]:
+    """Return the items of all events of a session's thread, which have a seq of their own."""
+    return build_items(replace(session, fork=None), events, pair_events(events))
+
+
+def _fork_item(event: Event) -> Item:
+    return Item(
+        "fork", event, text="Continued from here; everything above is from the original session"
+    )
 
 
 def _shown_call(event: Event | None, session: Session) -> ToolCall | None:

@@ -16,6 +16,7 @@ import uvicorn
 from segue.factory import open_hub
 from segue.http.body import MAX_BODY_BYTES
 from segue.http.metrics import Metrics, SharedMetrics
+from segue.model.principal import LOCAL
 from segue.untrusted import PARSERS
 
 from .app import ServerApp
@@ -115,6 +116,7 @@ async def serve(
         sockets = [sock] if peers is None else [sock, peers.listen()]
         background = [asyncio.ensure_future(hub.scheduler.run(app.rest.closing))]
         background.append(asyncio.ensure_future(_measure_lag(app.rest.metrics)))
+        background.append(asyncio.ensure_future(hub.continuing.recover(LOCAL)))
         if shared_metrics is not None:
             background.append(asyncio.ensure_future(_publish_metrics(app, shared_metrics)))
         ready()

@@ -67,6 +67,9 @@ async def test_listed_session_has_tag_branch_and_errors(testbed: AcpTestbed, ver
             "source": None,
             "status": None,
         }
+        fork = await hub.editor.fork(LOCAL, id)
+        rows = {row["sessionId"]: row["_meta"] for row in await list_rows(client)}
+        assert rows[fork.id]["forkedFrom"] == id
 
 
 async def test_list_starts_with_the_most_recently_active_session(

@@ -14,7 +14,7 @@ COMMANDS = {name for names in sections().values() for name in names}
 
 
 def test_guide_names_every_command_and_field() -> None:
-    named = set(re.findall(r"`(?:segue )?([a-z_]+)[` ]", GUIDE))
+    named = set(re.findall(r"`(?:segue )?([a-z_-]+)[` ]", GUIDE))
     assert named >= COMMANDS
     assert set(FIELDS) <= named
 

@@ -31,7 +31,12 @@ def test_fork_rename_and_tag_change_sessions(run: Run) -> None:
     assert run("rename", fork, "Second").returncode == 0
     assert run("tag", "second", "keep").returncode == 0
     assert titles(run, "--tag", "keep") == ["Second"]
-    assert "one" in run("show", "second").stdout
+    shown = run("show", "second").stdout
+    assert "one" in shown
+    assert shown.endswith(f"-- continued from {id}; the messages above are shared --\n")
+    found = json.loads(run("search", "one", "--format", "json").stdout)
+    assert [(row["id"], row["copies"]) for row in found] == [(id, [fork])]
+    assert f"also in fork {fork}" in run("search", "one").stdout
     assert run("tag", "second", "--clear").returncode == 0
     assert titles(run, "--tag", "keep") == []
     for wrong in (("tag", fork), ("rename", fork, "x", "--clear"), ("rename", fork, "  ")):

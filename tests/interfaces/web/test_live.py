@@ -259,6 +259,7 @@ async def test_disconnected_page_reloads_after_its_session_is_imported(
     await expect(page.locator("#composer")).to_contain_text("From Claude Code.")
     harness.expect_problem("Failed to load resource")
     await harness.stop()
+    await harness.hub.config.set("local", "model", "demo")
     await harness.hub.turns.run(LOCAL, S, "/say meanwhile")
     await harness.start()
     await expect(page.locator("#chunks .item.agent").last).to_contain_text("meanwhile")

@@ -149,7 +149,10 @@ async def test_all_messages_of_a_claude_code_session_can_be_reached(
         [seq] = re.findall(r'data-jump="(\d+)"', matches)
         assert "word7 " in await site.get(f"/s/{ID}?at={seq}")
         forked = (await site.post(f"/s/{ID}/fork")).headers["location"]
-        assert 'id="prompt"' in await site.get(forked)  # a fork can be prompted
+        fork_page = await site.get(forked)
+        assert 'id="prompt"' in fork_page  # a fork can be prompted
+        assert fork_page.count(f'<a href="/s/{ID}">Continued from here;') == 1
+        assert "also in 1 fork" in await site.get("/?q=word7")
         url = f"/s/{ID}"
         seen_words: set[str] = set()
         for _ in range(20):  # follows the links for browsers without scripts

@@ -67,6 +67,8 @@ def dialect_of(path: str) -> Dialect | None:
         return ChatCompletions()
     if path.endswith("/responses"):
         return Responses()
+    if path.endswith("/v1/messages"):
+        return AnthropicMessages()
     return Gemini() if path.endswith("enerateContent") else None
 
 
@@ -306,3 +308,69 @@ class Gemini:
         yield "", self.whole(body, answer)
         if answer.hangs:
             yield "", None
+
+
+class AnthropicMessages:
+    """Anthropic's Messages."""
+
+    def read(self, body: dict[str, Any]) -> ModelRequest:
+        """Return what the request asks for."""
+        messages = []
+        images = 0
+        for message in body.get("messages") or ():
+            content = message.get("content")
+            parts = content if isinstance(content, list) else []
+            calls = sum(part["type"] == "tool_use" for part in parts)
+            messages.append((message["role"], _text(content), calls))
+            images += _images(content)
+        tools = {tool["name"]: "" for tool in body.get("tools") or ()}
+        return _request(messages, tools, wants_json="output_config" in body, images=images)
+
+    def _blocks(self, answer: Answer) -> list[dict[str, Any]]:
+        text = [{"type": "text", "text": answer.text}] if answer.text else []
+        calls = [
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+            for call in answer.calls
+        ]
+        return [*text, *calls]
+
+    usage: ClassVar = {
+        "input_tokens": INPUT_TOKENS - CACHED_TOKENS,
+        "cache_read_input_tokens": CACHED_TOKENS,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": OUTPUT_TOKENS,
+    }
+
+    def whole(self, body: dict[str, Any], answer: Answer) -> Any:
+        """Return an answer that is not streamed."""
+        return {
+            "id": _id("msg"),
+            "type": "message",
+            "role": "assistant",
+            "model": body.get("model"),
+            "content": self._blocks(answer),
+            "stop_reason": "tool_use" if answer.calls else "end_turn",
+            "stop_sequence": None,
+            "usage": self.usage,
+        }
+
+    def chunks(self, body: dict[str, Any], answer: Answer) -> Iterator[Chunk]:
+        """Return a streamed answer."""
+        message = self.whole(body, answer)
+        yield _named("message_start", message={**message, "content": [], "stop_reason": None})
+        for number, block in enumerate(message["content"]):
+            if block["type"] == "text":
+                empty = {**block, "text": ""}
+                text = answer.half if answer.hangs else block["text"]
+                delta = {"type": "text_delta", "text": text}
+            else:
+                empty = {**block, "input": {}}
+                delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+            yield _named("content_block_start", index=number, content_block=empty)
+            yield _named("content_block_delta", index=number, delta=delta)
+            if answer.hangs:
+                yield "", None
+            yield _named("content_block_stop", index=number)
+        ended = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+        yield _named("message_delta", delta=ended, usage=self.usage)
+        yield _named("message_stop")

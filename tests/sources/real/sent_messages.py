@@ -14,11 +14,12 @@ class Sent(NamedTuple):
 
 
 def sent_messages(body: dict[str, Any]) -> list[Sent]:
-    """Return the messages of a request to Google's or OpenAI's chat API."""
+    """Return the messages of a request to Google's, Anthropic's or OpenAI's chat API."""
     if "contents" in body:
         parts = (part for content in body["contents"] for part in content["parts"])
         return [sent for part in parts for sent in _google(part)]
-    return [sent for message in body.get("messages", ()) for sent in _chat(message)]
+    read = _anthropic if "max_tokens" in body and "system" in body else _chat
+    return [sent for message in body.get("messages", ()) for sent in read(message)]
 
 
 def _google(part: dict[str, Any]) -> Iterator[Sent]:
@@ -48,3 +49,27 @@ def _chat(message: dict[str, Any]) -> Iterator[Sent]:
     for call in message.get("tool_calls") or ():
         function = call["function"]
         yield Sent("call", f"{function['name']} {function['arguments']}", call["id"])
+
+
+def _anthropic(message: dict[str, Any]) -> Iterator[Sent]:
+    content = message["content"]
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    for part in parts:
+        match part["type"]:
+            case "text":
+                yield Sent("text", part["text"])
+            case "image":
+                yield Sent("image", part["source"]["data"])
+            case "tool_use":
+                name = {"Agent": "Task"}.get(part["name"], part["name"])  # as it was named before
+                yield Sent("call", f"{name} {json.dumps(part['input'])}", part["id"])
+            case "tool_result":
+                inner = part["content"]
+                inner = [{"type": "text", "text": inner}] if isinstance(inner, str) else inner
+                text = "".join(block.get("text", "") for block in inner)
+                yield Sent("result", text, part["tool_use_id"])
+                yield from (
+                    Sent("image", block["source"]["data"])
+                    for block in inner
+                    if block["type"] == "image"
+                )

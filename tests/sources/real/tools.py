@@ -291,4 +291,35 @@ class Kimi(Tool):
         return self.home.run(*self._command, "session", "list", "--json")
 
 
+class ClaudeCode(Tool):
+    """Anthropic's Claude Code; before 2.1.113 it was a program for Node."""
+
+    name = "claude"
+    versions = ("2.1.326", "2.0.76")
+
+    def install(self) -> None:
+        if tuple(map(int, self.version.split("."))) < (2, 1, 113):
+            self._command = node_program(f"@anthropic-ai/claude-code@{self.version}", "cli.js")
+        else:
+            package = unpacked_package(f"@anthropic-ai/claude-code-linux-x64@{self.version}")
+            program = package / "claude"
+            program.chmod(0o755)
+            self._command = [str(program)]
+        self.home.environment |= {
+            "ANTHROPIC_BASE_URL": self.model.url,
+            "ANTHROPIC_API_KEY": "sk-ant-fake-0000",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "IS_SANDBOX": "1",
+        }
+
+    def command(self, prompt: str) -> tuple[list[str], str]:
+        return [*self._command, "--dangerously-skip-permissions", "-p", prompt], ""
+
+    def resume_command(self, native_id: str, prompt: str) -> tuple[list[str], str]:
+        command, input = self.command(prompt)
+        return [*command, "--resume", native_id], input
+
+
+# Those that segue reads with the kit of sources; Claude Code has tests of its own.
 TOOLS: tuple[type[Tool], ...] = (Copilot, Opencode, Goose, Gemini, Qwen, Kimi)

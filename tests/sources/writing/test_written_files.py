@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from segue.model.content import Text, plain_text
-from segue.model.errors import Conflict
+from segue.model.errors import Conflict, InvalidInput
 from segue.model.event import AgentMessage, SystemMessage, UserMessage
 from segue.sources import registry
 from segue.sources.writing.port import NewFile
@@ -169,3 +169,24 @@ def test_directory_of_a_session_is_never_replaced(tmp_path: Path) -> None:
         write_directory(str(target), [NewFile(str(target / "x"), b"x")], staged_in=str(tmp_path))
     assert [path.name for path in target.iterdir()] == ["nested"]
     assert list(tmp_path.glob(".segue-*")) == []
+
+
+@pytest.mark.parametrize("has_package", [True, False])
+def test_gemini_that_does_not_read_journals_is_refused_by_its_version(
+    has_package: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "package" / "dist" / "gemini"
+    program.parent.mkdir(parents=True)
+    version = "none" if has_package else "0.38.2"
+    program.write_text(f"#!/bin/sh\necho {version}\n")
+    program.chmod(0o755)
+    if has_package:
+        (tmp_path / "package" / "package.json").write_text('{"version": "0.38.2"}')
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    events = as_events([prompt("hello")])
+    with pytest.raises(InvalidInput, match=r"Gemini CLI 0\.38\.2 is too old .* install 0\.39\.0"):
+        write_and_read("gemini", events, None, str(tmp_path))
+    assert not list(tmp_path.rglob("session-*"))
+    program.write_text("#!/bin/sh\necho 0.61.0\n")
+    (tmp_path / "package" / "package.json").write_text('{"version": "0.61.0"}')
+    write_and_read("gemini", events, None, str(tmp_path))

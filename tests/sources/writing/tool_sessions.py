@@ -39,6 +39,7 @@ from tests.conftest import HOME_VARIABLES
 from tests.sources.goose import goose_program
 from tests.sources.opencode import opencode_program
 
+SUMMARY = "The user asked; it was fixed."
 START = 1_790_000_000_000_000  # microseconds
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
@@ -189,7 +190,7 @@ def rich_session(cwd: str) -> list[AnyBody]:
         ),
         *call("toolu_8", "Screenshot", {"of": "page"}, "taken", images=(image,)),
         AgentMessage(content=(Text(text="It is fixed. ✅\u2028Really."),)),
-        Compacted(summary=(Text(text="The user asked; it was fixed."),)),
+        Compacted(summary=(Text(text=SUMMARY),)),
         UserMessage(content=(Text(text="Thanks. And now?"),)),
         ToolCall(call_id="toolu_9", name="Bash", input={"command": "sleep 100"}),
         Interrupted(),

@@ -124,7 +124,7 @@ class Peer:
         try:
             await self._transport.write(line + b"\n")
         except Exception as error:  # each transport has its own
-            raise CheckFailed(f"the agent has closed the connection: {error}") from None
+            raise CheckFailed(f"the agent ended: {error}") from None
 
     async def wait_for(self, what: str, condition: Any) -> Any:
         """Wait until a function of the log returns a value that is not None."""

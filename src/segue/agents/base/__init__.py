@@ -29,6 +29,7 @@ from .abilities import (
     SupportsCheck,
     SupportsRelease,
     SupportsResume,
+    SupportsSummary,
 )
 from .client import Client, Terminal
 from .declaration import Choice, Command, Select, Switch
@@ -85,6 +86,7 @@ __all__ = [
     "SupportsCheck",
     "SupportsRelease",
     "SupportsResume",
+    "SupportsSummary",
     "Switch",
     "Terminal",
     "ToolRun",

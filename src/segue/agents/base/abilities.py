@@ -36,6 +36,15 @@ class SupportsCheck(Protocol):
 
 
 @runtime_checkable
+class SupportsSummary(Protocol):
+    """An agent that can summarise a conversation."""
+
+    async def summarize(self, text: str) -> str:
+        """Return a summary of a conversation; raises NoAgent or AgentFailed."""
+        ...
+
+
+@runtime_checkable
 class SupportsResume(Protocol):
     """An agent that can continue a turn from its stored events, also in another process.
 

@@ -167,6 +167,13 @@ class ModelAgent:
             message = str(error)
             raise NoAgent(message, remote_message=without_locations(message)) from None
 
+    async def summarize(self, text: str) -> str:
+        """Return a summary of a conversation; raises NoAgent or AgentFailed."""
+        from .summary import summarize
+
+        await self.check()
+        return await summarize(await self._shared.model(self._settings), self._settings, text)
+
     async def run(self, turn: Turn) -> StopReason:
         loop = await self._loop(turn)
         return "error" if loop is None else await loop.run()

@@ -112,7 +112,7 @@ class SessionCatalog:
         """
         from .search import SessionSearch
 
-        search = SessionSearch(self.list, self._store, self._sources)
+        search = SessionSearch(self.list, self.get, self._store, self._sources)
         return await search.search(principal, _with_directories(query), cursor, ranked=ranked)
 
     async def stats(self, principal: Principal, days: int) -> UsageStats:

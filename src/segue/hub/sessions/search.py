@@ -6,7 +6,7 @@ branch or source. Every interface uses this search.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ MAX_CORRECTIONS = 3  # of a word, that are tried
 # A session that was active just now counts twice as much as a very old one that matches as well.
 RECENCY_DAYS = 30
 
+GetSession = Callable[[Principal, str], Awaitable[Session]]
 ListPage = Callable[[Principal, Query, str | None], Awaitable[Page]]
 
 
@@ -37,7 +38,8 @@ class SearchMatch(NamedTuple):
     """A session that matches a search: the event that matches, and a snippet of its text.
 
     `marks` are the ranges of the snippet that hold the searched words. If the words are in the
-    session's title, project, branch or source, there is no event.
+    session's title, project, branch or source, there is no event. `copies` are the forks that have
+    the same text from this session; a search returns the text once.
     """
 
     session: Session
@@ -45,25 +47,31 @@ class SearchMatch(NamedTuple):
     snippet: str
     marks: list[range]
     score: float = 0.0
+    copies: Sequence[Session] = ()
 
 
 class SearchPage(NamedTuple):
     """One page of search matches, and the cursor of the next page.
 
     `corrected` is the text that was searched for instead, if nothing matched the given one. The
-    cursor belongs to that text then.
+    cursor belongs to that text then. `copies` are the forks that were left out, by the id of the
+    session that has their text. That session may be on another page.
     """
 
     matches: list[SearchMatch]
     next: str | None = None
     corrected: str | None = None
+    copies: Mapping[str, Sequence[Session]] = {}
 
 
 class SessionSearch:
     """Search sessions. `list_page` lists a page of the sessions that match a query."""
 
-    def __init__(self, list_page: ListPage, store: Store, sources: SourceSet) -> None:
+    def __init__(
+        self, list_page: ListPage, get_session: GetSession, store: Store, sources: SourceSet
+    ) -> None:
         self._list_page = list_page
+        self._get_session = get_session
         self._store = store
         self._sources = sources
 
@@ -74,7 +82,7 @@ class SessionSearch:
         if not search_text.terms(query.text or ""):
             raise InvalidInput("a search needs at least one word")
         page = await self._search(principal, query, cursor, ranked=ranked)
-        if page.matches or cursor is not None:
+        if page.matches or page.copies or cursor is not None:
             return page
         for text in await self._corrections(principal, query):
             corrected = replace(query, text=text)
@@ -89,10 +97,30 @@ class SessionSearch:
         terms = search_text.terms(query.text or "")
         if ranked:
             hits = await self._best_hits(principal, query)
-            return SearchPage([_match_for(principal, hit, terms) for hit in hits])
+            return await self._without_copies(principal, query, hits)
         page = await self._list_page(principal, query, cursor)
         hits = await self._matching_events(principal, page.sessions, terms)
-        return SearchPage([_match_for(principal, hit, terms) for hit in hits], page.next)
+        return (await self._without_copies(principal, query, hits))._replace(next=page.next)
+
+    async def _without_copies(
+        self, principal: Principal, query: Query, hits: Sequence[SearchHit]
+    ) -> SearchPage:
+        """Return hits as matches; one that a fork copied from another result is named there."""
+        terms = search_text.terms(query.text or "")
+        copies: Mapping[str, Sequence[Session]] = {}
+        if any(hit.session.fork is not None for hit in hits):
+            from .copies import CopiedHits
+
+            async def find_newest(session: Session) -> SearchHit:
+                return (await self._matching_events(principal, [session], terms))[0]
+
+            copied = CopiedHits(query, lambda id: self._get_session(principal, id), find_newest)
+            hits, copies = await copied.split(hits)
+        matches = [
+            _match_for(principal, hit, terms)._replace(copies=copies.get(hit.session.id, ()))
+            for hit in hits
+        ]
+        return SearchPage(matches, copies=copies)
 
     # Misspelt words.
 

@@ -14,6 +14,7 @@ from segue.agents.base import (
     HasOptions,
     OwnsSessions,
     SupportsCheck,
+    SupportsSummary,
     Tools,
 )
 from segue.agents.base.spec import NETWORKING, TOOLS_BY_KEY
@@ -69,13 +70,25 @@ class SessionAgents:
 
     async def require_model(self, principal: Principal, model: str | None) -> None:
         """Raise NoAgent if neither `model` nor a configured one can answer."""
-        missing = "no model is configured; pass one, or run `segue config set model PROVIDER:NAME`"
-        overrides = {} if model is None else {"model": model}
-        agent = await self.from_spec(
-            principal, {"kind": DEFAULT, NEEDS_MODEL: missing, **overrides}
-        )
+        agent = await self._model_agent(principal, model)
         if isinstance(agent, SupportsCheck):
             await agent.check()
+
+    async def summarizer(self, principal: Principal, model: str | None) -> SupportsSummary:
+        """Return the agent of `model` or of the configured one, which can be used.
+
+        Raises NoAgent if there is none.
+        """
+        agent = await self._model_agent(principal, model)
+        if not isinstance(agent, SupportsSummary) or not isinstance(agent, SupportsCheck):
+            raise NoAgent("the demo agent writes no summaries; choose a model")
+        await agent.check()
+        return agent
+
+    async def _model_agent(self, principal: Principal, model: str | None) -> Agent:
+        missing = "no model is configured; pass one, or run `segue config set model PROVIDER:NAME`"
+        overrides = {} if model is None else {"model": model}
+        return await self.from_spec(principal, {"kind": DEFAULT, NEEDS_MODEL: missing, **overrides})
 
     async def for_session(
         self, session: Session, overrides: AgentSpec | None = None, *, local: bool = False

@@ -25,6 +25,8 @@ def session_meta(session: Session) -> dict[str, Any]:
         meta["tag"] = session.tag
     if session.git_branch is not None:
         meta["gitBranch"] = session.git_branch
+    if session.fork is not None:
+        meta["forkedFrom"] = session.fork.session
     return meta
 
 

@@ -155,22 +155,30 @@ async def resume_in(
     tool: str,
     *,
     model: str | None = None,
+    keep_turns: int | None = None,
     dry_run: bool = False,
     store: StoreLocation = None,
 ) -> ResumeInResult:
     """Write a session for another tool with the whole conversation, so that the tool resumes it.
 
     `tool` is a name such as codex; `segue` is segue's own agent, for which `model` is a model as
-    provider:name. With `dry_run`, only the report is made. The tool is not started. Raises
-    NotFound if the session is unknown, InvalidInput if the tool is, NoAgent if segue has no model.
+    provider:name. With `keep_turns`, a summary that `model` or the configured one writes replaces
+    everything before these last turns. With `dry_run`, only the report is made. The tool is not
+    started. Raises NotFound if the session is unknown, InvalidInput if the tool is, NoAgent if
+    segue has no model.
     """
+    from segue.hub.sync.continuing import Handoff
+
+    handoff = None
+    if keep_turns is not None:
+        handoff, model = Handoff(keep_turns, model), None
     async with open_for_call(store) as hub:
         session = await _find(hub, session_id)
         if dry_run:
-            report = await hub.continuing.report(LOCAL, session.id, tool)
+            report = await hub.continuing.report(LOCAL, session.id, tool, handoff=handoff)
             return ResumeInResult(None, session.cwd, [], {}, to_builtins(report))
         new, report, command = await hub.continuing.continue_in(
-            LOCAL, session.id, tool, model=model
+            LOCAL, session.id, tool, model=model, handoff=handoff
         )
     arguments = [] if command is None else list(command.arguments)
     environment = {} if command is None else dict(command.environment)

@@ -50,6 +50,9 @@ def row_from_match(match: SearchMatch) -> Row:
         html += f"{escape(text[end : mark.start])}<mark>{term}</mark>"
         end = mark.stop
     html += escape(text[end:])
+    if match.copies:
+        count = len(match.copies)
+        html += f' <span class="quiet">· also in {count} fork{"s" * (count > 1)}</span>'
     return Row(match.session, html, None if match.event is None else match.event.seq)
 
 

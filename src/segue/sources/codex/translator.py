@@ -395,7 +395,10 @@ def _arguments(text: str) -> Any:
 def _output(output: Any) -> tuple[list[Block], int | None]:
     """Return the content of a result and the exit code of a command."""
     if isinstance(output, list):
-        return _content(output), None
+        content = _content(output)
+        text = content[0].text if content and isinstance(content[0], Text) else ""
+        match = _EXIT_CODE.match(text)
+        return content, None if match is None else int(match[1])
     text = bodies.text(output)
     exit_code = None
     if text.startswith("{"):

@@ -27,12 +27,14 @@ from segue.sources.writing.port import NewFile, PreparedSession
 from segue.sources.writing.replies import Reply, replies
 from segue.sources.writing.staging import write_files
 from segue.sources.writing.tool_names import argument_object, function_name
+from segue.sources.writing.versions import require_version
 
 from . import chats, projects
 from .messages import REPLY_TO_SUMMARY, is_ignored
 from .tool_names import NAMES
 from .translator import CANCELLED
 
+_OLDEST_VERSION = (0, 39, 0)  # those before read one object instead of lines
 _NO_TOKENS = dict.fromkeys(("input", "output", "cached", "thoughts", "tool", "total"), 0)
 _QUOTED = "The user wrote: "
 Record = dict[str, Any]
@@ -63,7 +65,11 @@ class GeminiWriter:
         return PreparedSession(native_id, title, [NewFile(path, data)], session.cwd)
 
     def write(self, prepared: PreparedSession) -> str:
-        """Create the journal in the directory of its project, which is created if need be."""
+        """Create the journal in the directory of its project, which is created if need be.
+
+        Raises InvalidInput if the installed Gemini CLI does not read journals yet.
+        """
+        require_version("gemini", "Gemini CLI", _OLDEST_VERSION)
         project = projects.claim_project(self._home, prepared.cwd)
         name = os.path.relpath(prepared.files[0].path, chats.project_of(prepared.files[0].path))
         write_files([prepared.files[0]._replace(path=os.path.join(project, name))])

@@ -9,13 +9,14 @@ from uuid import uuid4
 
 from segue.model import clock
 from segue.model.content import Content, Image, plain_text
+from segue.sources.kit import database
 from segue.sources.writing.conversation import Call, Conversation, Holds, Message, Summary
 from segue.sources.writing.json_lines import encode_unicode
 from segue.sources.writing.port import NewFile, PreparedSession
 from segue.sources.writing.replies import Reply, Step, replies
 from segue.sources.writing.tool_names import accepted_call_id, argument_object, function_name
 
-from . import edits
+from . import edits, tables
 from .tool_names import NAMES, OWN_EXTENSIONS, extension
 
 _MAX_CALL_ID_LENGTH = 64
@@ -52,13 +53,22 @@ class GooseWriter:
             "conversation": messages,
         }
         file = NewFile("session.json", encode_unicode(exported))
-        return PreparedSession(conversation.new_id, session.title, [file], session.cwd)
+        first = messages[0]["id"] if messages else conversation.new_id
+        return PreparedSession(conversation.new_id, session.title, [file], session.cwd, first)
 
     def write(self, prepared: PreparedSession) -> str:
         """Import the session, and return its id; raises ReadOnly if Goose is not installed."""
         program = edits.require_program(self._directory)
         os.makedirs(self._directory, 0o700, exist_ok=True)
         return program.import_data(prepared.files[0].data)
+
+    def settle(self, native_id: str, first_record: str) -> str | None:
+        """Return the id that Goose chose: it imports all messages of a session at once."""
+        path = os.path.join(self._directory, "sessions.db")
+        if not os.path.exists(path):
+            return None
+        with database.open_database(path) as connection:
+            return tables.session_with(connection, first_record)
 
 
 def _messages(conversation: Conversation) -> Iterator[Record]:

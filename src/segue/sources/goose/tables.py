@@ -212,6 +212,15 @@ def find_origin(
     return None if origin is None else find_session(connection, origin[0])
 
 
+def session_with(connection: sqlite3.Connection, message_id: str) -> str | None:
+    """Return the id of the first session that has a message; None if there is none."""
+    if "message_id" not in database.columns(connection, "messages"):
+        return None
+    sql = "SELECT session_id FROM messages WHERE message_id = ? ORDER BY id LIMIT 1"
+    row = connection.execute(sql, (message_id,)).fetchone()
+    return None if row is None else str(row[0])
+
+
 def message_ids(connection: sqlite3.Connection, native_id: str) -> set[str]:
     """Return the ids of a session's messages."""
     sql = "SELECT message_id FROM messages WHERE session_id = ? AND message_id IS NOT NULL"

@@ -23,7 +23,7 @@ from segue.sources.writing.conversation import (
 )
 from segue.sources.writing.json_lines import encode_line
 from segue.sources.writing.port import NewFile, PreparedSession
-from segue.sources.writing.replies import Reply, replies
+from segue.sources.writing.replies import Reply, Step, replies
 from segue.sources.writing.staging import write_directory
 from segue.sources.writing.tool_names import accepted_call_id, argument_object, function_name
 
@@ -80,11 +80,15 @@ class KimiWriter:
         return PreparedSession(native_id, session.title, files, session.cwd)
 
     def write(self, prepared: PreparedSession) -> str:
-        """Create the directory, and then add it to Kimi Code's index of sessions."""
+        """Add the session to Kimi Code's index of sessions, and then create its directory.
+
+        A line of the index without a directory is no session.
+        """
         directory = self._directory(prepared.native_id, prepared.cwd)
-        write_directory(directory, prepared.files, staged_in=self._home)
+        os.makedirs(self._home, 0o700, exist_ok=True)
         entry = {"sessionDir": directory, "workDir": prepared.cwd}
         add_to_index(self._home, {"sessionId": prepared.native_id, **entry})
+        write_directory(directory, prepared.files, staged_in=self._home)
         return prepared.native_id
 
     def _directory(self, native_id: str, cwd: str) -> str:
@@ -111,8 +115,7 @@ class _Wire:
                     origin = {"kind": "injection", "variant": "system_message"}
                     yield self._message(step, origin)
                 case Reply():
-                    is_cut = isinstance((*steps, None)[number + 1], Interruption)
-                    yield from self._reply(step, is_cut=is_cut)
+                    yield from self._reply(step, (*steps, None)[number + 1])
                 case Summary():
                     yield from self._summary(step)
                 case Interruption():
@@ -129,7 +132,7 @@ class _Wire:
         message = {"role": "user", "content": _parts(item.content), "toolCalls": []}
         return _record("context.append_message", item.at, message={**message, "origin": origin})
 
-    def _reply(self, reply: Reply, *, is_cut: bool) -> Iterator[Record]:
+    def _reply(self, reply: Reply, following: Step | None) -> Iterator[Record]:
         self._step += 1
         self._messages += 1
         uuid = self._id(reply.id, "step")
@@ -147,8 +150,9 @@ class _Wire:
             yield _event("content.part", at, uuid=self._id(name), **place, part=part)
         if reply.call is not None:
             yield from self._call(reply.call, place)
-        if not is_cut:  # a step that was interrupted has no end
-            reason = "end_turn" if reply.call is None else "tool_use"
+        if not isinstance(following, Interruption):  # a step that was interrupted has no end
+            is_last = reply.call is None and not isinstance(following, Reply)
+            reason = "end_turn" if is_last else "tool_use"
             place.pop("stepUuid")
             yield _event("step.end", reply.at, uuid=uuid, **place, finishReason=reason)
 

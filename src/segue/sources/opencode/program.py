@@ -10,10 +10,11 @@ import os
 import re
 import secrets
 import select
+import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from time import monotonic
 from typing import Any
@@ -25,12 +26,18 @@ from segue.model.errors import AgentFailed, ReadOnly
 from segue.sources import safe_io
 from segue.sources.base import OverlayOnly
 from segue.sources.kit.edit import programs
+from segue.sources.kit.reader import Unreadable
+from segue.sources.writing.unfinished import UnfinishedWork
+
+from . import tables
 
 PROGRAM = "opencode"
 _LISTENING = re.compile(rb"http://([\w.]+):(\d+)")
 _START_SECONDS = 60.0
 _ANSWER_SECONDS = 60.0
 _EXIT_SECONDS = 5.0
+_IMPORT_SECONDS = 60.0
+_SECONDS_PER_ROW = 0.1  # of a slow machine: opencode syncs each message and part
 
 
 def environment_of(directory: str, path: str | None) -> programs.Environment | None:
@@ -42,21 +49,78 @@ def environment_of(directory: str, path: str | None) -> programs.Environment | N
     return {"XDG_DATA_HOME": base, "OPENCODE_DB": path} if name == "opencode" else None
 
 
+class _Import(msgspec.Struct, frozen=True):
+    """The session that is being imported, and how many messages and parts it has."""
+
+    id: str
+    cwd: str
+    messages: int
+    parts: int
+
+
 class OpencodeProgram:
     """opencode's program, for the sessions of one data directory."""
 
-    def __init__(self, environment: programs.Environment, directory: str) -> None:
+    def __init__(self, environment: programs.Environment, directory: str, path: str | None) -> None:
         self._environment = environment
         self._directory = directory
+        self._path = path
+        self._imports = UnfinishedWork(os.path.join(directory, tables.IMPORTS))
 
     def import_session(self, session: dict[str, Any]) -> None:
-        """Import a session; it has the id in the export, and its working directory."""
-        cwd = str(session["info"].get("directory"))
+        """Import a session; it has the id in the export, and its working directory.
+
+        opencode adds messages one by one. If it fails, those of a new session are deleted; if it
+        is killed, the next import deletes them, or `delete_parts`.
+        """
+        self.delete_parts()
+        info, messages = session["info"], session["messages"]
+        parts = sum(len(message["parts"]) for message in messages)
+        record = _Import(info["id"], str(info.get("directory")), len(messages), parts)
+        is_new = self.count_rows(record.id) is None
+        with self._imports.recorded(record.id, msgspec.json.encode(record)):
+            try:
+                self._import(session, record)
+            except AgentFailed:
+                if is_new and self.count_rows(record.id) is not None:
+                    self._delete(record)
+                raise
+
+    def _import(self, session: dict[str, Any], record: _Import) -> None:
         with tempfile.TemporaryDirectory(prefix="segue-") as directory:
             path = os.path.join(directory, "session.json")
             safe_io.write_file(path, [msgspec.json.encode(session)])
             command = (programs.find(PROGRAM, "this change"), "import", path)
-            programs.run(command, cwd=self._cwd(cwd), environment=self._environment)
+            programs.run(
+                command,
+                cwd=self._cwd(record.cwd),
+                environment=self._environment,
+                seconds=_IMPORT_SECONDS + _SECONDS_PER_ROW * (record.messages + record.parts),
+            )
+
+    def delete_parts(self) -> None:
+        """Delete sessions of which a killed process imported only a part."""
+        for record in self._imports.abandoned():
+            imported = msgspec.json.decode(record.data, type=_Import)
+            rows = self.count_rows(imported.id)
+            if rows is not None and (rows[0] < imported.messages or rows[1] < imported.parts):
+                self._delete(imported)
+            record.remove()
+
+    def count_rows(self, id: str) -> tuple[int, int] | None:
+        """Return how many messages and parts a session has; None if there is no session."""
+        for path in tables.find_databases(self._directory, self._path):
+            try:
+                count = tables.count_rows(path, id)
+            except (Unreadable, sqlite3.Error) as error:
+                raise AgentFailed(f"{path} cannot be read: {error}") from None
+            if count is not None:
+                return count
+        return None
+
+    def _delete(self, imported: _Import) -> None:
+        with suppress(OverlayOnly), self.server(imported.cwd) as server:
+            server.delete(imported.id)
 
     def _cwd(self, directory: str) -> str:
         """Return a directory to start in: opencode takes the project from it."""
@@ -178,7 +242,7 @@ def find(directory: str, path: str | None) -> OpencodeProgram | None:
     environment = environment_of(directory, path)
     if environment is None or not programs.is_installed(PROGRAM):
         return None
-    return OpencodeProgram(environment, directory)
+    return OpencodeProgram(environment, directory, path)
 
 
 def require(directory: str, path: str | None) -> OpencodeProgram:
@@ -187,4 +251,4 @@ def require(directory: str, path: str | None) -> OpencodeProgram:
     environment = environment_of(directory, path)
     if environment is None:
         raise ReadOnly(f"opencode does not keep its sessions in {directory}")
-    return OpencodeProgram(environment, directory)
+    return OpencodeProgram(environment, directory, path)

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from segue.model.errors import InvalidInput, ReadOnly
 from segue.model.event import InfoChanged
-from segue.sources import safe_io
 from segue.sources.base import Edit, OverlayOnly
 from segue.sources.kit import database
 from segue.sources.kit.edit.row_trash import RowTrash
@@ -77,18 +76,18 @@ class OpencodeReader(Reader):
         ]
 
     def _databases(self) -> list[str]:
-        """Return the existing databases: the stable one, then those of other channels."""
-        if self.path is not None:
-            return [self.path] if os.path.exists(self.path) else []
-        entries = safe_io.list_directory(self.directory)
-        names = [entry.name for entry in entries if safe_io.is_regular_file(entry)]
-        names = [name for name in names if name.startswith("opencode") and name.endswith(".db")]
-        return [os.path.join(self.directory, name) for name in sorted(names, key=_stable_first)]
+        """Return the existing databases."""
+        return tables.find_databases(self.directory, self.path)
 
     def discover(self, report: Report) -> Iterable[SessionRef]:
-        """Return all sessions, subagents included. If an id is in both, the database counts."""
+        """Return all sessions, subagents included. If an id is in both, the database counts.
+
+        A session that is being imported is left out, and one whose import was killed.
+        """
         refs: dict[str, SessionRef] = {}
         self._add_rows(refs, self._databases(), report)
+        for id in tables.unfinished_imports(self.directory):
+            refs.pop(id, None)
         for ref in self._files.refs():
             refs.setdefault(ref.native_id, ref)
         self._add_rows(refs, [trashed.rows for trashed in self._trash.sessions()], report)
@@ -109,7 +108,11 @@ class OpencodeReader(Reader):
             return None
         paths = [*self._databases(), *sorted(trashed.rows for trashed in self._trash.sessions())]
         statuses = {path: database.settled_status(path) for path in paths}
-        return None if None in statuses.values() else statuses
+        return (
+            None
+            if None in statuses.values()
+            else (statuses, tables.unfinished_imports(self.directory))
+        )
 
     def _sessions(self, path: str) -> dict[str, SessionRef]:
         return self._refs.get(path, lambda: tables.session_refs(path))
@@ -251,10 +254,6 @@ class OpencodeReader(Reader):
         """Return the session, its messages and its parts as JSON."""
         with self._opened(ref) as (store, session):
             return [msgspec.json.encode(line) + b"\n" for line in store.lines(session)]
-
-
-def _stable_first(name: str) -> tuple[bool, str]:
-    return name != "opencode.db", name
 
 
 def _check_state(store: _Store, session: SessionInfo, state: OpencodeState, revert: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -12,7 +11,6 @@ import msgspec
 from segue.model import clock
 from segue.model.content import Content, Image, plain_text
 from segue.model.errors import AgentFailed
-from segue.sources.base import OverlayOnly
 from segue.sources.writing.conversation import (
     Call,
     Conversation,
@@ -63,13 +61,14 @@ class OpencodeWriter:
         os.makedirs(self._directory, 0o700, exist_ok=True)
         exported = msgspec.json.decode(prepared.files[0].data)
         _set_model(exported, *self._model(opencode, prepared.cwd))
-        try:
-            opencode.import_session(exported)
-        except AgentFailed:
-            with suppress(OverlayOnly), opencode.server(prepared.cwd) as server:
-                server.delete(prepared.native_id)  # the part that was imported
-            raise
+        opencode.import_session(exported)
         return prepared.native_id
+
+    def settle(self, native_id: str, first_record: str) -> str | None:
+        """Delete a part that was imported; return the id of a whole session."""
+        opencode = program.require(self._directory, self._path)
+        opencode.delete_parts()
+        return None if opencode.count_rows(native_id) is None else native_id
 
     def _model(self, opencode: program.OpencodeProgram, cwd: str) -> tuple[str, str]:
         """Return the model that continues the session: that of the newest one, else the default.

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from segue.sources import safe_io
 from segue.sources.kit import bodies, database, files
 from segue.sources.kit.reader import SessionRef, Unreadable
 
@@ -29,6 +30,33 @@ _SESSION_COLUMNS = (
     "time_updated",
     "time_archived",
 )
+
+
+_CONTENT_TABLES = ("session", "message", "part")
+IMPORTS = "segue-imports"  # the directory with records of imports that have not ended
+
+
+def find_databases(directory: str, path: str | None) -> list[str]:
+    """Return the existing databases: the stable one, then those of other channels.
+
+    `path` is the only one, if it is not found in the directory.
+    """
+    if path is not None:
+        return [path] if os.path.exists(path) else []
+    entries = safe_io.list_directory(directory)
+    names = [entry.name for entry in entries if safe_io.is_regular_file(entry)]
+    names = [name for name in names if name.startswith("opencode") and name.endswith(".db")]
+    return [os.path.join(directory, name) for name in sorted(names, key=_stable_first)]
+
+
+def _stable_first(name: str) -> tuple[bool, str]:
+    return name != "opencode.db", name
+
+
+def unfinished_imports(directory: str) -> list[str]:
+    """Return the ids of sessions whose import has not ended, or was killed."""
+    entries = safe_io.list_directory(os.path.join(directory, IMPORTS))
+    return sorted(entry.name.removesuffix(".json") for entry in entries)
 
 
 class _Changes(NamedTuple):
@@ -137,6 +165,22 @@ def newest_model(path: str) -> tuple[str, str] | None:
     model = decode(row["model"]) if row is not None else None
     provider, name = (text_or_none((model or {}).get(field)) for field in ("providerID", "id"))
     return (provider, name) if provider and name else None
+
+
+def count_rows(path: str, id: str) -> tuple[int, int] | None:
+    """Return how many messages and parts a session has; None if there is no session."""
+    with database.open_database(path) as connection:
+        if not all("id" in database.columns(connection, name) for name in _CONTENT_TABLES):
+            return None
+        if connection.execute("SELECT 1 FROM session WHERE id = ?", (id,)).fetchone() is None:
+            return None
+        messages, parts = (
+            connection.execute(
+                f"SELECT count(*) FROM {table} WHERE session_id = ?", (id,)
+            ).fetchone()[0]
+            for table in ("message", "part")
+        )
+        return messages, parts
 
 
 class DatabaseStore:

@@ -8,5 +8,8 @@
 - `patches`: calls of `apply_patch`, by meaning.
 - `shell_output`: the lines that some tools write around the output of a command.
 - `json_lines`: records as lines of JSON.
+- `handoff`: what a summary replaces, and the turns that stay.
 - `staging`: write files or a directory so that a kill leaves no half session.
+- `versions`: refuse a program that is too old to read what is written.
+- `unfinished`: records of work that a killed process leaves to another one.
 """

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from segue.hub import Hub
-    from segue.hub.sync.continuing import Continuation
+    from segue.hub.sync.continuing import Continuation, Handoff
     from segue.model.principal import Principal
     from segue.model.session import Session
 
@@ -137,7 +137,23 @@ def show_stop_reason(reason: str) -> bool:
     help="Continue in another tool, such as codex or claude: with the whole conversation, in a "
     "new session of that tool. `segue` answers with a configured model.",
 )
-@click.option("--model", help="With `--in segue`: the model that answers, as PROVIDER:NAME.")
+@click.option(
+    "--model",
+    help="With `--in segue`: the model that answers, with --compact the one that writes the "
+    "summary, as PROVIDER:NAME.  [default: the configured one]",
+)
+@click.option(
+    "--compact",
+    is_flag=True,
+    help="With --in: a summary that a model writes instead of the whole conversation, and the "
+    "last turns.",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=0),
+    metavar="TURNS",
+    help="With --compact: how many of the last turns stay whole.  [default: 3]",
+)
 @click.option(
     "--dry-run", is_flag=True, help="With --in: show what the tool cannot hold, and write nothing."
 )
@@ -149,6 +165,8 @@ def resume_command(
     here: bool,
     in_tool: str | None,
     model: str | None,
+    compact: bool,
+    keep: int | None,
     dry_run: bool,
     format: str | None,
 ) -> None:
@@ -163,16 +181,26 @@ def resume_command(
              segue resume 0198c2a4-77b1 --in segue --model openai:gpt-5
     """
     if in_tool is None:
-        options = {"--model": model, "--dry-run": dry_run, "--format": format}
+        options = {"--model": model, "--compact": compact, "--dry-run": dry_run, "--format": format}
         if unused := [name for name, value in options.items() if value]:
             raise InvalidInput(f"{unused[0]} is only for --in TOOL")
     elif here:
         raise InvalidInput("use --here or --in, not both; `--in segue` continues here")
+    if keep is not None and not compact:
+        raise InvalidInput("--keep is only for --compact")
     resolved = target.read(lambda hub, principal: hub.sessions.resolve(principal, session))
     if in_tool is None:
         resume(target, resolved, here=here)
     else:
-        resume_in(target, resolved, in_tool, model=model, dry_run=dry_run, format=format)
+        from segue.hub.sync.continuing import Handoff
+
+        handoff = None
+        if compact:
+            handoff = Handoff(model=model) if keep is None else Handoff(keep, model)
+            model = None
+        resume_in(
+            target, resolved, in_tool, model=model, handoff=handoff, dry_run=dry_run, format=format
+        )
 
 
 def resume(target: Target, session: Session, *, here: bool = False) -> None:
@@ -208,6 +236,7 @@ def resume_in(
     tool_name: str,
     *,
     model: str | None = None,
+    handoff: Handoff | None = None,
     dry_run: bool = False,
     format: str | None = None,
 ) -> None:
@@ -218,7 +247,9 @@ def resume_in(
 
     if dry_run:
         report = target.run(
-            lambda hub, principal: hub.continuing.report(principal, session.id, tool_name)
+            lambda hub, principal: hub.continuing.report(
+                principal, session.id, tool_name, handoff=handoff
+            )
         )
         show_report(report, format, to_stderr=False)
         return
@@ -227,7 +258,7 @@ def resume_in(
 
     async def run(hub: Hub, principal: Principal) -> Continuation:
         continuation = await hub.continuing.continue_in(
-            principal, session.id, tool_name, model=model, origin="cli"
+            principal, session.id, tool_name, model=model, handoff=handoff, origin="cli"
         )
         show_report(continuation.report, format, to_stderr=format is None)
         if continuation.command is None:

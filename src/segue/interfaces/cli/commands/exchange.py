@@ -202,6 +202,9 @@ async def _import_from_tool(hub: Hub, principal: Principal, name: str) -> Sessio
     """
     is_transcript = os.path.isfile(name) or name.endswith(".jsonl")
     resolved = name if is_transcript else await _resolve_id(hub, principal, name)
+    if isinstance(resolved, Session):
+        native_id = resolved.native_id or resolved.id
+        return _report_import(await hub.sync.import_session(principal, native_id, resolved.source))
     failures: dict[str, SegueError] = {}
     for tool in tools.all_tools():
         try:
@@ -232,10 +235,14 @@ def _report_import(imported: ImportResult) -> Session:
     return session
 
 
-async def _resolve_id(hub: Hub, principal: Principal, name: str) -> str:
+async def _resolve_id(hub: Hub, principal: Principal, name: str) -> Session | str:
+    """Return the session of a tool with this name, or an id that segue does not list."""
     try:
-        return ids.parse(name) or (await hub.sessions.resolve(principal, name)).id
+        session = await hub.sessions.resolve(principal, name)
+        return session if tools.find_tool(session.source) is not None else session.id
     except NotFound:
+        if id := ids.parse(name):
+            return id
         hint = "; it is a directory" if os.path.isdir(name) else ""
         raise NotFound(f"no file and no session matches {name!r}{hint}") from None
 

@@ -230,6 +230,7 @@ async def _search_newest(
     """Return the newest matches, whether there are more, and the corrected text, if any."""
     # By session: one that becomes active while pages are read matches again.
     matches: dict[str, SearchMatch] = {}
+    copies: dict[str, list[Session]] = {}  # which may be on an earlier page than their originals
     cursor = corrected = None
     while True:
         page_size = min(MAX_PAGE_SIZE, query.limit - len(matches))
@@ -238,9 +239,12 @@ async def _search_newest(
         corrected = results.corrected or corrected
         for match in results.matches:
             matches.setdefault(match.session.id, match)
+        for id, forks in results.copies.items():
+            copies.setdefault(id, []).extend(forks)
         cursor = results.next
         if cursor is None or len(matches) >= query.limit:
-            return list(matches.values()), cursor is not None, corrected
+            found = [match._replace(copies=copies.get(id, ())) for id, match in matches.items()]
+            return found, cursor is not None, corrected
 
 
 def _hint(target: Target, query: Query) -> str:

@@ -17,7 +17,7 @@ from segue.interfaces.cli.target import HubReader, Target, target_options
 if TYPE_CHECKING:
     from segue.hub import Hub
     from segue.interfaces.cli.output.text import ConversationFormatter
-    from segue.model.event import Event
+    from segue.model.event import Event, ForkPoint
     from segue.model.principal import Principal
     from segue.model.session import Session, Thread
 
@@ -53,20 +53,21 @@ def show_command(
                 reader,
                 lambda hub, principal: hub.history.thread_events(principal, resolved.id, agent),
             )
-            _show_events(events, (), format)
+            _show_events(events, format)
         else:
-            _show_conversation(reader, resolved.id, format)
+            _show_conversation(reader, resolved, format)
             if format is None:
                 _show_waiting(reader, resolved)
                 _show_usage(resolved)
 
 
 def _show_conversation(
-    reader: HubReader, id: str, format: str | None, *, wait: bool = False
+    reader: HubReader, session: Session, format: str | None, *, wait: bool = False
 ) -> None:
+    id = session.id
     threads = reader(lambda hub, principal: hub.history.threads(principal, id))
     events = _read_events(reader, lambda hub, principal: _ended_conversation(hub, principal, id))
-    _show_events(events, threads, format, wait=wait)
+    _show_events(events, format, threads=threads, fork=session.fork, wait=wait)
 
 
 def _show_waiting(reader: HubReader, session: Session) -> None:
@@ -133,39 +134,56 @@ def _show_info(session: Session, format: str | None) -> None:
 
 
 def _show_events(
-    events: Iterator[Event], threads: Iterable[Thread], format: str | None, *, wait: bool = False
+    events: Iterator[Event],
+    format: str | None,
+    *,
+    threads: Iterable[Thread] = (),
+    fork: ForkPoint | None = None,
+    wait: bool = False,
 ) -> None:
     if format is not None:
         from segue.interfaces.cli.output.output_fields import event_fields
 
         write_rows(format, ((event, event_fields(event)) for event in events))
         return
-    texts = _format_conversation(events, threads)
+    texts = _format_conversation(events, threads, fork)
     first = next(texts, None)
     if first is None:
         click.echo("The session has no messages yet.", err=True)
     show_text(chain([first or ""], texts), wait=wait)
 
 
-def _format_conversation(events: Iterable[Event], threads: Iterable[Thread]) -> Iterator[str]:
-    """Yield each event as text, with subagents' threads where they started."""
-    from segue.interfaces.cli.output.text import ConversationFormatter, thread_text
+def _format_conversation(
+    events: Iterable[Event], threads: Iterable[Thread], fork: ForkPoint | None
+) -> Iterator[str]:
+    """Yield each event as text, with subagents' threads where they started.
+
+    In a fork, a line ends the messages of its parent.
+    """
+    from segue.interfaces.cli.output.text import ConversationFormatter, fork_text, thread_text
 
     formatter = ConversationFormatter()
     newest_first = sorted(threads, key=lambda thread: thread.seq or 0)[::-1]
+    is_shared = False  # whether the last event was one of the parent
     for event in events:
+        if fork is not None and is_shared and event.seq > fork.seq:
+            yield f"{fork_text(fork.session)}\n"
+        is_shared = fork is not None and event.seq <= fork.seq
         while newest_first and (newest_first[-1].seq or 0) < event.seq:
             yield f"{thread_text(newest_first.pop())}\n"
         if (text := formatter.text(event)) is not None:
             yield f"{text}\n"
     for thread in reversed(newest_first):
         yield f"{thread_text(thread)}\n"
+    if fork is not None and is_shared:
+        yield f"{fork_text(fork.session)}\n"
 
 
 def show_session(target: Target, id: str, *, wait: bool = False) -> None:
     """Show a session's conversation; with `wait`, until a key is pressed."""
     with target.reader() as reader:
-        _show_conversation(reader, id, None, wait=wait)
+        session = reader(lambda hub, principal: hub.sessions.get(principal, id))
+        _show_conversation(reader, session, None, wait=wait)
 
 
 @click.command("tail")

@@ -90,6 +90,7 @@ def match_fields(match: SearchMatch) -> dict[str, Any]:
         "event_id": None if match.event is None else match.event.id,
         "snippet": match.snippet,
         "marks": [[marked.start, marked.stop] for marked in match.marks],
+        "copies": [session.id for session in match.copies],
     }
 
 

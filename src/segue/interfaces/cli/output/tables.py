@@ -101,6 +101,10 @@ def session_table(sessions: Sequence[Session], matches: Sequence[SearchMatch] = 
                 " " * snippet_indent
                 + highlight(snippet, matches[index].marks, bold=True, fg="yellow")
             )
+            if copies := matches[index].copies:
+                names = ", ".join(shorten_ids([copy.id for copy in copies]))
+                text = cut(f"also in fork {names}", columns - snippet_indent)
+                lines.append(" " * snippet_indent + click.style(text, dim=True))
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -67,6 +67,8 @@ def show_matches(matches: Iterable[SearchMatch]) -> None:
     for match in matches:
         show_sessions([match.session])
         click.echo(f"      {highlight(safe(match.snippet), match.marks, bold=True)}")
+        for session in match.copies:
+            click.echo(click.style(f"      also in fork {session.id}  {session.source}", dim=True))
 
 
 def highlight(text: str, ranges: Iterable[range], **style: Any) -> str:
@@ -216,6 +218,11 @@ def thread_text(thread: Thread) -> str:
     description = ": ".join(one_line(part) for part in (thread.kind, thread.title) if part)
     prefix = f"{description} " if description else ""
     return click.style(f"  ↳ {prefix}(--agent {one_line(thread.id)})", fg="cyan")
+
+
+def fork_text(parent: str) -> str:
+    """Return the line below the messages that a fork has from its parent."""
+    return click.style(f"-- continued from {parent}; the messages above are shared --", dim=True)
 
 
 def printable(content: Content) -> str:

@@ -21,9 +21,8 @@ from segue.model.event import Event
 from segue.model.session import Thread
 from segue.render import threads
 from segue.render.chunks import SessionView
-from segue.render.items import build_items
+from segue.render.items import build_thread_items
 from segue.render.markdown import sendable
-from segue.render.pairing import pair_events
 
 from . import listing, transcript
 
@@ -103,7 +102,7 @@ async def _page_values(request: WebRequest, view: SessionView) -> dict[str, Any]
         "thread_view": view._replace(base=base, writable=False, thread=thread.id),
         "session": view.session,
         "thread": thread,
-        "items": build_items(view.session, events, pair_events(events)),
+        "items": build_thread_items(view.session, events),
         "earlier": earlier,
         "later": later,
         "started_threads": [other for other in threads if other.parent == thread.id],

@@ -48,8 +48,17 @@ def find(program: str, change: str) -> str:
     return path
 
 
-def run(command: Sequence[str], *, cwd: str, environment: Environment) -> str:
-    """Return what a program prints; raises Refused if it fails, with what it says."""
+def run(
+    command: Sequence[str],
+    *,
+    cwd: str,
+    environment: Environment,
+    seconds: float = _ANSWER_SECONDS,
+) -> str:
+    """Return what a program prints; raises Refused if it fails, with what it says.
+
+    The program has so many seconds; then it is killed, and AgentFailed is raised.
+    """
     try:
         done = subprocess.run(
             command,
@@ -57,7 +66,7 @@ def run(command: Sequence[str], *, cwd: str, environment: Environment) -> str:
             env=merged(environment),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_ANSWER_SECONDS,
+            timeout=seconds,
         )
     except subprocess.TimeoutExpired:
         raise AgentFailed(f"`{_shown(command)}` did not end in time") from None
