@@ -192,9 +192,9 @@ async def test_concurrent_processes_build_one_index(home: Home) -> None:
         assert output_lines(process) == {"150 150"}
     async with claude_hub(home) as (_, source):
         await source.refresh()
-        execute = source.index.execute
+        execute = source.current_index.index.execute
         (count,) = execute("SELECT count(*) FROM texts").fetchone()
-        assert count == 300 == source.index.texts()
+        assert count == 300 == source.current_index.index.texts()
         assert execute("SELECT sum(texts), count(*) FROM files").fetchone() == (300, 150)
         assert execute("SELECT count(*) FROM search('needle')").fetchone() == (150,)
 
