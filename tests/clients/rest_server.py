@@ -20,7 +20,7 @@ class Server(NamedTuple):
 
     def login_link(self) -> str:
         """Return a link that signs one browser in, once."""
-        words = ["segue", "open", "--no-browser", *self.database_options]
+        words = ["python -m segue", "open", "--no-browser", *self.database_options]
         done = server_of_turns().run(words, env=self.environment, cwd=Path.cwd())
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -42,7 +42,7 @@ def serving(data: Path, *options: str, program: tuple[str, ...] | None = None) -
     environment.pop("SEGUE_DATABASE_URL", None)
     words = ["serve", "--port", "0", *options]
     process = (
-        server_of_turns().pipe(["segue", *words], env=environment)
+        server_of_turns().pipe(["python -m segue", *words], env=environment)
         if program is None
         else _start_program([*program, *words], environment)
     )

@@ -28,8 +28,15 @@ def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.full), 2])
-@pytest.mark.parametrize("turns", ["no turn", "waiting turns"])
+@pytest.mark.parametrize(
+    ("turns", "workers"),
+    [
+        pytest.param("no turn", 1, marks=pytest.mark.full),
+        ("no turn", 2),
+        ("waiting turns", 1),
+        pytest.param("waiting turns", 2, marks=pytest.mark.full),  # each worker imports a model
+    ],
+)
 async def test_server_that_runs_no_turn_stops_at_once(
     sqlite_location: StoreLocation, turns: str, workers: int
 ) -> None:
