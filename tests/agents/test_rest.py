@@ -165,9 +165,10 @@ async def test_server_writes_no_result_in_the_name_of_a_client(tmp_path: Path) -
         ({"effort": "high", "speed": "standard"}, (None, None)),
         ({"effort": "low"}, ("low", None)),
         ({"effort": {"type": "max"}, "speed": "fast"}, ("max", "fast")),
+        ({"inference_geo": "us"}, (None, None)),
     ],
 )
-async def test_effort_and_speed_are_sent_to_the_model(
+async def test_effort_speed_and_geography_are_sent_to_the_model(
     tmp_path: Path, asked: dict[str, Any], sent: tuple[Any, Any]
 ) -> None:
     async with served(tmp_path) as (api, provider):
@@ -176,6 +177,49 @@ async def test_effort_and_speed_are_sent_to_the_model(
     (request,) = provider.requests
     assert request["model"] == "claude-opus-4-8"
     assert (request.get("output_config", {}).get("effort"), request.get("speed")) == sent
+    assert request.get("inference_geo") == asked.get("inference_geo")
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [({"speed": "fast"}, "speed"), ({"inference_geo": "us"}, "inference_geo")],
+)
+async def test_option_that_the_answering_model_lacks_is_refused(
+    tmp_path: Path, option: dict[str, str], name: str
+) -> None:
+    async with served(tmp_path) as (api, provider):
+        agent = await api.agent(model={"id": "claude-opus-4-8", **option})
+        await api.hub.config.set("local", "model", "openai:gpt-5")
+        body = {"name": "b", "model": {"id": "claude-opus-4-8", **option}}
+        assert f"model.{name}: " in await api.fails(400, "POST", "/v1/agents", body)
+        # The model was configured after the agent had been created.
+        await api.hub.config.set("local", "model", "ollama:m")
+        events = await api.say((await api.session(agent=agent["id"]))["id"], "Hi")
+        (error,) = [event["error"] for event in events if event["type"] == "session.error"]
+        assert f"model.{name}: " in error["message"]
+    assert provider.requests == []
+
+
+async def test_effort_of_a_model_without_levels_of_effort_is_refused(tmp_path: Path) -> None:
+    async with served(tmp_path) as (api, provider):
+        agent = await api.agent(model={"id": "claude-haiku-4-5", "effort": "low"})
+        await api.hub.config.set("local", "model", "ollama:m")
+        events = await api.say((await api.session(agent=agent["id"]))["id"], "Hi")
+        (error,) = [event["error"] for event in events if event["type"] == "session.error"]
+        assert "model.effort: " in error["message"]
+    assert provider.requests == []
+
+
+async def test_title_and_context_of_a_document_reach_the_model(tmp_path: Path) -> None:
+    async with served(tmp_path) as (api, provider):
+        session = await api.session(agent=(await api.agent())["id"])
+        source = {"type": "text", "media_type": "text/plain", "data": "the text"}
+        document = {"type": "document", "source": source, "title": "Minutes", "context": "draft"}
+        sent = await api.send(session["id"], {"type": "user.message", "content": [document]})
+        prompt = ids.parse(sent["data"][0]["id"]) or ""
+        await api.hub.turns.wait(api.principal, ids.parse(session["id"]) or "", prompt)
+    text = str(provider.requests[0]["messages"])
+    assert "title: Minutes" in text and "context: draft" in text and "the text" in text
 
 
 async def test_the_built_in_agent_shows_the_configured_model(
@@ -276,3 +320,37 @@ async def test_tools_that_a_key_sets_for_the_built_in_agent_ask_in_the_local_use
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             await Api(local_app, client, "local", "").ok("POST", agent, {"tools": [toolset]})
         assert not await asks(LOCAL)
+
+
+async def test_agent_cannot_write_to_a_read_only_memory_store(tmp_path: Path) -> None:
+    async with served(tmp_path) as (api, provider):
+        store = await api.ok("POST", "/v1/memory_stores", {"name": "Rules"})
+        memory = {"path": "/deep/rule.md", "content": "the rule"}
+        await api.ok("POST", f"/v1/memory_stores/{store['id']}/memories", memory)
+        resource = {"type": "memory_store", "memory_store_id": store["id"], "access": "read_only"}
+        agent = await api.agent(tools=[{"type": "agent_toolset_20260401"}])
+        session = await api.session(agent=agent["id"], resources=[resource])
+        top = "mnt/memory/rules"
+        write = {"file_path": f"/{top}/deep/rule.md", "content": "another"}
+        commands = (
+            f"cat {top}/deep/rule.md",
+            f"echo no > {top}/deep/rule.md",
+            f"echo no > {top}/new.md",
+            f"rm {top}/deep/rule.md",
+            f"chmod -R u+w {top} && echo no > {top}/new.md",
+        )
+        for _ in range(2):
+            provider.scripts = [
+                [Use("write", write), *(Use("bash", {"command": command}) for command in commands)],
+                [Say("done")],
+            ]
+            events = await api.say(session["id"], "change the rule")
+            results = [event for event in events if event["type"] == "agent.tool_result"][-6:]
+            assert "read-only memory store" in results[0]["content"][0]["text"]
+            assert [event["is_error"] for event in results] == [True, False, *[True] * 4]
+            assert [event for event in events if event["type"] == "session.error"] == []
+        directory = api.directory(session) / top
+        assert [path.name for path in directory.rglob("*")] == ["deep", "rule.md"]
+        assert (directory / "deep/rule.md").read_text() == "the rule"
+        await api.ok("DELETE", f"/v1/sessions/{session['id']}")
+        assert not api.directory(session).exists()

@@ -321,11 +321,12 @@ async def test_search_finds_non_ascii_and_damaged_text(home: Home) -> None:
 async def test_index_has_the_same_tokens_as_every_store(home: Home, words: str) -> None:
     home.write([user("u1", None, f"{words} end")])
     async with claude_hub(home) as (hub, source):
-        await list_ids(hub)
+        (session,) = (await hub.sessions.list(LOCAL)).sessions
         index = source.current_index.index
         index.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab (main, search, row)")
         tokens = {term for (term,) in index.execute("SELECT term FROM temp.vocabulary")}
-        assert tokens == set(search_text.tokens(f"{words} end"))
+        row = search_text.searchable_row(session)
+        assert tokens == {*search_text.tokens(f"{words} end"), *search_text.tokens(row)}
 
 
 ROWS = "SELECT path, size, id, next, parser_state, texts, base, shown FROM files ORDER BY path"

@@ -263,7 +263,7 @@ async def test_ranked_search_compares_the_newest_sessions_of_a_common_word(
         # The best three of the newest twenty.
         assert [int(one.session.id[:8], 16) for one in matches] == [293, 286, 299]
         assert all(one.event is not None and "common" in one.snippet for one in matches)
-        assert len(texts_read) <= 2 * 3 * 20
+        assert len(texts_read) <= 2 * 4 * 20
         assert not any("ORDER BY rank" in sql for sql in statements)
         monkeypatch.setattr(ranking, "MAX_TEXTS_READ", 10)
         matches = (

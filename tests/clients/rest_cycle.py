@@ -36,7 +36,6 @@ def records() -> tuple[Any, Any]:
         description="Tests.",
         metadata={"a": "1"},
         mcp_servers=[{"type": "url", "name": "s", "url": "https://example.com/mcp"}],
-        skills=[{"type": "anthropic", "skill_id": "xlsx"}],
         tools=[
             {"type": "agent_toolset_20260401", "configs": [{"name": "bash", "enabled": True}]},
             {"type": "mcp_toolset", "mcp_server_name": "s", "configs": [{"name": "t"}]},

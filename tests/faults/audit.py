@@ -72,6 +72,9 @@ def _search(connection: sqlite3.Connection) -> None:
     for key, version, body in connection.execute(sql):
         words = search_text.tokens(search_text.searchable_text(decode_body(body, version)))
         expected |= {(key, location, word) for location, word in enumerate(words)}
+    for pk, row in connection.execute("SELECT pk, CAST(row AS BLOB) FROM sessions"):
+        words = search_text.tokens(search_text.searchable_row(decode_session(row)))
+        expected |= {(pk << 24, location, word) for location, word in enumerate(words)}
     connection.execute(
         "CREATE VIRTUAL TABLE temp.words USING fts5vocab('fts', 'search', 'instance')"
     )
@@ -115,6 +118,8 @@ async def postgres_database(url: str) -> None:
                 whole(session, histories.pop(row["pk"], []))
                 for name, value in columns(session).items():
                     assert row[name] == value, f"column {name} of {session.id}"
+                tokens = search_text.tokens(search_text.searchable_row(session))
+                words |= {(row["pk"], 0, location, word) for location, word in enumerate(tokens, 1)}
                 times = (session.created_at, session.active_at)
                 state = STATE_CODES[session.state]
                 for store in session.memory_store_ids:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from segue.hub import Hub
+from segue.hub.turns.driver import SessionDriver
 from segue.model.content import plain_text
 from segue.model.errors import NotFound
 from segue.model.event import (
@@ -29,6 +30,7 @@ from tests.faults.takeover import bodies, read_events, recover_sessions
 
 WORKSPACE = "local"
 SHORT = 2_000_000  # a lease, in microseconds: what a dead process holds is free so soon
+LEASE = 15_000_000  # a process that died is noticed long before
 NEVER = 10**6
 STREAM = "/slow 0.03\n/say " + " ".join(f"word{number}" for number in range(1000))
 NEXT = "/say the next one"
@@ -173,5 +175,36 @@ def test_a_turn_killed_while_it_waits_is_closed_and_the_next_prompt_runs(
             for result in bodies(events, ToolResult):
                 assert result.status == "cancelled"
             assert await hub.store.deltas(WORKSPACE, session) == []
+
+    asyncio.run(main())
+
+
+def test_turn_of_a_dead_process_is_closed_although_the_process_that_took_it_over_stops(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_over, run_prompts = asyncio.Event(), SessionDriver._run_prompts
+
+    async def stop_at_once(driver: SessionDriver) -> None:
+        driver.retire()
+        await run_prompts(driver)
+        taken_over.set()
+
+    async def main() -> None:
+        async with Hub(await location.open(), location.directory) as hub:
+            session = (await hub.editor.create(LOCAL, cwd="/work")).id
+            async with child("holder.py", *location.arguments, LEASE) as other:
+                answer = await other.request(do="prompt", session=session, text="/wait 60")
+                await hub.turns.wait_started(LOCAL, session, answer["turn"])
+                other.kill()
+                await other.ended()
+            with monkeypatch.context() as patch:
+                patch.setattr(SessionDriver, "_run_prompts", stop_at_once)
+                hub.turns.engine.start()
+                await asyncio.wait_for(taken_over.wait(), TIMEOUT_SECONDS)
+        async with Hub(await location.open(), location.directory) as hub:
+            await recover_sessions(hub, session)
+            events = await read_events(hub, session)
+            assert_idle(await hub.sessions.get(LOCAL, session), events)
+            assert len(bodies(events, Interrupted)) == 1
 
     asyncio.run(main())

@@ -68,10 +68,19 @@ async def waiting_turn(
         yield hub, other, session, provider
 
 
-async def create_session(hub: Hub, cwd: Path, *, hosted: bool, policy: str | None = None) -> str:
+async def create_session(
+    hub: Hub, cwd: Path, *, hosted: bool, policy: str | None = None, **policies: str
+) -> str:
+    """Create a session with a permission policy, and others for single tools."""
     cwd.mkdir(exist_ok=True)
     policy = policy or ("always_allow" if hosted else "always_ask")
-    toolset = {**TOOLSET, "default_config": {"permission_policy": {"type": policy}}}
+    toolset = {
+        **TOOLSET,
+        "default_config": {"permission_policy": {"type": policy}},
+        "configs": [
+            {"name": name, "permission_policy": {"type": type}} for name, type in policies.items()
+        ],
+    }
     agent = await hub.records.built_in_agent(WORKSPACE)
     agent = replace(agent, overrides={"tools": [toolset, WEATHER]})
     options: dict[str, Any] = {}
@@ -249,6 +258,54 @@ def test_model_learns_that_the_outcome_of_a_tool_of_a_dead_process_is_unknown(
             assert "outcome is unknown" in texts[0] and texts[1] == "sent"
             assert (cwd / "ran.txt").read_text().split() == ["run"]
             assert "outcome is unknown" in str(provider.requests[-1]["messages"][-1])
+
+    asyncio.run(main())
+
+
+def test_answers_given_while_another_call_ran_resume_the_turn_of_a_dead_process(
+    location: StoreLocation, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        cwd = tmp_path / "work"
+        slow = Use("bash", {"command": "echo run >> ran.txt; sleep 60"})
+        write = Use("write", {"file_path": "note.txt", "content": "written"})
+        weather = Use("weather", {"city": "Oslo"})
+        async with (
+            Provider([slow, write, weather]) as provider,
+            Hub(await location.open(), location.directory, lease=LEASE) as hub,
+        ):
+            await hub.config.set(WORKSPACE, "model", MODEL)
+            await hub.config.set(WORKSPACE, "model.base_url", provider.url)
+            session = await create_session(hub, cwd, hosted=False, bash="always_allow")
+            async with child("holder.py", *location.arguments, LEASE) as other:
+                await other.request(do="prompt", session=session, text="Go")
+                async with asyncio.timeout(TIMEOUT_SECONDS):
+                    while not (cwd / "ran.txt").exists():
+                        await asyncio.sleep(0.05)
+                row = await hub.sessions.get(LOCAL, session)
+                (ask,) = row.open_asks
+                await hub.turns.answer(LOCAL, session, ask, "allow")
+                result = ToolResult(call_id=row.open_calls[-1], content=as_content("sent"))
+                await hub.turns.submit_tool_result(LOCAL, session, result)
+                async with asyncio.timeout(TIMEOUT_SECONDS):
+                    while len(await hub.store.inbox(WORKSPACE, session)) > 1:
+                        await asyncio.sleep(0.05)
+                await end(other, "SIGKILL")
+            assert (await hub.sessions.get(LOCAL, session)).status == "rescheduling"
+            hub.turns.engine.start()
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await wait_until_idle(hub, session)
+            events = await read_events(hub, session)
+            assert_idle(await hub.sessions.get(LOCAL, session), events)
+            assert bodies(events, Interrupted) == []
+            assert bodies(events, StatusChanged)[-1].stop_reason == "end_turn"
+            sent, unknown, written = map(
+                plain_text, (b.content for b in bodies(events, ToolResult))
+            )
+            assert sent == "sent" and "outcome is unknown" in unknown and "written" not in unknown
+            assert (cwd / "note.txt").read_text() == "written"
+            assert (cwd / "ran.txt").read_text().split() == ["run"]
+            assert all(text in str(provider.requests[-1]) for text in (sent, unknown, written))
 
     asyncio.run(main())
 

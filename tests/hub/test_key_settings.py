@@ -196,7 +196,7 @@ class WeatherAgent:
     """Calls a tool that the client runs, and repeats its result."""
 
     async def run(self, turn: Turn) -> StopReason:
-        (result,) = await turn.result(await turn.tool("weather", custom=True))
+        (result,) = await turn.result(await turn.start_tool("weather", custom=True))
         await turn.send_message(result.body.content[0].text)
         return "end_turn"
 

@@ -110,7 +110,7 @@ async def test_submitted_tool_result_is_stored_under_its_own_id(make_hub: MakeHu
     seen: list[Event] = []
 
     async def play(turn: Turn) -> None:
-        seen.extend(await turn.result(await turn.tool("weather", custom=True)))
+        seen.extend(await turn.result(await turn.start_tool("weather", custom=True)))
 
     async with make_hub(agent_registry=registry_with(play)) as hub:
         id = (await hub.editor.create(LOCAL)).id
@@ -137,7 +137,7 @@ async def test_second_result_of_a_call_is_ignored(make_hub: MakeHub) -> None:
     submitted = asyncio.Event()
 
     async def play(turn: Turn) -> None:
-        call = await turn.tool("weather", custom=True)
+        call = await turn.start_tool("weather", custom=True)
         await submitted.wait()
         await turn.result(call)
 
@@ -199,7 +199,7 @@ async def test_turn_interrupted_by_draining_stores_the_reason(make_hub: MakeHub)
     async def play(turn: Turn) -> None:
         requests.append(await turn.begin_request())
         await turn.delta("half a")
-        await turn.tool("forever")
+        await turn.start_tool("forever")
         await asyncio.sleep(60)
 
     async with make_hub(agent_registry=registry_with(play)) as hub:

@@ -43,8 +43,7 @@ async def test_documents_show_paths_relative_to_the_working_directory(tmp_path: 
         ]
     for text in texts:
         assert "src/f.txt" in text and str(tmp_path) not in text
-    assert "<figcaption>src/f.txt " in texts[1]
-    assert '<p class="quiet place">src/f.txt:3</p>' in texts[1]
+    assert '<figcaption><span class="path">src/f.txt</span> ' in texts[1]
 
 
 async def test_paths_elsewhere_and_message_texts_stay_unchanged(tmp_path: Path) -> None:

@@ -43,12 +43,18 @@ class Files:
         self.other_session = self.data / "work" / "other"
         self.other_file = self.other_session / "other.txt"
         self.session = self.data / "work" / "own"
+        self.read_only = self.session / "memory"
+        self.memory = self.read_only / "deep" / "memory.txt"
         self.outside = top / "outside.txt"
-        for directory in (self.other_session, self.session, top / "scratch" / "shm"):
+        for directory in (self.other_session, self.memory.parent, top / "scratch" / "shm"):
             directory.mkdir(parents=True)
         for file in (self.public, self.key, self.other_file, self.outside):
             file.write_text("SECRET" if file != self.public else "public")
             file.chmod(0o644)
+        self.memory.write_text("memory")
+        for path, mode in ((self.memory, 0o444), (self.memory.parent, 0o555)):
+            path.chmod(mode)
+        self.read_only.chmod(0o555)
         self.link_to_data.symlink_to("data")
         for path in (top, *top.rglob("*")):
             os.chown(path, uid, uid if uid == NOBODY else -1, follow_symlinks=False)
@@ -95,6 +101,7 @@ class Sandbox:
             read=[str(files.readable)],
             private=files.private,
             shm=str(files.top / "scratch" / "shm"),
+            read_only=[str(files.read_only)],
             limits=limits or launch.Limits(),
         )
         with pytest.MonkeyPatch.context() as patch:

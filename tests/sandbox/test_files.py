@@ -147,3 +147,27 @@ os.unlink("odd")
     assert errors[:2] == ["EFAULT", "ENOENT"]
     assert errors[2:] in ([], ["EINVAL"])
     assert mode == 0o640
+
+
+def test_read_only_directory_cannot_be_changed(sandbox: Sandbox) -> None:
+    assert (
+        sandbox.run("value = open(path).read()", path=str(sandbox.files.memory)).value == "memory"
+    )
+    codes = [
+        "open(path, 'a')",
+        "open(path, 'w')",
+        "open(os.path.dirname(path) + '/new', 'w')",
+        "open(top + '/new', 'w')",
+        "os.mkdir(top + '/new')",
+        "os.unlink(path)",
+        "os.rename(path, 'moved')",
+        "os.rename(os.path.dirname(path), 'moved')",
+        "os.truncate(path, 0)",
+        "os.chmod(path, 0o644)",
+        "os.chmod(top, 0o755)",
+        "os.fchmod(os.open(top, os.O_RDONLY), 0o755)",
+        "os.utime(path)",
+    ]
+    values = {"path": str(sandbox.files.memory), "top": str(sandbox.files.read_only)}
+    assert sandbox.successes(codes, ["EACCES", "EPERM", "EROFS", "EXDEV", "EBUSY"], **values) == []
+    assert sandbox.files.memory.read_text() == "memory"

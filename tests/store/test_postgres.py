@@ -16,7 +16,7 @@ from segue.model.query import Query
 from segue.model.session import Session
 from segue.store.base import Signal, fork_event
 from segue.store.migrations import load
-from segue.store.postgres import PostgresStore, sessions
+from segue.store.postgres import PostgresStore, appends, groups
 from segue.store.postgres import connection as connections
 from segue.store.postgres import watch as watching
 from tests.postgres import running_server
@@ -153,7 +153,7 @@ async def test_append_takes_four_round_trips_and_create_one(url: str) -> None:
 async def test_events_beyond_one_statement_are_all_written(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_BATCH_BYTES", 50_000)
+    monkeypatch.setattr(appends, "MAX_STATEMENT_BYTES", 50_000)
     async with open_store(url) as store:
         session = await create_session(
             store, *(user_message(f"{number} word") for number in range(20))
@@ -215,18 +215,23 @@ async def test_session_under_change_does_not_block_others(url: str) -> None:
 
 @pytest.mark.parametrize("error", [asyncpg.DeadlockDetectedError, asyncpg.SerializationError])
 async def test_change_is_retried_after_a_serialization_error(
-    url: str, error: type[Exception]
+    url: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    seen: list[int] = []
+    write_changes = groups.write_changes
+
+    async def fail_once(connection: Any, changes: Sequence[appends.Change]) -> None:
+        if len(seen) == 1:
+            raise error("as the server says it")
+        await write_changes(connection, changes)
+
+    def decide(session: Session) -> Drafts:
+        seen.append(session.last_seq)
+        return [user_message("hello")]
+
+    monkeypatch.setattr(groups, "write_changes", fail_once)
     async with open_store(url) as store:
         session = await create_session(store)
-        seen: list[int] = []
-
-        def decide(session: Session) -> Drafts:
-            seen.append(session.last_seq)
-            if len(seen) == 1:
-                raise error("as the server says it")
-            return [user_message("hello")]
-
         after, _ = await store.change(WORKSPACE, session.id, decide)
         assert (after.messages, seen) == (1, [1, 1])
 
@@ -520,7 +525,7 @@ async def test_the_words_of_a_long_message_are_collected_in_a_thread(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
-    vectors = sessions.vectors
+    vectors = appends.vectors
 
     def record_thread(tokens: Sequence[str]) -> Any:
         threads.append(threading.current_thread())
@@ -528,7 +533,7 @@ async def test_the_words_of_a_long_message_are_collected_in_a_thread(
 
     async with open_store(url) as store:
         session = await create_session(store)
-        monkeypatch.setattr(sessions, "vectors", record_thread)
+        monkeypatch.setattr(appends, "vectors", record_thread)
         await append_message(store, session, "short")
-        await append_message(store, session, "long " * sessions.LONG_TEXT_CHARACTERS)
+        await append_message(store, session, "long " * appends.LONG_TEXT_CHARACTERS)
     assert [thread is threading.current_thread() for thread in threads] == [True, False]

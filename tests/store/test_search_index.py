@@ -17,6 +17,7 @@ from segue.model import ids, search_text
 from segue.model.content import as_content
 from segue.model.event import Created, Draft, UserMessage
 from segue.model.query import Query
+from segue.store.base import MAX_SEQ
 from segue.store.sqlite import SQLiteStore, search_index, writer
 from segue.store.sqlite import connection as sqlite_connection
 from segue.store.sqlite.search_index import SearchIndex, index_path
@@ -70,7 +71,9 @@ async def check(path: Path, first: str, second: str) -> None:
 
 def indexed_keys(path: Path) -> set[int]:
     with closing(sqlite3.connect(index_path(path))) as connection:
-        return {key for (key,) in connection.execute("SELECT id FROM search_docsize")}
+        # The keys of events; the text of a session's row has the seq 0.
+        keys = connection.execute("SELECT id FROM search_docsize")
+        return {key for (key,) in keys if key & MAX_SEQ}
 
 
 def set_state(path: Path, change: str) -> None:

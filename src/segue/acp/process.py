@@ -70,6 +70,14 @@ class AgentProcess:
         stderr = " ".join(line for line in self._stderr if line)[-_EXIT_REASON_CHARACTERS:]
         return f"{ended}: {stderr}" if stderr else ended
 
+    async def exits(self, timeout: float) -> bool:
+        """Return whether the agent exits within `timeout` seconds."""
+        try:
+            await asyncio.wait_for(self._process.wait(), timeout)
+        except TimeoutError:
+            return False
+        return True
+
     async def end(self, timeout: float = EXIT_SECONDS) -> None:
         """Close the agent's input, which asks it to exit, and kill it after `timeout` seconds."""
         await self.stream.close()

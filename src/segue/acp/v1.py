@@ -150,7 +150,7 @@ class ToolDiff(Wire, frozen=True, tag_field="type", tag="diff"):
     old_text: str | None = None
 
 
-ToolCallContent = wire.ToolContent | ToolDiff
+ToolCallContent = wire.ToolContent | ToolDiff | wire.ToolTerminal
 
 
 class ToolCallFields(wire.ToolCallFields, frozen=True):

@@ -188,6 +188,10 @@ class ToolContent(Wire, frozen=True, tag_field="type", tag="content"):
     content: ContentBlock
 
 
+class ToolTerminal(Wire, frozen=True, tag_field="type", tag="terminal"):
+    terminal_id: str
+
+
 class SessionInfoUpdate(SessionUpdate, frozen=True, tag="session_info_update"):
     title: str | UnsetType | None = UNSET
     updated_at: str | UnsetType = UNSET

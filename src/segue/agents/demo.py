@@ -101,8 +101,10 @@ class _DemoTurn:
         self._word_seconds = 0.0
         self._stop_reason: StopReason | None = None
         self._request_id: str | None = None  # the simulated model request that is open
+        self._read_only: tuple[str, ...] = ()  # directories that it may not change
 
     async def run(self) -> StopReason:
+        self._read_only = await self._turn.read_only_directories()
         stop_reason = await self._run_lines()
         if (outcome := self._turn.outcome) is not None:
             failure = "The demo agent has no grader: nothing was looked at."
@@ -200,7 +202,7 @@ class _DemoTurn:
 
     async def _tool(self, text: str) -> None:
         name, _, output = text.partition(" ")
-        call = await self._turn.tool(name or "demo", title=f"{name or 'demo'} (demo)")
+        call = await self._turn.start_tool(name or "demo", title=f"{name or 'demo'} (demo)")
         await self._turn.emit(ToolResult(call_id=call, content=as_content(output.strip())))
 
     async def _call_with_permission(
@@ -229,7 +231,7 @@ class _DemoTurn:
         )
 
     async def _read(self, text: str) -> None:
-        call = await self._turn.tool(
+        call = await self._turn.start_tool(
             "read", title=f"Read {text}", kind="read", input={"path": text}
         )
         try:
@@ -281,7 +283,9 @@ class _DemoTurn:
         from .tools.path_guard import PathGuard, ToolError
 
         turn = self._turn
-        paths = PathGuard(turn.roots, strict=not turn.local, mounts=turn.mounts)
+        paths = PathGuard(
+            turn.roots, strict=not turn.local, mounts=turn.mounts, read_only=self._read_only
+        )
         try:
             return operation(paths)
         except ToolError as error:
@@ -292,7 +296,9 @@ class _DemoTurn:
         if not name or arguments is None:
             await self._say("/custom needs a tool name, and its input must be one JSON object.")
             return
-        call = await self._turn.tool(name, title=f"{name} (custom)", input=arguments, custom=True)
+        call = await self._turn.start_tool(
+            name, title=f"{name} (custom)", input=arguments, custom=True
+        )
         result = (await self._turn.result(call))[0].body
         assert isinstance(result, ToolResult)
         output = plain_text(result.content) or "no text"
@@ -305,7 +311,7 @@ class _DemoTurn:
         if arguments is None:
             await self._say("The arguments of /mcp must be one JSON object.")
             return
-        call = await self._turn.tool(tool, title=f"{server}: {tool}", input=arguments)
+        call = await self._turn.start_tool(tool, title=f"{server}: {tool}", input=arguments)
         answer = await check_permission(self._turn, call, tool, tool, "other", "always_allow")
         if answer.allowed:
             result = await self._turn.tools.call(server, tool, arguments)

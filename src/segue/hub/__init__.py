@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from segue.store.base import Store
 
     from .hub import Hub
-    from .sessions.catalog import SearchMatch, SearchPage
     from .sessions.pagination import Page
+    from .sessions.search import SearchMatch, SearchPage
 else:
     _MODULES = {
         "Hub": "segue.hub.hub",
         "Page": "segue.hub.sessions.pagination",
-        "SearchMatch": "segue.hub.sessions.catalog",
-        "SearchPage": "segue.hub.sessions.catalog",
+        "SearchMatch": "segue.hub.sessions.search",
+        "SearchPage": "segue.hub.sessions.search",
         "Store": "segue.store.base",
     }
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from .access.config import Config
     from .access.diagnostics import Diagnostics
+    from .access.idempotency import IdempotencyKeys
     from .access.keys import Keys
     from .access.logins import Logins
     from .access.quotas import Quotas
@@ -108,6 +109,8 @@ class Hub:
             await self.workdirs.close()
         if "history" in self.__dict__:
             await self.history.close()
+        if "idempotency_keys" in self.__dict__:
+            self.idempotency_keys.close()
         await self.sources.close()
         if "agent_registry" in self.__dict__:
             await self.agent_registry.close()
@@ -254,7 +257,7 @@ class Hub:
         """Find the agents that sessions and deployments refer to."""
         from .resources.agents import AgentResolver
 
-        return AgentResolver(self.records, self.skills, self.agent_registry)
+        return AgentResolver(self.records, self.skills, self.agent_registry, self.config)
 
     @cached_property
     def files(self) -> Files:
@@ -366,15 +369,20 @@ class Hub:
         return Outputs(self.records, self.files)
 
     @cached_property
+    def session_directories(self) -> str:
+        """The directory below which segue makes those of sessions."""
+        from .workdir.mounts import WORK
+
+        return str(self.data_dir / WORK)
+
+    @cached_property
     def workdirs(self) -> WorkDirectories:
         """Session directories: prepared before a turn, collected after it."""
-        from .workdir.mounts import WORK
         from .workdir.prepare import WorkDirectories
 
-        work = self.data_dir / WORK
         return WorkDirectories(
             self.store,
-            work,
+            Path(self.session_directories),
             self.records,
             self.mounts,
             self.memories,
@@ -398,6 +406,13 @@ class Hub:
         from .access.keys import Keys
 
         return Keys(self.store)
+
+    @cached_property
+    def idempotency_keys(self) -> IdempotencyKeys:
+        """Keys with which a repeated request takes effect once."""
+        from .access.idempotency import IdempotencyKeys
+
+        return IdempotencyKeys(self.store, self.records)
 
     @cached_property
     def quotas(self) -> Quotas:

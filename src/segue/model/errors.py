@@ -121,6 +121,10 @@ class AgentFailed(SegueError):
         super().__init__(message, remote_message=without_locations(message), **data)
 
 
+class ClientFailed(SegueError):
+    """The client does not support a request of the agent, or answered it with an error."""
+
+
 class ReadOnly(SegueError):
     """The source that owns this session does not support that change; fork or import it."""
 

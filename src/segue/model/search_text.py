@@ -34,10 +34,13 @@ from .event import (
     ToolResult,
     UserMessage,
 )
+from .session import Session, is_session_directory
 
 MAX_EVENT_CHARS = 256_000  # of one event that are searchable
 MAX_TOOL_RESULT_CHARS = 16_000  # of one tool result
 _MAX_CHARS: dict[type, int | None] = {ToolResult: MAX_TOOL_RESULT_CHARS, InfoChanged: None}
+# Of the parts of a session's row. PostgreSQL indexes up to 255 equal words together.
+MAX_TITLE_CHARS, MAX_PATH_CHARS, MAX_LABEL_CHARS = 200, 160, 45
 MAX_TOKEN_CHARS = 64
 MIN_PREFIX_CHARS = 2
 MAX_ACCENTS = 64  # in a row
@@ -128,6 +131,15 @@ def terms(query: str) -> list[Term]:
     return parsed
 
 
+def query_of(search_terms: Sequence[Term]) -> str:
+    """Return a query that has these terms. Only the last one may be a prefix."""
+    parts = [
+        term.tokens[0] if term.prefix and len(term.tokens) == 1 else f'"{" ".join(term.tokens)}"'
+        for term in search_terms
+    ]
+    return " ".join(parts)
+
+
 def words_have_term(term: Term, words: Sequence[str]) -> bool:
     """Return whether a term occurs in a text's words. Tests compare every index with this."""
     return _needle(term) in f" {' '.join(words)} "
@@ -198,6 +210,30 @@ def searchable_text(body: Body) -> str:
     It is empty for most kinds of events.
     """
     return strip_codes(_text_of_event(body), _MAX_CHARS.get(type(body), MAX_EVENT_CHARS))
+
+
+def searchable_row(session: Session) -> str:
+    """Return the text by which a session can be found besides its events.
+
+    It has the title, the tag, the project's path, the branch and the source.
+    """
+    directory = session.directory
+    path = "" if is_session_directory(directory) else _path_in_home(directory)
+    labels = (session.tag, session.git_branch, session.source)
+    parts = [
+        (session.title or "")[:MAX_TITLE_CHARS],
+        path[-MAX_PATH_CHARS:],
+        *((label or "")[:MAX_LABEL_CHARS] for label in labels),
+    ]
+    return strip_codes("\n".join(filter(None, parts)))
+
+
+def _path_in_home(directory: str) -> str:
+    """Return a path without the home directory at its beginning, which many sessions share."""
+    parts = directory.replace("\\", "/").split("/")
+    if parts[1:2] in (["home"], ["Users"]):
+        return "/".join(parts[3:])
+    return "/".join(parts[2:] if parts[1:2] == ["root"] else parts)
 
 
 def _text_of_event(body: Body) -> str:

@@ -166,6 +166,12 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return max(0, end - self.created_at) / 1e6
 
 
+def is_session_directory(directory: str) -> bool:
+    """Return whether segue made the directory for one session: it is named by the session's id."""
+    name = directory.replace("\\", "/").rsplit("/", 1)[-1]
+    return len(name) == 36 and name.count("-") == 4 and not set(name) - set("0123456789abcdef-")
+
+
 class Thread(NamedTuple):
     """A subagent of a session: the seq of its first event, its kind and its title.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from segue.model.event import Event, ToolCall
@@ -13,15 +13,34 @@ from . import templates, threads
 from .items import Item, StartedThread, build_items
 from .pairing import Pairs, find_openings, pair_events, read_pairs
 from .reader import EventReader
+from .turns import Steps, TurnSummary, group_steps, summarize_turns
 
 CHUNK_EVENTS = 10  # in sessions whose seqs count events
 
 
 class Chunk(NamedTuple):
-    """One chunk of a history, ready to be rendered."""
+    """One chunk of a history, ready to be rendered.
+
+    `turns` has the turns that end in the chunk, by the seq of the item before which each ends.
+    """
 
     number: int
     items: list[Item]
+    turns: Mapping[int, TurnSummary] = {}
+
+    @property
+    def groups(self) -> list[Item | Steps | TurnSummary]:
+        """Return the items with consecutive tool calls as groups, and with the ends of turns."""
+        groups: list[Item | Steps | TurnSummary] = []
+        run: list[Item] = []
+        for item in self.items:
+            if turn := self.turns.get(item.event.seq):
+                groups += [*group_steps(run), turn]
+                run = []
+            run.append(item)
+        groups += group_steps(run)
+        last = self.items[-1].event.seq if self.items else 0
+        return groups + [turn for seq, turn in self.turns.items() if seq > last]
 
 
 class SessionView(NamedTuple):
@@ -29,7 +48,7 @@ class SessionView(NamedTuple):
 
     A `standalone` file contains all text and links to nothing on the server. `owner_label`
     names the source in whose files the session lives; it is imported before a prompt. `thread` is
-    the thread that a page shows instead of the session.
+    the thread that a page shows instead of the session. `prefix` begins the ids of its elements.
     """
 
     session: Session
@@ -39,6 +58,7 @@ class SessionView(NamedTuple):
     standalone: bool = False
     owner_label: str = ""
     thread: str | None = None
+    prefix: str = "e"
 
 
 def chunk_size(session: Session) -> int:
@@ -73,9 +93,14 @@ async def read_chunks(
         by_chunk[chunk_number(session, event.seq)].append(event)
     chunks = []
     openings = dict(pairs.openings)
+    turns = await summarize_turns(reader, principal, session, events)
     for number, chunk_events in by_chunk.items():
         items = build_items(session, chunk_events, Pairs(pairs.outcomes, openings))
-        chunks.append(Chunk(number, items))
+        seqs = {event.seq for event in chunk_events}
+        if session.last_seq in seqs:
+            seqs.add(session.last_seq + 1)
+        ended = {seq: turn for seq, turn in turns.items() if seq in seqs}
+        chunks.append(Chunk(number, items, ended))
         openings |= find_openings(chunk_events)
     if any(isinstance(event.body, ToolCall) for event in events):
         chunks = await _add_threads(reader, principal, session, chunks, events)

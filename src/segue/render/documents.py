@@ -22,7 +22,6 @@ from segue.model.event import (
 )
 from segue.model.principal import Principal
 from segue.model.session import Session
-from segue.model.tools.titles import call_title
 
 from . import format, project_names, templates, threads
 from .chunks import (
@@ -39,13 +38,14 @@ from .items import (
     INSERTED_LABELS,
     Item,
     StartedThread,
-    ToolPart,
-    call_parts,
-    result_parts,
-    to_json,
+    build_items,
 )
+from .json_text import to_json
 from .markdown import sendable
+from .pairing import read_pairs
 from .reader import EventReader
+from .tools.bodies import BodyPart, tool_body, unified_text
+from .tools.rows import tool_row
 
 READ_EVENTS = 600  # at a time, so that a long session never fills the memory
 _FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})(.*)$", re.MULTILINE)
@@ -97,6 +97,18 @@ async def _read_history(
                 yield await load_threads(reader, principal, session, chunk)
 
 
+async def excerpt(
+    reader: EventReader, principal: Principal, session: Session, first: int, before: int
+) -> str:
+    """Return the messages with `first <= seq < before` as Markdown, at most READ_EVENTS events."""
+    events = await reader.events(
+        principal, session.id, after=first - 1, before=before, limit=READ_EVENTS
+    )
+    pairs = await read_pairs(reader, principal, session, events, after=first - 1, before=before)
+    items = build_items(session, events, pairs)
+    return await threads.render_in_thread(_chunk_text, Chunk(0, items))
+
+
 def _chunk_text(chunk: Chunk) -> str:
     return "".join(
         f"{sendable(paragraph)}\n\n" for item in chunk.items for paragraph in _item_paragraphs(item)
@@ -118,16 +130,14 @@ def _item_paragraphs(item: Item) -> Iterator[str]:
             yield "## System"
             yield from _block_paragraphs(body.content)
         case ToolCall() as body:
-            title = call_title(body)
-            yield f"**{body.name}** {title if title != body.name else ''}".strip()
-            yield from _tool_paragraphs(call_parts(body))
-            if item.outcome is not None and isinstance(item.outcome.body, ToolResult):
-                yield from _result_paragraphs(item.outcome.body, body)
+            result = item.outcome.body if item.outcome is not None else None
+            assert result is None or isinstance(result, ToolResult)
+            yield from _call_paragraphs(body, result, starts_threads=bool(item.threads))
             for started in item.threads:
                 yield from map(_quote, _thread_paragraphs(started))
         case ToolResult() as body:
             yield "**Result**"
-            yield from _result_paragraphs(body, None)
+            yield from _call_paragraphs(ToolCall(call_id=body.call_id, name=""), body)
         case PermissionAsked() as body:
             yield f"*Asked: {item.text}* {_answer(body, item.outcome)}"
         case PlanChanged() as body:
@@ -142,10 +152,17 @@ def _item_paragraphs(item: Item) -> Iterator[str]:
             yield f"*{item.text}*"
 
 
-def _result_paragraphs(body: ToolResult, call: ToolCall | None) -> Iterator[str]:
-    if body.status != "completed":
-        yield f"*({body.status})*"
-    yield from _tool_paragraphs(result_parts(body, call))
+def _call_paragraphs(
+    call: ToolCall, result: ToolResult | None, *, starts_threads: bool = False
+) -> Iterator[str]:
+    """Yield the row of a call, and what the call shows when it is open."""
+    row = tool_row(call, result, starts_threads=starts_threads)
+    if call.name:
+        counts = "" if row.added is None else f" +{row.added} −{row.removed}"
+        yield f"**{row.name or call.name}** {row.subject}{counts}".strip()
+    if result is not None and result.status != "completed":
+        yield f"*({', '.join([result.status, *row.facts])})*"
+    yield from _tool_paragraphs(tool_body(call, result, starts_threads=starts_threads))
 
 
 def _answer(request: PermissionAsked, outcome: Event | None) -> str:
@@ -178,14 +195,16 @@ def _block_paragraphs(content: tuple[Block, ...]) -> Iterator[str]:
             yield _close_fence(plain_text((block,))) or f"*({block.__struct_config__.tag})*"
 
 
-def _tool_paragraphs(parts: list[ToolPart]) -> Iterator[str]:
+def _tool_paragraphs(parts: list[BodyPart]) -> Iterator[str]:
     for part in parts:
+        if part.kind == "raw":
+            continue
         if part.diff is not None:
             yield _diff(part.diff)
         elif part.block is not None:
             yield from _block_paragraphs((part.block,))
-        elif part.code:
-            yield _fence(part.code, part.language)
+        elif part.text:
+            yield _fence(part.text, "json" if part.kind == "json" else part.language)
 
 
 def _quote(text: str) -> str:
@@ -194,8 +213,7 @@ def _quote(text: str) -> str:
 
 def _diff(block: Diff | FileChange) -> str:
     diff = file_diff(block)
-    lines = [f"{' ' if line.sign == '@' else line.sign}{line.text}" for line in diff.lines]
-    return f"`{block.path}`\n\n" + _fence("\n".join(lines), "diff")
+    return f"`{block.path}`\n\n" + _fence(unified_text(diff.lines), "diff")
 
 
 def _fence(text: str, language: str) -> str:

@@ -6,10 +6,10 @@ readers do not need have no item.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from segue.model.content import Block, Diff, FileChange, Text, plain_text
+from segue.model.content import plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -20,12 +20,11 @@ from segue.model.event import (
     Failed,
     InfoChanged,
     Interrupted,
-    ModelCalled,
     OutcomeDefined,
     OutcomeEvaluated,
+    PermissionAnswered,
     PermissionAsked,
     PlanChanged,
-    Response,
     StatusChanged,
     SystemMessage,
     ToolCall,
@@ -34,12 +33,12 @@ from segue.model.event import (
 )
 from segue.model.session import Session, Thread
 from segue.model.tools.changes import with_changes
-from segue.model.tools.patches import with_texts
-from segue.model.tools.titles import call_title, request_title
+from segue.model.tools.titles import request_title
 
 from .message_parts import PromptMessage, find_inserted_only, summarize_message
 from .pairing import Pairs, call_key, pair_key
-from .relative_paths import NESTED_TOO_DEEPLY, with_relative_paths
+from .relative_paths import with_relative_paths
+from .tools.rows import meaning_of
 
 # Labels of text that a program inserted into a message, by its kind.
 INSERTED_LABELS = {
@@ -57,7 +56,8 @@ _EVENT_LABELS = {
     "info_changed": "Name or tag",
     "plan_changed": "Plan",
 }
-MAX_INDENTED_DEPTH = 20  # of JSON that is shown on several lines
+# A prompt with more is clamped.
+MAX_PROMPT_CHARACTERS, MAX_PROMPT_LINES = 700, 8
 _STOP_TEXTS = {
     "max_tokens": "Stopped: the answer reached its length limit.",
     "max_turn_requests": "Stopped: the turn reached its limit of model requests.",
@@ -70,7 +70,8 @@ class Item(NamedTuple):
     """One thing to show.
 
     `kind` selects how the template shows it, `outcome` is the event that completed it, and
-    `threads` are the threads that it started.
+    `threads` are the threads that it started. `call` is the tool call that a permission request is
+    about.
     """
 
     kind: str
@@ -78,6 +79,17 @@ class Item(NamedTuple):
     outcome: Event | None = None
     text: str = ""
     threads: tuple[StartedThread, ...] = ()
+    call: ToolCall | None = None
+
+    @property
+    def is_loud(self) -> bool:
+        """Return whether the item stays visible while the steps around it are folded."""
+        if self.kind == "permission":
+            return _is_rejected(self)
+        body = self.event.body
+        if self.outcome is not None and getattr(self.outcome.body, "status", "") == "failed":
+            return True
+        return isinstance(body, ToolCall) and meaning_of(body) == "edit"
 
 
 class StartedThread(NamedTuple):
@@ -91,7 +103,7 @@ def build_items(session: Session, events: Iterable[Event], pairs: Pairs) -> list
     """Return the items of some consecutive events of a session.
 
     A tool result whose call is among `pairs.openings` is shown there, not here. The text of a
-    permission request's item is its title.
+    permission request's item is its title, and its `call` is the call that it is about.
     """
     opened = set(pairs.openings)
     calls = dict(pairs.openings)
@@ -108,14 +120,12 @@ def build_items(session: Session, events: Iterable[Event], pairs: Pairs) -> list
             else:
                 call = _shown_call(calls.get(call_key(event.body.call_id)), session)
                 title = request_title(event.body, call)
-                items.append(Item("permission", event, shown_outcome, title))
+                items.append(Item("permission", event, shown_outcome, title, call=call))
         elif isinstance(event.body, ToolResult):
             if key not in opened:  # a result without a known call is an item of its own
                 items.append(Item("tool", event, event))
         elif item := _item(event):
             items.append(item)
-        if isinstance(event.body, Response) and event.body.usage is not None:
-            items.append(Item("usage", event))
     return items
 
 
@@ -135,11 +145,11 @@ def _item(event: Event) -> Item | None:
         case AgentThought():
             return Item("thought", event) if plain_text(event.body.content).strip() else None
         case Created(fork=None):
-            return Item("started", event, text="Started")
+            return None
+        case Created():
+            return Item("forked", event, text="Forked from another session")
         case PlanChanged():
             return Item("plan", event)
-        case ModelCalled():
-            return Item("usage", event)
         case Compacted():
             return Item("compacted", event)
         case Failed(message=message):
@@ -149,23 +159,27 @@ def _item(event: Event) -> Item | None:
         case OutcomeEvaluated() as body:
             result = f"Goal {body.result.replace('_', ' ')}"
             return Item("mark", event, text=f"{result}: {body.explanation or ''}".rstrip(": "))
-    text = _change_text(event)
+    text = _end_text(event)
     return Item("mark", event, text=text) if text else None
 
 
-def _change_text(event: Event) -> str:
-    """Return a sentence for a change of the session; empty for events without an item."""
+def _end_text(event: Event) -> str:
+    """Return a sentence about the end of a turn; empty for events without an item."""
     match event.body:
-        case Created():
-            return "Forked from another session"
         case Interrupted(reason=reason):
             return "Interrupted" if reason == "cancelled" else f"Interrupted: {reason}"
-        case StatusChanged(status="rescheduling"):
-            return "The model is busy; trying again"
+        case StatusChanged(status="rescheduling", message=message):
+            return message or "The model is busy; trying again"
         case StatusChanged(status="terminated"):
             return "The session has ended"
         case StatusChanged() as body:
             return _STOP_TEXTS.get(str(body.stop_reason), "")
+    return ""
+
+
+def change_text(event: Event) -> str:
+    """Return a sentence for a change of the session's name or settings; empty for other events."""
+    match event.body:
         case ConfigChanged(mode=str() as mode):
             return f"Mode: {mode}"
         case InfoChanged() as body:
@@ -185,99 +199,19 @@ def _info_text(body: InfoChanged) -> str:
     return ""
 
 
-# The input and output of tool calls.
+def _is_rejected(item: Item) -> bool:
+    """Return whether a permission request was answered with no."""
+    request, answer = item.event.body, item.outcome and item.outcome.body
+    if not isinstance(request, PermissionAsked) or not isinstance(answer, PermissionAnswered):
+        return False
+    kinds = {option.id: option.kind for option in request.options}
+    return not kinds.get(str(answer.option), "reject_once").startswith("allow")
 
 
-class ToolPart(NamedTuple):
-    """A labelled part of a tool's input or output: a diff, a block, or code in a language."""
-
-    label: str
-    diff: Diff | FileChange | None = None
-    block: Block | None = None
-    code: str = ""
-    language: str = ""
-
-
-def call_parts(call: ToolCall) -> list[ToolPart]:
-    """Return the input of a tool call; edits become diffs, commands become code."""
-    parts = [_block_part("change", block) for block in call.content]
-    value = call.input
-    if isinstance(value, dict):
-        value = dict(value)
-        old, new = value.get("old_string"), value.get("new_string")
-        if isinstance(old, str) and isinstance(new, str) and not parts:
-            path = str(value.pop("file_path", ""))
-            parts.append(ToolPart("change", diff=Diff(path=path, old=old, new=new)))
-            del value["old_string"], value["new_string"]
-        if isinstance(value.get("command"), str):
-            parts.append(ToolPart("command", code=str(value.pop("command")), language="bash"))
-            value.pop("description", None)  # the headline shows it
-    if value not in (None, {}, "", []):
-        parts.append(_value_part("input", value))
-    return parts
-
-
-def result_parts(result: ToolResult, call: ToolCall | None) -> list[ToolPart]:
-    """Return the content of a tool's result, or its raw output if it has no content.
-
-    `call` is the tool call, if it is known.
-    """
-    parts = [_block_part("output", block) for block in with_texts(result.content, call)]
-    if not parts and result.output not in (None, "", {}, []):
-        parts.append(_value_part("output", result.output))
-    return parts
-
-
-def _block_part(label: str, block: Block) -> ToolPart:
-    if isinstance(block, Diff | FileChange):
-        return ToolPart("change", diff=block)
-    if isinstance(block, Text):
-        return ToolPart(label, code=block.text)
-    return ToolPart(label, block=block)
-
-
-def _value_part(label: str, value: Any) -> ToolPart:
-    if isinstance(value, str):
-        return ToolPart(label, code=value)
-    return ToolPart(label, code=to_json(value), language="json")
-
-
-def to_json(value: Any) -> str:
-    """Return a value as JSON for people; a note if it is nested too deeply."""
-    import json
-
-    # Each line of a deeply nested value would begin with hundreds of spaces.
-    indent = None if _is_deeper(value, MAX_INDENTED_DEPTH) else 2
-    try:
-        return json.dumps(value, indent=indent, ensure_ascii=False)
-    except RecursionError:
-        return NESTED_TOO_DEEPLY
-
-
-def _is_deeper(value: Any, depth: int) -> bool:
-    """Return True if lists and objects are nested deeper than `depth`."""
-    level = [value]
-    for _ in range(depth + 1):
-        nested = [item for item in level if isinstance(item, dict | list)]
-        level = [
-            item
-            for container in nested
-            for item in (container.values() if isinstance(container, dict) else container)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def headline(call: ToolCall) -> str:
-    """Return one line that describes a tool call."""
-    if (title := call_title(call)) != call.name:
-        return title
-    if isinstance(call.input, Mapping):
-        for name in ("description", "command", "file_path", "path", "pattern", "query", "url"):
-            if isinstance(call.input.get(name), str):
-                return str(call.input[name])
-    return call.name
+def is_long(message: PromptMessage) -> bool:
+    """Return whether a page shows only the first lines of a prompt until it is opened."""
+    text = plain_text(message.content)
+    return len(text) > MAX_PROMPT_CHARACTERS or text.count("\n") > MAX_PROMPT_LINES
 
 
 def event_label(event: Event) -> str:

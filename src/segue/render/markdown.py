@@ -25,6 +25,7 @@ from .markdown_parser import (
     parse_markdown,
     parse_markdown_without_lexers,
 )
+from .tools.colors import colored
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -97,6 +98,14 @@ def code(text: str, language: str = "") -> Markup:
         threads.use_characters(len(text) // 10)
         return Markup(code_element(html.escape(text)))
     return _cached(language, text, lambda: code_element(_highlight(text, language)))
+
+
+def terminal_output(text: str) -> Markup:
+    """Return the output of a command as HTML, with its colours."""
+    from markupsafe import Markup
+
+    threads.use_characters(len(text) // 4)
+    return Markup(code_element(sendable(colored(text))))
 
 
 def _highlight(text: str, language: str) -> str:

@@ -50,7 +50,10 @@ _ATTRIBUTES = {
     "span": {"class"},
     "pre": {"tabindex"},
     "div": {"class", "tabindex"},
+    "th": {"class"},
+    "td": {"class"},
 }
+_ALIGNMENTS = ("left", "center", "right")
 _URL = re.compile(r"https?://[^\s<>\"'`\\]+[^\s<>\"'`\\.,;:!?)\]}*_]")
 
 
@@ -106,7 +109,7 @@ def can_highlight(text: str, language: str) -> bool:
 
 def code_element(inner: str) -> str:
     """Return a block of code with this HTML inside."""
-    return f'<pre tabindex="0"><code>{inner}</code></pre>'
+    return f'<div class="code"><pre tabindex="0"><code>{inner}</code></pre></div>'
 
 
 @lru_cache(maxsize=128)
@@ -138,6 +141,8 @@ def _parser() -> MarkdownIt:
     # Wide tables scroll on their own, also by keyboard.
     parser.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
     parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    parser.add_render_rule("th_open", _cell)
+    parser.add_render_rule("td_open", _cell)
     parser.add_render_rule("image", _image)
     parser.add_render_rule("fence", _fence)
     parser.add_render_rule("code_block", _fence)
@@ -164,6 +169,13 @@ def _heading(_: object, tokens: Sequence[Token], index: int, *__: object) -> str
     token = tokens[index]
     tag = f"h{min(6, int(token.tag[1]) + 2)}"
     return f"<{tag}>" if token.nesting == 1 else f"</{tag}>\n"
+
+
+def _cell(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
+    """Return the opening tag of a table's cell; pages allow no inline styles, so it has a class."""
+    token = tokens[index]
+    alignment = str(token.attrs.get("style", "")).removeprefix("text-align:")
+    return f'<{token.tag} class="{alignment}">' if alignment in _ALIGNMENTS else f"<{token.tag}>"
 
 
 def _link(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:

@@ -71,12 +71,12 @@ async def read_pairs(
     """Pair the events with `after < seq < before` with each other and with events around them."""
     outcomes = find_outcomes(events)
     openings: dict[str, Event] = {}
-    untitled = {_call_of_request(event) for event in events} - {None}
+    requested = {_call_of_request(event) for event in events} - {None}
     for opening_type, outcome_type in OUTCOME_TYPES.items():
         opened = {pair_key(event) for event in events if event.type == opening_type}
         completed = {pair_key(event) for event in events if event.type == outcome_type}
         if opening_type == "tool_call":
-            completed |= untitled
+            completed |= requested
         if opened - outcomes.keys() and before <= session.last_seq:
             later = await reader.events(
                 principal,
@@ -94,9 +94,9 @@ async def read_pairs(
 
 
 def _call_of_request(event: Event) -> str | None:
-    """Return the key of the call whose title a permission request has."""
+    """Return the key of the call that a permission request is about."""
     body = event.body
-    if isinstance(body, PermissionAsked) and body.title is None:
+    if isinstance(body, PermissionAsked) and body.call_id is not None:
         return call_key(body.call_id)
     return None
 
@@ -130,7 +130,7 @@ class PairTracker:
         return earlier.get(key)
 
     async def find_call(self, event: Event) -> dict[str, Event]:
-        """Return the call whose title a permission request has, by its key."""
+        """Return the call that a permission request is about, by its key."""
         key = _call_of_request(event)
         if key is None:
             return {}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
-# A session directory, which segue makes for one session, ends with the session's id.
-_SESSION_DIRECTORY = re.compile(r"[/\\][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+from segue.model.session import is_session_directory
 
 
 def unique_names(directories: Sequence[str]) -> dict[str, str]:
@@ -24,7 +22,7 @@ def unique_names(directories: Sequence[str]) -> dict[str, str]:
 
 def is_project(directory: str) -> bool:
     """Return True if a person chose the directory, False for a session directory."""
-    return _SESSION_DIRECTORY.search(directory) is None
+    return not is_session_directory(directory)
 
 
 def project_name(directory: str) -> str:

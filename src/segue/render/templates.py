@@ -9,18 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 from segue.model import clock
 from segue.model.content import Audio, Image
+from segue.model.event import PlanEntry, ToolCall
 
 from . import format, items
-from .diffs import file_diff, is_new_file
-from .markdown import MAX_MARKDOWN_CHARACTERS, code, format_backticks, markdown, sendable
+from .diffs import MAX_PAGE_LINES, file_diff, is_new_file, with_words
+from .json_text import to_json
+from .markdown import (
+    MAX_MARKDOWN_CHARACTERS,
+    code,
+    format_backticks,
+    markdown,
+    sendable,
+    terminal_output,
+)
 from .message_parts import split_blocks
 from .project_names import is_project, project_name
+from .tools.arguments import command_of
+from .tools.bodies import split_output, tool_body
+from .tools.rows import STEP_WORDS, plan_entries, tool_row
+from .turns import opens
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 HERE = Path(__file__).parent
-STYLES = HERE / "app.css"
+STYLES = HERE / "transcript.css"
 
 # Image types that browsers show; other files are downloads.
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -33,6 +46,25 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 def can_embed(block: Image | Audio) -> bool:
     """Return whether a standalone page can embed a block: a picture that is valid base64."""
     return block.mime in PICTURES and _BASE64.fullmatch(block.data or "") is not None
+
+
+def _line_numbers(text: str, first: int) -> str:
+    """Return the numbers of a text's lines, one on each line."""
+    return "\n".join(map(str, range(first, first + text.count("\n") + 1)))
+
+
+def _plan_items(call: ToolCall) -> list[PlanEntry]:
+    """Return the steps that a call plans. A status that no plan has is shown as pending."""
+    known = {"completed": "completed", "done": "completed", "in_progress": "in_progress"}
+    return [
+        PlanEntry(content=text, status=known.get(status, "pending"))  # type: ignore[arg-type]
+        for text, status in plan_entries(call)
+    ]
+
+
+def _unknown_call(call_id: str) -> ToolCall:
+    """Return a call in place of the one that a result does not have."""
+    return ToolCall(call_id=call_id, name="Result")
 
 
 def environment(*directories: Path) -> Environment:
@@ -61,7 +93,8 @@ def environment(*directories: Path) -> Environment:
         "sendable": sendable,
         "short": format.short,
         "stamp": format.stamp,
-        "to_json": items.to_json,
+        "terminal": terminal_output,
+        "to_json": to_json,
         "format_backticks": format_backticks,
     }
     environment.globals |= {
@@ -71,9 +104,18 @@ def environment(*directories: Path) -> Environment:
         "MAX_MARKDOWN_CHARACTERS": MAX_MARKDOWN_CHARACTERS,
         "file_diff": file_diff,
         "is_new_file": is_new_file,
-        "call_parts": items.call_parts,
-        "result_parts": items.result_parts,
-        "headline": items.headline,
+        "MAX_PAGE_LINES": MAX_PAGE_LINES,
+        "command_of": command_of,
+        "is_long": items.is_long,
+        "line_numbers": _line_numbers,
+        "opens": opens,
+        "plan_items": _plan_items,
+        "split_output": split_output,
+        "step_words": STEP_WORDS,
+        "tool_body": tool_body,
+        "tool_row": tool_row,
+        "unknown_call": _unknown_call,
+        "with_words": with_words,
         "outline_line": items.outline_line,
         "event_label": items.event_label,
         "inserted_labels": items.INSERTED_LABELS,

@@ -6,6 +6,7 @@ also listens on a loopback port of its own, whose number is in a file for the ot
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import socket
 
     import httpx2
+    from websockets.asyncio.client import ClientConnection
 
 SEPARATOR = "-"  # between the number of a worker and the rest of a connection's id
 CONNECT_SECONDS = 5.0
@@ -97,10 +99,65 @@ class WorkerPeers:
         finally:
             await response.aclose()
 
+    async def relay(
+        self, port: int, scope: Scope, first: str, receive: Receive, send: Send
+    ) -> bool:
+        """Pass an accepted WebSocket with its first message to another worker.
+
+        Returns False if that worker does not accept it. Its end is the end of both links.
+        """
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import WebSocketException
+
+        headers = [
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in _without_link_headers(scope["headers"])
+            if not name.startswith(b"sec-websocket-") and name not in (b"host", b"origin")
+        ]
+        try:
+            socket = await connect(
+                f"ws://127.0.0.1:{port}{scope['path']}",
+                additional_headers=headers,
+                max_size=None,  # this worker has checked the client's frames
+                compression=None,
+                open_timeout=CONNECT_SECONDS,
+                proxy=None,
+            )
+        except (OSError, WebSocketException):
+            return False
+        async with socket:
+            await socket.send(first)
+            tasks = [
+                asyncio.ensure_future(_relay_to_worker(socket, receive)),
+                asyncio.ensure_future(_relay_to_client(socket, send)),
+            ]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        return True
+
     async def close(self) -> None:
         """Close the connections to the other workers."""
         if self._client is not None:
             await self._client.aclose()
+
+
+async def _relay_to_worker(socket: ClientConnection, receive: Receive) -> None:
+    """Send the client's frames to another worker until the client ends the link."""
+    while (event := await receive())["type"] != "websocket.disconnect":
+        frame = event.get("text")
+        await socket.send(event.get("bytes") or b"" if frame is None else frame)
+
+
+async def _relay_to_client(socket: ClientConnection, send: Send) -> None:
+    """Send another worker's frames to the client until that worker ends the link."""
+    async for frame in socket:
+        kind = "text" if isinstance(frame, str) else "bytes"
+        await send({"type": "websocket.send", kind: frame})
+    await send({"type": "websocket.close", "code": socket.close_code or 1011})
 
 
 async def _body(request: Request) -> AsyncIterator[bytes]:

@@ -151,6 +151,10 @@ class Source(Protocol):
         """Do what `Store.occurrences` does."""
         ...
 
+    async def known_words(self, words: Sequence[str]) -> set[str]:
+        """Do what `Store.known_words` does."""
+        ...
+
     async def ranked(self, query: Query) -> list[SearchHit]:
         """Do what `Store.ranked` does."""
         ...

@@ -239,6 +239,10 @@ class Store(Protocol):
     async def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
         """Return the sessions that match `query.text` best, best first."""
 
+    async def known_words(self, workspace: str, words: Sequence[str]) -> set[str]:
+        """Return which of these words occur in the sessions of a workspace."""
+        ...
+
     async def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:

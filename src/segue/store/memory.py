@@ -12,6 +12,7 @@ import asyncio
 import operator
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import replace
@@ -47,7 +48,7 @@ from .base import (
     start_session,
 )
 from .memory_entry import Entry, check_lease, same_lease
-from .memory_search import mentions, score, words_of
+from .memory_search import best_hit, mentions, score, words_in, words_of
 
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 _decode_checkpoint: codec.Decoder[Checkpoint] = codec.Decoder(Checkpoint)
@@ -272,18 +273,22 @@ class MemoryStore(Store):
         if query.text is None:
             return []
         terms = search_text.terms(query.text)
-        hits = []
-        for entry in self._matching(workspace, query):
-            best = max(entry.events, key=lambda event: score(terms, event))
-            hits.append(SearchHit(entry.session, best, score(terms, best)))
+        matching = self._matching(workspace, query)
+        hits = [best_hit(terms, entry.session, entry.events) for entry in matching]
         return sorted(hits, key=lambda hit: hit.score, reverse=True)[: query.limit]
+
+    async def known_words(self, workspace: str, words: Sequence[str]) -> set[str]:
+        words_by_session = (words_in(e.session, e.events) for e in self._of(workspace))
+        return set(words).intersection(chain.from_iterable(words_by_session))
 
     async def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         entries = [self._entries.get((workspace, session.id)) for session in sessions]
         histories = [reversed(entry.events) if entry else () for entry in entries]
-        return [next((e for e in events if score(terms, e)), None) for events in histories]
+        return [
+            next((e for e in events if score(terms, words_of(e))), None) for events in histories
+        ]
 
     async def occurrences(
         self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
@@ -316,7 +321,9 @@ class MemoryStore(Store):
     def _matching(self, workspace: str, query: Query) -> Iterator[Entry]:
         terms = None if query.text is None else search_text.terms(query.text)
         for entry in self._of(workspace):
-            if matches(query, entry.session) and (terms is None or mentions(terms, entry.events)):
+            if matches(query, entry.session) and (
+                terms is None or mentions(terms, entry.session, entry.events)
+            ):
                 yield entry
 
     # turns

@@ -11,11 +11,15 @@ Entry = tuple[str, str]
 def conversation(updates: Iterable[Update]) -> list[Entry]:
     """Return the messages and tool calls of updates. Both protocol versions give the same."""
     entries: dict[tuple[str, str], Any] = {}
+    unnamed = 0  # consecutive chunks without an id, which version 1 allows, are one message
+    last_kind = ""
     for _, kind, body in updates:
+        unnamed += kind != last_kind
+        last_kind = kind
         role, _, suffix = kind.partition("_")
         if kind.startswith(("user_message", "agent_message", "agent_thought")):
             name = "thought" if "thought" in kind else role
-            key = (name, body["messageId"])
+            key = (name, body.get("messageId", f"unnamed {unnamed}"))
             if suffix.endswith("_chunk"):
                 entries[key] = entries.get(key, "") + _text(body["content"])
             elif "content" in body:

@@ -171,7 +171,7 @@ async def test_search_reads_several_pages(tmp_path: Path, monkeypatch: pytest.Mo
             await hub.editor.create(LOCAL, title=f"needle {number}")
         for limit, expected_more in ((3, True), (5, False), (6, False)):
             query = Query(text="needle", limit=limit)
-            matches, more = await list._search_newest(hub, LOCAL, query)
+            matches, more, _ = await list._search_newest(hub, LOCAL, query)
             assert (len({match.session.id for match in matches}), more) == (
                 min(limit, 5),
                 expected_more,

@@ -82,6 +82,10 @@ class Api:
         await self.hub.workdirs.wait_mounted()  # for tests that read its directory
         return session
 
+    def directory(self, session: dict[str, Any]) -> Path:
+        """Return the directory that segue made for a session."""
+        return Path(self.hub.session_directories) / (ids.parse(session["id"]) or "")
+
     async def built_in(self, kind: str) -> str:
         if kind == "agents":
             return ids.format_id(

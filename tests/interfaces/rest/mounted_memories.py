@@ -27,7 +27,7 @@ class MountedMemories:
         session = await self.api.session(resources=[{**self.resource, **fields}])
         self.session = session["id"]
         assert session["resources"][0]["mount_path"] == "/mnt/memory/my-notes"
-        self.top = Path(session["cwd"]) / "mnt/memory/my-notes"
+        self.top = self.api.directory(session) / "mnt/memory/my-notes"
         return session
 
     async def write(self, path: str, content: str) -> dict[str, Any]:

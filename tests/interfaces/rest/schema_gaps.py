@@ -20,7 +20,17 @@ def missing_from_schema(kind: Any, schema: dict[str, Any], where: str) -> Iterat
         for choice in inner:
             yield from missing_from_schema(choice, schema, where)
     elif is_typeddict(kind):
-        yield from _missing_from_object(kind, schema, where)
+        hints = get_type_hints(kind, include_extras=True)
+        yield from _missing_from_object(hints, schema, where)
+    elif isinstance(kind, type) and hasattr(kind, "model_fields"):  # in a response
+        fields = {name: field.annotation for name, field in kind.model_fields.items()}
+        # One gap of a type is found in many responses, so it is named after the type.
+        owner = kind.__name__.partition("[")[0].removeprefix("Beta").removeprefix("ManagedAgents")
+        for gap in _missing_from_object(fields, schema, ""):
+            if gap.startswith(":"):  # the whole object
+                yield owner
+            else:
+                yield f"{owner}{gap}" if gap.startswith(".") else gap
     elif origin is Literal:
         allowed = [value for choice in choices(schema) for value in choice.get("enum", inner)]
         yield from (f"{where}={value}" for value in inner if value not in allowed)
@@ -30,8 +40,9 @@ def missing_from_schema(kind: Any, schema: dict[str, Any], where: str) -> Iterat
                 yield from missing_from_schema(inner[0], choice["items"], where)
 
 
-def _missing_from_object(kind: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
-    hints = get_type_hints(kind, include_extras=True)
+def _missing_from_object(
+    hints: dict[str, Any], schema: dict[str, Any], where: str
+) -> Iterator[str]:
     tag = _tag(hints.pop("type", None))
     objects = [choice for choice in choices(schema) if "properties" in choice]
     tagged = [
@@ -57,7 +68,7 @@ def _missing_from_object(kind: Any, schema: dict[str, Any], where: str) -> Itera
 
 
 def _tag(hint: Any) -> Any:
-    while get_origin(hint) in _WRAPPERS:
+    while get_origin(hint) in (*_WRAPPERS, Union):  # a union with None
         hint = get_args(hint)[0]
     return get_args(hint)[0] if get_origin(hint) is Literal else None
 

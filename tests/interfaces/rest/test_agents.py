@@ -42,7 +42,6 @@ async def test_agent_settings_are_stored_with_all_defaults(tmp_path: Path) -> No
                 },
             ],
             mcp_servers=[{"type": "url", "name": "s", "url": "https://example.com/mcp"}],
-            skills=[{"type": "anthropic", "skill_id": "xlsx"}],
         )
         assert agent["tools"] == [
             {
@@ -67,7 +66,6 @@ async def test_agent_settings_are_stored_with_all_defaults(tmp_path: Path) -> No
                 "default_config": {"enabled": True, "permission_policy": {"type": "auto"}},
             },
         ]
-        assert agent["skills"] == [{"type": "anthropic", "skill_id": "xlsx", "version": "latest"}]
         assert agent["model"]["speed"] == "fast"
         assert await api.ok("GET", f"/v1/agents/{agent['id']}") == agent
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
 import httpx2
 import msgspec
@@ -36,11 +36,43 @@ NOT_TAKEN = {
     "execution_identity:aws_role",
     *("events.content:redacted", "initial_events.content:redacted"),
 }
+# Types and fields of responses that segue never sends, by reason.
+ABSENT_FROM_RESPONSES = {
+    "refused in requests": {
+        *("AWSRoleExecutionIdentity", "Advisor", "InlineAgent", "RedactedBlock"),
+        *("Multiagent20261001", "SessionMultiagent20261001"),
+        *("WebFetchToolConfig.allowed_domains", "WebFetchToolConfig.blocked_domains"),
+        *("WebFetchToolConfig.max_content_tokens", "WebFetchToolConfig.url_sources"),
+        *("WebSearchToolConfig.allowed_domains", "WebSearchToolConfig.blocked_domains"),
+        "WebSearchToolConfig.user_location",
+    },
+    "callers are API keys and sessions": {"ServiceAccountActor", "UserActor"},
+    "null, since segue does not know": {"ModelCapabilities", "MCPProbe", "RefreshObject"},
+    "in the message": {
+        f"Repository{kind}Error.repository_url"
+        for kind in ("Authentication", "Checkout", "Clone", "Forbidden", "NotFound")
+    },
+    "does not happen": {"CredentialHostUnreachableError"},
+    "only in streams": {"SessionDeletedEvent"},
+    "no workflows": {
+        f"WorkflowRun{kind}Event"
+        for kind in (
+            *("Created", "Error", "PhaseEnded", "PhaseStarted"),
+            *("StatusEnded", "StatusIdle", "StatusRunning"),
+        )
+    },
+    "not yet": {
+        *("AgentThreadMessageReceivedEvent", "AgentThreadMessageSentEvent"),
+        *("SessionThreadCreatedEvent", "SpanOutcomeEvaluationOngoingEvent"),
+        *("AgentCustomToolUseEvent.session_thread_id", "AgentMCPToolUseEvent.session_thread_id"),
+        "AgentToolUseEvent.session_thread_id",
+    },
+}
 # Parameters of all methods that are sent as headers.
 HEADERS = {"betas", "workspace_id", "anthropic_worker_id"}
 OPTIONS = {"extra_headers", "extra_query", "extra_body", "timeout", "idempotency_key"}
 
-_routes = RouteTree(ROUTES)
+routes = RouteTree(ROUTES)
 
 
 class RequestSent(Exception):
@@ -109,7 +141,7 @@ def value(name: str) -> Any:
 def test_every_method_of_the_client_is_served_with_all_its_parameters() -> None:
     for name, method in client_methods().items():
         created = request(name)
-        results = _routes.match(created.url.path)
+        results = routes.match(created.url.path)
         assert results is not None and created.method in results[0], (name, created.url.path)
         endpoint = results[0][created.method]
         requested = {key for key, _ in created.url.params.multi_items()} - {"beta"}
@@ -126,7 +158,7 @@ def test_document_has_every_body_field_of_the_client_except_refused_ones() -> No
     for method, call in client_methods().items():
         hints = get_type_hints(call, vars(sys.modules[call.__module__]))
         created = request(method)
-        address = _routes.match(created.url.path)
+        address = routes.match(created.url.path)
         assert address is not None
         endpoint = address[0][created.method]
         if endpoint.request_type is None:
@@ -138,6 +170,24 @@ def test_document_has_every_body_field_of_the_client_except_refused_ones() -> No
             where = "" if name == "agent" else name  # a session has the skills of its agent
             results |= set(missing_from_schema(hints[name], full["properties"][name], where))
     assert {item.removeprefix(".") for item in results} == NOT_TAKEN
+
+
+def test_document_has_every_response_type_of_the_client_except_absent_ones() -> None:
+    from anthropic import Stream
+
+    results: set[str] = set()
+    for method, call in client_methods().items():
+        hints = get_type_hints(call, vars(sys.modules[call.__module__]), include_extras=True)
+        created = request(method)
+        address = routes.match(created.url.path)
+        assert address is not None
+        path = address[0][created.method].path
+        success = DOCUMENT["paths"][path][created.method.lower()]["responses"]["200"]
+        ((kind, media),) = success["content"].items()
+        # The events of streams are those of lists.
+        if kind != "*/*" and get_origin(hints["return"]) is not Stream:
+            results |= set(missing_from_schema(hints["return"], media["schema"], method))
+    assert results == set().union(*ABSENT_FROM_RESPONSES.values())
 
 
 def body(sent_request: httpx2.Request) -> set[str]:
@@ -164,7 +214,7 @@ def test_every_route_is_requested_by_a_client_method() -> None:
     requested = set()
     for name in client_methods():
         created = request(name)
-        results = _routes.match(created.url.path)
+        results = routes.match(created.url.path)
         assert results is not None
         requested.add((created.method, results[0][created.method].path))
     assert requested == {(route.method, route.path) for route in ROUTES}

@@ -96,10 +96,10 @@ async def test_credential_update_changes_only_the_sent_fields(tmp_path: Path) ->
             "client_secret": "S3CRET-e",
         }
         variable = await api.ok("POST", base, {"auth": VARIABLE})
-        assert variable["auth"]["injection_location"] == {"header": True, "body": False}
+        assert variable["auth"]["injection_location"] == {"header": True, "body": True}
         off = {"type": "environment_variable", "injection_location": {"header": False}}
         path = f"{base}/{variable['id']}"
-        assert "at least one" in await api.fails(400, "POST", path, {"auth": off})
+        assert "cannot be disabled" in await api.fails(400, "POST", path, {"auth": off})
         wide = {"type": "environment_variable", "networking": {"type": "unrestricted"}}
         changed = await api.ok("POST", path, {"auth": {**wide, "secret_value": "S3CRET-z"}})
         assert changed["auth"]["networking"] == {"type": "unrestricted"}

@@ -57,6 +57,12 @@ async def test_empty_and_unnamed_files_can_be_uploaded(tmp_path: Path) -> None:
         assert (await api.raw("GET", f"/v1/files/{file['id']}/content")).content == b""
 
 
+async def test_percent_signs_in_file_names_stay_as_they_are(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        for name in ("a%22b.txt", "100%.txt", "%2e%0A"):
+            assert (await upload_file(api, name=name))["filename"] == name
+
+
 async def test_files_can_be_paged_by_token_and_by_id(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         file = [(await upload_file(api, name=f"{number}"))["id"] for number in range(5)][::-1]

@@ -131,7 +131,7 @@ async def test_directory_with_thousands_of_links_above_it_is_not_collected(
     async with open_api(tmp_path / "data", agent_registry=registry_with(directory_agent)) as api:
         memories = await MountedMemories(api, directory_agent).open(a="one")
         session = await memories.attach()
-        cwd = Path(session["cwd"])
+        cwd = api.directory(session)
 
         def make(_: Path) -> None:
             (cwd / "mnt").rename(cwd / "link-3000")
@@ -165,7 +165,7 @@ async def test_program_that_locks_its_directory_does_not_stop_turns(
     async with open_api(tmp_path / "data", agent_registry=registry_with(directory_agent)) as api:
         memories = await MountedMemories(api, directory_agent).open(a="one")
         session = await memories.attach()
-        descriptor = os.open(session["cwd"], os.O_RDONLY)
+        descriptor = os.open(api.directory(session), os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         async with asyncio.timeout(60):
             await memories.turn(lambda top: (top / "b").write_text("two"))
@@ -178,7 +178,7 @@ async def test_demo_agent_refuses_special_files(tmp_path: Path) -> None:
     secret.write_text("S3CRET")
     async with open_api(tmp_path / "data") as api:
         session = await api.session()
-        names = make_special_files(Path(session["cwd"]), secret)
+        names = make_special_files(api.directory(session), secret)
         prompt = "\n".join(f"/read {name}" for name in names if name != "sparse")
         async with asyncio.timeout(60):
             events = await api.say(session["id"], prompt)
@@ -200,7 +200,7 @@ async def test_file_that_a_session_names_several_times_is_stored_once(tmp_path: 
         scoped = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
         assert [item["id"] for item in scoped] == [copy_id]
         for number in (0, 50, 99):
-            assert (Path(session["cwd"]) / f"f{number}").read_bytes() == b"x" * 1000
+            assert (api.directory(session) / f"f{number}").read_bytes() == b"x" * 1000
         # The copy is deleted with its last mount.
         base = f"/v1/sessions/{session['id']}/resources"
         first, *others = session["resources"]
@@ -210,7 +210,7 @@ async def test_file_that_a_session_names_several_times_is_stored_once(tmp_path: 
         for resource in others[3:]:
             await api.ok("DELETE", f"{base}/{resource['id']}")
         await api.ok("GET", f"/v1/files/{copy_id}")
-        assert os.listdir(session["cwd"]) == ["f0"]
+        assert os.listdir(api.directory(session)) == ["f0"]
         await api.ok("DELETE", f"{base}/{first['id']}")
         await api.fails(404, "GET", f"/v1/files/{copy_id}")
         await api.ok("GET", f"/v1/files/{file['id']}")
@@ -234,7 +234,7 @@ async def test_staging_directory_of_a_killed_process_is_deleted_by_a_later_mount
 ) -> None:
     async with open_api(tmp_path) as api:
         session = await api.session()
-        staging = Path(f"{session['cwd']}.staging")
+        staging = Path(f"{api.directory(session)}.staging")
         old, recent = staging / "old", staging / "recent"
         for directory in (old, recent):
             (directory / "clone").mkdir(parents=True)

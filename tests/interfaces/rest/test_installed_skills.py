@@ -31,7 +31,7 @@ async def test_skills_of_the_agent_are_installed_in_the_directory(
         agent = await api.agent(skills=[{"type": "custom", "skill_id": created["id"]}])
         session = await api.session(agent=agent["id"])
         await api.say(session["id"], "continue")
-        directory = Path(session["cwd"]) / "skills/greeting"
+        directory = api.directory(session) / "skills/greeting"
         for path, data in FILES.items():
             assert (directory.parent / path).read_bytes() == data
         assert os.access(directory / "scripts/run.sh", os.X_OK)
@@ -124,10 +124,11 @@ async def test_system_prompt_names_skills_memories_and_outputs(
         assert not any(event.get("is_error") for event in events)
         assert await memories.texts() == {"/a": "one", "/b": "learned"}
         system = str(model.requests[0]["system"])
-        assert f"{session['cwd']}/skills/greeting/SKILL.md" in system and "Says ahoy." in system
-        assert f"{session['cwd']}/mnt/memory/my-notes" in system and "Be brief." in system
+        cwd = api.directory(session)
+        assert f"{cwd}/skills/greeting/SKILL.md" in system and "Says ahoy." in system
+        assert f"{cwd}/mnt/memory/my-notes" in system and "Be brief." in system
         assert "Say ahoy." in str(model.requests[1]["messages"])
-        assert f"{session['cwd']}/mnt/session/outputs" in system
+        assert f"{cwd}/mnt/session/outputs" in system
         assert "/mnt, /uploads, /workspace. The file tools" in system
         (output,) = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
         assert (output["filename"], output["size_bytes"]) == ("report", 4)

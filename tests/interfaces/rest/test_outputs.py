@@ -28,7 +28,7 @@ async def test_outputs_directory_is_not_created_through_a_link(
         await api.hub.config.set("local", "model.base_url", model.url)
         session = await api.session()
         await api.say(session["id"], "continue")
-        mounted = Path(session["cwd"]) / "mnt"
+        mounted = api.directory(session) / "mnt"
         assert f"{mounted}/session/outputs" in str(model.requests[0]["system"])
         mounted.rename(mounted.with_name("away"))
         mounted.symlink_to(elsewhere)
@@ -114,7 +114,7 @@ async def test_pages_of_session_files_continue_after_the_last_file(
     async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
         mounts = [{"type": "file", "file_id": (await upload_file(api))["id"]} for _ in range(3)]
         session = await api.session(resources=mounts)
-        top = Path(session["cwd"]) / "mnt/session/outputs"
+        top = api.directory(session) / "mnt/session/outputs"
         top.mkdir(parents=True)
 
         def make(*names: str) -> None:

@@ -33,10 +33,6 @@ def repository(tmp_path: Path) -> Path:
     return position
 
 
-def directory(session: dict[str, Any]) -> Path:
-    return Path(session["cwd"])
-
-
 async def test_repository_is_cloned_to_its_mount_path(tmp_path: Path, repository: Path) -> None:
     url = f"file://{repository}"
     first = git("-C", str(repository), "rev-parse", "main")
@@ -51,7 +47,7 @@ async def test_repository_is_cloned_to_its_mount_path(tmp_path: Path, repository
             (shown,) = session["resources"]
             assert (shown["url"], shown["checkout"]) == (url, checkout)
             assert shown["mount_path"] == "/workspace/project"
-            clone = directory(session) / "workspace/project"
+            clone = api.directory(session) / "workspace/project"
             assert (clone / "file").read_text() == text
             assert TOKEN not in (clone / ".git/config").read_text()
             assert await api.events(session["id"]) == []
@@ -76,7 +72,7 @@ async def test_failed_clone_is_reported_and_the_session_continues(
         (event,) = await api.events(session["id"])
         assert (event["type"], event["error"]["type"]) == ("session.error", kind)
         assert event["error"]["retry_status"] == {"type": "retrying"}
-        assert list(directory(session).iterdir()) == []
+        assert list(api.directory(session).iterdir()) == []
         message_sent = [item["type"] for item in await api.say(session["id"], "/say on")]
         assert "agent.message" in message_sent
 
@@ -85,7 +81,7 @@ async def test_only_allowed_hosts_are_cloned_from(tmp_path: Path, repository: Pa
     async with open_api(tmp_path / "data", clone=["https://example.com/"]) as api:
         sent = {"type": "github_repository", "url": f"file://{repository}"}
         session = await api.session(resources=[sent])
-        assert list(directory(session).iterdir()) == []
+        assert list(api.directory(session).iterdir()) == []
         (error,) = await api.events(session["id"])
         assert error["type"] == "session.error"
         assert "does not clone repositories from there" in error["error"]["message"]
@@ -116,7 +112,7 @@ async def test_repository_token_is_encrypted_replaced_and_deleted(
         assert (await api.ok("DELETE", path))["type"] == "session_resource_deleted"
         assert await api.hub.mounts.get_token(results, resource) is None
         assert (await api.ok("GET", f"/v1/sessions/{session['id']}"))["resources"] == []
-        assert (directory(session) / "workspace/project/file").exists()  # it may have changes
+        assert (api.directory(session) / "workspace/project/file").exists()  # it may have changes
 
 
 async def test_clone_is_retried_until_its_origin_is_available(
@@ -130,7 +126,7 @@ async def test_clone_is_retried_until_its_origin_is_available(
         path = f"/v1/sessions/{session['id']}/resources/{session['resources'][0]['id']}"
         await api.ok("POST", path, {"authorization_token": TOKEN})
         await api.hub.workdirs.wait_mounted()
-        assert (directory(session) / "workspace/project/file").read_text() == "main"
+        assert (api.directory(session) / "workspace/project/file").read_text() == "main"
 
 
 async def test_mounted_file_is_a_copy_that_belongs_to_the_session(tmp_path: Path) -> None:
@@ -140,10 +136,10 @@ async def test_mounted_file_is_a_copy_that_belongs_to_the_session(tmp_path: Path
         session = await api.session(resources=[sent])
         (mounted,) = session["resources"]
         assert mounted["file_id"] != file["id"]
-        assert (directory(session) / "data/a.txt").read_bytes() == b"one"
+        assert (api.directory(session) / "data/a.txt").read_bytes() == b"one"
         loose = await api.session(resources=[{**sent, "mount_path": "b/c.txt"}])
         assert loose["resources"][0]["mount_path"] == "/uploads/b/c.txt"
-        assert (directory(loose) / "uploads/b/c.txt").read_bytes() == b"one"
+        assert (api.directory(loose) / "uploads/b/c.txt").read_bytes() == b"one"
         scoped = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
         assert [item["id"] for item in scoped] == [mounted["file_id"]]
         assert scoped[0]["scope"] == {"type": "session", "id": session["id"]}
@@ -169,7 +165,7 @@ async def test_resources_can_be_added_and_deleted(tmp_path: Path) -> None:
         assert "already" in await api.fails(400, "POST", base, body)
         token = {"authorization_token": "t"}
         await api.fails(400, "POST", f"{base}/{created[1]['id']}", token)
-        position = directory(session) / created[1]["mount_path"][1:]
+        position = api.directory(session) / created[1]["mount_path"][1:]
         assert position.exists()
         await api.ok("DELETE", f"{base}/{created[1]['id']}")
         assert not position.exists()
@@ -222,7 +218,7 @@ async def test_deleting_a_session_deletes_its_directory_and_files(tmp_path: Path
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
         copy = f"/v1/files/{session['resources'][0]['file_id']}"
         await api.ok("GET", copy)  # the fork uses the same directory
-        assert directory(session).exists()
+        assert api.directory(session).exists()
         await api.ok("DELETE", f"/v1/sessions/{ids.format_id('sesn', fork.id)}")
         await api.fails(404, "GET", copy)
         assert list((tmp_path / "work").iterdir()) == []
@@ -232,9 +228,9 @@ async def test_deleting_a_session_deletes_its_directory_and_files(tmp_path: Path
 async def test_session_without_resources_has_no_directory(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         session = await api.session()
-        assert directory(session).exists()
+        assert api.directory(session).exists()
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
-        assert not directory(session).exists()
+        assert not api.directory(session).exists()
 
 
 async def test_deployment_stores_its_token_encrypted(tmp_path: Path, repository: Path) -> None:

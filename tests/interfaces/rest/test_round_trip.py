@@ -28,7 +28,6 @@ TOOLS = [
     },
 ]
 SERVERS = [{"type": "url", "name": "library", "url": "https://library.example/mcp"}]
-XLSX = {"type": "anthropic", "skill_id": "xlsx", "version": "1"}
 MODEL = {"id": "claude-sonnet-4-6", "speed": "standard"}
 
 
@@ -47,12 +46,12 @@ async def create_full_session(api: Api) -> tuple[dict[str, Any], dict[str, Any]]
     """Create a session with everything, and return it with its request."""
     settings = {"model": MODEL, "tools": TOOLS, "mcp_servers": SERVERS}
     helper = {**settings, "name": "Reader", "system": "Read.", "description": "Reads."}
-    helper["skills"] = [XLSX]
+    helper["skills"] = []
     member = await api.ok("POST", "/v1/agents", helper)
     agent = {**settings, "name": "Librarian", "system": "Lend.", "description": "Lends."}
     skill_ref = await skill(api)
     await api.call("POST", f"/v1/skills/{skill_ref['id']}/versions", files=form(FILES))
-    agent["skills"] = [XLSX, {"type": "custom", "skill_id": skill_ref["id"], "version": "2"}]
+    agent["skills"] = [{"type": "custom", "skill_id": skill_ref["id"], "version": "2"}]
     roster = {"type": "coordinator", "agents": [member["id"]]}
     main = await api.ok("POST", "/v1/agents", {**agent, "multiagent": roster})
     vault = await api.ok("POST", "/v1/vaults", {"display_name": "v"})

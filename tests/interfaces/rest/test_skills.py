@@ -138,9 +138,10 @@ async def test_agent_pins_a_skill_version_that_its_session_shows(tmp_path: Path)
     async with open_api(tmp_path) as api:
         created = await skill(api)
         names = {"type": "custom", "skill_id": created["id"]}
-        agent = await api.agent(skills=[names, {"type": "anthropic", "skill_id": "xlsx"}])
-        xlsx = {"type": "anthropic", "skill_id": "xlsx", "version": "latest"}
-        assert agent["skills"] == [{**names, "version": "1"}, xlsx]
+        agent = await api.agent(skills=[names])
+        assert agent["skills"] == [{**names, "version": "1"}]
+        theirs = {"name": "a", "model": "m", "skills": [{"type": "anthropic", "skill_id": "xlsx"}]}
+        assert "skill 'xlsx' is not available" in await api.fails(400, "POST", "/v1/agents", theirs)
         await api.call("POST", f"/v1/skills/{created['id']}/versions", files=form(FILES))
         session = await api.session(agent=agent["id"])
         assert session["agent"]["skills"] == agent["skills"]  # the version that was pinned

@@ -90,7 +90,7 @@ async def test_client_runs_a_custom_tool(tmp_path: Path, failed: bool) -> None:
 async def test_result_that_arrives_before_the_turn_waits_is_not_lost(tmp_path: Path) -> None:
     class Slow:
         async def run(self, turn: Turn) -> Any:
-            call = await turn.tool("early", custom=True)
+            call = await turn.start_tool("early", custom=True)
             await asyncio.sleep(0.2)
             sent = (await turn.result(call))[0].body
             assert isinstance(sent, ToolResult)
@@ -112,7 +112,7 @@ async def test_result_that_arrives_before_the_turn_waits_is_not_lost(tmp_path: P
 async def test_turn_waits_until_it_has_every_result(tmp_path: Path) -> None:
     class Both:
         async def run(self, turn: Turn) -> Any:
-            calls = [await turn.tool(name, custom=True) for name in ("one", "two")]
+            calls = [await turn.start_tool(name, custom=True) for name in ("one", "two")]
             await asyncio.gather(*(turn.result(call) for call in calls))
             return "end_turn"
 
@@ -136,7 +136,7 @@ async def test_turn_waits_until_it_has_every_result(tmp_path: Path) -> None:
 async def test_worker_can_run_a_tool_of_the_agent(tmp_path: Path) -> None:
     class Remote:
         async def run(self, turn: Turn) -> Any:
-            await turn.result(await turn.tool("bash", input={"command": "ls"}))
+            await turn.result(await turn.start_tool("bash", input={"command": "ls"}))
             return "end_turn"
 
     async with open_api(

@@ -30,9 +30,9 @@ def install_slow_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
-async def wait_for_clone(session: dict[str, Any]) -> Path:
+async def wait_for_clone(api: Api, session: dict[str, Any]) -> Path:
     """Return the directory in which git makes a clone for a session, as soon as it exists."""
-    staging = staging_path(Path(session["cwd"]))
+    staging = staging_path(api.directory(session))
     async with asyncio.timeout(60):
         while not (clones := list(staging.glob("*/clone"))):
             await asyncio.sleep(0.01)
@@ -57,7 +57,7 @@ async def test_only_the_first_turn_waits_for_a_clone(
     ) as api:
         session = await api.ok("POST", "/v1/sessions", await session_with_repository(api))
         id = ids.parse(session["id"]) or ""
-        clone = Path(session["cwd"]) / "workspace/b"
+        clone = api.directory(session) / "workspace/b"
         # A turn that is interrupted while it waits ends; the clone continues.
         (sent,) = (await api.send(session["id"], message("one")))["data"]
         await api.hub.turns.wait_started(api.principal, id, ids.parse(sent["id"]) or "")
@@ -71,7 +71,7 @@ async def test_only_the_first_turn_waits_for_a_clone(
         turn = asyncio.create_task(api.say(session["id"], "two"))
         await asyncio.sleep(0.05)
         assert not turn.done()
-        ((await wait_for_clone(session)) / "go").touch()
+        ((await wait_for_clone(api, session)) / "go").touch()
         await turn
         assert seen == [True]
 
@@ -123,7 +123,7 @@ async def test_session_can_be_deleted_while_its_repository_is_cloned(
     async with open_api(tmp_path / "data", clone=["https://"]) as api:
         body = await session_with_repository(api)
         session = await api.ok("POST", "/v1/sessions", body)
-        await wait_for_clone(session)
+        await wait_for_clone(api, session)
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
         await api.hub.workdirs.wait_mounted()
         assert not (tmp_path / "data/work" / f"{ids.parse(session['id'])}.json").exists()

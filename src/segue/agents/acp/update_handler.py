@@ -61,7 +61,9 @@ _NOT_FORWARDED = (
     "user_message",
     "user_message_chunk",
     "state_update",
+    "agent_message",
     "agent_message_chunk",
+    "agent_thought",
     "agent_thought_chunk",
     "session_info_update",
 )
@@ -260,11 +262,15 @@ class UpdateHandler:
 
     async def _add_message(self, kind: StreamKind, update: dict[str, Any]) -> None:
         """Store a complete message, or the rest of one that was streamed."""
-        if not update.get("content"):
-            return
-        content = parse_blocks(update["content"])
         key = (kind, str(update.get("messageId") or ids.new_id()))
+        content = parse_blocks(update.get("content"))
         text = "".join(block.text for block in content if isinstance(block, Text))
+        if self._parts.get(key, 0) <= 1:  # clients have a divided message from its chunks
+            id = self._event_id(*key)
+            sent = {"message": id, "end": len(text)} if content else {}
+            self._forward({**update, "messageId": id}, **sent)
+        if not content:
+            return
         streamed = self._texts.get(key, "")
         if not text.startswith(streamed):
             log.info("ignored a change to the message %s, which is already stored", key[1])

@@ -12,25 +12,25 @@ the text streamed so far and marks it as partial.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
-
-import msgspec
-
-from segue.model import ids
-from segue.model.content import Content, Text, as_content, plain_text
-from segue.model.event import (
-    AgentMessage,
-    AgentThought,
-    AnyBody,
-    Draft,
-    Event,
-    Option,
-    OutcomeDefined,
-    ToolCall,
-    ToolKind,
-    ToolResult,
+from .abilities import (
+    Agent,
+    AgentSession,
+    HandlesClosed,
+    HandlesConfigured,
+    HandlesExtensions,
+    HandlesLogin,
+    HandlesNotifications,
+    HandlesOpened,
+    HasOptions,
+    NeedsLogin,
+    OwnsSessions,
+    ReadsDirectorySettings,
+    SpeaksBetweenTurns,
+    SupportsCheck,
+    SupportsRelease,
+    SupportsResume,
 )
+<<<<<<< HEAD
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 
@@ -280,6 +280,7 @@ class TurnPort(Protocol):
     async def outputs(self) -> str | None: ...
     def mounts(self) -> tuple[str, ...]: ...
     def private_directories(self) -> tuple[str, ...]: ...
+    async def read_only_directories(self) -> tuple[str, ...]: ...
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]: ...
     async def begin_request(self, model: str | None) -> str: ...
     async def history(self, *, since_compaction: bool) -> list[Event]: ...
@@ -362,6 +363,10 @@ class Turn:
         `cwd` may be inside of one.
         """
         return self._port.private_directories()
+
+    async def read_only_directories(self) -> tuple[str, ...]:
+        """Return directories below `cwd` that the agent may read but not change."""
+        return await self._port.read_only_directories()
 
     @property
     def text(self) -> str:
@@ -573,3 +578,68 @@ class NoTools:
     async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         text = f"no MCP server named {server!r} is connected to this session"
         return ToolResult(call_id="", status="failed", content=as_content(text))
+=======
+from .client import Client, Terminal
+from .declaration import Choice, Command, Select, Switch
+from .ports import (
+    ALLOW,
+    ALLOW_ALWAYS,
+    REJECT,
+    Answer,
+    ConnectedTools,
+    Keyring,
+    McpTool,
+    NoTools,
+    PermissionRequest,
+    SessionPort,
+    StreamKind,
+    Tools,
+    TurnPort,
+)
+from .tool_run import ToolRun
+from .turn import (
+    Turn,
+    streamed_draft,
+)
+
+__all__ = [
+    "ALLOW",
+    "ALLOW_ALWAYS",
+    "REJECT",
+    "Agent",
+    "AgentSession",
+    "Answer",
+    "Choice",
+    "Client",
+    "Command",
+    "ConnectedTools",
+    "HandlesClosed",
+    "HandlesConfigured",
+    "HandlesExtensions",
+    "HandlesLogin",
+    "HandlesNotifications",
+    "HandlesOpened",
+    "HasOptions",
+    "Keyring",
+    "McpTool",
+    "NeedsLogin",
+    "NoTools",
+    "OwnsSessions",
+    "PermissionRequest",
+    "ReadsDirectorySettings",
+    "Select",
+    "SessionPort",
+    "SpeaksBetweenTurns",
+    "StreamKind",
+    "SupportsCheck",
+    "SupportsRelease",
+    "SupportsResume",
+    "Switch",
+    "Terminal",
+    "ToolRun",
+    "Tools",
+    "Turn",
+    "TurnPort",
+    "streamed_draft",
+]
+>>>>>>> acp

@@ -156,6 +156,11 @@ class ModelAgent:
         settings = self._settings
         try:
             model = await self._shared.model(settings)
+            from .loop import ModelLoop
+            from .request import unsupported_option
+
+            if unsupported := unsupported_option(model, settings):
+                raise ModelUnavailable(unsupported)
         except ModelUnavailable as error:
             await turn.emit(
                 Failed(
@@ -166,8 +171,6 @@ class ModelAgent:
                 )
             )
             return None
-        from .loop import ModelLoop
-
         session = turn.session
         context = ToolContext(
             session=session.id,
@@ -176,6 +179,7 @@ class ModelAgent:
                 strict=not turn.local,
                 mounts=turn.mounts,
                 private=turn.private_directories,
+                read_only=await turn.read_only_directories(),
             ),
             local=turn.local,
             config=settings.config,

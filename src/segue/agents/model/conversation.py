@@ -61,6 +61,7 @@ from segue.model.requests.spans import request_end
 
 # The key in an event's `extra` for the fields that a provider needs back: signatures, ids.
 DIALECT = "model"
+REST_DIALECT = "rest"  # the key, in a block's `extra`, of fields that only REST has
 # Results of other agents may be longer; segue's own tools truncate their output earlier.
 MAX_RESULT_CHARACTERS = 60_000
 # Estimates for counting tokens; the first is deliberately low.
@@ -258,10 +259,20 @@ def _prompt_parts(block: Block) -> list[Any]:
                 raw = base64.b64decode(data, validate=True)
             except ValueError:
                 return [f"[{mime} that cannot be read]"]
-            return [BinaryContent(data=raw, media_type=mime)]
+            content = BinaryContent(data=raw, media_type=mime)
+            return [*_document_notes(block), content]
         case Image(uri=str(uri)) if uri.startswith(("http://", "https://")):
             return [ImageUrl(url=uri)]
     return [_block_text(block)]
+
+
+def _document_notes(block: Block) -> list[str]:
+    """Return the title and the context that a client gave with a document."""
+    if not isinstance(block, Resource | ResourceLink):
+        return []
+    fields = block.extra.get(REST_DIALECT, {})
+    notes = (("title", fields.get("title")), ("context", fields.get("context")))
+    return [clean(f"[document {name}: {text}]") for name, text in notes if text]
 
 
 def _block_text(block: Block) -> str:
@@ -274,9 +285,11 @@ def _describe(block: Block) -> str:
         case Text():
             return block.text
         case Resource(text=str(text)):
-            return f"<resource uri={block.uri!r}>\n{text}\n</resource>"
+            notes = "".join(f"{note}\n" for note in _document_notes(block))
+            return f"{notes}<resource uri={block.uri!r}>\n{text}\n</resource>"
         case ResourceLink():
-            return f"[{block.name or 'resource'}: {block.uri}]"
+            notes = "".join(f"{note}\n" for note in _document_notes(block))
+            return f"{notes}[{block.name or 'resource'}: {block.uri}]"
         case Diff() | FileChange():
             return f"[{describe_block(block)}]"
         case Image() | Audio():

@@ -40,7 +40,7 @@ from segue.model.event import (
 
 from .conversation import DIALECT, provider_extra
 from .errors import connection_message, is_refused_locally
-from .settings import Settings
+from .settings import Settings, unsupported_by_provider
 
 MAX_BACKOFF_SECONDS = 60.0
 # If the provider asks for a longer pause than this, the request fails.
@@ -89,6 +89,19 @@ class ModelAnswer(NamedTuple):
     stored: list[Event]
 
 
+def unsupported_option(model: Model, settings: Settings) -> str | None:
+    """Return which option of the agent its model does not have; None if it has all."""
+    profile = model.profile
+    if settings.fast and not profile.get("anthropic_supports_fast_speed"):
+        return f"model.speed: {settings.model} has no fast mode"
+    has_effort = profile.get("supports_thinking") or profile.get("anthropic_supports_effort")
+    if settings.effort is not None and not has_effort:
+        return f"model.effort: {settings.model} has no levels of effort; use high, the default"
+    return unsupported_by_provider(
+        settings.model, fast=settings.fast, inference_geo=settings.inference_geo
+    )
+
+
 class ModelRequests:
     """Sends the requests of one turn."""
 
@@ -105,9 +118,10 @@ class ModelRequests:
             self._options["max_tokens"] = settings.max_tokens
         if settings.thinking is not None:
             self._options["thinking"] = settings.thinking  # type: ignore[typeddict-item]  # the setting was validated
-        claude = settings.model.startswith("anthropic:")
-        if settings.fast and claude and model.profile.get("anthropic_supports_fast_speed"):
+        if settings.fast:
             self._options["anthropic_speed"] = "fast"  # type: ignore[typeddict-unknown-key]  # of one provider
+        if settings.inference_geo is not None:
+            self._options["extra_body"] = {"inference_geo": settings.inference_geo}
 
     async def send(
         self,

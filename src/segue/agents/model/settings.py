@@ -11,6 +11,8 @@ from segue.acp.wire import HttpMcpServer
 from segue.agents.base.spec import DEMO, FUNCTIONS, TOOLS_BY_KEY, UNTRUSTED_SERVERS
 from segue.model.event import Policy
 
+ANTHROPIC = "anthropic"
+
 
 class Toolset(msgspec.Struct, frozen=True, kw_only=True):
     """Which tools of a set are enabled, and the permission policy of each."""
@@ -54,7 +56,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     context_tokens: int | None = None
     thinking: str | None = None
+    effort: str | None = None  # that the agent requires, apart from `high`, which is the default
     fast: bool = False
+    inference_geo: str | None = None
     retries: int = 8
     backoff: float = 1.0
     built_in: Toolset | None = Toolset()
@@ -99,7 +103,9 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
         "max_turns": spec.get("max_turns") or config.get("model.max_turns"),
         "max_tokens": config.get("model.max_tokens"),
         "context_tokens": config.get("model.context") if is_configured else None,
-        "thinking": _thinking(spec) or config.get("model.thinking"),
+        "thinking": _effort(spec) or config.get("model.thinking"),
+        "effort": _effort(spec),
+        "inference_geo": _model_option(spec, "inference_geo"),
         "fast": _model_option(spec, "speed") == "fast",
         "base_url": spec.get("base_url")
         or (config.get("model.base_url") if same_provider else None),
@@ -138,7 +144,18 @@ def _model_option(spec: Mapping[str, Any], name: str) -> Any:
     return model.get(name) if isinstance(model, Mapping) else None
 
 
-def _thinking(spec: Mapping[str, Any]) -> str | None:
+def unsupported_by_provider(model: str, *, fast: bool, inference_geo: str | None) -> str | None:
+    """Return why the provider of `model` cannot apply these options; None if it can."""
+    if _provider(model) == ANTHROPIC:
+        return None
+    if fast:
+        return f"model.speed: {model} has no fast mode"
+    if inference_geo is not None:
+        return f"model.inference_geo: only models of the provider {ANTHROPIC} have it, not {model}"
+    return None
+
+
+def _effort(spec: Mapping[str, Any]) -> str | None:
     """Return the agent's effort, or None for `high`, which is also the default of agents."""
     effort = _model_option(spec, "effort") or {}
     level: str | None = effort.get("type")

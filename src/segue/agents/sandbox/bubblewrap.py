@@ -18,15 +18,18 @@ _MASKED_DIRECTORIES = ("acpi", "asound", "fs", "scsi")
 _READ_ONLY_PATHS = ("bus", "irq", "sys", "sysrq-trigger")
 
 
-def bind_arguments(write: dict[str, int], *, by_descriptor: bool) -> list[str]:
-    """Return the arguments that make directories writable.
+def bind_arguments(
+    directories: dict[str, int], *, by_descriptor: bool, read_only: bool = False
+) -> list[str]:
+    """Return the arguments that make directories visible and, unless `read_only`, writable.
 
-    `write` has an open descriptor for each path. Without `by_descriptor`, for a bubblewrap that
-    cannot use descriptors, bubblewrap resolves the paths again.
+    `directories` has an open descriptor for each path. Without `by_descriptor`, for a bubblewrap
+    that cannot use descriptors, bubblewrap resolves the paths again.
     """
+    option = "--ro-bind" if read_only else "--bind"
     result = []
-    for path, descriptor in sorted(write.items()):
-        source = ["--bind-fd", str(descriptor)] if by_descriptor else ["--bind", path]
+    for path, descriptor in sorted(directories.items()):
+        source = [f"{option}-fd", str(descriptor)] if by_descriptor else [option, path]
         result += [*source, path]
     return result
 

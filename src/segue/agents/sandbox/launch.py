@@ -71,6 +71,8 @@ class Policy(NamedTuple):
     them. So is the home directory of segue's user, apart from `read` and `write` paths.
     `network` allows connections to Internet addresses, but no other sockets.
     `shm` is a directory that becomes /dev/shm where programs have a mount namespace.
+    `read_only` are directories below `write`, which segue has made without write permissions.
+    Isolated programs cannot change them or their permissions.
     """
 
     write: Sequence[str]
@@ -79,6 +81,7 @@ class Policy(NamedTuple):
     private: Sequence[str] = ()
     network: bool = False
     shm: str | None = None
+    read_only: Sequence[str] = ()
     limits: Limits | None = None
 
 
@@ -227,6 +230,7 @@ def _supervisor_command(
         "read": [*policy.read],
         "private": private,
         "write": [*policy.write],
+        "read_only": [*policy.read_only],
         # A session's directory may itself be below /dev/shm.
         "shm": None if any(is_below(path, "/dev/shm") for path in policy.write) else policy.shm,
         # Directories that segue made are in private ones. Others may be large already.

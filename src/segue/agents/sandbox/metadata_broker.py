@@ -41,9 +41,14 @@ _DESCRIPTOR_LINKS = ("/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/")
 class MetadataBroker:
     """Carries out or refuses the calls that the filter passes to a listener."""
 
-    def __init__(self, listener: int, directories: list[str]) -> None:
-        """Create a broker; `directories` are the real paths below which programs may write."""
+    def __init__(self, listener: int, directories: list[str], read_only: list[str]) -> None:
+        """Create a broker.
+
+        `directories` are the real paths below which programs may write, apart from those below
+        `read_only`.
+        """
         self._listener = listener
+        self._read_only = read_only
         self._id = 0  # of the current call
         self._directories = directories
         self._names = {
@@ -132,6 +137,8 @@ class MetadataBroker:
         path = os.readlink(f"/proc/self/fd/{descriptor}")
         if not any(is_below(path, directory) for directory in self._directories):
             raise PermissionError(errno.EPERM, "the file is outside of the sandbox")
+        if any(is_below(path, directory) for directory in self._read_only):
+            raise PermissionError(errno.EPERM, "the file is in a read-only directory")
 
 
 class _Caller:

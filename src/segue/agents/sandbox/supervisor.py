@@ -14,6 +14,7 @@ The rules are a dict in the format of `marshal`, whose decoder needs no import:
 - `isolated`: the program may only read `system` and `read`, and has no network unless `network`;
   otherwise it may read everything
 - `write`: the only directories that it may write to
+- `read_only`: directories below those that it may not change nevertheless
 - `system_private`, `private`: directories that must not be visible below paths of `system`, and
   below paths of `read`, wherever they are mounted
 - `shm`: a directory that becomes /dev/shm in bubblewrap, or None
@@ -201,7 +202,7 @@ class Supervisor:
         self._listener = call("pidfd_getfd", process, int(number), 0)
         os.close(process)
         directories = [os.path.realpath(path) for path in self._rules["write"]]
-        self._broker = MetadataBroker(self._listener, directories)
+        self._broker = MetadataBroker(self._listener, directories, self._rules["read_only"])
 
     def _is_stop_signal(self) -> bool:
         info = os.read(self._signals, _SIGNAL_INFO_BYTES)
@@ -308,6 +309,10 @@ def _bubblewrap_arguments(rules: dict[str, Any]) -> list[str]:
     for descriptor in write.values() if rules["bind_fd"] else ():
         os.set_inheritable(descriptor, True)
     binds = bubblewrap.bind_arguments(write, by_descriptor=rules["bind_fd"])
+    read_only = {path: _open_own_path(path) for path in rules["read_only"]}
+    for descriptor in read_only.values() if rules["bind_fd"] else ():
+        os.set_inheritable(descriptor, True)
+    binds += bubblewrap.bind_arguments(read_only, by_descriptor=rules["bind_fd"], read_only=True)
     if not rules["isolated"]:
         return bubblewrap.arguments_with_all_readable(binds)
     program = seccomp.filter_program(network=rules["network"], mount_namespace=True)

@@ -37,7 +37,11 @@ class ToolContext(NamedTuple):
     def for_other_caller(self) -> ToolContext:
         """Return this context for a caller who is not the local user."""
         paths = PathGuard(
-            self.paths.directories, strict=True, mounts=self.paths.mounts, private=self.private
+            self.paths.directories,
+            strict=True,
+            mounts=self.paths.mounts,
+            private=self.private,
+            read_only=self.paths.read_only,
         )
         return self._replace(local=False, paths=paths, env={})
 

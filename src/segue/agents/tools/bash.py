@@ -116,6 +116,7 @@ def sandboxed_program(
         isolated=isolated,
         private=context.private if isolated else (),
         shm=str(scratch / "shm"),
+        read_only=context.paths.read_only,
         limits=_limits(context.config) if isolated else None,
     )
     try:

@@ -43,7 +43,8 @@ class PathGuard:
     `strict` is for callers other than the local user: it refuses files with several hard links, as
     one of the links may be outside, and everything below `private` directories, apart from
     directories of the session in them. `mounts` are absolute paths that stand for paths in the
-    first directory.
+    first directory. Below `read_only` directories, which are
+    given as real paths, nothing is changed.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class PathGuard:
         strict: bool = True,
         mounts: Sequence[str] = (),
         private: Sequence[str] = (),
+        read_only: Sequence[str] = (),
     ) -> None:
         self.directories = tuple(directories)
         self.mounts = tuple(mounts)
@@ -60,6 +62,7 @@ class PathGuard:
         self.strict = strict
         self.real_directories = _real_directories(directories)
         self.private = tuple(os.path.realpath(path) for path in private) if strict else ()
+        self.read_only = tuple(read_only)
 
     def resolve(self, path: str) -> ResolvedPath:
         """Resolve a path. Raises ToolError if it is outside the directories."""
@@ -142,6 +145,7 @@ class PathGuard:
         The file keeps its permission bits. With `create`, missing directories are created.
         """
         file_path = self._resolve_file(path)
+        self._check_writable(file_path)
         name = file_path.names[-1]
         mode = None
         with (
@@ -162,14 +166,20 @@ class PathGuard:
         A file replaces a file or a link. Raises ToolError if something else is at the path.
         """
         entry = self._resolve_entry(path)
+        self._check_writable(entry)
         with self.open_directory(entry.parent, create=True) as parent, _tool_errors(entry.path):
             file_tree.move_in(staged, parent, entry.names[-1])
 
     def remove_file(self, path: str) -> None:
         """Delete a file or a link. Raises ToolError if there is none."""
         entry = self._resolve_entry(path)
+        self._check_writable(entry)
         with self.open_directory(entry.parent) as parent, _tool_errors(entry.path):
             os.unlink(entry.names[-1], dir_fd=parent)
+
+    def _check_writable(self, resolved: ResolvedPath) -> None:
+        if is_below(resolved.path, self.read_only):
+            raise ToolError(f"{resolved.path} is in a read-only memory store")
 
     def _resolve_file(self, path: str) -> ResolvedPath:
         resolved = self.resolve(path)

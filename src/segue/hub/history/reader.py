@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from segue.hub.sessions.catalog import SearchMatch, search_match
 from segue.hub.sessions.interrupted import EndedSession, ended
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.model import search_text
@@ -22,6 +21,8 @@ from segue.sources.base import ReadEvents, Source
 from segue.store.base import Store
 
 if TYPE_CHECKING:
+    from segue.hub.sessions.search import SearchMatch
+
     from .background_pull import BackgroundPulls, EnsureCurrent
     from .follow import LiveUpdate, LiveUpdates, SessionChange
 
@@ -180,6 +181,8 @@ class HistoryReader:
         limit: int = 100,
     ) -> list[SearchMatch]:
         """Return the events of a session that contain all words, the newest first."""
+        from segue.hub.sessions.search import search_match
+
         terms = _terms(words)
         session, source = await self._lookup.find(principal, id)
         if source is not None:
@@ -196,6 +199,8 @@ class HistoryReader:
         self, principal: Principal, id: str, words: str, *, limit: int = 100
     ) -> list[tuple[Thread, SearchMatch]]:
         """Return the events of a session's threads that contain all words."""
+        from segue.hub.sessions.search import search_match
+
         terms = _terms(words)
         session, _ = await self._lookup.find(principal, id)
         matches: list[tuple[Thread, SearchMatch]] = []

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from msgspec import UnsetType
 
 from segue.agents.registry import AgentRegistry
+from segue.hub.access.config import Config
 from segue.model import ids
 from segue.model.errors import InvalidInput
 from segue.model.event import AgentRef
@@ -40,8 +41,11 @@ class AgentChoice(NamedTuple):
 class AgentResolver:
     """Store agents; find which version of an agent is meant, and what its settings are."""
 
-    def __init__(self, records: Records, skills: Skills, registry: AgentRegistry) -> None:
+    def __init__(
+        self, records: Records, skills: Skills, registry: AgentRegistry, config: Config
+    ) -> None:
         self._records = records
+        self._config = config
         self._skills = skills
         self._registry = registry
 
@@ -51,6 +55,7 @@ class AgentResolver:
         Raises InvalidInput if its settings contradict each other.
         """
         check_settings(settings)
+        await self._check_model(principal.workspace, settings)
         body = created_by({"tools": [], **settings}, local=principal.local)
         return await self._records.create(principal.workspace, "agent", body, id)
 
@@ -68,6 +73,7 @@ class AgentResolver:
         What an API key changes does not apply to the local user's turns. Raises as
         `Records.change` does, and InvalidInput if the settings contradict each other.
         """
+        await self._check_model(principal.workspace, changes)
 
         def edit(current: Record) -> dict[str, Any]:
             body = changed_by(current.body, changes, local=principal.local)
@@ -97,8 +103,29 @@ class AgentResolver:
         settings = {**record.body, **overrides}
         if choice.overrides is not None:
             check_settings(settings)
+            await self._check_model(workspace, choice.overrides)
         await self._skills.check_existing(workspace, settings.get("skills", ()))
         return AgentRef(id=record.id, version=record.version, overrides=overrides)
+
+    async def _check_model(self, workspace: str, settings: Mapping[str, Any]) -> None:
+        """Raise InvalidInput if settings have an option that the answering model does not have.
+
+        The demo agent has no model, so it is not checked. A turn checks again.
+        """
+        model = settings.get("model")
+        if not isinstance(model, Mapping):
+            return
+        from segue.agents.model.settings import resolve_model, unsupported_by_provider
+
+        config = await self._config.all(workspace)
+        answering = resolve_model({"model": model, "config": config})
+        if answering is None:
+            return
+        problem = unsupported_by_provider(
+            answering, fast=model["speed"] == "fast", inference_geo=model["inference_geo"]
+        )
+        if problem is not None:
+            raise InvalidInput(problem)
 
     async def pin_roster(
         self, workspace: str, members: Iterable[AgentChoice | None], coordinator: AgentRef

@@ -294,8 +294,7 @@ def _split_secrets(sent: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, s
     if auth["type"] == "static_bearer":
         return auth, {"token": auth.pop("token")}
     if auth["type"] == "environment_variable":
-        location = {"header": True, "body": False}
-        auth["injection_location"] = _patch_location(location, auth["injection_location"])
+        auth["injection_location"] = _injection_location(auth["injection_location"])
         return auth, {"secret_value": auth.pop("secret_value")}
     auth["expires_at"] = _parse_time(auth["expires_at"])
     secrets = {"access_token": auth.pop("access_token")}
@@ -320,8 +319,7 @@ def _patch_auth(
     auth = dict(auth)
     sent = dict(patch)
     if auth["type"] == "environment_variable":
-        location = _patch_location(auth["injection_location"], patch["injection_location"])
-        auth["injection_location"] = location
+        auth["injection_location"] = _injection_location(patch["injection_location"])
         auth["networking"] = patch["networking"] or auth["networking"]
     if "expires_at" in patch:
         auth["expires_at"] = _parse_time(patch["expires_at"])
@@ -341,15 +339,17 @@ def _patch_refresh(refresh: dict[str, Any] | None, patch: Mapping[str, Any]) -> 
     return refresh if patch["scope"] is None else {**refresh, "scope": patch["scope"] or None}
 
 
-def _patch_location(
-    location: Mapping[str, bool], patch: Mapping[str, bool | None] | None
-) -> dict[str, bool]:
-    """Return where a variable is injected. Raises InvalidInput if no location is enabled."""
-    sent = {name: value for name, value in (patch or {}).items() if value is not None}
-    patched = {**location, **sent}
-    if not any(patched.values()):
-        raise InvalidInput("injection_location: at least one location must be enabled")
-    return patched
+def _injection_location(sent: Mapping[str, bool | None] | None) -> dict[str, bool]:
+    """Return where the value of a variable may be sent. Raises InvalidInput for a restriction.
+
+    Programs get the value itself, so segue cannot restrict its use.
+    """
+    for name, value in (sent or {}).items():
+        if value is False:
+            raise InvalidInput(
+                f"injection_location.{name}: cannot be disabled: programs get the value itself"
+            )
+    return {"header": True, "body": True}
 
 
 def _parse_time(text: str | None) -> str | None:

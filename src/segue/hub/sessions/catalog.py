@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from segue.model import clock, search_text
+from segue.model import clock
 from segue.model import cursor as cursors
 from segue.model.cursor import ListPosition
-from segue.model.errors import InvalidInput
-from segue.model.event import Event
 from segue.model.principal import Principal
-from segue.model.query import Query, SearchHit
+from segue.model.query import Query
 from segue.model.session import Session
 from segue.store.base import Store
 
@@ -23,27 +21,8 @@ from .pagination import MAX_PAGE_SIZE, Page, Pager
 from .resolve import SessionResolver
 
 if TYPE_CHECKING:
+    from .search import SearchPage
     from .stats import UsageStats
-
-
-class SearchMatch(NamedTuple):
-    """A session that matches a search: the event that matches, and a snippet of its text.
-
-    `marks` are the ranges of the snippet that hold the searched words.
-    """
-
-    session: Session
-    event: Event | None
-    snippet: str
-    marks: list[range]
-    score: float = 0.0
-
-
-class SearchPage(NamedTuple):
-    """One page of search matches, and the cursor of the next page."""
-
-    matches: list[SearchMatch]
-    next: str | None = None
 
 
 class SessionCatalog:
@@ -128,17 +107,13 @@ class SessionCatalog:
     ) -> SearchPage:
         """Return sessions that contain every word of `query.text`, each with a snippet.
 
-        Pages go from the newest to the oldest; `ranked` returns one page of the best matches.
+        Pages go from the newest to the oldest; `ranked` returns one page of the best matches. If
+        nothing matches, misspelt words are corrected, and the page says so.
         """
-        terms = search_text.terms(query.text or "")
-        if not terms:
-            raise InvalidInput("a search needs at least one word")
-        if ranked:
-            hits = await self._best_hits(principal, _with_directories(query))
-            return SearchPage([_match_for(principal, hit, terms) for hit in hits])
-        page = await self.list(principal, query, cursor)
-        hits = await self._matching_events(principal, page.sessions, terms)
-        return SearchPage([_match_for(principal, hit, terms) for hit in hits], page.next)
+        from .search import SessionSearch
+
+        search = SessionSearch(self.list, self._store, self._sources)
+        return await search.search(principal, _with_directories(query), cursor, ranked=ranked)
 
     async def stats(self, principal: Principal, days: int) -> UsageStats:
         """Return messages, tokens and cost of the sessions that were active in the last days."""
@@ -170,61 +145,6 @@ class SessionCatalog:
             cursor = page.next
             if cursor is None:
                 return
-
-    async def _best_hits(self, principal: Principal, query: Query) -> Sequence[SearchHit]:
-        hits = [*await self._stored_hits(principal, query)]
-        for source in await self._sources.in_workspace(principal.workspace):
-            ranked = await source.ranked(query)
-            imported = await self._store.existing_ids(
-                principal.workspace, [hit.session.id for hit in ranked]
-            )
-            hits += [hit for hit in ranked if hit.session.id not in imported]
-        return sorted(hits, key=lambda hit: -hit.score)[: query.limit]
-
-    async def _stored_hits(self, principal: Principal, query: Query) -> Sequence[SearchHit]:
-        stored_query = interrupted.stored_query(query)
-        hits = await self._store.ranked(principal.workspace, stored_query)
-        sessions = await interrupted.select(self._store, query, [hit.session for hit in hits])
-        by_id = {session.id: session for session in sessions}
-        return [
-            hit._replace(session=by_id[hit.session.id]) for hit in hits if hit.session.id in by_id
-        ]
-
-    async def _matching_events(
-        self, principal: Principal, sessions: Sequence[Session], terms: Sequence[search_text.Term]
-    ) -> Sequence[SearchHit]:
-        """Return each session with an event that contains the terms, if one event does."""
-        sources = await self._sources.in_workspace(principal.workspace)
-        stored_ids = {session.id for session in sessions}
-        if sources:
-            stored_ids = await self._store.existing_ids(principal.workspace, list(stored_ids))
-        events: dict[str, Event | None] = {}
-        stored = [session for session in sessions if session.id in stored_ids]
-        matches = await self._store.newest_matches(principal.workspace, stored, terms)
-        events.update(zip((session.id for session in stored), matches, strict=True))
-        for source in sources:
-            owned = [
-                session
-                for session in sessions
-                if session.source == source.name and session.id not in stored_ids
-            ]
-            matches = await source.newest_matches(owned, terms)
-            events.update(zip((session.id for session in owned), matches, strict=True))
-        return [SearchHit(session, events.get(session.id)) for session in sessions]
-
-
-def _match_for(
-    principal: Principal, hit: SearchHit, terms: Sequence[search_text.Term]
-) -> SearchMatch:
-    event = hit.event and hit.event.for_caller(local=principal.local)
-    return search_match(hit._replace(event=event), terms)
-
-
-def search_match(hit: SearchHit, terms: Sequence[search_text.Term]) -> SearchMatch:
-    """Return a search hit with a snippet of its event's text."""
-    text = "" if hit.event is None else search_text.searchable_text(hit.event.body)
-    snippet, marks = search_text.snippet(text, terms)
-    return SearchMatch(hit.session, hit.event, snippet, marks, hit.score)
 
 
 def _with_directories(query: Query) -> Query:

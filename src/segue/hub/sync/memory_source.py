@@ -99,6 +99,9 @@ class MemorySource:
     ) -> list[int]:
         return await self._store.occurrences(self.workspace, id, terms, before, limit)
 
+    async def known_words(self, words: Sequence[str]) -> set[str]:
+        return await self._store.known_words(self.workspace, words)
+
     async def ranked(self, query: Query) -> list[SearchHit]:
         return await self._store.ranked(self.workspace, query)
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from segue.agents.mcp import McpServerConfig
 
 AgentSpec = dict[str, Any]
+DEMO_LABEL = "the demo agent"
 MCP_WAIT_SECONDS = 1.0  # that opening a session waits for its MCP servers
 
 
@@ -121,6 +122,27 @@ class SessionAgents:
                     lease=lease,
                 )
         return await self.for_session(session, overrides, local=local)
+
+    async def describe(self, session: Session, *, local: bool = False) -> str:
+        """Return who will answer in a session: a model, a program, or the demo agent.
+
+        It is "" if no agent can answer. With `local`, the turn is the local user's.
+        """
+        from segue.agents.model.settings import resolve_model
+
+        if local:
+            session = session.for_local_turn()
+        try:
+            spec = await self.spec(session, {}, local=local)
+        except NoAgent:
+            return ""
+        kind = spec.get("kind", DEFAULT)
+        if kind not in (DEFAULT, "model"):
+            return str(spec.get("name") or kind)
+        model = resolve_model(spec)
+        if model is None and NEEDS_MODEL in spec:
+            return ""
+        return model or DEMO_LABEL
 
     async def spec(
         self, session: Session, overrides: AgentSpec, *, local: bool = False

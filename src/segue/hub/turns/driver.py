@@ -12,7 +12,7 @@ from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub.history.follow import Name
 from segue.model.errors import Conflict, LeaseLost, NoAgent, NotFound
 from segue.model.event import AnyBody, Draft
-from segue.model.lifecycle import StopReason
+from segue.model.lifecycle import RUNNING_STATUSES, StopReason
 from segue.model.session import Session
 from segue.store.base import InboxItem, Lease
 
@@ -23,8 +23,8 @@ from .recovery import (
     PROCESS_ENDED,
     cancel_of,
     closing_events,
+    resumption,
     unstored_events,
-    waiting_decider,
 )
 from .runner import TurnRunner
 
@@ -102,8 +102,13 @@ class SessionDriver:
         finally:
             self._deps.live.finish_messages(self._name)
         # Not after an error: recovery finds an open turn by its lease.
-        if not self._lost:
+        if not self._lost and not (self._stopping and await self._leaves_turn_open()):
             await self._store.release(self._lease)
+
+    async def _leaves_turn_open(self) -> bool:
+        """Return whether this process stops before it has ended the turn of a dead process."""
+        session = await self._store.get(*self._name)
+        return session is not None and session.status in RUNNING_STATUSES
 
     async def _run_prompts(self) -> None:
         while not self._stopping:
@@ -131,7 +136,8 @@ class SessionDriver:
     async def _continue_turn(self, session: Session, items: Sequence[InboxItem]) -> None:
         """Continue a turn that was stored while it waits for clients, or close it.
 
-        A turn whose process died is closed, unless it can be resumed and has open requests.
+        A turn whose process died is closed, unless it can be resumed and has open requests or
+        answers that the agent has not seen.
         """
         turns = [item for item in items if item.kind == "turn"]
         cancel = cancel_of(items, session.turn)
@@ -144,10 +150,11 @@ class SessionDriver:
             await self._close_turn(turns, why if session.pending else PROCESS_ENDED)
             return
         if session.status != "idle":  # the process died while it ran this turn
-            session = await self._store_as_waiting(session)
-            if not session.pending:
+            prepared = await self._prepare_resumption(session)
+            if prepared is None:
                 await self._close_turn(turns, PROCESS_ENDED)
                 return
+            session = prepared
         await self._resume_turn(session, turns, items)
 
     async def _resume_turn(
@@ -162,7 +169,8 @@ class SessionDriver:
             if isinstance(agent, SupportsCheck):
                 await agent.check()
         except NoAgent as error:
-            if needs is not None and self._process.is_for_this_process(turns[0]):
+            left_by_client = needs is not None and self._process.is_for_this_process(turns[0])
+            if left_by_client or session.status != "idle":
                 await self._close_turn(turns, error.message)
             else:
                 log.warning("session %s: %s", session.id, error)
@@ -170,7 +178,9 @@ class SessionDriver:
             return
         tools = NoTools() if opened is None else opened.tools
         runner = TurnRunner(self._deps, self._lease, self.wake, agent, tools)
-        await self._run_with(runner, turns[0], runner.resume(turns, session))
+        runner.client = None if opened is None else opened.client
+        if not self._stopping:  # else another process resumes it
+            await self._run_with(runner, turns[0], runner.resume(turns, session))
 
     async def _leave_to_others(self, items: Sequence[InboxItem]) -> None:
         """Let other processes act on answers to a turn that this process cannot resume."""
@@ -179,20 +189,19 @@ class SessionDriver:
                 again = await self._store.put_inbox(*self._name, item.kind, item.id, item.body)
                 self._process.note_unable(again)
 
-    async def _store_as_waiting(self, session: Session) -> Session:
-        """Store a turn whose process died as waiting, and return the session.
+    async def _prepare_resumption(self, session: Session) -> Session | None:
+        """Store that a turn whose process died waits or continues, and return the session.
 
-        Tools that may have begun are not run again: their results say that the outcome is unknown.
-        Without open requests, nothing is stored.
+        Returns None, and stores nothing, if the turn cannot be resumed.
         """
-        decide = await waiting_decider(self._store, session)
+        decide = await resumption(self._store, session)
         unstored = await unstored_events(self._store, session)
         stored, events = await self._store.change(
             *self._name,
             lambda current: [*unstored, *drafts] if (drafts := decide(current)) else [],
             lease=self._lease,
         )
-        return stored if events else session
+        return stored if events else None
 
     async def _close_turn(
         self, turns: Sequence[InboxItem], why: str, cancel: InboxItem | None = None
@@ -236,6 +245,7 @@ class SessionDriver:
             agent = _FailingAgent(error)
         tools = NoTools() if opened is None else opened.tools
         runner = TurnRunner(self._deps, self._lease, self.wake, agent, tools)
+        runner.client = None if opened is None else opened.client
         if not self._stopping:  # stop() may be called while the agent is built
             await self._run_with(runner, prompt, runner.run(prompt))
         return True

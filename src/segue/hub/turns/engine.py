@@ -18,6 +18,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from segue.agents.base import Agent, SupportsRelease, Tools
+from segue.agents.base.client import ClientPort
 from segue.hub.history.follow import Name
 from segue.hub.workdir.isolation import remove_temporary_files
 from segue.model import clock, ids
@@ -232,10 +233,11 @@ class TurnEngine:
         agent: Agent | None = None,
         tools: Tools | None = None,
         roots: Sequence[str] | None = None,
+        client: ClientPort | None = None,
     ) -> OpenSession:
         """Open a session in this process, with an agent, MCP servers and roots of its client."""
         self.start()
-        opened = OpenSession(self, name, agent, tools, roots)
+        opened = OpenSession(self, name, agent, tools, roots, client)
         self._opened[opened.id] = opened
         return opened
 

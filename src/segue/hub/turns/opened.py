@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from segue.agents.base import Agent, NoTools, Tools
+from segue.agents.base.client import ClientPort
 from segue.hub.history.follow import LiveUpdate, LiveUpdates, Name
 from segue.model import ids
 from segue.model.errors import SegueError
@@ -37,6 +38,7 @@ class OpenSession:
         agent: Agent | None,
         tools: Tools | None,
         roots: Sequence[str] | None,
+        client: ClientPort | None = None,
     ) -> None:
         self._engine = engine
         self.id = ids.new_id()
@@ -44,6 +46,7 @@ class OpenSession:
         self.agent = agent
         self.tools = tools or NoTools()
         self.roots = None if roots is None else tuple(roots)
+        self.client = client
 
     async def close(self, *, cancel: bool = True) -> None:
         """Close the session; with `cancel`, cancel the turns that were started through it."""

@@ -16,7 +16,9 @@ from segue.model.event import (
     AnyBody,
     Draft,
     Interrupted,
+    PermissionAnswered,
     PermissionAsked,
+    StatusChanged,
     ToolCall,
     ToolResult,
 )
@@ -38,21 +40,22 @@ OUTCOME_UNKNOWN = (
 NOT_ASKED = (
     "the process that ran this turn ended before it asked for permission; the tool was not run"
 )
+RESUMED = "the process that ran this turn ended; another one continues it with the answers"
 MAX_EVENTS = 1500  # among which open calls and requests are searched
 
 
 async def end_of_dead_turn(store: Store, session: Session) -> list[AnyBody | Draft]:
     """Return the events with which recovery ends the turn of a process that died.
 
-    A turn that can be resumed and has open requests is not ended: it waits for their answers.
+    A turn that can be resumed is not ended if it has open requests or unseen answers.
     """
     items = await store.inbox(session.workspace, session.id)
     cancel = cancel_of(items, session.turn)
     turn = next((item for item in items if item.kind == "turn"), None)
     if cancel is None and turn is not None and turn.body.get("resumable"):
-        decide = await waiting_decider(store, session)
-        if waiting := decide(session):
-            return waiting
+        decide = await resumption(store, session)
+        if events := decide(session):
+            return events
     return closing_events(session, PROCESS_ENDED if cancel is None else CANCELLED, cancel)
 
 
@@ -76,16 +79,15 @@ def closing_events(
     return [end, *end_turn_events(session, why, reason)]
 
 
-async def waiting_decider(
-    store: Store, session: Session
-) -> Callable[[Session], list[AnyBody | Draft]]:
-    """Return a function of the current row: the events that store its turn as waiting.
+async def resumption(store: Store, session: Session) -> Callable[[Session], list[AnyBody | Draft]]:
+    """Return a function of the current row: the events after which its turn can be resumed.
 
-    Tools that may have begun are not run again: their results say that the outcome is unknown.
-    Calls that were denied, or that were not asked about in time, get results that say so.
-    Without open requests, there are no events.
+    The turn waits for its open requests. If all were answered and the agent has not seen an answer
+    yet, the turn continues at once. Tools that may have begun are not run again: their results say
+    that the outcome is unknown. Calls that were denied, or that were not asked about in time, get
+    results that say so. Without open requests and unseen answers, there are no events.
     """
-    bodies = await _calls_and_requests(store, session)
+    bodies = await _calls_and_answers(store, session)
     asked = {
         body.ask_id: body.call_id
         for body in bodies
@@ -97,10 +99,12 @@ async def waiting_decider(
     waiting = {
         id for id, call in calls.items() if _is_run_by_clients(call) and refusals[id] is None
     }
+    answered = _unseen_answers(bodies)
+    not_begun = {*asked.values(), *waiting, *answered}
 
     def decide(current: Session) -> list[AnyBody | Draft]:
         pending = (*asked, *(id for id in current.open_calls if id in waiting))
-        if not pending or current.turn != session.turn:
+        if current.turn != session.turn or not (pending or answered):
             return []
         ended = [
             ToolResult(
@@ -110,9 +114,12 @@ async def waiting_decider(
                 turn=session.turn,
             )
             for id in current.open_calls
-            if id not in waiting and id not in asked.values()
+            if id not in not_begun
         ]
-        return [*ended, status_with_pending(current, pending)]
+        if pending:
+            return [*ended, status_with_pending(current, pending)]
+        status = StatusChanged(status="rescheduling", turn=current.turn, message=RESUMED)
+        return [*ended, status]
 
     return decide
 
@@ -123,15 +130,38 @@ def cancel_of(items: Sequence[InboxItem], turn: str | None) -> InboxItem | None:
     return next((item for item in cancels if item.body.get("turn") in (None, turn)), None)
 
 
-async def _calls_and_requests(store: Store, session: Session) -> list[AnyBody]:
-    """Return the latest tool calls, permission requests and answers, if there is an open one."""
-    if not session.open_calls and not session.open_asks:
-        return []
-    types = ("tool_call", "permission_asked", "permission_answered")
+async def _calls_and_answers(store: Store, session: Session) -> list[AnyBody]:
+    """Return the latest tool calls, requests, answers, results and statuses."""
+    types = (
+        "tool_call",
+        "tool_result",
+        "permission_asked",
+        "permission_answered",
+        "status_changed",
+    )
     events = await store.events(
         session.workspace, session.id, types=types, limit=MAX_EVENTS, backward=True
     )
     return [event.body for event in events]
+
+
+def _unseen_answers(bodies: Sequence[AnyBody]) -> set[str | None]:
+    """Return the calls of the answers and of the clients' results that no agent has read.
+
+    An agent reads them when the turn runs again.
+    """
+    begins = [isinstance(body, StatusChanged) and body.status == "running" for body in bodies]
+    start = max((index for index, begin in enumerate(begins) if begin), default=0)
+    asked = {body.ask_id: body.call_id for body in bodies if isinstance(body, PermissionAsked)}
+    calls = [body for body in bodies if isinstance(body, ToolCall)]
+    by_clients = {call.call_id for call in calls if _is_run_by_clients(call)}
+    unseen: set[str | None] = set()
+    for body in bodies[start:]:
+        if isinstance(body, PermissionAnswered) and body.ask_id in asked:
+            unseen.add(asked[body.ask_id])
+        elif isinstance(body, ToolResult) and body.call_id in by_clients:
+            unseen.add(body.call_id)
+    return unseen
 
 
 def _refusal(call: ToolCall, answer: Answer | None) -> str | None:

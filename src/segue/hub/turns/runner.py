@@ -22,6 +22,7 @@ from segue.agents.base import (
     Tools,
     Turn,
 )
+from segue.agents.base.client import ClientPort
 from segue.hub.history.follow import Name
 from segue.hub.sessions.directories import OUTPUTS
 from segue.hub.turns.end_turn import end_turn_events
@@ -86,6 +87,7 @@ class TurnRunner:
         self._wake = wake
         self._agent = agent
         self._tools = tools
+        self.client: ClientPort | None = None  # of the client that started this turn
         self._session: Session | None = None
         self._local = False
         self._mode: str | None = None  # the permission mode of this turn only
@@ -162,8 +164,8 @@ class TurnRunner:
         await self._read_inbox()
         if self._cancelled or self._abandoned or not can_continue(self.session):
             return False
-        if self.session.status != "running":
-            await self.append([StatusChanged(status="running", turn=self._items[0].id)])
+        # Also if it is running still: what came before this event has been read by the agent.
+        await self.append([StatusChanged(status="running", turn=self._items[0].id)])
         return True
 
     def _start_from(self, items: Sequence[InboxItem], session: Session) -> None:
@@ -440,6 +442,9 @@ class TurnRunner:
 
     def private_directories(self) -> tuple[str, ...]:
         return self._services.workdirs.private_directories
+
+    async def read_only_directories(self) -> tuple[str, ...]:
+        return await self._services.workdirs.read_only_directories(self.session)
 
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]:
         if not drafts:

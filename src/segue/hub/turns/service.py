@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from segue.agents.base import Agent, SpeaksBetweenTurns, SupportsCheck, Tools
+from segue.agents.base.client import ClientPort
 from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub.access.quotas import Quotas
 from segue.hub.history.reader import HistoryReader
@@ -361,8 +362,11 @@ class TurnService:
         agent: Agent | None = None,
         tools: Tools | None = None,
         roots: Sequence[str] | None = None,
+        client: ClientPort | None = None,
     ) -> OpenSession:
         """Open a session for a client, whose prompts run with this agent, these tools and roots.
+
+        The agent sends its requests to `client`.
 
         A source's session is not imported before its first prompt, unless the tool's own agent
         answers in it. Raises StoreReadOnly if the store can only be read.
@@ -381,7 +385,7 @@ class TurnService:
         if isinstance(agent, SpeaksBetweenTurns):
             session, _ = await self._lookup.find(principal, id)
             agent.connect(session, self.engine.session_port(name))
-        return self.engine.open(name, agent, tools, roots)
+        return self.engine.open(name, agent, tools, roots, client)
 
     async def prepare_for_prompt(
         self,

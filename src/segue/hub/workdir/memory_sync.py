@@ -83,7 +83,10 @@ class _Path(NamedTuple):
 
 
 class MemorySync:
-    """Sync one memory store with one directory. Without an actor, only the files change."""
+    """Sync one memory store with one directory.
+
+    Without an actor, only the files change, and programs cannot write to the directory.
+    """
 
     def __init__(
         self,
@@ -102,6 +105,15 @@ class MemorySync:
 
     async def run(self, last: SyncState) -> tuple[SyncState, list[Rejection]]:
         """Sync every path. Return the new state, and the rejections that `last` does not have."""
+        if self._actor is not None:
+            return await self._sync_all(last)
+        await asyncio.to_thread(self._directory.set_writable, writable=True)
+        try:
+            return await self._sync_all(last)
+        finally:
+            await asyncio.to_thread(self._directory.set_writable, writable=False)
+
+    async def _sync_all(self, last: SyncState) -> tuple[SyncState, list[Rejection]]:
         memories = {
             MemoryBody.of(memory).path: memory async for memory in self._memories.all(self._store)
         }

@@ -19,6 +19,9 @@ from segue.agents.tools.path_guard import PathGuard, ToolError
 
 from .staging import staging_directory
 
+_WRITABLE_MODE = 0o755
+_READ_ONLY_MODE = 0o555
+
 
 class DirectoryScan(NamedTuple):
     """The digest of each file by its path, and why other paths cannot be read."""
@@ -87,6 +90,13 @@ class MountedDirectory:
             if mode is not None:
                 staged.chmod(mode)
             self._guard.move_in(staged, self._top + path)
+
+    def set_writable(self, *, writable: bool) -> None:
+        """Change the permissions of the directory and its subdirectories. Follows no links."""
+        mode = _WRITABLE_MODE if writable else _READ_ONLY_MODE
+        with suppress(ToolError), self._guard.open_directory(self._guard.resolve(self._top)) as top:
+            for _, _, _, directory in os.fwalk(".", dir_fd=top):
+                os.fchmod(directory, mode)
 
     def remove(self, path: str) -> None:
         """Delete a file, and its parent directories that are then empty."""

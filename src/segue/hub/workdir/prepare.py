@@ -27,6 +27,7 @@ from segue.model import ids
 from segue.model.errors import NotFound, NotPermitted, SegueError
 from segue.model.event import Failed
 from segue.model.principal import Principal
+from segue.model.record import Record
 from segue.model.session import Session
 from segue.store.base import Store
 
@@ -293,9 +294,8 @@ class WorkDirectories:
             return []
         mount_path = resource["mount_path"]
         directory = MountedDirectory(Path(session.cwd), mount_path)
-        writable = resource["access"] == "read_write" and store.archived_at is None
         actor = {"type": "session_actor", "session_id": ids.format_id("sesn", session.id)}
-        writer = actor if writable else None
+        writer = actor if _is_writable(resource, store) else None
         sync = MemorySync(self._memories, principal, store, directory, writer)
         last = states.get(store_id, SyncState())
         result, rejections = await sync.run(last)
@@ -343,12 +343,34 @@ class WorkDirectories:
         others = (path for path in paths if not is_below(path, DEFAULT_MOUNT_DIRECTORIES))
         return (*DEFAULT_MOUNT_DIRECTORIES, *others)
 
+    async def read_only_directories(self, session: Session) -> tuple[str, ...]:
+        """Return the real paths of the mounted memory stores that the session may not change."""
+        if not self._mounts.owns_directory(session):
+            return ()
+        top = os.path.realpath(session.cwd)
+        paths = []
+        for resource in session.resources:
+            if resource["type"] != "memory_store":
+                continue
+            store_id = ids.parse(resource["memory_store_id"], "memstore") or ""
+            store = await self._records.find(session.workspace, "memory_store", store_id)
+            path = os.path.join(top, resource["mount_path"].lstrip("/"))
+            # A program may have replaced the directory by a link to somewhere else.
+            is_mounted = os.path.isdir(path) and os.path.realpath(path) == path
+            if is_mounted and store is not None and not _is_writable(resource, store):
+                paths.append(path)
+        return tuple(paths)
+
     def _created_for(self, session: Session) -> bool:
         """Return whether segue created the directory for this session; a fork shares another."""
         return session.cwd == str(self._work / session.id)
 
     def _state_file(self, session: Session) -> StateFile:
         return StateFile(self._mounts.state_path(session), session.cwd)
+
+
+def _is_writable(resource: dict[str, Any], store: Record) -> bool:
+    return resource["access"] == "read_write" and store.archived_at is None
 
 
 def _failure(error: SegueError | OSError, prefix: str = "") -> Failed:

@@ -105,6 +105,7 @@ class AttachedSession:
         self._background: set[asyncio.Task[None]] = set()
         self.opened: OpenSession | None = None
         self.mcp_servers: ConnectedTools | None = None
+        self.on_closed: Callable[[], Awaitable[None]] | None = None  # the agent's hook
         # What the client opened the session with before it opened it again during a turn.
         self._earlier: list[tuple[OpenSession | None, ConnectedTools | None]] = []
         self.id = session.id
@@ -300,9 +301,7 @@ class AttachedSession:
                 await self.wait_sent()
         finally:
             await self._stop()
-            for _, mcp_servers in (*self._earlier, (None, self.mcp_servers)):
-                if mcp_servers is not None:
-                    await mcp_servers.close()
+            await self._close_servers()
 
     async def leave(self) -> None:
         """Stop sending updates to a client that is gone. Its turns and prompts are not disturbed.
@@ -315,9 +314,18 @@ class AttachedSession:
             await self.finish_turns()
         elif self.opened is not None:
             await self.opened.close(cancel=False)
+        await self._close_servers()
+
+    async def _close_servers(self) -> None:
+        """Close the MCP servers of the client, and tell the agent that the session is closed."""
         for _, mcp_servers in (*self._earlier, (None, self.mcp_servers)):
             if mcp_servers is not None:
                 await mcp_servers.close()
+        if self.on_closed is not None:
+            try:
+                await self.on_closed()
+            except Exception:  # of the agent's author
+                log.exception("session %s: the agent's session_closed failed", self.id)
 
     @property
     def _busy(self) -> bool:

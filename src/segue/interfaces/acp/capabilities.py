@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import msgspec
@@ -23,6 +23,7 @@ from segue.acp.wire import (
 from .meta import NAMESPACE
 
 if TYPE_CHECKING:
+    from segue.agents.base.declaration import AgentDeclaration
     from segue.agents.base.external import AgentDescription
 
 WireStruct = TypeVar("WireStruct", bound=Wire)
@@ -52,6 +53,9 @@ _METHOD_CAPABILITIES = {
     "session/unarchive": "archive",
     "session/status": "status",
 }
+_SET_MODE, _MODE = "session/set_mode", "mode"
+_OPTION_METHODS = (_SET_MODE, "session/set_config_option")
+_REQUIRED_V2 = ("session/list", "session/resume", "session/close")
 _AUTH_METHODS = ("authenticate", "logout", "auth/login", "auth/logout")
 OPTIONAL_CAPABILITIES = frozenset({*_METHOD_CAPABILITIES.values(), "additionalDirectories"})
 
@@ -63,6 +67,7 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
     for an agent whose sessions end when they are closed; it lists none. Sessions that were idle
     for `keep_days` are deleted. `mcp` says that clients may pass MCP servers. `resumable` has the
     limits of a transport that can resume. `agent` describes the external agent that answers.
+    `declaration` is what an agent of a Python program declares: it offers nothing else.
     """
 
     name: str = "segue"
@@ -75,6 +80,8 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
     mcp: bool = True
     resumable: dict[str, int] | None = None
     agent: AgentDescription | None = None
+    declaration: AgentDeclaration | None = None
+    declared_meta: Mapping[str, Any] = {}
 
     def for_agent(self, agent: AgentDescription) -> AgentProfile:
         """Return the profile for an external agent: only with what the agent can do."""
@@ -83,7 +90,14 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     def accepts(self, content: str) -> bool:
         """Return whether a prompt may have image, audio or embeddedContext."""
+        if self.declaration is not None:
+            return content in self.declaration.prompt_content
         return self.agent is None or content in self.agent.prompt_content
+
+    @property
+    def logins(self) -> Sequence[LoginMethod]:
+        """The login methods, unless an external agent has its own."""
+        return DEFAULT_LOGIN_METHODS if self.declaration is None else self.declaration.logins
 
     @property
     def http_mcp_servers(self) -> bool:
@@ -98,8 +112,12 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the agent offers a method of a protocol version."""
         if method in _AUTH_METHODS:
             return self.auth
-        if method == "session/resume" and version == v2.VERSION and not self.persistent:
-            return True  # required in version 2, even if there is no session to resume
+        if self.declaration is not None and method in _OPTION_METHODS:
+            # Version 1 has methods for modes and for options; a mode is also an option.
+            options = self.declaration.options
+            return any(method != _SET_MODE or option.category == _MODE for option in options)
+        if version == v2.VERSION and method in _REQUIRED_V2:
+            return True  # even if there is no session to list or to resume
         capability = _METHOD_CAPABILITIES.get(method)
         return capability is None or self.has(capability)
 
@@ -133,6 +151,8 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def capability_meta(self) -> dict[str, Any] | None:
         """The `_meta` of the agent's capabilities."""
+        if self.declared_meta:
+            return dict(self.declared_meta)
         return None if self.agent is None else dict(self.agent.capability_meta) or None
 
 
@@ -195,9 +215,7 @@ def available_login_methods(
         method if method.args is None else replace(method, args=("--login", "--", *method.args))
         for method in agent_methods
     ]
-    return [
-        method for method in methods or DEFAULT_LOGIN_METHODS if terminal or method.args is None
-    ]
+    return [method for method in methods or profile.logins if terminal or method.args is None]
 
 
 def initialize_response_v1(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from segue.acp import methods, v1
 from segue.acp.rpc import INTERNAL_ERROR, NOT_FOUND, Connection, Disconnected, RpcError
+from segue.model.errors import ClientFailed
 
 if TYPE_CHECKING:
     from .attached_sessions import AttachedSessions
@@ -54,6 +55,44 @@ class ClientProxy:
     async def notify(self, method: str, params: Any) -> None:
         """Send a notification."""
         await self._connection.notify(method, params)
+
+
+class SessionClient:
+    """The client of one session, for the agent that answers in it."""
+
+    def __init__(self, proxy: ClientProxy, session: str) -> None:
+        self._proxy = proxy
+        self._session = session
+        is_v1 = proxy.version == v1.VERSION
+        sent = proxy.initialize_params
+        self.version = proxy.version
+        self.methods = proxy.methods
+        self.info = _dict(sent.get("clientInfo" if is_v1 else "info"))
+        self.capabilities = _dict(sent.get("clientCapabilities" if is_v1 else "capabilities"))
+        self.meta = _dict(sent.get("_meta"))
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Send a request about the session. Raises ClientFailed if the client refuses."""
+        return await _answer(self._proxy.request(self._session, method, params))
+
+    async def extension(self, method: str, params: Any) -> Any:
+        """Send a request that is not part of the protocol. Raises ClientFailed."""
+        return await _answer(self._proxy.extension(method, params))
+
+    async def notify(self, method: str, params: Any) -> None:
+        """Send a notification that is not part of the protocol."""
+        await self._proxy.notify(method, params)
+
+
+async def _answer(request: Awaitable[Any]) -> Any:
+    try:
+        return await request
+    except RpcError as error:
+        raise ClientFailed(error.message, code=error.code, error_data=error.data) from error
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _supported_methods(capabilities: v1.ClientCapabilities) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +20,9 @@ from .server import AcpServer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from segue.agents.base import Agent
+    from segue.acp.wire import LoginMethod
+    from segue.agents.base import Agent, Select, Switch
+    from segue.agents.base.declaration import Choices, Commands
     from segue.hub import Hub
 
     from .server import OpenHub
@@ -87,6 +89,13 @@ def serve_acp(
     name: str | None = None,
     title: str | None = None,
     version: str = "0",
+    modes: Choices = (),
+    models: Choices = (),
+    options: Iterable[Select | Switch] = (),
+    commands: Commands = (),
+    prompt: Iterable[str] = (),
+    logins: Iterable[LoginMethod] = (),
+    meta: Mapping[str, Any] | None = None,
     persist: Literal["store", "memory"] | None = "store",
     data_dir: str | Path | None = None,
     workspace: str = "local",
@@ -102,6 +111,15 @@ def serve_acp(
 
         segue.serve_acp(Echo())
 
+    The agent offers what it declares, and nothing else. `modes`, `models` and `commands` map ids to
+    names (of commands: to descriptions), or are lists of Choice and Command. Turn has the values
+    that the user chose. `prompt` has the content that prompts may have besides text and links:
+    image, audio, embeddedContext. `logins` are login methods; for those without `args` the agent
+    has the methods `log_in` and `log_out`. `meta` is the `_meta` of the agent's capabilities.
+
+    An agent may also have the methods `session_opened`, `session_configured`, `session_closed`,
+    `extension` and `notify`.
+
     `persist="store"` stores sessions in segue's data directory, or in `data_dir`: every session
     method of the protocol works, and `segue list` shows the sessions. `persist="memory"` keeps
     them until the process ends; those that were idle for `keep_days` are deleted earlier.
@@ -110,6 +128,9 @@ def serve_acp(
     `without` names capabilities that the agent does not announce. An agent without
     `{"load", "resume"}` can list sessions, but not open them again.
     """
+    from segue.agents.base import HandlesLogin
+    from segue.agents.base.declaration import declare
+
     omitted = frozenset(without)
     if unknown := omitted - OPTIONAL_CAPABILITIES:
         raise ValueError(
@@ -120,13 +141,26 @@ def serve_acp(
         raise ValueError(
             'keep_days needs persist="memory"; `segue prune` deletes sessions from the store'
         )
+    declaration = declare(
+        modes=modes,
+        models=models,
+        options=options,
+        commands=commands,
+        prompt=prompt,
+        logins=logins,
+    )
+    run_by_agent = [method.id for method in declaration.logins if method.args is None]
+    if run_by_agent and not isinstance(agent, HandlesLogin):
+        raise ValueError(f"the login method {run_by_agent[0]!r} needs an agent with `log_in`")
     agent_name = name or type(agent).__name__.lower()
     profile = AgentProfile(
         name=agent_name,
         title=title or agent_name,
         version=version,
         without=omitted | (frozenset() if persist else _NEEDS_STORAGE),
-        auth=False,
+        auth=bool(declaration.logins),
+        declaration=declaration,
+        declared_meta=meta or {},
         persistent=persist is not None,
         keep_days=keep_days,
     )
@@ -141,5 +175,5 @@ def serve_acp(
         hub.agent_registry.register(kind, lambda spec: agent)
         return hub
 
-    served_agent = ServedAgent(agent_name, {"kind": kind}, agent)
+    served_agent = ServedAgent(agent_name, {"kind": kind}, agent, declaration)
     serve_stdio(open_own_hub, principal, served_agent=served_agent, profile=profile)

@@ -30,7 +30,6 @@ from segue.model.principal import Principal
 
 from .attached_sessions import AttachedSessions
 from .capabilities import (
-    DEFAULT_LOGIN_METHODS,
     AgentProfile,
     available_login_methods,
     initialize_response_v1,
@@ -41,10 +40,11 @@ from .errors import invalid_params, to_rpc_error
 from .served_agent import ServedAgent
 
 if TYPE_CHECKING:
-    from segue.agents.base import NeedsLogin
+    from segue.agents.base import HandlesLogin, NeedsLogin
     from segue.agents.base.external import HasExtensions
     from segue.hub import Hub
 
+    from .client_proxy import ClientProxy
     from .handlers.session_methods import SessionMethods
     from .versions.policy import VersionPolicy
 
@@ -85,6 +85,7 @@ class AcpServer:
         self._attached = AttachedSessions()
         self._open_lock = asyncio.Lock()
         self._hub: Hub | None = None
+        self._client_proxy: ClientProxy | None = None
         self._session_methods: SessionMethods | None = None
         self._agent_login_methods: list[wire.LoginMethod] = []
         self._login_methods_task: asyncio.Future[None] | None = None
@@ -113,6 +114,12 @@ class AcpServer:
         self._in_use = True
         if is_extension(method) and (agent := await self._external_agent()):
             return await self._with_rpc_errors(agent.extension(method, params), None)
+        if is_extension(method) and (answer := self._declared_extension(method, params)):
+            try:
+                return await self._with_rpc_errors(answer, None)
+            except NotImplementedError:
+                message = f"method not found: {method}"
+                raise RpcError(METHOD_NOT_FOUND, message, {"method": method}) from None
         request_type = REQUEST_TYPES.get((method, self._version))
         if request_type is None or not self._profile.has_method(method, self._version):
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}", {"method": method})
@@ -129,6 +136,12 @@ class AcpServer:
         """Handle a notification: `session/cancel`, or one for an external agent."""
         if self._version and is_extension(method) and (agent := await self._external_agent()):
             await self._with_rpc_errors(agent.notify(method, params), None)
+            return
+        if self._version and is_extension(method) and (agent := self._declared_agent()):
+            from segue.agents.base import HandlesNotifications
+
+            if isinstance(agent, HandlesNotifications):
+                await self._with_rpc_errors(agent.notify(method, params), None)
             return
         if self._session_methods is not None and method == "session/cancel":
             request: wire.SessionRequest = _parse_params(params, wire.SessionRequest)
@@ -150,6 +163,7 @@ class AcpServer:
                     self._version_policy(),
                     self._profile,
                     self._served_agent,
+                    self._client_proxy,
                 )
         return self._session_methods
 
@@ -169,13 +183,14 @@ class AcpServer:
 
             self._hub = await self._open_hub()
             if self._principal.local:  # only the local user's client may answer for its programs
-                self._hub.agent_registry.client_proxy = ClientProxy(
+                self._client_proxy = ClientProxy(
                     self.connection,
                     self._capabilities,
                     self._attached,
                     self._version,
                     self._initialize_params,
                 )
+                self._hub.agent_registry.client_proxy = self._client_proxy
             served_agent = self._served_agent
             if served_agent is not None and served_agent.agent is None:
                 agent = await self._hub.agents.register_agent(
@@ -263,12 +278,14 @@ class AcpServer:
 
     async def _log_in(self, request: wire.AuthRequest) -> wire.Empty:
         # The client itself runs a method that has arguments, in a terminal.
-        methods = self._agent_login_methods or DEFAULT_LOGIN_METHODS
+        methods = self._agent_login_methods or self._profile.logins
         if request.method_id not in [method.id for method in methods if method.args is None]:
             message = f"methodId: no authentication method {request.method_id!r}"
             raise RpcError(INVALID_PARAMS, message)
         if self._agent_login_methods and (agent := await self._agent_with_login()):
             await self._with_rpc_errors(agent.log_in(request.method_id), request)
+        elif (declared := self._declared_login()) is not None:
+            await self._with_rpc_errors(declared.log_in(request.method_id), request)
         self._logged_out = False
         return wire.Empty()
 
@@ -277,7 +294,31 @@ class AcpServer:
         await self.close()
         if self._agent_login_methods and (agent := await self._agent_with_login()):
             await self._with_rpc_errors(agent.log_out(), request)
+        elif (declared := self._declared_login()) is not None:
+            await self._with_rpc_errors(declared.log_out(), request)
         return wire.Empty()
+
+    # Agents of this program.
+
+    def _declared_agent(self) -> Any:
+        """Return the served agent if it is one of this program, which declares what it offers."""
+        served_agent = self._served_agent
+        if served_agent is None or served_agent.declaration is None:
+            return None
+        return served_agent.agent
+
+    def _declared_login(self) -> HandlesLogin | None:
+        from segue.agents.base import HandlesLogin
+
+        agent = self._declared_agent()
+        return agent if isinstance(agent, HandlesLogin) else None
+
+    def _declared_extension(self, method: str, params: Any) -> Awaitable[Any] | None:
+        """Return the answer of the program's agent to an extension, or None if it has none."""
+        from segue.agents.base import HandlesExtensions
+
+        agent = self._declared_agent()
+        return agent.extension(method, params) if isinstance(agent, HandlesExtensions) else None
 
     async def _with_rpc_errors(self, work: Awaitable[Result], request: Any) -> Result:
         """Await `work`, and raise an error of the hub as RpcError."""

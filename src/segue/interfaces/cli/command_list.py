@@ -38,6 +38,7 @@ _SECTIONS = {
         "open": "commands.serve",
         "serve": "commands.serve",
         "acp": "commands.acp",
+        "acp-check": "commands.acp",
         "demo": "commands.demo",
     },
     "Configure": {

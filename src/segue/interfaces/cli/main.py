@@ -96,7 +96,7 @@ def _load_command(name: str) -> click.Command | None:
         from importlib import import_module
 
         module = import_module(f".{MODULES[name]}", __package__)
-        command: click.Command = getattr(module, f"{name}_command")
+        command: click.Command = getattr(module, f"{name.replace('-', '_')}_command")
         return command
     tool = tools.find_tool(name)
     if tool is None:

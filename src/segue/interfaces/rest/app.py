@@ -31,6 +31,7 @@ from segue.model.principal import Principal
 
 from . import errors
 from .context import RestContext
+from .idempotency import HEADER, answer_once
 from .params import Params
 from .request import API_VERSIONS, Endpoint, RestRequest
 from .routes import PUBLIC_ROUTES, ROUTES
@@ -137,8 +138,10 @@ class RestApp:
         query = _parse_query(scope["query_string"].decode("latin-1"))
         request.params = Params(query, endpoint.query)
         request.path_params = dict(zip(endpoint.path_names, match.values, strict=True))
-        async with request.reservations:
-            return await endpoint.handler(request)
+        key = headers.get(HEADER) if method == "POST" else None
+        if key is None:
+            return await _handle(request, endpoint)
+        return await answer_once(request, key.decode("latin-1"), lambda: _handle(request, endpoint))
 
     async def _authenticate(self, key: str) -> Principal:
         if self._principal is not None:
@@ -147,6 +150,11 @@ class RestApp:
             return await self.hub.keys.authenticate(key)
         except Unauthorized:
             raise Unauthorized("Authentication failed") from None
+
+
+async def _handle(request: RestRequest, endpoint: Endpoint) -> Any:
+    async with request.reservations:
+        return await endpoint.handler(request)
 
 
 def _envelope(error: SegueError, request: RestRequest) -> dict[str, object]:

@@ -22,7 +22,7 @@ class RestContext:
         self.hub = hub
         self.closing = closing
         self.agents = AgentCache(hub)
-        self.session_encoder = SessionEncoder()
+        self.session_encoder = SessionEncoder(hub.session_directories)
         self.stream_acks = StreamAcks(hub)
         self.metrics = Metrics()
         self.write_probe = WriteProbe(hub.store)

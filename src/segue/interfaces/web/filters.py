@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 
 from segue.model import clock
 from segue.model.errors import InvalidInput
-from segue.model.lifecycle import STATUSES
+from segue.model.lifecycle import STATUSES, Status
 from segue.model.query import Query
 
 
@@ -26,6 +26,8 @@ ACTIVITY_PERIODS = {
     "7d": Period("the last 7 days", 7),
     "30d": Period("the last 30 days", 30),
 }
+# Statuses that no session row has: they follow from several fields of it.
+DERIVED_STATUSES = ("waiting", "failed")
 STATE_FILTERS = {"include": "with archived", "only": "archived", "trash": "trash"}
 # The query parameters of a list, in the order of their chips.
 NAMES = ("q", "cwd", "agent", "status", "tag", "source", "since", "from", "to", "state", "group")
@@ -78,6 +80,11 @@ class Filters:
         """Return the query string of this list, escaped for HTML."""
         return escape(self.query_string)
 
+    @property
+    def derived_status(self) -> str:
+        """Return the status that is not a field of the session row, or ""."""
+        return self["status"] if self["status"] in DERIVED_STATUSES else ""
+
     def with_changes(self, **changes: str) -> str:
         """Return the query string of this list with changed parameters; empty ones are removed."""
         pairs = {name: value for name, value in {**self.values, **changes}.items() if value}
@@ -120,7 +127,9 @@ class Filters:
             if self[name]:
                 fields[field] = self[name]
         if status := self["status"]:
-            fields["statuses"] = (_require("status", status, STATUSES),)
+            _require("status", status, (*STATUSES, *DERIVED_STATUSES))
+            if status not in DERIVED_STATUSES:
+                fields["statuses"] = (cast(Status, status),)
         if since := self["since"]:
             days = ACTIVITY_PERIODS[_require("since", since, ACTIVITY_PERIODS)].days
             fields["active_after"] = clock.now() - days * clock.DAY

@@ -22,7 +22,7 @@ from segue.model.errors import NotFound, Unauthorized
 from segue.model.event import Delta, Event
 from segue.model.principal import Principal
 from segue.model.session import Session
-from segue.render import threads
+from segue.render import threads, turns
 from segue.render.chunks import SessionView
 from segue.render.items import build_items
 from segue.render.markdown import markdown
@@ -30,7 +30,7 @@ from segue.render.pairing import Pairs, PairTracker, find_outcomes
 
 from . import rows, templates
 from .filters import Filters
-from .pages import listing, transcript
+from .pages import approvals, listing, transcript
 from .request import WebRequest, parse_number
 
 ViewOf = Callable[[Session], Awaitable[SessionView]]
@@ -168,7 +168,7 @@ async def _session(
         if session.owner != page_owner:
             yield encode_frame("moved", {"session": session.id})
             return
-        yield await _item(view, received, pairs)
+        yield await _item(view, received, pairs, await _turn_end(request, view, received))
         if received.type in _HEAD_EVENTS:
             head = await _head(request, view, agent) if view.writable else _shared_head(view)
             yield encode_frame("head", head)
@@ -183,7 +183,15 @@ async def _unfinished_message(delta: Delta, texts: dict[str, str]) -> bytes:
     return encode_frame("writing", data)
 
 
-async def _item(view: SessionView, event: Event, pairs: PairTracker) -> bytes:
+async def _turn_end(request: WebRequest, view: SessionView, event: Event) -> str:
+    """Return the line at the end of a turn, if an event is the last one of it; else ""."""
+    if not turns.ends_turn(event) or event.seq < view.session.last_seq:
+        return ""
+    turn = await turns.last_turn(request.hub.history, request.principal, view.session)
+    return str(templates.macros("items.html").turn_end(view, turn)) if turn else ""
+
+
+async def _item(view: SessionView, event: Event, pairs: PairTracker, turn_end: str) -> bytes:
     """Return the frame that adds an event to the page, or changes the item that it completes."""
     data: dict[str, Any] = {"seq": event.seq, "message": event.id, "html": ""}
     opening = await pairs.find_opening(event)
@@ -196,6 +204,7 @@ async def _item(view: SessionView, event: Event, pairs: PairTracker) -> bytes:
     render_item = templates.macros("items.html").render_item
     for item in items:
         data["html"] += str(await threads.render(render_item, view, item))
+    data["html"] += turn_end
     return encode_frame("item", data, str(event.seq))
 
 
@@ -206,7 +215,13 @@ async def _head(request: WebRequest, view: SessionView, agent: str) -> dict[str,
         "title": session.title or "Untitled",
         "meta": str(macros.meta(view, agent, session.usage.tokens)),
         "notices": str(macros.notices(view)),
-        "composer": str(macros.composer(view)),
+        "composer": str(
+            macros.composer(
+                view,
+                await approvals.open_requests(request, session),
+                await transcript.answering(request, session),
+            )
+        ),
         "state_actions": str(macros.state_actions(view)),
         "tag": session.tag or "",
         "status": session.status,
@@ -248,5 +263,12 @@ async def _rows(request: WebRequest, filters: Filters, since: int) -> AsyncItera
 def _row(request: WebRequest, session: Session, filters: Filters) -> bytes:
     group, label = rows.group_of(session, filters, clock.now(), request.utc_offset)
     html = listing.render_matching_row(request.principal, session, filters)
-    data = {"session": session.id, "html": html, "group": group, "label": label}
+    data = {
+        "session": session.id,
+        "html": html,
+        "group": group,
+        "label": label,
+        "title": session.title or "Untitled",
+        "waiting": approvals.is_waiting(session),
+    }
     return encode_frame("row", data)

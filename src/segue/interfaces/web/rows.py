@@ -5,13 +5,14 @@ Python renders them, not a template, because it is faster and a page may have hu
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from html import escape
 from typing import NamedTuple
 
-from segue.hub.sessions.catalog import SearchMatch
+from segue.hub.sessions.search import SearchMatch
 from segue.model import clock
 from segue.model.session import Session
 from segue.render import format, project_names
@@ -19,6 +20,7 @@ from segue.render.markdown import sendable
 
 from .filters import Filters
 
+HUES = 8  # that projects have
 MAX_PROJECT_ROWS = 6  # of one project, before a link to all its sessions
 
 
@@ -107,16 +109,20 @@ def render_row(row: Row, filters: Filters, now: int) -> str:
         query_string += f"{'&amp;' if query_string else '?'}at={row.seq}#e{row.seq}"
     title = _status_dot(session) + _escape(session.title or "Untitled")
     snippet = "" if row.snippet is None else f'\n<span class="snippet">{row.snippet}</span>'
-    count = session.messages
     return (
         f'<li class="row" data-id="{session.id}" data-at="{at}">'
         f'<a href="/s/{session.id}{query_string}">'
-        f'<span class="title">{title}</span>{snippet}\n'
-        f'<span class="meta">{_time_tag(at)}{format.ago(at, now)}</time>\n'
-        f"{_project(session.directory)}\n"
-        f'<span title="{count:,} messages">{format.short(count)} msg</span>'
-        f"{_cost(session)}{_badges(session)}</span></a></li>"
+        f'<span class="first"><span class="title">{title}</span> '
+        f"{_time_tag(at)}{format.ago(at, now)}</time></span>{snippet}\n"
+        f'<span class="meta">{_project(session.directory)}'
+        f"{_branch(session)}{_cost(session)}{_badges(session, filters)}</span></a></li>"
     )
+
+
+def _branch(session: Session) -> str:
+    if not session.git_branch:
+        return ""
+    return f'\n<span class="branch">{_escape(session.git_branch)}</span>'
 
 
 def _cost(session: Session) -> str:
@@ -138,6 +144,11 @@ def _status_dot(session: Session) -> str:
             '<span class="dot asks" aria-hidden="true"></span>'
             '<span class="hidden">waiting for an answer: </span>'
         )
+    if session.stop_reason == "error":
+        return (
+            '<span class="dot failed" aria-hidden="true"></span>'
+            '<span class="hidden">failed: </span>'
+        )
     return ""
 
 
@@ -145,15 +156,17 @@ def _status_dot(session: Session) -> str:
 def _project(directory: str) -> str:
     if not project_names.is_project(directory):
         return ""
-    return f'<span class="where">{_escape(project_names.project_name(directory))}</span>'
+    name = project_names.project_name(directory)
+    hue = zlib.crc32(name.encode("utf-8", "replace")) % HUES
+    return f'<span class="where hue-{hue}">{_escape(name)}</span>'
 
 
-def _badges(session: Session) -> str:
+def _badges(session: Session, filters: Filters) -> str:
     html = ""
     if session.fork is not None:
         title = _escape(f"fork of {_forked_title(session) or session.fork.session}")
         html += f' <span class="badge" title="{title}">fork</span>'
-    if session.source != "segue":
+    if session.source != "segue" and not filters["source"]:
         html += f' <span class="badge">{_escape(session.source)}</span>'
     if session.tag:
         html += f' <span class="badge tag">{_escape(session.tag)}</span>'

@@ -80,6 +80,7 @@ class ClaudeSource:
         self.change_point = lists.change_point
         self.sweep = lists.sweep
         self.ranked = lists.ranked
+        self.known_words = lists.known_words
         self.newest_matches = lists.newest_matches
         self.occurrences = lists.occurrences
         self.apply_overlay = self.current_index.apply_overlay

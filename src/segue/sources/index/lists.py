@@ -60,9 +60,18 @@ class SourceLists:
             lambda index: ranking.rank_sessions(index, self._current.info, query)
         )
         return [
-            SearchHit(match.session, self._event_at(match.session, match.position), match.score)
+            SearchHit(
+                match.session,
+                match.position and self._event_at(match.session, match.position),
+                match.score,
+            )
             for match in matches
         ]
+
+    async def known_words(self, words: Sequence[str]) -> set[str]:
+        return await self._current.ask_searchable(
+            lambda index: index_query.known_words(index, words)
+        )
 
     async def newest_matches(
         self, sessions: Sequence[Session], terms: Sequence[Term]

@@ -154,6 +154,13 @@ def in_id_range(index: Index, source: SourceInfo, low: str, high: str, limit: in
     return _sessions(source, [row for (row,) in index.execute(sql, (low, high, limit))])
 
 
+def known_words(index: Index, words: Sequence[str]) -> set[str]:
+    """Return which of these words occur in the texts of the index."""
+    sql = f"{fts5.HITS} LIMIT 1"
+    queries = ((word, fts5.expression(Term((word,)))) for word in words)
+    return {word for word, query in queries if index.execute(sql, (query,)).fetchone()}
+
+
 def newest_positions(
     index: Index, ids: Sequence[str], terms: Sequence[Term]
 ) -> list[TextPosition | None]:

@@ -19,7 +19,7 @@ from segue.model.session import Session, decode_session
 
 from .database import Index
 from .query import ListWalk, SourceInfo, TextPosition, first_matches, text_position
-from .terms import TermSearch, decode_texts, term_search
+from .terms import TermSearch, decode_texts, is_row_text, term_search
 
 MAX_RANKED_SESSIONS = 100  # newest sessions that are compared if the terms are common
 MAX_TEXTS_READ = 2500  # of those sessions
@@ -29,10 +29,13 @@ _BM25_K1, _BM25_B = 1.2, 0.75  # the parameters of BM25 in FTS5
 
 
 class RankedMatch(NamedTuple):
-    """A session that matches, where its best text is, and the score of that text."""
+    """A session that matches, where its best text is, and the score of that text.
+
+    The position is None if the best text is that of the session's row.
+    """
 
     session: Session
-    position: TextPosition
+    position: TextPosition | None
     score: float
 
 
@@ -63,7 +66,8 @@ def rank_sessions(index: Index, source: SourceInfo, query: Query) -> list[Ranked
             for pk, (key, score) in best.items():
                 if pk in rows and len(matches) < query.limit:
                     session = source.with_status(decode_session(rows[pk]))
-                    matches.append(RankedMatch(session, text_position(index, key), score))
+                    position = None if is_row_text(key) else text_position(index, key)
+                    matches.append(RankedMatch(session, position, score))
     return matches
 
 

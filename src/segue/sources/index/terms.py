@@ -16,7 +16,7 @@ from segue import fts5
 from segue.model import search_text
 from segue.model.search_text import Term
 
-from .database import MAX_TEXTS, Index
+from .database import ROW_TEXT, Index
 
 MAX_EAGER_HITS = 4000  # of a term that is looked up at once
 MIN_SELECTIVE_PREFIX = 6  # letters of an unfinished word that few words begin with
@@ -60,7 +60,10 @@ class TermSearch:
 
     def _look_up(self, term: Term) -> None:
         hits = self._execute(fts5.HITS, (fts5.expression(term),)).fetchall()
-        newest = fts5.newest_by_session(hits)
+        newest: dict[int, int] = {}
+        for (key,) in hits:  # in ascending order; the text of the row is the last of its file
+            if not is_row_text(key) or key >> 24 not in newest:
+                newest[key >> 24] = key
         self._newest_texts.append(newest)
         files = newest.keys()
         self.candidates = set(files) if self.candidates is None else self.candidates & files
@@ -128,11 +131,14 @@ class TermSearch:
         return self.candidates is not None and pk in self.candidates
 
     def newest_text(self, pk: int) -> int | None:
-        """Return the key of a file's newest text that has any of the terms."""
-        newest = max((texts.get(pk, 0) for texts in self._newest_texts), default=0)
+        """Return the key of the newest text of a file's events that has any of the terms."""
+        known = (texts.get(pk, 0) for texts in self._newest_texts)
+        newest = max((key for key in known if not is_row_text(key)), default=0)
         for texts in self.read_texts(pk, newest) if self._unknown else ():
             if possible := _possible_terms(self._unknown, texts):
                 for key, text in decode_texts(texts):
+                    if is_row_text(key):
+                        continue
                     if any(search_text.text_has_term(term, text) for term in possible):
                         return key
         if self._unknown and self._has_unread_texts(pk, newest):
@@ -144,11 +150,12 @@ class TermSearch:
     def read_texts(self, pk: int, after: int = 0) -> Iterator[list[tuple[int, bytes]]]:
         """Return the last texts of a file with their keys, newest first, in growing chunks."""
         sql = "SELECT key, text FROM texts WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT ?"
-        bounds = (max(pk << 24, after + 1), pk << 24 | MAX_TEXTS - 1)
+        bounds = (max(pk << 24, after + 1), pk << 24 | ROW_TEXT)
         size = FIRST_CHUNK_TEXTS
         with closing(self._execute(sql, (*bounds, MAX_TEXTS_READ))) as rows:
             while texts := rows.fetchmany(size):
-                self._texts_read += len(texts)
+                # The estimates are about texts of events.
+                self._texts_read += len(texts) - is_row_text(texts[0][0])
                 yield texts
                 size *= 8
 
@@ -156,7 +163,13 @@ class TermSearch:
         """Return whether a file has more texts than `read_texts` returns."""
         sql = "SELECT texts FROM files WHERE pk = ?"
         (count,) = self._execute(sql, (pk,)).fetchone()
+        count += 1  # the text of the row
         return (pk << 24) + int(count) - MAX_TEXTS_READ > max(pk << 24, after + 1)
+
+
+def is_row_text(key: int) -> bool:
+    """Return whether a key is that of a session's row, and not of an event."""
+    return key & ROW_TEXT == ROW_TEXT
 
 
 def _possible_terms(terms: Sequence[Term], texts: Sequence[tuple[int, bytes]]) -> list[Term]:

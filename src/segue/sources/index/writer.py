@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from segue import fts5
-from segue.model import codec
+from segue.model import codec, search_text
 from segue.model.event import ForkPoint
 from segue.model.session import Session, decode_session
 
-from .database import MAX_TEXTS, STATES, FileKey, Index, IndexedFile, IndexedText
+from .database import MAX_TEXTS, ROW_TEXT, STATES, FileKey, Index, IndexedFile, IndexedText
 
 MIN_DEFERRED_BYTES = 1 << 20  # of sessions that a new index gets at once
 TEXTS_PER_BATCH = 256
@@ -195,6 +195,7 @@ class IndexWriter:
             self._execute("PRAGMA secure_delete = ON")
             pk, count, searchable, id = row
             self._remove_texts(pk, count, searchable)
+            self._set_row_text(pk, None)
             self._execute("DELETE FROM files WHERE pk = ?", (pk,))
             self._added_texts -= count
             self._add_changed(path, id)
@@ -291,6 +292,23 @@ class IndexWriter:
                 pk,
             ),
         )
+
+        self._set_row_text(pk, search_text.searchable_row(session))
+
+    def _set_row_text(self, pk: int, text: str | None) -> None:
+        """Replace the searchable text of a session's row. Its words are never deferred."""
+        key = pk << 24 | ROW_TEXT
+        row = self._execute("SELECT text FROM texts WHERE key = ?", (key,)).fetchone()
+        before = None if row is None else row[0].decode("utf-8", "surrogatepass")
+        if before == text:
+            return
+        if before is not None:
+            self._execute(fts5.DELETE, (key, fts5.index_tokens(before)))
+            self._execute("DELETE FROM texts WHERE key = ?", (key,))
+        if text is not None:
+            data = text.encode("utf-8", "surrogatepass")
+            self._execute("INSERT INTO texts VALUES (?, 0, ?)", (key, data))
+            self._execute(fts5.INSERT, (key, fts5.index_tokens(text)))
 
     def _is_continued(self, path: bytes) -> bool:
         """Return whether another file continues the session, without a cycle back to this one."""

@@ -231,7 +231,7 @@ class SessionLists:
             )
             SELECT s.row, b.score, e.seq, e.id, e.at, e.version, e.body
             FROM best b JOIN sessions s ON s.pk = b.session
-            JOIN events e ON e.session = b.session AND e.seq = b.seq
+            LEFT JOIN events e ON e.session = b.session AND e.seq = b.seq
             ORDER BY b.score DESC, b.session DESC
         """
         queries = [tsquery.query(term) for term in terms]
@@ -239,9 +239,24 @@ class SessionLists:
             sql, *statement.args, tsquery.any_of(terms), queries, query.limit
         )
         return [
-            SearchHit(decode_session(row), as_event(event_row), score)
+            # The text of the session's row has the seq 0, which no event has.
+            SearchHit(
+                decode_session(row), None if event_row[0] is None else as_event(event_row), score
+            )
             for row, score, *event_row in rows
         ]
+
+    async def known_words(self, workspace: str, words: Sequence[str]) -> set[str]:
+        sql = """
+            SELECT t.word FROM unnest($2::text[], $3::text[]::tsquery[]) AS t (word, q)
+            WHERE EXISTS (
+              SELECT FROM search w JOIN sessions s ON s.pk = w.session
+              WHERE w.words @@ t.q AND s.workspace = $1
+            )
+        """
+        queries = [tsquery.query(Term((word,))) for word in words]
+        rows = await self._database.fetch(sql, workspace, list(words), queries)
+        return {word for (word,) in rows}
 
     async def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
@@ -274,7 +289,7 @@ class SessionLists:
             SELECT w.seq FROM unnest($3::text[]) q
             JOIN search w ON (w.words @@ q::tsquery) IS TRUE
             WHERE w.session = (SELECT pk FROM sessions WHERE workspace = $1 AND id = $2)
-              AND w.seq < coalesce($4, 2147483647)
+              AND w.seq > 0 AND w.seq < coalesce($4, 2147483647)
             GROUP BY w.seq HAVING count(DISTINCT q) = $5
             ORDER BY w.seq DESC LIMIT $6
         """

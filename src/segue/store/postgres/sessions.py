@@ -1,17 +1,16 @@
 """Sessions and their events.
 
 An append locks the session's row, so appends to one session are serialized and appends to different
-sessions do not wait for each other. A change is written in one statement: with reading the row,
-BEGIN and COMMIT, an append is four round trips.
+sessions do not wait for each other. Appends of one process are committed in groups. A group is
+written in one statement: with reading the rows, BEGIN and COMMIT, it is four round trips.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from segue.model import clock, codec, errors, event, projection, search_text
+from segue.model import clock, codec, errors, event, projection
 from segue.model.event import Draft, Drafts, Event
 from segue.model.session import Checkpoint, Session, decode_session
 from segue.store.base import (
@@ -33,13 +32,23 @@ from segue.store.base import (
 from segue.store.query_sql import STATE_CODES, columns
 from segue.store.rows import CHECKPOINTS, decode_checkpoint, encode_checkpoint
 
+from .appends import (
+    ADD,
+    CHANGE,
+    Batch,
+    Change,
+    add_batches,
+    batch_bytes,
+    encode_batches,
+    with_row_words,
+    write_changes,
+)
 from .connection import Connection, Database, Row
+from .groups import Changed, ChangeRequest, GroupWriter
 from .sql import HAS_LEASE, PK
-from .tsquery import vectors
 from .watch import Watcher
 
 _FETCHED_EVENTS = 2_000  # of a fork, at a time
-LONG_TEXT_CHARACTERS = 20_000  # of an event, which takes milliseconds to split into words
 # Like `fork_event`.
 _COPY_EVENTS = """
 WITH copied AS (
@@ -73,12 +82,13 @@ class SessionHistory:
     def __init__(self, database: Database, watcher: Watcher) -> None:
         self._database = database
         self._watcher = watcher
+        self._groups = GroupWriter(database, self._change_requested)
 
     async def create(
         self, workspace: str, id: str, drafts: Drafts, *, checkpoint: Checkpoint | None = None
     ) -> Session:
         session, events = start_session(workspace, id, drafts, clock.now())
-        return await self._insert(session, events, _CHANGE, checkpoint)
+        return await self._insert(session, events, CHANGE, checkpoint)
 
     async def load(
         self,
@@ -98,15 +108,15 @@ class SessionHistory:
         born: str,
         checkpoint: Checkpoint | None = None,
     ) -> Session:
-        batches = _batches(events)
-        insertion = _insertion(session, next(batches), born)
+        batches = encode_batches(events)
+        insertion = _insertion(session, with_row_words(next(batches), session), born)
         second = next(batches, None)
 
         async def insert(connection: Connection) -> None:
             pk = _inserted(await connection.fetch(*insertion), session)
-            batches = _batches(events)
+            batches = encode_batches(events)
             next(batches)
-            await _add(connection, pk, batches)
+            await add_batches(connection, pk, batches)
             await _put_checkpoint(connection, pk, session, checkpoint)
 
         if second is not None or checkpoint is not None:
@@ -149,7 +159,31 @@ class SessionHistory:
         begin: Sequence[InboxItem] = (),
         checkpoint: Checkpoint | None = None,
     ) -> tuple[Session, list[Event]]:
-        async def change(connection: Connection) -> tuple[Session, list[Event]]:
+        if consume or begin or checkpoint is not None:
+            work = self._change_alone(workspace, id, decide, lease, consume, begin, checkpoint)
+        else:
+            work = self._groups.change((workspace, id), decide, lease)
+        session, events = await work
+        if events:
+            self._watcher.publish(Signal("events", workspace, id))
+        return session, events
+
+    async def _change_requested(self, request: ChangeRequest) -> Changed:
+        return await self._change_alone(*request.name, request.decide, request.lease)
+
+    async def _change_alone(
+        self,
+        workspace: str,
+        id: str,
+        decide: EventDecider,
+        lease: Lease | None,
+        consume: Sequence[int] = (),
+        begin: Sequence[InboxItem] = (),
+        checkpoint: Checkpoint | None = None,
+    ) -> Changed:
+        """Change a session in a transaction of its own."""
+
+        async def change(connection: Connection) -> Changed:
             pk, session = await _lock(connection, workspace, id, lease)
             if consume:
                 sql = "DELETE FROM inbox WHERE session = $1 AND number = ANY($2) RETURNING number"
@@ -167,21 +201,12 @@ class SessionHistory:
                 await _put_checkpoint(connection, pk, session, checkpoint)
                 return session, []
             after, events = append_drafts(session, drafts, clock.now())
-            # A finished message replaces its deltas.
-            spent = finished_messages(events) if lease is not None else []
-            if any(_is_long(added) for added in events):
-                first, *further_batches = await asyncio.to_thread(list, _batches(events))
-            else:
-                first, *further_batches = _batches(events)
-            await connection.fetch(*_update(pk, after, first, spent))
-            await _add(connection, pk, further_batches)
+            finished = finished_messages(events) if lease is not None else []
+            await write_changes(connection, [Change(pk, session, after, events, finished)])
             await _put_checkpoint(connection, pk, after, checkpoint)
             return after, events
 
-        session, events = await self._database.transact(change)
-        if events:
-            self._watcher.publish(Signal("events", workspace, id))
-        return session, events
+        return await self._database.transact(change)
 
     async def fork(
         self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: EventDecider
@@ -196,14 +221,14 @@ class SessionHistory:
             async for copied in connection.cursor(sql, parent, upto, prefetch=_FETCHED_EVENTS):
                 session = projection.apply(session, as_event(copied))
             session, added = append_drafts(session, tail(session), at)
-            (batch,) = _batches(first)
-            insertion = _insertion(session, batch, _CHANGE)
+            (batch,) = encode_batches(first)
+            insertion = _insertion(session, with_row_words(batch, session), CHANGE)
             pk = _inserted(await connection.fetch(*insertion), session)
             # The events were read to compute the row; the server makes the copies.
             named = (pk, parent, upto)
             await connection.execute(_COPY_EVENTS, *named, new_id, TYPES_THAT_KEEP_IDS)
             await connection.execute(_COPY_SEARCH, *named)
-            await _add(connection, pk, _batches(added))
+            await add_batches(connection, pk, encode_batches(added))
             return session
 
         # In one snapshot, so that the parent can change meanwhile without waiting.
@@ -328,29 +353,6 @@ async def _without_stored(connection: Connection, pk: int, drafts: Drafts) -> Dr
     return [draft for draft in drafts if not isinstance(draft, Draft) or draft.id not in stored]
 
 
-# Statements that write. Each begins with a CTE `s` that names the session; _ADD then adds events.
-
-Batch = tuple[Any, ...]  # the first nine arguments of each statement
-_BATCH_BYTES = 16_000_000  # of events in one statement
-_OVERHEAD_BYTES = 8_000  # that an event counts in addition to its body
-
-# The id of the writing transaction, see `SessionLists.change_point`.
-_CHANGE = "pg_current_xact_id()::text::bigint"
-
-_ADD = """
-    added AS (
-      INSERT INTO events (session, seq, id, at, type, version, body)
-      SELECT s.pk, e.seq, e.id, e.at, e.type, $6, e.body
-      FROM s, unnest($1::int[], $2::text[], $3::bigint[], $4::text[], $5::bytea[])
-        AS e (seq, id, at, type, body)
-    ),
-    indexed AS (
-      INSERT INTO search (session, seq, part, words)
-      SELECT s.pk, w.seq, w.part, w.words::tsvector
-      FROM s, unnest($7::int[], $8::int[], $9::text[]) AS w (seq, part, words)
-    )
-"""
-
 _PURGE = f"""
     WITH s AS (DELETE FROM sessions WHERE pk = $1),
     {
@@ -359,7 +361,7 @@ _PURGE = f"""
         for table in ("links", "events", "search", "leases", "inbox", "deltas", "imports")
     )
 },
-    tombstone AS (INSERT INTO purged (change, workspace, id) VALUES ({_CHANGE}, $2, $3)),
+    tombstone AS (INSERT INTO purged (change, workspace, id) VALUES ({CHANGE}, $2, $3)),
     -- Rows that another transaction has locked are being deleted by it.
     old AS (
       DELETE FROM purged WHERE ctid = ANY (ARRAY (
@@ -378,18 +380,18 @@ def _insertion(session: Session, events: Batch, born: str) -> tuple[Any, ...]:
         "id": session.id,
         **columns(session),
         "row": codec.encode(session),
-        "bytes": _event_bytes(events),
+        "bytes": batch_bytes(events),
     }
     *placeholders, last = [f"${number}" for number in range(10, 11 + len(values))]
     stores = list(dict.fromkeys(session.memory_store_ids))
     sql = f"""
         WITH s AS (
           INSERT INTO sessions ({", ".join(values)}, change, born)
-          VALUES ({", ".join(placeholders)}, {_CHANGE}, {born})
+          VALUES ({", ".join(placeholders)}, {CHANGE}, {born})
           ON CONFLICT (workspace, id) DO NOTHING
           RETURNING pk, workspace, id, state, created_at, active_at
         ),
-        {_ADD},
+        {ADD},
         linked AS (
           INSERT INTO links (session, store, workspace, state, created_at, active_at, id)
           SELECT s.pk, m.store, s.workspace, s.state, s.created_at, s.active_at, s.id
@@ -404,79 +406,3 @@ def _inserted(rows: list[Row], session: Session) -> int:
     if not rows:
         raise errors.Conflict(f"session {session.id} exists already", session=session.id)
     return int(rows[0][0])
-
-
-def _update(pk: int, session: Session, events: Batch, spent: list[str]) -> tuple[Any, ...]:
-    """Return a statement that adds events to a session and updates its row."""
-    values = {**columns(session), "row": codec.encode(session)}
-    sets = ", ".join(f"{name} = ${number}" for number, name in enumerate(values, 13))
-    sql = f"""
-        WITH s AS (
-          UPDATE sessions SET change = {_CHANGE}, bytes = bytes + $12, {sets} WHERE pk = $10
-          RETURNING pk, state, active_at
-        ),
-        {_ADD},
-        linked AS (
-          UPDATE links l SET state = s.state, active_at = s.active_at FROM s
-          WHERE l.session = s.pk AND (l.state <> s.state OR l.active_at <> s.active_at)
-        ),
-        finished AS (DELETE FROM deltas WHERE session = $10 AND message = ANY($11))
-        SELECT
-    """
-    return sql, *events, pk, spent, _event_bytes(events), *values.values()
-
-
-async def _add(connection: Connection, pk: int, batches: Iterable[Batch]) -> None:
-    """Add the events that did not fit into the first statement."""
-    update = "UPDATE sessions SET bytes = bytes + $11 WHERE pk = $10 RETURNING pk"
-    sql = f"WITH s AS ({update}), {_ADD} SELECT"
-    for batch in batches:
-        await connection.fetch(sql, *batch, pk, _event_bytes(batch))
-
-
-def _batches(events: Iterable[Event]) -> Iterator[Batch]:
-    """Yield events and their words as the arguments of `_ADD`, column by column."""
-    batch: list[tuple[Event, bytes]] = []
-    free_bytes = 0
-    for added in events:
-        body = codec.encode(added.body)
-        if len(body) > free_bytes:
-            if batch:
-                yield _columns(batch)
-            batch, free_bytes = [], _BATCH_BYTES
-        batch.append((added, body))
-        free_bytes -= len(body) + _OVERHEAD_BYTES
-    if batch:
-        yield _columns(batch)
-
-
-def _event_bytes(batch: Batch) -> int:
-    """Return the number of bytes of a batch's events."""
-    bodies: list[bytes] = batch[4]
-    return sum(map(len, bodies))
-
-
-def _is_long(added: Event) -> bool:
-    """Return True if it takes long to split an event's text into words."""
-    content = getattr(added.body, "content", ())
-    return sum(len(getattr(block, "text", None) or "") for block in content) > LONG_TEXT_CHARACTERS
-
-
-def _columns(batch: Sequence[tuple[Event, bytes]]) -> Batch:
-    words = [
-        (added.seq, part, vector)
-        for added, _ in batch
-        if (text := search_text.searchable_text(added.body))
-        for part, vector in enumerate(vectors(search_text.tokens(text)))
-    ]
-    return (
-        [added.seq for added, _ in batch],
-        [added.id for added, _ in batch],
-        [added.at for added, _ in batch],
-        [added.type for added, _ in batch],
-        [body for _, body in batch],
-        event.BODY_VERSION,
-        [seq for seq, _, _ in words],
-        [part for _, part, _ in words],
-        [vector for _, _, vector in words],
-    )

@@ -49,6 +49,7 @@ class PostgresStore:
         self.stale = lists.stale
         self.ranked = lists.ranked
         self.newest_matches = lists.newest_matches
+        self.known_words = lists.known_words
         self.occurrences = lists.occurrences
 
         turns = TurnState(database, watcher)

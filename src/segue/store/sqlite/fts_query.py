@@ -118,7 +118,7 @@ class TermOccurrences:
 
     def hits(self, session: int, last: int) -> set[int]:
         """Return the keys of a session's events up to a seq in which the term occurs."""
-        bounds = (session << 24, session << 24 | last)
+        bounds = (session << 24 | 1, session << 24 | last)
         keys = self._connection.execute(_RANGE, (self._broad, *bounds)).fetchall()
         return {key for (key,) in keys if self._checks is None or self._occurs(key)}
 
@@ -207,13 +207,22 @@ class TermOccurrences:
         return matches
 
     def _occurs(self, key: int) -> bool:
+        if not key & MAX_SEQ:
+            return self._occurs_in_row(key >> 24)
         sql = "SELECT version, CAST(body AS BLOB) FROM events WHERE key = ?"
         version, body = self._connection.execute(sql, (key,)).fetchone()
         prefix = self._term.tokens[-1]
         # A quick test for plain ASCII, in which no letter is written as an escape.
         if body.isascii() and b"\\u" not in body and prefix.encode() not in body.lower():
             return False
-        text = search_text.searchable_text(event.decode_body(body, version))
+        return self._matches(search_text.searchable_text(event.decode_body(body, version)))
+
+    def _occurs_in_row(self, session: int) -> bool:
+        sql = "SELECT text FROM rows WHERE session = ?"
+        (text,) = self._connection.execute(sql, (session,)).fetchone()
+        return self._matches(text)
+
+    def _matches(self, text: str) -> bool:
         if len(self._term.tokens) == 1:
-            return search_text.has_word_with_prefix(prefix, text)
+            return search_text.has_word_with_prefix(self._term.tokens[-1], text)
         return search_text.words_have_term(self._term, search_text.tokens(text))

@@ -45,6 +45,7 @@ class Reader:
         self._cursor_key: bytes | None = None
         self.search = TextSearch(path)
         self.newest_matches = self.search.newest_matches
+        self.known_words = self.search.known_words
 
     def close(self) -> None:
         self._connection.close()

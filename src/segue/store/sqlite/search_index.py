@@ -23,6 +23,7 @@ from typing import TypeVar
 
 from segue import fts5
 from segue.model import errors, event, search_text
+from segue.model.session import decode_session
 from segue.sqlite_wal import enable_wal
 from segue.store.base import MAX_SEQ
 
@@ -37,7 +38,7 @@ from .connection import (
 )
 
 T = TypeVar("T")
-FORMAT = 1  # rises when the tables change, or when the same event has other words
+FORMAT = 2  # rises when the tables change, or when the same event has other words
 STEP_EVENTS = 1_000  # indexed in one transaction
 MERGE_PAGES = 64  # of the full-text index, in one step
 
@@ -65,6 +66,8 @@ CREATE TABLE IF NOT EXISTS fts.state (
 _TABLES = (
     # The last indexed event of each session.
     "CREATE TABLE fts.indexed (session INTEGER PRIMARY KEY, seq INTEGER NOT NULL)",
+    # The text of each session's row. Its words are indexed as those of an event with the seq 0.
+    "CREATE TABLE fts.rows (session INTEGER PRIMARY KEY, text TEXT NOT NULL)",
     # Sessions whose words a purge has removed, until it is known that the purge was committed.
     "CREATE TABLE fts.removed (session INTEGER PRIMARY KEY)",
     # Python makes the tokens and joins them by spaces; the rowid is the event's key. Contentless:
@@ -369,7 +372,25 @@ class SearchIndex:
         if indexed:
             execute("INSERT OR REPLACE INTO indexed VALUES (?, ?)", (pk, newest[0] & MAX_SEQ))
             execute("UPDATE state SET newest_key = ?, newest_id = ?", newest)
+        self._index_row(connection, pk)
         return indexed
+
+    def _index_row(self, connection: sqlite3.Connection, pk: int) -> None:
+        """Index the text of a session's row if it has changed."""
+        sql = "SELECT CAST(row AS BLOB) FROM sessions WHERE pk = ?"
+        row = connection.execute(sql, (pk,)).fetchone()
+        if row is None:
+            return  # it was purged
+        text = fts5.index_tokens(search_text.searchable_row(decode_session(row[0])))
+        if text != _row_text(connection, pk):
+            self._remove_row(connection, pk)
+            connection.execute(fts5.INSERT, (pk << 24, text))
+            connection.execute("INSERT INTO rows VALUES (?, ?)", (pk, text))
+
+    def _remove_row(self, connection: sqlite3.Connection, pk: int) -> None:
+        if (text := _row_text(connection, pk)) is not None:
+            connection.execute(fts5.DELETE, (pk << 24, text))
+            connection.execute("DELETE FROM rows WHERE session = ?", (pk,))
 
     def _remove(self, session: int, texts: Iterable[tuple[int, str]], change: int) -> None:
         connection = self.connection()
@@ -383,12 +404,18 @@ class SearchIndex:
             for key, words in texts:
                 if key & MAX_SEQ <= seq and words:
                     execute(fts5.DELETE, (key, words))
+            self._remove_row(connection, session)
             execute("INSERT OR IGNORE INTO removed VALUES (?)", (session,))
 
 
 def tokens(body: event.AnyBody) -> str:
     """Return the words of an event as the index has them."""
     return fts5.index_tokens(search_text.searchable_text(body))
+
+
+def _row_text(connection: sqlite3.Connection, pk: int) -> str | None:
+    row = connection.execute("SELECT text FROM rows WHERE session = ?", (pk,)).fetchone()
+    return row and str(row[0])
 
 
 def is_damaged(error: sqlite3.Error) -> bool:

@@ -50,6 +50,7 @@ class SQLiteStore:
         self.sweep = self._listing(reader.sweep)
         self.ranked = self._listing(reader.ranked)
         self.newest_matches = _reading(path, reader.newest_matches)
+        self.known_words = _reading(path, reader.known_words)
         self.occurrences = _reading(path, reader.occurrences)
         self.stale = _reading(path, reader.stale)
         self.lease_of = _reading(path, reader.lease_of)

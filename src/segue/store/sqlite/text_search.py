@@ -56,6 +56,21 @@ class TextSearch:
         """Return the sessions that match best, with the event that matches best in each."""
         return self._search(lambda connection: _ranked(connection, workspace, query, terms))
 
+    def known_words(self, workspace: str, words: Sequence[str]) -> set[str]:
+        """Return which of these words occur in the sessions of a workspace."""
+        sql = f"SELECT 1 FROM ({fts5.HITS}) JOIN sessions ON pk = rowid >> 24"
+        sql += " WHERE workspace = ? LIMIT 1"
+
+        def search(connection: sqlite3.Connection) -> set[str]:
+            queries = ((word, fts5.expression(Term((word,)))) for word in words)
+            return {
+                word
+                for word, query in queries
+                if connection.execute(sql, (query, workspace)).fetchone()
+            }
+
+        return self._search(search)
+
     def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
@@ -182,8 +197,10 @@ def _ranked(
             complete = set(_with_all_terms(rows, occurrences))
             for pk, (key, score) in best.items():
                 if pk in complete:
+                    # The text of the session's row has the seq 0, which no event has.
                     row = connection.execute(f"{EVENTS} WHERE key = ?", (key,)).fetchone()
-                    hits.append(SearchHit(decode_session(rows[pk]), as_event(row), score))
+                    event = None if row is None else as_event(row)
+                    hits.append(SearchHit(decode_session(rows[pk]), event, score))
                     if len(hits) == query.limit:
                         return hits
     return hits

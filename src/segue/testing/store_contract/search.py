@@ -10,6 +10,7 @@ from segue.model.event import (
     AgentThought,
     AnyBody,
     Compacted,
+    ConfigChanged,
     Failed,
     InfoChanged,
     PlanChanged,
@@ -158,6 +159,41 @@ class TextContract(Contract):
         await append_events(store, session, title_change("cherry cake"), tag_change("dessert"))
         for text in ("apple", "cherry", "dessert"):
             assert await search_ids(store, text) == {session.id}
+
+    async def test_session_matches_by_project_tag_branch_and_source(self, store: Store) -> None:
+        session = await create_session(
+            store,
+            user_message("retry the request"),
+            tag_change("urgent"),
+            ConfigChanged(git_branch="fix/timeouts"),
+            cwd="/home/person/payments-api",
+        )
+        await create_session(store, user_message("retry"), cwd="/home/person/website")
+        for text in ("payments", "payments-api", "timeouts retry", "urgent", "payments retry"):
+            assert await search_ids(store, text) == {session.id}
+            (hit,) = await store.ranked(WORKSPACE, Query(text=text))
+            assert hit.session.id == session.id
+        assert await search_ids(store, "person") == set()  # the home directory
+        assert len(await search_ids(store, "segue")) == 2
+        (event,) = await store.newest_matches(WORKSPACE, [session], terms("payments"))
+        assert event is None
+        assert await store.occurrences(WORKSPACE, session.id, terms("payments"), None, 9) == []
+
+    async def test_search_uses_the_current_branch_and_directory(self, store: Store) -> None:
+        session = await create_session(store, ConfigChanged(git_branch="old"), cwd="/projects/one")
+        await append_events(store, session, ConfigChanged(git_branch="new"))
+        assert await search_ids(store, "new") == {session.id}
+        assert await search_ids(store, '"old"') == set()
+        await store.purge(WORKSPACE, session.id, lambda _: None)
+        assert await search_ids(store, "projects") == set()
+
+    async def test_known_words_are_those_of_the_workspace(self, store: Store) -> None:
+        await create_session(store, user_message("alpha"), cwd="/projects/website")
+        await create_session(store, user_message("beta"), workspace=OTHER_WORKSPACE)
+        words = ["alpha", "beta", "gamma", "website", "alph"]
+        assert await store.known_words(WORKSPACE, words) == {"alpha", "website"}
+        assert await store.known_words(OTHER_WORKSPACE, words) == {"beta"}
+        assert await store.known_words(WORKSPACE, []) == set()
 
     async def test_all_text_of_a_session_is_searchable(self, store: Store) -> None:
         bodies: list[AnyBody] = [

@@ -7,11 +7,12 @@ import os
 from collections.abc import Mapping
 
 from segue.acp.rpc import Connection
-from segue.agents.base import Agent, ConnectedTools
+from segue.agents.base import Agent, Client, ConnectedTools, HandlesClosed, HandlesOpened
 from segue.hub import Hub
 from segue.hub.turns.opened import OpenSession
 from segue.interfaces.acp.attached_session import AttachedSession
 from segue.interfaces.acp.attached_sessions import AttachedSessions
+from segue.interfaces.acp.client_proxy import ClientProxy, SessionClient
 from segue.interfaces.acp.versions.policy import VersionPolicy
 from segue.model.errors import ReadOnly, StoreReadOnly
 from segue.model.principal import Principal
@@ -31,18 +32,23 @@ class SessionAttacher:
         attached: AttachedSessions,
         policy: VersionPolicy,
         agent: Agent | None,
+        client_proxy: ClientProxy | None,
     ) -> None:
-        """Create an attacher. `agent` answers all sessions; None means each session's own."""
+        """Create an attacher. `agent` answers all sessions; None means each session's own.
+
+        Agents send their requests to `client_proxy`.
+        """
         self._hub = hub
         self._principal = principal
         self._connection = connection
         self._attached = attached
         self._policy = policy
         self._agent = agent
+        self._client_proxy = client_proxy
 
     def prepare(self, session: Session, client_session_id: str | None = None) -> AttachedSession:
         """Return a session that can send its history, but is not attached yet."""
-        return AttachedSession(
+        attached_session = AttachedSession(
             self._hub,
             self._principal,
             self._connection,
@@ -50,6 +56,9 @@ class SessionAttacher:
             session,
             client_session_id,
         )
+        if isinstance(agent := self._agent, HandlesClosed):
+            attached_session.on_closed = lambda: agent.session_closed(session)
+        return attached_session
 
     async def attach(
         self,
@@ -93,10 +102,19 @@ class SessionAttacher:
                 agent=self._agent,
                 tools=mcp_servers,
                 roots=session.roots,
+                client=self._client_of(session),
             )
         except (ReadOnly, StoreReadOnly):
             log.info("session %s is read-only and cannot be prompted", session.id)
             return None
+
+    async def note_opened(self, session: Session) -> None:
+        """Tell the agent about a session that the client opens; an error of it is the answer."""
+        if isinstance(self._agent, HandlesOpened):
+            await self._agent.session_opened(session, Client(self._client_of(session)))
+
+    def _client_of(self, session: Session) -> SessionClient | None:
+        return None if self._client_proxy is None else SessionClient(self._client_proxy, session.id)
 
     async def _send_warnings(
         self,

@@ -72,7 +72,9 @@ class ManageHandlers:
     async def list(self, request: wire.ListRequest) -> wire.ListSessionsResponse:
         """Answer `session/list`."""
         query = _parse_query(request)
-        if not self._profile.persistent:
+        if not self._profile.persistent or not self._profile.has("list"):
+            if request.cursor is not None:
+                raise RpcError(INVALID_PARAMS, "cursor: this list has one page")
             return wire.ListSessionsResponse(sessions=[])
         await self._access.purge_expired()
         page = await self._hub.sessions.list(self._principal, query, request.cursor)

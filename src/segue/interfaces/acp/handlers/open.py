@@ -13,11 +13,12 @@ from msgspec.structs import replace
 from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
 from segue.agents.base import ConnectedTools, OwnsSessions
+from segue.agents.base.declaration import COMPLETE, OFFERED
 from segue.hub import Hub
 from segue.hub.sessions import directories
 from segue.interfaces.acp.attached_sessions import AttachedSessions
 from segue.interfaces.acp.capabilities import AgentProfile
-from segue.interfaces.acp.errors import invalid_params
+from segue.interfaces.acp.errors import invalid_params, session_not_found
 from segue.interfaces.acp.mcp_servers import parse_servers
 from segue.interfaces.acp.meta import NAMESPACE
 from segue.interfaces.acp.position import requested_position
@@ -67,6 +68,7 @@ class OpenHandlers:
         self._profile = profile
         self._served_agent = served_agent
         self._agent = None if served_agent is None else served_agent.agent
+        self._declaration = None if served_agent is None else served_agent.declaration
 
     async def new(self, request: wire.SetupRequest) -> Any:
         """Answer `session/new`."""
@@ -74,6 +76,7 @@ class OpenHandlers:
         await self._access.purge_expired()
         async with self._connect(servers, request.cwd) as mcp_servers:
             session, meta = await self._create(request, roots, mcp_servers)
+            session = await self._note_created(session)
             attached_session = self._attacher.prepare(session)
             await self._attacher.attach(attached_session, session, mcp_servers, created=True)
         response = self._setup_response(session, session_id=session.id)
@@ -99,7 +102,7 @@ class OpenHandlers:
                 origin="acp",
                 in_store=True,
             )
-            fork = await self._set_roots(fork, roots)
+            fork = await self._note_created(await self._set_roots(fork, roots))
             attached_session = self._attacher.prepare(fork)
             await self._attacher.attach(attached_session, fork, mcp_servers, created=True)
         return self._setup_response(fork, session_id=fork.id)
@@ -139,7 +142,9 @@ class OpenHandlers:
         return self._with_directory(self._policy.load_response(session), session)
 
     async def resume(self, request: wire.SetupRequest) -> Any:
-        """Answer `session/resume`."""
+        """Answer `session/resume`. An agent that cannot reopen sessions finds none to resume."""
+        if not self._profile.has("resume"):
+            raise session_not_found(request.session_id)
         replay = requested_position(request) is not None or self._policy.wants_replay(request)
         return self._setup_response(await self._reopen(request, replay=replay))
 
@@ -253,8 +258,44 @@ class OpenHandlers:
         """Return the reference to the served agent that new sessions record."""
         if self._served_agent is None:
             return None
-        name, spec, _ = self._served_agent
+        name, spec = self._served_agent.name, self._served_agent.spec
         return await self._hub.records.program(self._principal.workspace, name, spec)
+
+    async def _note_created(self, session: Session) -> Session:
+        """Tell the agent about a new session, and return it with the options of the agent.
+
+        If the agent refuses, the session is deleted.
+        """
+        session = await self._offer(session)
+        try:
+            await self._attacher.note_opened(session)
+        except BaseException:
+            await self._hub.editor.purge(self._principal, session.id)
+            raise
+        return session
+
+    async def _offer(self, session: Session) -> Session:
+        """Store the options and commands that the served agent declares, and return the session.
+
+        Those of another program, whose session this is not, are removed.
+        """
+        current = session.options.get(OFFERED, {})
+        agent = await self._agent_ref()
+        if agent is not None and self._declaration is not None:
+            offered = {**self._declaration.offered(current), "agent": agent.id}
+        elif current.get(COMPLETE) and (
+            session.agent is None or current.get("agent") != session.agent.id
+        ):
+            offered = {}
+        else:
+            return session
+        if offered == current:
+            return session
+        try:
+            change = ConfigChanged(options={OFFERED: offered})
+            return await self._hub.editor.configure(self._principal, session.id, change)
+        except (ReadOnly, StoreReadOnly):
+            return session  # it cannot be prompted here, so its options have no effect
 
     async def _reopen(self, request: wire.SetupRequest, *, replay: bool) -> Session:
         """Open an existing session. A turn that runs in it is not disturbed."""
@@ -266,7 +307,9 @@ class OpenHandlers:
         async with self._attached.lock(session.id):
             earlier = self._attached.get(session.id)
             session = await self._hub.sync.import_if_listed_only(self._principal, session.id)
-            session = await self._set_roots(session, roots)
+            session = await self._offer(await self._set_roots(session, roots))
+            if earlier is None:
+                await self._attacher.note_opened(session)
             if earlier is not None and not replay:
                 async with self._connect(servers, session.cwd, session) as mcp_servers:
                     await self._attacher.reopen(earlier, session, mcp_servers)

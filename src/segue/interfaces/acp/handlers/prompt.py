@@ -6,7 +6,8 @@ from typing import Any
 
 from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
-from segue.agents.base import Agent
+from segue.agents.base import Agent, HandlesConfigured
+from segue.agents.base.declaration import OFFERED, AgentDeclaration, with_value
 from segue.agents.base.external import HasExtensions
 from segue.hub import Hub
 from segue.interfaces.acp.attached_session import AttachedSession
@@ -32,18 +33,25 @@ class PromptHandlers:
         attached: AttachedSessions,
         policy: VersionPolicy,
         agent: Agent | None,
+        declaration: AgentDeclaration | None,
     ) -> None:
-        """Create the handlers. `agent` answers all sessions; None means each session's own."""
+        """Create the handlers. `agent` answers all sessions; None means each session's own.
+
+        `declaration` is what the agent offers, if it declares that.
+        """
         self._hub = hub
         self._principal = principal
         self._attached = attached
         self._policy = policy
         self._agent = agent
+        self._declaration = declaration
 
     async def prompt(self, request: wire.PromptRequest) -> Any:
         """Answer `session/prompt`."""
         attached_session = self._get_attached(request.session_id)
-        return await attached_session.prompt(read_prompt(request.prompt), request.meta)
+        declared = None if self._declaration is None else self._declaration.prompt_content
+        content = read_prompt(request.prompt, declared)
+        return await attached_session.prompt(content, request.meta)
 
     async def cancel(self, request: wire.SessionRequest) -> None:
         """Handle the notification `session/cancel`."""
@@ -83,6 +91,8 @@ class PromptHandlers:
         attached_session = self._get_attached(request.session_id)
         session = await self._hub.sessions.get(self._principal, attached_session.id)
         mode = options.mode_option(session)
+        if mode is None:
+            raise RpcError(INVALID_PARAMS, "modeId: this session has no modes")
         await self._set_option(attached_session, session, mode, request.mode_id, "modeId")
         return wire.Empty()
 
@@ -127,7 +137,12 @@ class PromptHandlers:
                 f"{field}: no {option['name'].lower()} {value!r}; there are {', '.join(values)}"
             )
             raise RpcError(INVALID_PARAMS, message)
-        if options.is_agent_option(session, option["id"]):
+        if self._declaration is not None:
+            if isinstance(self._agent, HandlesConfigured):
+                await self._agent.session_configured(session, option["id"], value)
+            offered = with_value(session.options[OFFERED], option["id"], value)
+            change = ConfigChanged(options={OFFERED: offered})
+        elif options.is_agent_option(session, option["id"]):
             change = await self._hub.agents.set_option(
                 session, option["id"], value, self._agent, attached_session.mcp_servers
             )

@@ -10,6 +10,7 @@ from segue.acp.rpc import Connection
 from segue.hub import Hub
 from segue.interfaces.acp.attached_sessions import AttachedSessions
 from segue.interfaces.acp.capabilities import AgentProfile
+from segue.interfaces.acp.client_proxy import ClientProxy
 from segue.interfaces.acp.served_agent import ServedAgent
 from segue.interfaces.acp.versions.policy import VersionPolicy
 from segue.model.principal import Principal
@@ -35,16 +36,23 @@ class SessionMethods:
         policy: VersionPolicy,
         profile: AgentProfile,
         served_agent: ServedAgent | None,
+        client_proxy: ClientProxy | None,
     ) -> None:
-        """Create the handlers. `served_agent` answers all sessions; None: each session's own."""
+        """Create the handlers. `served_agent` answers all sessions; None: each session's own.
+
+        Agents send their requests to `client_proxy`.
+        """
         agent = None if served_agent is None else served_agent.agent
         access = SessionAccess(hub, principal, profile)
-        attacher = SessionAttacher(hub, principal, connection, attached, policy, agent)
+        declaration = None if served_agent is None else served_agent.declaration
+        attacher = SessionAttacher(
+            hub, principal, connection, attached, policy, agent, client_proxy
+        )
         opening = OpenHandlers(
             hub, principal, attached, attacher, access, policy, profile, served_agent
         )
         managing = ManageHandlers(hub, principal, attached, access, policy, profile)
-        self._prompting = PromptHandlers(hub, principal, attached, policy, agent)
+        self._prompting = PromptHandlers(hub, principal, attached, policy, agent, declaration)
         self._handlers: dict[str, Handler] = {
             "session/new": opening.new,
             "session/fork": opening.fork,

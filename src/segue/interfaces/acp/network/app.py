@@ -32,7 +32,7 @@ from segue.model.principal import Principal
 from .connection import NetworkConnection
 from .registry import ConnectionRegistry
 from .stream import OutboundStream, StreamBusy, UnknownCursor
-from .websocket import WebSocketLink
+from .websocket import Relay, WebSocketLink
 
 log = logging.getLogger("segue.acp")
 
@@ -68,6 +68,15 @@ class Peers(Protocol):
 
     async def forward(self, port: int, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a request to another process, and its response to the client."""
+        ...
+
+    async def relay(
+        self, port: int, scope: Scope, first: str, receive: Receive, send: Send
+    ) -> bool:
+        """Pass an accepted WebSocket with its first message to another process.
+
+        Returns False if that process does not accept it.
+        """
         ...
 
 
@@ -301,11 +310,28 @@ class AcpApp:
                 count_message=lambda: self._rate_limiter.count_request(caller),
                 access=self._key_access(principal, key),
                 sends_batches=SEND_BATCH in scope.get("extensions", {}),
+                relay=self._relay(scope),
             )
             self._record("GET", 101, 0.0)
             await link.serve([(CONNECTION_ID.encode(), connection.id.encode()), *headers])
         finally:
             on_end()
+
+    def _relay(self, scope: Scope) -> Relay | None:
+        """Return a function that passes a WebSocket to the process that has its connection."""
+        peers = self._peers
+        if peers is None:
+            return None
+
+        async def relay(first: dict[str, Any], receive: Receive, send: Send) -> bool:
+            params = first.get("params")
+            id = params.get("connectionId") if isinstance(params, dict) else None
+            port = peers.owner_port(str(id))
+            if port is None:
+                return False
+            return await peers.relay(port, scope, encode_message(first).decode(), receive, send)
+
+        return relay
 
 
 async def decode_message(data: bytes) -> Any:

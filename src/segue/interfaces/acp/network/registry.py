@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from segue.hub import Hub
-from segue.model.errors import Overloaded
+from segue.model.errors import Overloaded, QuotaInUse
 from segue.model.principal import Principal
 
 from .connection import NetworkConnection
@@ -17,6 +17,7 @@ from .stream import KEPT_SECONDS
 log = logging.getLogger("segue.acp")
 
 MAX_CONNECTIONS = 4000
+MAX_CONNECTIONS_OF_CALLER = 1000  # of one API key, in this process
 SWEEP_SECONDS = 15.0
 
 
@@ -28,6 +29,7 @@ class ConnectionRegistry:
         self._hub = hub
         self._prefix = prefix
         self._connections: dict[str, NetworkConnection] = {}
+        self._of_caller: dict[Principal, int] = {}  # the number of connections of each caller
         self._sweeper: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[Any]] = set()
 
@@ -37,13 +39,21 @@ class ConnectionRegistry:
         return len(self._connections)
 
     def create(self, principal: Principal, *, per_session: bool) -> NetworkConnection:
-        """Create a connection. Raises Overloaded if this process has too many."""
+        """Create a connection.
+
+        Raises Overloaded if this process has too many, QuotaInUse if the caller has too many.
+        """
         if self.count >= MAX_CONNECTIONS:
             raise Overloaded("the server has too many ACP connections; try again")
+        if self._of_caller.get(principal, 0) >= MAX_CONNECTIONS_OF_CALLER:
+            raise QuotaInUse(
+                f"this key has {MAX_CONNECTIONS_OF_CALLER} ACP connections; close one of them"
+            )
         connection = NetworkConnection(
             self._hub, principal, prefix=self._prefix, per_session=per_session
         )
         self._connections[connection.id] = connection
+        self._of_caller[principal] = self._of_caller.get(principal, 0) + 1
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
         return connection
@@ -60,6 +70,9 @@ class ConnectionRegistry:
         """Close a connection in the background."""
         if self._connections.pop(connection.id, None) is None:
             return
+        left = self._of_caller.pop(connection.principal) - 1
+        if left:
+            self._of_caller[connection.principal] = left
         task = asyncio.get_running_loop().create_task(_close(connection))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

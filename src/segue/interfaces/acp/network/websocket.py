@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -33,6 +33,10 @@ RESUME_FAILED = "stream/resume_failed"
 NORMAL, GOING_AWAY, POLICY_VIOLATION, INTERNAL_FAILURE = 1000, 1001, 1008, 1011
 
 
+# Passes a link, with its first message, to another process; False if no process has it.
+Relay = Callable[[dict[str, Any], Receive, Send], Awaitable[bool]]
+
+
 class WebSocketLink:
     """A link between a client and its connection, which may outlive it.
 
@@ -51,11 +55,14 @@ class WebSocketLink:
         count_message: Callable[[], object],
         access: AccessCheck | None,
         sends_batches: bool,
+        relay: Relay | None = None,
     ) -> None:
         """Create a link. `count_message` raises RateLimited if the caller sends too much.
 
-        `sends_batches` says that the server has the extension SEND_BATCH.
+        `sends_batches` says that the server has the extension SEND_BATCH. `relay` passes the link
+        to another process that has the connection which the client resumes.
         """
+        self._relay = relay
         self._sends_batches = sends_batches
         self._connections = connections
         self._connection = connection
@@ -92,6 +99,10 @@ class WebSocketLink:
         cursor = None
         if first.get("method") == RESUME:
             connection, cursor = self._find(first.get("params"))
+            if connection is None and self._relay is not None:
+                self._connections.close(self._connection)
+                if await self._relay(first, self._receive, self._send):
+                    return None
             if connection is None:
                 return NORMAL if await self._refuse_resume("unknown connection") else None
             self._connections.close(self._connection)

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from segue.acp import wire
 from segue.acp.content import read_block, write_blocks
 from segue.acp.rpc import INVALID_PARAMS, RpcError
-from segue.interfaces.acp.errors import invalid_params
+from segue.interfaces.acp.errors import DIALECT, invalid_params
 from segue.interfaces.acp.meta import info_meta, turn_meta
 from segue.model import clock
 from segue.model.content import Content, Diff, FileChange
@@ -42,15 +42,26 @@ VersionedDiff = TypeVar("VersionedDiff")
 NOT_REPLAYED = (InfoChanged, ConfigChanged, StatusChanged, Failed)
 
 
-def read_prompt(blocks: Sequence[dict[str, Any]]) -> Content:
+# The prompt capability that a type of block needs.
+_NEEDED_CAPABILITIES = {"image": "image", "audio": "audio", "resource": "embeddedContext"}
+
+
+def read_prompt(
+    blocks: Sequence[dict[str, Any]], declared: frozenset[str] | None = None
+) -> Content:
     """Return the content of a prompt.
 
-    Raises RpcError if the prompt is empty or contains an unknown type of block.
+    `declared` are the prompt capabilities of an agent that declares them. Raises RpcError if the
+    prompt is empty or contains a type of block that is unknown or not declared.
     """
     if not blocks:
         raise RpcError(INVALID_PARAMS, "prompt: at least one content block is required")
     content = []
     for index, block in enumerate(blocks):
+        needed = _NEEDED_CAPABILITIES.get(str(block.get("type")))
+        if declared is not None and needed is not None and needed not in declared:
+            message = f"prompt[{index}]: this agent does not accept {block['type']} content"
+            raise RpcError(INVALID_PARAMS, message)
         try:
             content.append(read_block(block))
         except msgspec.ValidationError as error:
@@ -164,6 +175,12 @@ def changed_call_fields(
         "raw_input": change.input,
         "meta": meta_of(change),
     }
+
+
+def shown_terminal(change: ToolCallChanged) -> wire.ToolTerminal | None:
+    """Return the terminal of the client that a tool call shows while the terminal exists."""
+    terminal = change.extra.get(DIALECT, {}).get("terminal")
+    return wire.ToolTerminal(terminal_id=terminal) if isinstance(terminal, str) else None
 
 
 def encode_tool_content(

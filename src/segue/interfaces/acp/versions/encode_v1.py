@@ -43,6 +43,7 @@ from .content import (
     encode_turn_end,
     encode_usage,
     offers_changed,
+    shown_terminal,
     text_block,
     tool_call_fields,
 )
@@ -132,13 +133,16 @@ class EncoderV1:
             case ToolCallChanged() as body:
                 if call := self._calls.get(body.call_id):
                     self._calls[body.call_id] = apply_change(call, body)
-                yield v1.ToolCallUpdate(**changed_call_fields(body, encode_diff))
+                fields = changed_call_fields(body, encode_diff)
+                if session is not None and (terminal := shown_terminal(body)):
+                    fields["content"] = [*fields["content"], terminal]
+                yield v1.ToolCallUpdate(**fields)
             case ToolResult() as body:
                 call = self._calls.pop(body.call_id, None)
                 yield v1.ToolCallUpdate(
                     tool_call_id=body.call_id,
                     status="completed" if body.status == "completed" else "failed",
-                    content=encode_tool_content(body.content, encode_diff, call) or UNSET,
+                    content=[*encode_tool_content(body.content, encode_diff, call)] or UNSET,
                     raw_output=UNSET if body.output is None else body.output,
                     meta=meta_of(body),
                 )
@@ -164,7 +168,8 @@ class EncoderV1:
     def note_settings(self, session: Session) -> None:
         """Remember the mode, options and commands of a session that the client knows."""
         config = options.config_v1(session, self._client_session)
-        mode = options.mode_option(session)["value"]
+        option = options.mode_option(session)
+        mode = None if option is None else option["value"]
         self._settings = (mode, config, options.commands_v1(session))
 
     def _encode_settings(self, session: Session) -> Iterator[wire.SessionUpdate]:
@@ -172,7 +177,7 @@ class EncoderV1:
         known_mode, known_config, known_commands = self._settings
         self.note_settings(session)
         mode, config, commands = self._settings
-        if mode != known_mode:
+        if mode is not None and mode != known_mode:
             yield v1.CurrentModeUpdate(current_mode_id=mode)
         if config != known_config:
             yield v1.ConfigOptionUpdate(config_options=config)

@@ -71,8 +71,8 @@ def with_own_mode(
 
     `own_options` are the options of the session in the client's version.
     """
-    mode_id = mode_option(session)["id"]
-    if is_agent_option(session, mode_id) or mode_id != MODE:
+    mode = mode_option(session)
+    if mode is None or is_agent_option(session, mode["id"]) or mode["id"] != MODE:
         return dict(update)
     modes = [option for option in own_options if option.category == MODE]
     return {**update, "configOptions": [*modes, *update.get("configOptions", ())]}

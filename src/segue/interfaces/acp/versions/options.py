@@ -17,6 +17,7 @@ MODES: dict[str, tuple[str, str]] = {
     "bypassPermissions": ("Do not ask", "Never ask for permission"),
 }
 MODE = "mode"  # id of segue's option, and category of every mode option
+COMPLETE = "complete"  # in `offered`: the agent declares everything that the session offers
 OFFERED = "offered"  # key of the session option that has the options and commands of its agent
 
 
@@ -28,6 +29,8 @@ def current_mode(session: Session) -> str:
 def options(session: Session) -> list[dict[str, Any]]:
     """Return all options: those of the agent, and segue's mode unless the agent has one."""
     agent_options = _agent_options(session)
+    if session.options.get(OFFERED, {}).get(COMPLETE):
+        return agent_options
     if any(option["category"] == MODE for option in agent_options):
         return agent_options
     mode = {
@@ -63,14 +66,16 @@ def find_option(session: Session, option_id: str) -> dict[str, Any] | None:
     return next((option for option in options(session) if option["id"] == option_id), None)
 
 
-def mode_option(session: Session) -> dict[str, Any]:
-    """Return the option that selects the mode. Every session has one."""
-    return next(option for option in options(session) if option["category"] == MODE)
+def mode_option(session: Session) -> dict[str, Any] | None:
+    """Return the option that selects the mode; None if the agent declares no modes."""
+    return next((option for option in options(session) if option["category"] == MODE), None)
 
 
-def mode_state(session: Session) -> v1.ModeState:
+def mode_state(session: Session) -> v1.ModeState | UnsetType:
     """Return the modes of a session as version 1 has them."""
     option = mode_option(session)
+    if option is None:
+        return UNSET
     modes = [
         v1.Mode(id=choice["value"], name=choice["name"], description=choice.get("description"))
         for choice in option["choices"]

@@ -43,7 +43,7 @@ class PolicyV1:
         return v1.SetupResponse(
             session_id=UNSET if session_id is None else session_id,
             modes=options.mode_state(session),
-            config_options=options.config_v1(session, self._client_session),
+            config_options=options.config_v1(session, self._client_session) or UNSET,
         )
 
     def load_response(self, session: Session) -> v1.SetupResponse:

@@ -44,7 +44,7 @@ class PolicyV2:
     ) -> v2.SetupResponse:
         return v2.SetupResponse(
             session_id=UNSET if session_id is None else session_id,
-            config_options=options.config_v2(session),
+            config_options=options.config_v2(session) or UNSET,
             available_commands=options.commands_v2(session) or UNSET,
         )
 

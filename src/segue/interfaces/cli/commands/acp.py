@@ -84,6 +84,68 @@ def acp_command(
     )
 
 
+@click.command("acp-check", context_settings={"ignore_unknown_options": True})
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option(
+    "--version",
+    "versions",
+    type=click.Choice(["1", "2"]),
+    multiple=True,
+    help="Check this protocol version only.",
+)
+@click.option("--only", metavar="CHECK", multiple=True, help="Run CHECK, such as LIST or LIST-002.")
+@click.option("--timeout", default=60.0, show_default=True, help="Seconds to wait for an answer.")
+@click.option("--prompt", metavar="TEXT", default=None, help="A prompt that is answered soon.")
+@click.option("--long-prompt", metavar="TEXT", help="A prompt whose turn takes several seconds.")
+@click.option("--verbose", is_flag=True, help="Log the agent's error output.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def acp_check_command(
+    command: tuple[str, ...],
+    as_json: bool,
+    versions: tuple[str, ...],
+    only: tuple[str, ...],
+    timeout: float,
+    prompt: str | None,
+    long_prompt: str | None,
+    verbose: bool,
+) -> None:
+    """Check whether an agent follows the Agent Client Protocol.
+
+    COMMAND starts the agent, which is prompted a few times: with a real model, that costs tokens.
+    Each check names its rule. The exit code is 1 if the agent breaks a rule that it must follow.
+
+    Example: segue acp-check claude-agent-acp
+    """
+    import asyncio
+    import shlex
+
+    from segue.acp.conformance import check_agent, start_command
+    from segue.acp.conformance.peer import CheckFailed
+    from segue.acp.conformance.session import LONG_TEXT, TEXT, Prompts
+
+    level = logging.DEBUG if verbose else logging.ERROR
+    logging.basicConfig(stream=sys.stderr, level=level, format="segue: %(levelname)s %(message)s")
+    words = shlex.split(command[0]) if len(command) == 1 else list(command)
+    numbers = [int(version) for version in versions] or [1, 2]
+    try:
+        report = asyncio.run(
+            check_agent(
+                start_command(words),
+                versions=numbers,
+                timeout=timeout,
+                only=only,
+                prompts=Prompts(prompt or TEXT, long_prompt or LONG_TEXT),
+            )
+        )
+    except OSError as error:
+        raise click.ClickException(f"cannot start {words[0]!r}: {error.strerror}") from None
+    except CheckFailed as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(report.to_json() if as_json else report.to_text())
+    if report.failures:
+        raise SystemExit(1)
+
+
 def _run_login(agent: str, args: tuple[str, ...]) -> None:
     """Replace this process by the other agent's command."""
     command = _split_command(agent.removeprefix(_COMMAND_PREFIX))

@@ -204,8 +204,10 @@ def search_command(
     """
     query = replace(query, text=" ".join(words), limit=limit)
     search = _search_ranked if ranked else _search_newest
-    matches, has_more = target.read(lambda hub, principal: search(hub, principal, query))
+    matches, has_more, corrected = target.read(lambda hub, principal: search(hub, principal, query))
     empty_message = "" if matches else f"No sessions match.{_hint(target, query)}"
+    if corrected is not None:
+        click.echo(f"No sessions match {query.text!r}. Showing matches of {corrected!r}.", err=True)
     _show_matches(matches, format, empty_message)
     if has_more and format is None:
         show_more_hint(len(matches), "use --limit for more")
@@ -213,29 +215,32 @@ def search_command(
 
 async def _search_ranked(
     hub: Hub, principal: Principal, query: Query
-) -> tuple[list[SearchMatch], bool]:
-    """Return the best matches, and whether there are more."""
+) -> tuple[list[SearchMatch], bool, str | None]:
+    """Return the best matches, whether there are more, and the corrected text, if any."""
     results = await hub.sessions.search(
         principal, replace(query, limit=query.limit + 1), ranked=True
     )
-    return results.matches[: query.limit], len(results.matches) > query.limit
+    has_more = len(results.matches) > query.limit
+    return results.matches[: query.limit], has_more, results.corrected
 
 
 async def _search_newest(
     hub: Hub, principal: Principal, query: Query
-) -> tuple[list[SearchMatch], bool]:
-    """Return the newest matches, and whether there are more."""
+) -> tuple[list[SearchMatch], bool, str | None]:
+    """Return the newest matches, whether there are more, and the corrected text, if any."""
     # By session: one that becomes active while pages are read matches again.
     matches: dict[str, SearchMatch] = {}
-    cursor: str | None = None
+    cursor = corrected = None
     while True:
-        page_query = replace(query, limit=min(MAX_PAGE_SIZE, query.limit - len(matches)))
+        page_size = min(MAX_PAGE_SIZE, query.limit - len(matches))
+        page_query = replace(query, text=corrected or query.text, limit=page_size)
         results = await hub.sessions.search(principal, page_query, cursor)
+        corrected = results.corrected or corrected
         for match in results.matches:
             matches.setdefault(match.session.id, match)
         cursor = results.next
         if cursor is None or len(matches) >= query.limit:
-            return list(matches.values()), cursor is not None
+            return list(matches.values()), cursor is not None, corrected
 
 
 def _hint(target: Target, query: Query) -> str:

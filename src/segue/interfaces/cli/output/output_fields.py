@@ -6,15 +6,17 @@ UTC; money is in US dollars.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from segue.hub import SearchMatch
 from segue.model import clock
 from segue.model.event import Event, SystemMessage, Usage, UserMessage
 from segue.model.principal import ApiKey
 from segue.model.session import OWN, Session
+
+if TYPE_CHECKING:
+    from segue.hub import SearchMatch
 
 
 def session_fields(session: Session) -> dict[str, Any]:

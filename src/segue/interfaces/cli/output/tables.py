@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from segue.hub import SearchMatch
 from segue.interfaces.cli.durations import age
 from segue.model import clock
 from segue.model.session import Session
@@ -18,6 +17,9 @@ from segue.render.format import session_cost
 from .pager import show_text
 from .text import highlight, one_line, safe, tilde
 from .width import cut, fit_end, width
+
+if TYPE_CHECKING:
+    from segue.hub import SearchMatch
 
 _AGE_COLUMNS = 4
 _UNLIMITED_COLUMNS = 200

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from textwrap import indent
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from segue.hub import SearchMatch
 from segue.interfaces.cli.durations import age
 from segue.model import clock
 from segue.model.ansi import strip_colors
@@ -34,6 +33,9 @@ from segue.model.session import Session, Thread
 from segue.model.tools.titles import call_title, request_title
 from segue.render.format import session_cost
 from segue.render.message_parts import split_message
+
+if TYPE_CHECKING:
+    from segue.hub import SearchMatch
 
 USER_PROMPT = click.style("> ", fg="green", bold=True)  # before a user's message
 _CHECKBOXES = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}

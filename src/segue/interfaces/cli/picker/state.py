@@ -45,6 +45,7 @@ class PickerState:
         self.index = 0
         self._cursor: str | None = None
         self._search_words = ""
+        self._corrected_words: str | None = None  # searched for instead of the misspelt ones
         self._session_ids: set[str] = set()
         self._previews: dict[tuple[str, int, int | None], list[Event]] = {}
         self.reload()
@@ -90,7 +91,7 @@ class PickerState:
         """
         before, index = self.selected, self.index
         self.rows, self._session_ids, self._cursor = [], set(), None
-        self._search_words = _searchable(self.typed)
+        self._search_words, self._corrected_words = _searchable(self.typed), None
         if self._search_words:
             self._load_matches()
         else:
@@ -183,11 +184,17 @@ class PickerState:
             self._cursor = page.next
             self._add(heading, page.sessions)
             return
-        query = replace(self._query, text=self._search_words, limit=PAGE_MATCHES)
+        words = self._corrected_words or self._search_words
+        query = replace(self._query, text=words, limit=PAGE_MATCHES)
         results = self._reader(
             lambda hub, principal: hub.sessions.search(principal, query, self._cursor)
         )
         self._cursor = results.next
+        if results.corrected is not None:
+            self._corrected_words = results.corrected
+            self.rows.append(
+                PickerRow(None, f"No matches. Instead, matches of {results.corrected}")
+            )
         for match in results.matches:
             if match.session.id not in self._session_ids:
                 self._session_ids.add(match.session.id)

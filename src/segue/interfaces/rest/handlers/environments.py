@@ -24,6 +24,9 @@ from segue.model.record import Record
 
 Scope = Literal["organization", "account"]
 
+# Package managers that would change the system, or for which there is no sandbox.
+_SYSTEM_MANAGERS = ("apt", "cargo", "gem", "go")
+
 
 class LimitedOut(Out, frozen=True, tag_field="type", tag="limited"):
     allow_mcp_servers: bool
@@ -82,6 +85,7 @@ def show(record: Record) -> Environment:
 
 async def create(request: RestRequest) -> Environment:
     sent = await request.stored_body(requests.EnvironmentCreate)
+    _check(sent)
     config = DEFAULT_CONFIG
     if isinstance(sent.config, requests.SelfHosted):
         config = to_builtins(sent.config)
@@ -99,6 +103,7 @@ async def create(request: RestRequest) -> Environment:
 
 async def update(request: RestRequest) -> Environment:
     sent = await request.stored_body(requests.EnvironmentUpdate)
+    _check(sent)
     record = await _find(request)
 
     def edit(current: Record) -> dict[str, Any]:
@@ -136,6 +141,19 @@ async def delete(request: RestRequest) -> EnvironmentDeleted:
     record = await _find_deletable(request)
     await request.hub.records.delete(record)
     return EnvironmentDeleted(id=format_record_id(record))
+
+
+def _check(sent: requests.EnvironmentCreate | requests.EnvironmentUpdate) -> None:
+    """Raise InvalidInput, with the name of the field, for settings that segue does not apply."""
+    if sent.scope == "account":
+        raise InvalidInput("scope: environments belong to a workspace; no other scope exists here")
+    packages = sent.config.packages if isinstance(sent.config, requests.Cloud) else None
+    for manager in _SYSTEM_MANAGERS:
+        if getattr(packages, manager, None):
+            raise InvalidInput(
+                f"config.packages.{manager}: segue installs packages with pip and npm only, since"
+                " it does not change the server's system"
+            )
 
 
 async def _find(request: RestRequest) -> Record:

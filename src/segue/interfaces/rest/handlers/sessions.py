@@ -88,7 +88,8 @@ class Update(requests.Body, frozen=True):
 async def _show(request: RestRequest, session: Session) -> SessionOut:
     agent = await request.context.agents.get(request.workspace, session.agent)
     environment_id = session.environment_id or built_in_environment(request.workspace)
-    return show(session, agent, environment_id, clock.now())
+    directories = request.hub.session_directories
+    return show(session, agent, environment_id, clock.now(), directories)
 
 
 class SessionPage(requests.Page[SessionOut], frozen=True):

@@ -63,7 +63,10 @@ class OutcomeOut(msgspec.Struct, frozen=True, tag_field="type", tag="outcome_eva
 
 
 class SessionOut(msgspec.Struct, frozen=True, tag_field="type", tag="session"):
-    """`source`, `cwd` and `tag` are fields that only segue has; clients keep unknown fields."""
+    """`source`, `cwd` and `tag` are fields that only segue has; clients keep unknown fields.
+
+    `cwd` is null if segue made the session's directory: its path says nothing to a client.
+    """
 
     id: str
     agent: msgspec.Raw
@@ -81,7 +84,7 @@ class SessionOut(msgspec.Struct, frozen=True, tag_field="type", tag="session"):
     updated_at: datetime
     archived_at: datetime | None
     source: str
-    cwd: str
+    cwd: str | None
     tag: str | None
     stats: Stats  # the last, for SessionEncoder
 
@@ -91,8 +94,18 @@ def status(session: Session) -> Status:
     return session.status if session.archived_at is None else "terminated"
 
 
-def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) -> SessionOut:
-    """Return a session as the API shows it at a time."""
+def show(
+    session: Session,
+    agent: msgspec.Raw,
+    environment_id: str,
+    now: int,
+    session_directories: str = "",
+) -> SessionOut:
+    """Return a session as the API shows it at a time.
+
+    `session_directories` is the directory below which segue makes those of sessions. Without it,
+    no `cwd` is shown.
+    """
     archived = session.archived_at
     active = session.active_seconds(now)
     deployment = session.deployment_id
@@ -113,7 +126,7 @@ def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) ->
         clock.to_datetime(session.updated_at),
         None if archived is None else clock.to_datetime(archived),
         session.source,
-        session.cwd,
+        None if session.cwd.startswith(session_directories + "/") else session.cwd,
         session.tag,
         Stats(active, _duration(session, now)),
     )
@@ -126,7 +139,8 @@ class SessionEncoder:
     duration changes by itself; it is the last field, so that all bytes before it can be reused.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, session_directories: str) -> None:
+        self.session_directories = session_directories
         self._heads: dict[tuple[object, ...], bytes] = {}
 
     def show(
@@ -134,7 +148,7 @@ class SessionEncoder:
     ) -> msgspec.Raw | SessionOut:
         """Return a session as the API shows it, encoded unless it is running."""
         if session.running_since is not None:
-            return show(session, agent, environment_id, now)
+            return show(session, agent, environment_id, now, self.session_directories)
         # The row of a session changes with its last event. A source's row can also change without
         # an event, and so can the form in which a client names the directory.
         key = (
@@ -150,7 +164,8 @@ class SessionEncoder:
         )
         head = self._heads.get(key)
         if head is None:
-            encoded = codec.encode(show(session, agent, environment_id, now))
+            shown = show(session, agent, environment_id, now, self.session_directories)
+            encoded = codec.encode(shown)
             head = encoded[: encoded.rindex(b":") + 1]
             if len(self._heads) >= MAX_CACHED_SESSIONS:
                 self._heads.clear()

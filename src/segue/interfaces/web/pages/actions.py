@@ -58,10 +58,19 @@ async def cancel(request: WebRequest) -> Response:
 
 
 async def answer(request: WebRequest) -> Response:
-    """POST /s/{id}/answer: `choice` is the id of a permission request, a space and an option."""
+    """POST /s/{id}/answer: `choice` is the id of a permission request, a space and an option.
+
+    `note` is a reason, which the agent receives.
+    """
     session = await request.session()
-    ask_id, _, option = (await request.form()).get("choice", "").partition(" ")
-    event_id = await request.hub.turns.answer(request.principal, session.id, ask_id, option or None)
+    form = await request.form()
+    ask_id, _, option = form.get("choice", "").partition(" ")
+    note = form.get("note", "").strip()
+    event_id = await request.hub.turns.answer(
+        request.principal, session.id, ask_id, option or None, note or None
+    )
+    if form.get("from") == "inbox":
+        return request.redirect("/activity")
     return request.redirect(await _page_after_turn(request, session, event_id))
 
 

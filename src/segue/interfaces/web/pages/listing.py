@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 from starlette.responses import HTMLResponse, Response
 
+from segue.hub import tools as tool_names
 from segue.interfaces.web import rows, templates
 from segue.interfaces.web.filters import ACTIVITY_PERIODS, STATE_FILTERS, Filters
 from segue.interfaces.web.request import WebRequest
@@ -16,8 +17,10 @@ from segue.interfaces.web.rows import Group, Row
 from segue.model import clock, ids, search_text
 from segue.model.principal import Principal
 from segue.model.query import Query, matches
-from segue.model.session import Session
+from segue.model.session import OWN, Session
 from segue.render import project_names
+
+from .approvals import has_failed, is_waiting, recent_sessions
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -27,6 +30,13 @@ PAGE_SIZE = 100
 SEARCH_PAGE_SIZE = 12  # each result reads its session for a snippet
 MAX_SCANNED_SESSIONS = 1000  # for the groups by project, and for the facets
 MAX_FACET_VALUES = 100
+# Filters that one click applies: a name, a parameter and its value.
+QUICK_FILTERS = (
+    ("Waiting", "status", "waiting"),
+    ("Running", "status", "running"),
+    ("Failed", "status", "failed"),
+    ("7 days", "since", "7d"),
+)
 
 
 class SessionList(NamedTuple):
@@ -72,6 +82,9 @@ async def read_list(
         )
         page_rows = [rows.row_from_match(match) for match in results.matches]
         next_cursor = results.next
+    elif filters.derived_status:
+        sessions = await read_sessions(request, filters, MAX_SCANNED_SESSIONS)
+        page_rows, next_cursor = [Row(session) for session in sessions], None
     else:
         # A text without terms (only punctuation) matches every session.
         limit = MAX_SCANNED_SESSIONS if filters.by_project else query.limit
@@ -87,6 +100,26 @@ async def read_list(
         filters,
         now,
     )
+
+
+async def read_sessions(request: WebRequest, filters: Filters, count: int) -> list[Session]:
+    """Return the newest sessions that the filters select; the search text is ignored.
+
+    Sessions that wait or have failed are searched for among the MAX_SCANNED_SESSIONS newest.
+    """
+    limit = MAX_SCANNED_SESSIONS if filters.derived_status else count
+    query = replace(filters.query(limit), text=None)
+    listed = await request.hub.sessions.list(request.principal, query, bind_filters=False)
+    return [session for session in listed.sessions if _has_status(session, filters)][:count]
+
+
+def _has_status(session: Session, filters: Filters) -> bool:
+    match filters.derived_status:
+        case "waiting":
+            return is_waiting(session)
+        case "failed":
+            return has_failed(session)
+    return True
 
 
 async def read_first_sessions(request: WebRequest, filters: Filters) -> list[Session]:
@@ -134,11 +167,41 @@ async def facets(request: WebRequest) -> Response:
 async def filters_of(request: WebRequest) -> Filters:
     """Return the list's filters. An agent may be given by id or by name."""
     params = dict(request.http.query_params)
+    if (name := params.get("cwd", "")) and not name.startswith(("/", "~")) and ":" not in name:
+        params["cwd"] = await _project_directory(request, name)
+    if source := params.get("source"):
+        params["source"] = _source_name(source)
     if agent := params.get("agent"):
         params["agent"] = ids.parse(agent, "agent") or await request.hub.records.agent_named(
             request.principal.workspace, agent
         )
     return Filters(params)
+
+
+async def _project_directory(request: WebRequest, name: str) -> str:
+    """Return the directory of a project that is given by its name, as the list shows it.
+
+    A name that no project has becomes a path that no session has.
+    """
+    query = Query(limit=MAX_SCANNED_SESSIONS, archived="include")
+    sessions = (await request.hub.sessions.list(request.principal, query)).sessions
+    directories = _most_common(session.directory for session in sessions)
+    wanted = name.casefold()
+    for matches_name in (str.__eq__, str.__contains__):
+        for directory in directories:
+            if matches_name(project_names.project_name(directory).casefold(), wanted):
+                return directory
+    return f"/{name}"
+
+
+def _source_name(text: str) -> str:
+    """Return the name of a source that is given by its name or label, in any case."""
+    wanted = text.casefold()
+    known = (tool_names.names(), map(tool_names.label, tool_names.names()))
+    for name, tool_label in zip(*known, strict=True):
+        if wanted in (name.casefold(), tool_label.casefold()):
+            return name
+    return OWN if wanted == OWN else text
 
 
 async def agent_names(request: WebRequest, agents: Iterable[str]) -> dict[str, str]:
@@ -162,7 +225,10 @@ async def sidebar(request: WebRequest) -> dict[str, Any]:
     """Return what the sidebar's template needs."""
     filters = await filters_of(request)
     agent = filters["agent"]
+    waiting = [session.id for session in await recent_sessions(request) if is_waiting(session)]
     return {
+        "waiting_ids": waiting,
+        "quick_filters": QUICK_FILTERS,
         "session_list": await read_list(request, filters, request.param("cursor") or None),
         "chips": filters.chips(await agent_names(request, [agent]) if agent else {}),
         "state_filters": STATE_FILTERS,
@@ -177,7 +243,7 @@ def render_matching_row(principal: Principal, session: Session, filters: Filters
     query = filters.query(1)
     if query.cwd is not None:
         query = replace(query, directories=(query.cwd,))
-    if not matches(query, session):
+    if not matches(query, session) or not _has_status(session, filters):
         return None
     return rows.render_row(Row(session), filters, clock.now())
 

@@ -20,7 +20,8 @@ from segue.model.content import Audio, Block, Image, Resource, plain_text
 from segue.model.errors import NotFound
 from segue.model.event import AgentMessage, Event, Foreign, ToolCall, ToolResult, UserMessage
 from segue.model.session import Session
-from segue.render import items, threads
+from segue.render import documents, items, threads
+from segue.render import turns as turns_of
 from segue.render.chunks import (
     Chunk,
     SessionView,
@@ -29,11 +30,13 @@ from segue.render.chunks import (
     read_chunks,
     render_chunks,
 )
+from segue.render.diffs import file_diff
 from segue.render.markdown import sendable
 from segue.render.relative_paths import with_relative_paths
 from segue.render.templates import PICTURES
+from segue.render.tools.bodies import BodyPart, tool_body, unified_text
 
-from . import listing
+from . import approvals, listing
 
 # A handler for a session as its user or the reader of a share link sees it.
 ViewHandler = Callable[[WebRequest, SessionView], Awaitable[Response]]
@@ -121,6 +124,8 @@ async def page(request: WebRequest) -> Response:
         "agent": await agent_name(request, session),
         "command": await resume_command(request, view),
         "csrf": request.csrf,
+        "requests": await approvals.open_requests(request, session),
+        "answering": await answering(request, session),
         "hint": "" if view.owner_label else request.command_hint,
         "answer_expected": (session.turn or request.param("sent")) and not session.open_asks,
         "queued": await queued_messages(request, view) if session.turn else (),
@@ -199,15 +204,41 @@ def event_text(session: Session, event: Event) -> Response:
     """Return the full text of an event."""
     match with_relative_paths(event, session).body:
         case ToolCall() as body:
-            texts = [part.code or _plain_text(part.block) for part in items.call_parts(body)]
+            texts = [_part_text(part) for part in tool_body(body, None)]
         case ToolResult() as body:
-            texts = [
-                part.code or _plain_text(part.block) for part in items.result_parts(body, None)
-            ]
+            unknown = ToolCall(call_id=body.call_id, name="")
+            parts = tool_body(unknown, body)
+            if any(part.kind == "raw" for part in parts):  # as the tool wrote it
+                parts = [part for part in parts if part.kind != "json"]
+            texts = [_part_text(part) for part in parts]
         case body:
             texts = [_plain_text(*getattr(body, "content", getattr(body, "summary", ())))]
     text = "\n\n".join(filter(None, texts))
     return Response(sendable(text), media_type="text/plain; charset=utf-8")
+
+
+def _part_text(part: BodyPart) -> str:
+    if part.diff is not None:
+        return f"{part.diff.path}\n\n{unified_text(file_diff(part.diff).lines)}"
+    return part.text or _plain_text(part.block)
+
+
+async def markdown_text(request: WebRequest, view: SessionView) -> Response:
+    """GET {session}/markdown/{seq}: a message as Markdown; with `turn`, all of its turn."""
+    seq, session = request.path_number("seq"), view.session
+    before = seq + 1
+    if request.param("turn"):
+        following = await request.hub.history.events(
+            request.principal, session.id, after=seq, types=("user_message",), limit=MAX_TURNS
+        )
+        prompts = (event.seq for event in following if turns_of.is_prompt(event))
+        before = next(prompts, session.last_seq + 1)
+    text = await documents.excerpt(
+        request.hub.history, request.principal, session, seq, min(before, session.last_seq + 1)
+    )
+    if not text:
+        raise NotFound("This session has no such message.")
+    return Response(text, media_type="text/markdown; charset=utf-8")
 
 
 def _plain_text(*content: Block | None) -> str:
@@ -268,6 +299,11 @@ async def _read_event(request: WebRequest, session: Session) -> Event:
     if not events:
         raise NotFound("This session has no such message.")
     return events[0]
+
+
+async def answering(request: WebRequest, session: Session) -> str:
+    """Return who will answer the next message of a session; "" if no agent can."""
+    return await request.hub.agents.describe(session, local=request.principal.local)
 
 
 async def agent_name(request: WebRequest, session: Session) -> str:

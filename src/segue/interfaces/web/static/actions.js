@@ -106,16 +106,18 @@ async function submit(form, submitter, go) {
       notify("Archived.", { label: "Undo", action: () => send(`/s/${session}/unarchive`, {}).catch((error) => notify(explain(error))) });
     } else if (verb === "rename") notify("Renamed.");
     else if (verb === "tag") notify("Tagged.");
+    else if (verb === "answer" && find("#main .inbox")) document.dispatchEvent(new Event("segue:row"));
     else if (next && new URL(next, location.href).pathname !== location.pathname) {
       await go(next);
       if (action === "/new") find("#text")?.focus();
     }
+    else if (action === "/bulk") await go(next);
     else if (next?.endsWith("/share") || verb === "continue") await go(next, { addToHistory: false });
   } catch (error) {
     notify(explain(error));
     if (submitter) submitter.ariaDisabled = null;
   }
-  if (submitter?.isConnected && form.id !== "answer") submitter.ariaDisabled = null;
+  if (submitter?.isConnected && verb !== "answer") submitter.ariaDisabled = null;
 }
 
 export function start(go) {

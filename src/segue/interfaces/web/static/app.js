@@ -2,6 +2,9 @@
 
 import * as actions from "./actions.js";
 import { all, announce, copy, explain, find, localizeTimes, nodes, notify, text } from "./dom.js";
+import * as attention from "./attention.js";
+import * as copying from "./copying.js";
+import * as inspector from "./inspector.js";
 import * as jump from "./jump.js";
 import * as list from "./list.js";
 import * as live from "./live.js";
@@ -33,18 +36,58 @@ function showPage() {
   transcript = null;
   const session = find("#main .session");
   document.body.classList.toggle("reading", location.pathname !== "/");
+  updateTabs(session);
   const heading = find("#main h1")?.textContent ?? "segue";
-  document.title = location.pathname === "/" ? "segue" : `${heading} · segue`;
+  attention.setTitle(location.pathname === "/" ? "segue" : `${heading} · segue`);
   announce(heading);
   if (session) {
     transcript = new Transcript(session, find("#main"));
     jump.attach(transcript);
+    inspector.attach(transcript);
     actions.restoreDraft(session);
   } else if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
   list.updateUrl();
   list.markCurrent();
   live.connect(session, transcript, go);
 }
+
+// The tabs of a phone. The second one leads to the session that was open last.
+function updateTabs(session) {
+  const current = session ? "session" : location.pathname === "/activity" ? "activity" : location.pathname === "/" ? "list" : "";
+  for (const tab of all("#tabs a")) {
+    if (tab.dataset.tab === current) tab.setAttribute("aria-current", "page");
+    else tab.removeAttribute("aria-current");
+  }
+  if (session) find('#tabs [data-tab="session"]').href = session.dataset.base;
+}
+
+// Load the parts of the home page that show what happens now.
+let refreshTimer = null;
+document.addEventListener("segue:row", () => {
+  clearTimeout(refreshTimer);
+  if (find("#main .inbox")) refreshTimer = setTimeout(refreshInbox, 300);
+});
+
+async function refreshInbox() {
+  const now = find("#now");
+  if (!now || now.contains(document.activeElement)) return;
+  try {
+    const page = nodes(await text(location.pathname + location.search));
+    const newNow = find("#now", page);
+    if (newNow && now.isConnected && !now.contains(document.activeElement)) now.replaceWith(newNow);
+  } catch {
+    // The next change tries again.
+  }
+}
+
+document.addEventListener("change", (event) => {
+  const form = event.target.closest(".recent-form");
+  if (!form) return;
+  const boxes = all("tbody input[type=checkbox]", form);
+  if (event.target.id === "all") for (const box of boxes) box.checked = event.target.checked;
+  const count = boxes.filter((box) => box.checked).length;
+  find("[data-selected]", form).textContent = `${count} selected`;
+});
 
 document.addEventListener("click", (event) => {
   if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
@@ -62,7 +105,7 @@ document.addEventListener("click", (event) => {
   for (const menu of all("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
   const link = event.target.closest("a[href]");
   if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
-  const isAppPage = link.pathname === "/" || link.pathname === "/dashboard" || link.pathname.startsWith("/s/");
+  const isAppPage = ["/", "/activity"].includes(link.pathname) || link.pathname === "/dashboard" || link.pathname.startsWith("/s/");
   if (!isAppPage || link.closest(".chips") || link.matches(".skip, .more, .rest")) return;
   const isAnchor = link.hash && link.pathname + link.search === location.pathname + location.search;
   if (isAnchor && !transcript) return; // the browser scrolls to it
@@ -81,13 +124,26 @@ document.addEventListener("click", (event) => {
   go(link.href);
 });
 
+document.addEventListener("segue:prompt", ({ detail }) => inspector.markCurrent(detail));
+
 addEventListener("popstate", () => go(location.href, { addToHistory: false }));
 
 // Keyboard shortcuts. They are off while the user types into a field.
 
 const keys = {
-  j: () => list.step(1),
-  k: () => list.step(-1),
+  j: () => (transcript ? transcript.step("message", 1) : list.step(1)),
+  k: () => (transcript ? transcript.step("message", -1) : list.step(-1)),
+  J: () => list.step(1),
+  K: () => list.step(-1),
+  t: () => transcript?.step("tool", 1),
+  T: () => transcript?.step("tool", -1),
+  x: () => transcript?.step("error", 1),
+  X: () => transcript?.step("error", -1),
+  i: () => inspector.toggle(),
+  y: () => {
+    const seq = transcript?.current?.isConnected ? transcript.current.dataset.seq : find("#chunks .item:is(.agent, .user):last-of-type")?.dataset.seq;
+    if (seq) copying.copyFrom(`${transcript.base}/markdown/${seq}`);
+  },
   "/": () => {
     document.body.classList.remove("reading");
     find("#search input[name=q]").select();
@@ -95,15 +151,25 @@ const keys = {
   "?": () => find("#help").showModal(),
   f: () => openMenu("#filter"),
   n: () => openMenu("#new"),
-  r: () => find(".permission.open button, #text, #composer button")?.focus(),
+  r: () => find("#composer .dock summary, #composer .dock button, #text, #composer button")?.focus(),
+  1: () => answer(1),
+  2: () => answer(2),
+  3: () => answer(3),
   s: () => jump.open(),
   e: () => find('#actions form[data-verb="archive"]')?.requestSubmit(),
   u: () => find("#toast button")?.click(),
   g: () => transcript?.reveal(1),
   G: () => transcript?.toEnd(),
-  "[": () => transcript?.turn(-1),
-  "]": () => transcript?.turn(1),
+  "[": () => transcript?.step("prompt", -1),
+  "]": () => transcript?.step("prompt", 1),
 };
+
+// Answer the open permission request: 1 rejects, with a reason, 2 always allows, 3 allows.
+function answer(number) {
+  const control = find(`#main .dock [data-key="${number}"]`);
+  control?.click();
+  if (control?.matches("summary")) find("input[name=note]", control.parentElement)?.focus();
+}
 
 function openMenu(menu) {
   document.body.classList.remove("reading"); // on a phone, the open session covers the menu
@@ -112,13 +178,14 @@ function openMenu(menu) {
 }
 
 document.addEventListener("keydown", (event) => {
-  const isTyping = event.target.closest("input, textarea, select, #composer");
+  const isTyping = event.target.closest("input, textarea, select, #prompt");
   if (event.key === "Escape") {
     const menu = find("details.menu[open]");
     if (menu) {
       menu.open = false;
       find("summary", menu).focus();
     } else if (isTyping) event.target.blur();
+    else inspector.close();
     return;
   }
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || find("dialog[open]")) return;
@@ -146,5 +213,6 @@ setInterval(() => {
   if (!find("#list").scrollTop) list.regroup();
 }, 30_000);
 actions.start(go);
+attention.start();
 list.start();
 showPage();

@@ -9,6 +9,7 @@ const csrf = find('meta[name="csrf"]')?.content ?? "";
 export function nodes(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
+  document.dispatchEvent(new CustomEvent("segue:nodes", { detail: template.content }));
   return localizeTimes(template.content);
 }
 

@@ -2,6 +2,7 @@
 // again after a transcript, so that the first frame shows the transcript's end.
 
 try {
+  if (localStorage.getItem("inspector") === "closed") document.documentElement.dataset.inspector = "closed";
   const theme = localStorage.getItem("theme");
   if (theme) document.documentElement.dataset.theme = theme; // otherwise the system's theme applies
 } catch {

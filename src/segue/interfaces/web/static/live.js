@@ -2,6 +2,8 @@
 
 import { restoreDraft } from "./actions.js";
 import { all, announce, find, loginExpiresSoon, nodes, signedOut } from "./dom.js";
+import * as attention from "./attention.js";
+import * as inspector from "./inspector.js";
 import * as list from "./list.js";
 
 let source = null;
@@ -47,7 +49,10 @@ function open() {
   });
   on("item", (data) => thisTranscript.add(data));
   on("writing", (data) => thisTranscript.write(data));
-  on("head", updateHead);
+  on("head", (data) => {
+    updateHead(data);
+    inspector.refresh();
+  });
   on("gone", showDeleted);
   on("moved", reloadSession);
   on("expires_soon", loginExpiresSoon);
@@ -55,7 +60,11 @@ function open() {
     source.close();
     signedOut(message);
   });
-  on("row", (data) => list.update(data));
+  on("row", (data) => {
+    attention.update(data);
+    document.dispatchEvent(new Event("segue:row"));
+    list.update(data);
+  });
   source.addEventListener("error", () => {
     if (thisSource !== source) return;
     // A short interruption is not shown.
@@ -88,7 +97,7 @@ async function reopen(closedSource) {
 function updateHead({ title, tag, meta, notices, state_actions: stateActions, composer, status, queued }) {
   if (!session?.isConnected) return;
   find("h1", session).textContent = title;
-  document.title = `${title} · segue`;
+  attention.setTitle(`${title} · segue`);
   const oldStatus = find("#head .status", session).textContent;
   find("#head .meta", session).replaceWith(nodes(meta));
   const newStatus = find("#head .status", session).textContent;
@@ -129,9 +138,16 @@ function updateComposer(html) {
       if (stop.contains(document.activeElement)) text.focus();
       stop.remove();
     }
+    const answers = find(".who-answers", composer);
+    const newAnswers = find(".who-answers", newComposer);
+    if (answers && newAnswers) answers.textContent = newAnswers.textContent;
   } else {
+    const [dock, newDock] = [find(".dock", composer), find(".dock", newComposer)];
+    if (dock && newDock && dock.dataset.asks === newDock.dataset.asks) return; // an answer may be being typed
+    const hadFocus = composer.contains(document.activeElement);
     composer.replaceWith(newComposer);
     restoreDraft(session);
+    if (hadFocus) find("#text, .dock summary, .dock button", newComposer)?.focus({ preventScroll: true });
   }
 }
 

@@ -1,6 +1,7 @@
 // A shared session: a transcript to read, with live updates until the link is revoked.
 
 import { all, find, localizeTimes, nodes, text } from "./dom.js";
+import * as copying from "./copying.js";
 import * as jump from "./jump.js";
 import { Transcript } from "./transcript.js";
 
@@ -73,8 +74,11 @@ document.addEventListener("click", (event) => {
 });
 document.addEventListener("keydown", (event) => {
   const isShortcut = !event.target.closest("input") && !event.ctrlKey && !event.metaKey && !event.altKey && !find("dialog[open]");
-  if (!isShortcut || !["s", "t"].includes(event.key)) return;
+  const step = { j: ["message", 1], k: ["message", -1], t: ["tool", 1], T: ["tool", -1], x: ["error", 1], X: ["error", -1], "]": ["prompt", 1], "[": ["prompt", -1] }[event.key];
+  if (!isShortcut || !(step || ["s", "y"].includes(event.key))) return;
   event.preventDefault();
-  jump.open();
+  if (step) transcript.step(...step);
+  else if (event.key === "s") jump.open();
+  else if (transcript.current) copying.copyFrom(`${transcript.base}/markdown/${transcript.current.dataset.seq}`);
 });
 follow();

@@ -4,10 +4,12 @@
 // the chunks above and below. They have the estimated height of these chunks, so that the scroll bar
 // shows the position in the whole history. Scrolling into one of them loads the chunks there.
 
-import { all, find, nodes, text } from "./dom.js";
+import { all, explain, find, nodes, notify, text } from "./dom.js";
+import * as steps from "./steps.js";
 
 const PRELOAD_PIXELS = 1200; // above and below the view
 const MAX_CHUNKS = 32; // in the page
+const MAX_FOCUSED_CHUNKS = 200; // most of their items are hidden
 const CHUNKS_PER_REQUEST = 4;
 const MAX_SPACE_PIXELS = 8_000_000; // browsers limit the height of a page
 const DEFAULT_CHUNK_PIXELS = 2000;
@@ -67,7 +69,22 @@ export class Transcript {
     };
     this.receivedIds = new Set(); // of the latest events
     session.addEventListener("segue:queued", ({ detail }) => this.queue(detail));
-    session.addEventListener("toggle", (event) => unfold(event.target), true);
+    session.addEventListener("toggle", (event) => {
+      unfold(event.target);
+      if (event.target.matches(".fold")) steps.update(this.chunks);
+    }, true);
+    this.turnLine = find("#turn-line", session);
+    this.turnLine?.addEventListener("click", (event) => {
+      event.preventDefault();
+      this.reveal(this.currentPrompt);
+    });
+    for (const control of all("#bar [data-view]", session)) {
+      control.addEventListener("click", (event) => {
+        event.preventDefault();
+        this.setView(control.dataset.view);
+      });
+    }
+    steps.update(this.chunks);
     this.latest.addEventListener("click", () => this.toEnd());
     this.measure();
     this.updateHeadHeight();
@@ -126,9 +143,10 @@ export class Transcript {
   // Change the page without moving the visible items.
   changeInPlace(change) {
     const view = this.scroller === document.scrollingElement ? 0 : this.scroller.getBoundingClientRect().top;
-    const anchor = all(".item", this.chunks).find((item) => item.getBoundingClientRect().bottom > view + 60);
+    const anchor = all(".item, .fold", this.chunks).find((item) => item.getBoundingClientRect().bottom > view + 60);
     const before = anchor?.getBoundingClientRect().top;
     change();
+    steps.update(this.chunks);
     this.measure();
     if (anchor?.isConnected) this.scroller.scrollTop += anchor.getBoundingClientRect().top - before;
   }
@@ -136,7 +154,55 @@ export class Transcript {
   handleScroll() {
     this.followsEnd = this.nearEnd;
     this.fill();
+    this.updateTurnLine();
     this.latest.hidden = this.atEnd && this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight < 400;
+  }
+
+  get maxChunks() {
+    return this.session.dataset.view === "focused" ? MAX_FOCUSED_CHUNKS : MAX_CHUNKS;
+  }
+
+  // Show the prompt of the turn in view at the top, once it has been scrolled away.
+  updateTurnLine() {
+    if (!this.turnLine) return;
+    const view = this.viewTop;
+    const prompts = all(".chunk > .item:is(.user, .command, .shell)", this.chunks);
+    const prompt = prompts.findLast((item) => item.getBoundingClientRect().top < view + 8);
+    const seq = prompt ? Number(prompt.dataset.seq) : null;
+    const isAway = prompt && prompt.getBoundingClientRect().bottom < view;
+    this.turnLine.hidden = !isAway;
+    if (seq === this.currentPrompt) return;
+    this.currentPrompt = seq;
+    if (prompt) {
+      this.turnLine.textContent = (find(".prose, .peek", prompt)?.textContent ?? "").trim().slice(0, 200);
+      this.turnLine.href = `${this.base}?at=${seq}#e${seq}`;
+    }
+    this.session.dispatchEvent(new CustomEvent("segue:prompt", { bubbles: true, detail: seq }));
+  }
+
+  // The top of the visible part of the transcript, below the head.
+  get viewTop() {
+    return (this.scroller === document.scrollingElement ? 0 : this.scroller.getBoundingClientRect().top) + this.top.offsetHeight;
+  }
+
+  // Show all items, only prompts, answers and edits, or only what failed.
+  async setView(view) {
+    const errors = find("#errors", this.session);
+    if (view === "errors") {
+      try {
+        errors.replaceChildren(nodes(await text(`${this.base}/errors`, { headers: { "x-segue": "pane" } })));
+      } catch (error) {
+        return notify(explain(error));
+      }
+    }
+    this.session.dataset.view = view;
+    errors.hidden = view !== "errors";
+    for (const control of all("#bar [data-view]", this.session)) control.setAttribute("aria-pressed", String(control.dataset.view === view));
+    if (view === "errors") return undefined;
+    this.heights.clear();
+    this.measure();
+    if (this.followsEnd) this.scrollToBottom();
+    return this.fill();
   }
 
   // Load chunks until the view and its surroundings are filled.
@@ -187,14 +253,14 @@ export class Transcript {
       if (direction < 0) {
         this.chunks.prepend(...chunks);
         this.first = first;
-        while (this.chunks.children.length > MAX_CHUNKS) {
+        while (this.chunks.children.length > this.maxChunks) {
           this.chunks.lastElementChild.remove();
           this.last -= 1;
         }
       } else {
         this.chunks.append(...chunks);
         this.last = last;
-        while (this.chunks.children.length > MAX_CHUNKS) {
+        while (this.chunks.children.length > this.maxChunks) {
           this.chunks.firstElementChild.remove();
           this.first += 1;
         }
@@ -209,6 +275,7 @@ export class Transcript {
     const top = this.scroller.scrollTop;
     this.chunks.replaceChildren(...chunks);
     this.first = this.last = number;
+    steps.update(this.chunks);
     this.measure();
     if (keepScroll) {
       // The estimated height of the space above may have changed.
@@ -233,10 +300,14 @@ export class Transcript {
     }
     const target = find(`#e${seq}`, this.chunks) ?? all(".item", this.chunks).find((item) => Number(item.dataset.seq) >= seq);
     if (!target) return;
+    if (this.session.dataset.view === "focused" && getComputedStyle(target.closest(".item")).display === "none") await this.setView("all");
+    steps.reveal(target.closest(".item"), this.chunks);
     for (let outer = target; outer; outer = outer.parentElement.closest("details")) if (outer.tagName === "DETAILS") outer.open = true;
     target.closest("details")?.setAttribute("open", "");
-    target.scrollIntoView({ block: "start" });
     const item = target.closest(".item");
+    item.scrollIntoView({ block: "start" });
+    this.current = item;
+    this.currentSeq = Number(item.dataset.seq);
     item.classList.remove("found");
     requestAnimationFrame(() => item.classList.add("found"));
     this.fill();
@@ -255,18 +326,35 @@ export class Transcript {
     this.latest.hidden = true;
   }
 
-  // Scroll to the previous prompt (`direction` -1) or to the next one (1).
-  async turn(direction) {
-    const view = (this.scroller === document.scrollingElement ? 0 : this.scroller.getBoundingClientRect().top) + this.top.offsetHeight + 18;
-    for (let tries = 0; tries < 8; tries += 1) {
-      const turns = all(".item:is(.user, .command, .shell)", this.chunks);
-      const tops = turns.map((turn) => turn.getBoundingClientRect().top);
-      const next = direction > 0 ? turns.find((_, index) => tops[index] > view + 8) : turns.findLast((_, index) => tops[index] < view - 8);
-      if (next) return next.scrollIntoView({ block: "start" });
-      if (direction > 0 ? this.atEnd : this.first === 0) return undefined;
-      await this.load(direction);
+  // Go to the previous (`direction` -1) or next (1) prompt, tool, error or message.
+  async step(kind, direction) {
+    const from = this.positionFor(direction);
+    const params = new URLSearchParams(direction > 0 ? { kind, after: from } : { kind, before: Math.max(1, from) });
+    try {
+      const { seq } = JSON.parse(await text(`${this.base}/next?${params}`));
+      if (seq === null) return notify(direction > 0 ? `No later ${kind}.` : `No earlier ${kind}.`);
+      await this.reveal(seq);
+      this.currentSeq = seq; // an error is at the end of its tool call
+      const focused = find("summary", this.current) ?? this.current;
+      if (focused === this.current) this.current.tabIndex = -1;
+      return focused.focus({ preventScroll: true });
+    } catch (error) {
+      return notify(explain(error));
     }
-    return undefined;
+  }
+
+  // The seq from which a step starts: the item that was gone to last, if it is in view, or the
+  // first item in view.
+  positionFor(direction) {
+    const top = this.viewTop;
+    if (this.current?.isConnected) {
+      const box = this.current.getBoundingClientRect();
+      if (box.bottom > top && box.top < innerHeight) return this.currentSeq;
+    }
+    const items = all(".item", this.chunks).filter((item) => item.getBoundingClientRect().height);
+    const first = items.find((item) => item.getBoundingClientRect().bottom > top + 8) ?? items.at(-1);
+    if (!first) return 0;
+    return Number(first.dataset.seq) - (direction > 0 && first.getBoundingClientRect().top >= top ? 1 : 0);
   }
 
   // Live update: add an event, or replace the item of the event (`of`) that it completes.
@@ -284,6 +372,7 @@ export class Transcript {
         if (oldItem.open) item.open = true;
         const hadFocus = oldItem.contains(document.activeElement);
         oldItem.replaceWith(item);
+        steps.settle(item);
         if (hadFocus) focus(find("summary, button", item) ?? item);
       }
     } else if (wasAtEnd && !find(`#e${seq}`, this.chunks)) {
@@ -301,8 +390,9 @@ export class Transcript {
           this.measure();
         }
       }
-      if (html) chunk.append(nodes(html));
+      if (html) for (const element of [...nodes(html).children]) if (!element.id || !find(`#${element.id}`, this.chunks)) steps.append(chunk, element);
     }
+    steps.update(this.chunks);
     if (!wasAtEnd) this.measure();
     if (follows) this.scrollToBottom();
     else if (html && !of) this.latest.hidden = false;

@@ -1,0 +1,414 @@
+"""Measure the PostgreSQL store against bare asyncpg, with few and with many sessions.
+
+The server is the one of the tests (tests/postgres.py), with its default settings, on disk. The
+sessions are copies of a few real ones, made by SQL, with times, ids and words of their own.
+
+The lower bound of a list reads the same rows with the same index, without decoding them. The lower
+bound of an append does the same writes in one statement: the event, its words for search, and the
+session's row. Its values are encoded in advance, and it reads nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
+from _common import WORKSPACE, Bench, Vocabulary, temporary_directory, time_cases
+from msgspec.structs import replace
+
+from segue.model import clock, codec, event, ids, search_text
+from segue.model.content import Text
+from segue.model.event import Created, UserMessage
+from segue.model.query import Query
+from segue.model.session import Session
+from segue.store import migrations
+from segue.store.postgres import PostgresStore
+from segue.store.postgres.connection import POOL_SIZE
+from segue.store.postgres.tsquery import vectors
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.postgres import fresh_database, running_server
+
+MAX_LIST_RATIO = 3.0
+MAX_GROWTH = 1.5
+MIN_APPEND_RATIO = 0.6
+MAX_SEARCH_MS = 10.0
+WRITERS = 32
+PROCESSES = 4
+KILL_SECONDS = 5.0
+FEW = 10_000
+# Every program that writes names the format that it knows.
+OPTIONS = {"server_settings": {"segue.format": str(migrations.load("postgres")[-1].number)}}
+# Sentinels of the row that every generated session is a copy of.
+ID = "01a1ed50-0000-7000-8000-000000000000"
+CREATED_AT, ACTIVE_AT = 1_111_111_111_111_111, 1_222_222_222_222_222
+
+# A session every 100 seconds, as in list.py; an index on most columns of `sessions` exists.
+_GENERATE_SESSIONS = """
+    INSERT INTO segue.sessions (workspace, id, state, status, cwd, source, created_at, active_at,
+      change, born, row, bytes)
+    SELECT workspace, g.id, state, status, convert_to('/home/ada/project-' || g.n % 20, 'UTF8'),
+      source, g.created, g.active, change, born,
+      convert_to(replace(replace(replace(convert_from(row, 'UTF8'), $2, g.id),
+        $3::text, g.created::text), $4::text, g.active::text), 'UTF8'),
+      bytes
+    FROM segue.sessions,
+      LATERAL (
+        SELECT n, gen_random_uuid()::text AS id, 1780000000000000 - n * 100000000 AS created,
+          1780000000000000 - n * 100000000 + (random() * 50000000)::bigint AS active
+        FROM generate_series($5::bigint, $6::bigint) AS n
+      ) AS g
+    WHERE sessions.id = $1
+"""
+# One message of 12 words for each session; the words have the ranks of `common_rank`.
+_GENERATE_WORDS = """
+    INSERT INTO segue.search (session, seq, part, words)
+    SELECT pk, 2, 0, array_to_tsvector((
+      SELECT array_agg(DISTINCT ($1::text[])[1 + floor(power(50000, random()))::int - 1])
+      FROM generate_series(1, 12) WHERE pk > 0
+    ))
+    FROM segue.sessions ON CONFLICT DO NOTHING
+"""
+
+
+class Floor:
+    """The writes and reads of the store through bare asyncpg, with a pool of the same size."""
+
+    _APPEND = f"""
+        WITH s AS (
+          UPDATE segue.sessions SET change = pg_current_xact_id()::text::bigint,
+            bytes = bytes + octet_length($2::bytea), active_at = $3, row = $4 WHERE pk = $1
+          RETURNING pk
+        ),
+        added AS (
+          INSERT INTO segue.events (session, seq, id, at, type, version, body)
+          SELECT pk, $5, $6, $3, 'user_message', {event.BODY_VERSION}, $2 FROM s
+        )
+        INSERT INTO segue.search (session, seq, part, words)
+        SELECT pk, $5, 0, $7::text::tsvector FROM s
+    """
+    _LIST = """
+        SELECT active_at, id, row FROM segue.sessions
+        WHERE workspace = $1 AND state = 0 AND status <> 'by time'
+        ORDER BY active_at DESC, id DESC LIMIT 50
+    """
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self._prepared: list[list[tuple[Any, ...]]] = []
+
+    async def list(self) -> None:
+        assert len(await self._pool.fetch(self._LIST, WORKSPACE)) == 50
+
+    async def prepare(self, sessions: list[Session], texts: list[list[str]]) -> None:
+        """Encode the appends of each writer to its session."""
+        self._prepared = []
+        for session, messages in zip(sessions, texts, strict=True):
+            sql = "SELECT pk FROM segue.sessions WHERE workspace = $1 AND id = $2"
+            pk = await self._pool.fetchval(sql, WORKSPACE, session.id)
+            prepared = []
+            for message in messages:
+                session = replace(session, last_seq=session.last_seq + 1, active_at=clock.now())
+                body = codec.encode(UserMessage(content=(Text(text=message),)))
+                (words,) = vectors(search_text.tokens(message))
+                row = codec.encode(session)
+                at, seq = session.active_at, session.last_seq
+                prepared.append((pk, body, at, row, seq, ids.new_id(), words))
+            self._prepared.append(prepared)
+
+    async def append(self, writer: int, number: int) -> None:
+        async with self._pool.acquire() as connection:
+            await connection.fetch(self._APPEND, *self._prepared[writer][number])
+
+
+async def generate(store: PostgresStore, connection: Any, first: int, last: int) -> None:
+    """Generate sessions and their words, as copies of one that the store has written."""
+    drafts = [Created(cwd="/home/ada"), UserMessage(content=(Text(text="hello"),))]
+    session = await store.create(WORKSPACE, ids.new_id(), drafts)
+    row = replace(session, id=ID, created_at=CREATED_AT, active_at=ACTIVE_AT, updated_at=ACTIVE_AT)
+    sql = "UPDATE segue.sessions SET row = $2 WHERE id = $1"
+    await connection.execute(sql, session.id, codec.encode(row))
+    values = (session.id, ID, str(CREATED_AT), str(ACTIVE_AT), first, last)
+    # A trigger counts each row in one row of `usage`; PostgreSQL keeps every version of that row
+    # until the end of the transaction, and each update reads all of them.
+    await connection.execute("ALTER TABLE segue.sessions DISABLE TRIGGER count_session")
+    await connection.execute(_GENERATE_SESSIONS, *values)
+    await connection.execute("ALTER TABLE segue.sessions ENABLE TRIGGER count_session")
+    await store.purge(WORKSPACE, session.id, lambda _: None)
+    await connection.execute("DROP INDEX segue.search_words")
+    await connection.execute(_GENERATE_WORDS, Vocabulary().words)
+    await connection.execute(
+        "CREATE INDEX search_words ON segue.search USING gin (words) WITH (fastupdate = off)"
+    )
+    await connection.execute("VACUUM ANALYZE segue.sessions, segue.search")
+
+
+async def measure_lists(bench: Bench, url: str, count: int) -> None:
+    """Compare a list of 50, with few and with many sessions, and search."""
+    store, connection = await PostgresStore.open(url), await asyncpg.connect(url, **OPTIONS)
+    pool = await asyncpg.create_pool(url, min_size=1, max_size=POOL_SIZE, **OPTIONS)
+    floor, first_median, known = Floor(pool), 0.0, 0
+    rounds = 20 if bench.quick else 200
+
+    async def list_sessions() -> None:
+        assert len(await store.page(WORKSPACE, Query(limit=50))) == 50
+
+    for sessions in dict.fromkeys((min(FEW, count), count)):
+        start = time.perf_counter()
+        await generate(store, connection, known + 1, sessions)
+        known = sessions
+        bench.progress(f"generated {sessions:,} sessions in {time.perf_counter() - start:.0f} s")
+        times = await time_cases({"segue": list_sessions, "asyncpg": floor.list}, rounds)
+        ratio = times["segue"].median / times["asyncpg"].median
+        bench.row(
+            f"a list of 50 among {sessions:,} sessions, compared with asyncpg",
+            target=f"≤ {MAX_LIST_RATIO:g}x",
+            ok=ratio <= MAX_LIST_RATIO,
+            segue=times["segue"].median * 1e3,
+            asyncpg=times["asyncpg"].median * 1e3,
+            unit="ms",
+            ratio=ratio,
+        )
+        first_median = first_median or times["segue"].median
+    growth = times["segue"].median / first_median
+    bench.row(
+        f"the same list among {count:,} sessions, compared with {min(FEW, count):,}",
+        target=f"≤ {MAX_GROWTH:g}x",
+        ok=growth <= MAX_GROWTH,
+        ratio=growth,
+    )
+    words = Vocabulary().words
+    for label, low, high in (("common", 0, 20), ("medium", 500, 1000), ("rare", 20_000, 40_000)):
+        rng, seconds = random.Random(1), []
+        for _ in range(rounds):
+            query = Query(limit=20, text=words[rng.randrange(low, high)])
+            start = time.perf_counter()
+            await store.page(WORKSPACE, query)
+            seconds.append(time.perf_counter() - start)
+        bench.row(
+            f"a search for a {label} word among {count:,} sessions",
+            target=f"< {MAX_SEARCH_MS:g} ms",
+            ok=median(seconds) * 1e3 < MAX_SEARCH_MS,
+            segue=median(seconds) * 1e3,
+            unit="ms",
+        )
+    size = await connection.fetchval("SELECT pg_database_size(current_database())")
+    bench.note(f"{count:,} sessions without events take {size / 1e6:,.0f} MB with all indexes.")
+    await pool.close()
+    await connection.close()
+    await store.close()
+
+
+async def measure_appends(bench: Bench, url: str) -> None:
+    """Compare 32 writers in one process with asyncpg."""
+    store = await PostgresStore.open(url)
+    pool = await asyncpg.create_pool(url, min_size=POOL_SIZE, max_size=POOL_SIZE, **OPTIONS)
+    floor, words, rng = Floor(pool), Vocabulary(), random.Random(5)
+    appends, rounds = (20, 2) if bench.quick else (100, 5)
+    floor_sessions, own_sessions = await new_sessions(store), await new_sessions(store)
+    rates: dict[str, list[float]] = {"segue": [], "asyncpg": []}
+    for _ in range(rounds):
+        texts = [[words.text(rng, 8, 30) for _ in range(appends)] for _ in range(WRITERS)]
+        floor_sessions = [await get(store, session.id) for session in floor_sessions]
+        await floor.prepare(floor_sessions, texts)
+
+        async def change(writer: int, number: int, texts: list[list[str]] = texts) -> None:
+            body = UserMessage(content=(Text(text=texts[writer][number]),))
+            await store.change(WORKSPACE, own_sessions[writer].id, lambda _: [body])
+
+        cases: dict[str, Callable[[int, int], Awaitable[None]]] = {
+            "segue": change,
+            "asyncpg": floor.append,
+        }
+        for name, append in cases.items():
+            rates[name].append(await rate(append, appends))
+    ratio = median(rates["segue"]) / median(rates["asyncpg"])
+    bench.row(
+        f"appends a second by {WRITERS} writers in one process",
+        target=f"≥ {MIN_APPEND_RATIO:g}x",
+        ok=ratio >= MIN_APPEND_RATIO,
+        segue=median(rates["segue"]),
+        asyncpg=median(rates["asyncpg"]),
+        unit="1/s",
+        ratio=ratio,
+    )
+    await pool.close()
+    await store.close()
+
+
+async def new_sessions(store: PostgresStore) -> list[Session]:
+    return [
+        await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/home/ada")])
+        for _ in range(WRITERS)
+    ]
+
+
+async def get(store: PostgresStore, id: str) -> Session:
+    session = await store.get(WORKSPACE, id)
+    assert session is not None
+    return session
+
+
+async def rate(append: Callable[[int, int], Awaitable[None]], appends: int) -> float:
+    """Return the appends a second of concurrent writers."""
+
+    async def write(writer: int) -> None:
+        for number in range(appends):
+            await append(writer, number)
+
+    start = time.perf_counter()
+    await asyncio.gather(*(write(writer) for writer in range(WRITERS)))
+    return WRITERS * appends / (time.perf_counter() - start)
+
+
+# Several processes. Each is this script with a URL and a number of writers, and prints the ids of
+# the events that were acknowledged, one JSON list for each writer's append.
+
+
+async def write_for_ever(url: str, writers: int) -> None:
+    store = await PostgresStore.open(url)
+    words, rng = Vocabulary(), random.Random(os.getpid())
+    texts = [words.text(rng, 8, 30) for _ in range(1000)]
+
+    async def write() -> None:
+        session = await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/home/ada")])
+        while True:
+            body = UserMessage(content=(Text(text=rng.choice(texts)),))
+            _, events = await store.change(WORKSPACE, session.id, lambda _, body=body: [body])
+            line = json.dumps([session.id, events[0].seq, events[0].id])
+            os.write(1, line.encode() + b"\n")
+
+    await asyncio.gather(*(write() for _ in range(writers)))
+
+
+class WriterProcess:
+    """A process that appends until it is killed, and the file of what was acknowledged."""
+
+    def __init__(self, url: str, directory: Path, number: int, writers: int) -> None:
+        self._path = directory / f"acknowledged-{number}"
+        with self._path.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, "--writer", url, str(writers)], stdout=output
+            )
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def count(self) -> int:
+        return self._path.read_bytes().count(b"\n")
+
+    def acknowledged(self) -> list[tuple[str, int, str]]:
+        lines = self._path.read_text().splitlines(keepends=True)
+        return [tuple(json.loads(line)) for line in lines if line.endswith("\n")]
+
+
+async def measure_processes(bench: Bench, url: str, directory: Path) -> None:
+    """Compare the appends a second of four processes and of one, with as many writers."""
+    seconds = 2 if bench.quick else 10
+    rates = []
+    for processes in (1, PROCESSES):
+        children = [
+            WriterProcess(url, directory, 100 * processes + number, WRITERS // processes)
+            for number in range(processes)
+        ]
+        while not all(child.count() for child in children):
+            await asyncio.sleep(0.05)
+        before, start = sum(child.count() for child in children), time.perf_counter()
+        await asyncio.sleep(seconds)
+        after, elapsed = sum(child.count() for child in children), time.perf_counter() - start
+        rates.append((after - before) / elapsed)
+        for child in children:
+            child.kill()
+    ratio = rates[1] / rates[0]
+    bench.row(
+        f"appends a second by {PROCESSES} processes, compared with one, {WRITERS} writers in all",
+        target="≥ 1x",
+        ok=ratio >= 1,
+        segue=rates[1],
+        asyncpg="",
+        unit="1/s",
+        ratio=ratio,
+    )
+    bench.note(f"One process with {WRITERS} writers: {rates[0]:,.0f} appends a second.")
+
+
+async def measure_losses(bench: Bench, url: str, directory: Path, seconds: float) -> None:
+    """Kill one of four processes every few seconds; count what was acknowledged and is lost."""
+    number = 0
+
+    def start() -> WriterProcess:
+        nonlocal number
+        number += 1
+        return WriterProcess(url, directory, number, WRITERS // PROCESSES)
+
+    running, ended = [start() for _ in range(PROCESSES)], []
+    while not all(process.count() for process in running):
+        await asyncio.sleep(0.05)
+    rng, deadline = random.Random(3), time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        await asyncio.sleep(min(KILL_SECONDS, seconds / 3))
+        killed = running.pop(rng.randrange(PROCESSES))
+        killed.kill()
+        ended.append(killed)
+        running.append(start())
+    for process in running:
+        process.kill()
+    connection = await asyncpg.connect(url)
+    acknowledged = [line for process in [*ended, *running] for line in process.acknowledged()]
+    rows = await connection.fetch(
+        "SELECT s.id, e.seq, e.id FROM segue.events e JOIN segue.sessions s ON s.pk = e.session"
+    )
+    await connection.close()
+    stored = Counter(tuple(row) for row in rows)
+    lost = sum(stored[entry] != 1 for entry in acknowledged)
+    bench.row(
+        f"acknowledged events that are lost or stored twice, after {len(ended)} kills in"
+        f" {seconds:.0f} s",
+        target="0",
+        ok=lost == 0 and len(acknowledged) > 0,
+        segue=lost,
+        unit=f"of {len(acknowledged):,}",
+    )
+
+
+def main() -> int:
+    bench = Bench(
+        "PostgreSQL",
+        ("segue", "asyncpg", "unit", "ratio"),
+        {"sessions": 1_000_000, "kill-seconds": 300},
+    )
+    count = 2_000 if bench.quick else bench.numbers["sessions"]
+    kill_seconds = 4.0 if bench.quick else bench.numbers["kill-seconds"]
+
+    async def measure(url: str, directory: Path) -> None:
+        await measure_lists(bench, url, count)
+        await measure_appends(bench, url)
+        await measure_processes(bench, url, directory)
+        await measure_losses(bench, url, directory, kill_seconds)
+
+    with (
+        running_server() as server,
+        fresh_database(server) as url,
+        temporary_directory() as directory,
+    ):
+        asyncio.run(measure(url, directory))
+    return bench.finish()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--writer"]:
+        asyncio.run(write_for_ever(sys.argv[2], int(sys.argv[3])))
+    sys.exit(main())

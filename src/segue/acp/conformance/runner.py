@@ -1,0 +1,213 @@
+"""Run the checks against an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, NamedTuple
+
+from segue.acp.process import AgentProcess
+
+from . import connection_checks, session_checks, turn_checks
+from .connection_checks import initialize_params
+from .peer import AgentError, CheckFailed, CheckSkipped, Peer, Transport
+from .report import Report, Result
+from .session import CHECKS, Check, Prompts, Steps
+
+# Importing these modules registers their checks.
+CHECK_MODULES = (connection_checks, session_checks, turn_checks)
+VERSIONS = (1, 2)
+EXIT_SECONDS = 10.0  # in which an agent has to exit when its input ends
+# The checks of everything that was sent during the other checks.
+MESSAGES = {
+    "STREAM-001": "every line is one JSON-RPC message in UTF-8",
+    "STREAM-002": "every message has the fields and types of the protocol",
+    "STREAM-003": "the agent sends no request that the client did not offer",
+    "STREAM-004": "the agent exits when its input ends",
+}
+
+
+class Connected(NamedTuple):
+    """A connection to a new agent. `hang_up` ends the input and returns if the agent exits."""
+
+    transport: Transport
+    hang_up: Callable[[], Any]
+
+
+Connect = Callable[[], AbstractAsyncContextManager[Connected]]
+
+
+def start_command(
+    command: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None
+) -> Connect:
+    """Return a function that starts an agent as a child process."""
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[Connected]:
+        process = await AgentProcess.start(command, cwd=cwd, env=env)
+
+        async def hang_up() -> bool:
+            await process.stream.close()
+            return await process.exits(EXIT_SECONDS)
+
+        try:
+            yield Connected(process.stream, hang_up)
+        finally:
+            await process.end()
+
+    return connect
+
+
+async def check_agent(
+    connect: Connect,
+    *,
+    versions: Sequence[int] = VERSIONS,
+    timeout: float = 60.0,
+    prompts: Prompts | None = None,
+    only: Sequence[str] = (),
+    on_result: Callable[[Result], None] | None = None,
+) -> Report:
+    """Run the checks of each version that the agent supports, and return the results.
+
+    `only` has the ids of checks, or the beginnings of ids. Raises CheckFailed if the agent cannot
+    be initialized at all.
+    """
+    runner = _Runner(connect, timeout, prompts or Prompts(), only, on_result)
+    supported: list[int] = []
+    for version in versions:
+        if await runner.supports(version):
+            supported.append(version)
+            await runner.check(version)
+    return Report(agent=runner.agent, versions=supported, results=runner.results)
+
+
+class _Runner:
+    """Runs checks, and collects their results."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        timeout: float,
+        prompts: Prompts,
+        only: Sequence[str],
+        on_result: Callable[[Result], None] | None,
+    ) -> None:
+        self._connect = connect
+        self._timeout = timeout
+        self._prompts = prompts
+        self._only = tuple(only)
+        self._on_result = on_result
+        self._problems: dict[str, list[str]] = {}  # of everything that was sent, by check
+        self.agent: dict[str, Any] = {}
+        self.results: list[Result] = []
+
+    async def supports(self, version: int) -> bool:
+        """Return whether the agent speaks a version; note its name."""
+        async with self._connect() as connected:
+            peer = Peer(connected.transport, version, self._timeout)
+            try:
+                result = await peer.request("initialize", initialize_params(version))
+            except AgentError as error:
+                if version == VERSIONS[0]:
+                    raise CheckFailed(f"initialize failed: {error}") from None
+                return False
+            finally:
+                await peer.close()
+        greeting = result if isinstance(result, dict) else {}
+        info = greeting.get("info" if version == 2 else "agentInfo")
+        self.agent = info if isinstance(info, dict) else self.agent
+        # Some agents answer 2 in the shape of version 1.
+        return version == 1 or (greeting.get("protocolVersion") == 2 and "info" in greeting)
+
+    async def check(self, version: int) -> None:
+        """Run all checks of a version: those that share a connection, then the others."""
+        checks = [each for each in CHECKS if version in each.versions and self._wants(each.id)]
+        self._problems = {id: [] for id in MESSAGES}
+        shared = [each for each in checks if not each.fresh]
+        while shared:
+            shared = await self._run_shared(version, shared)
+        for each in checks:
+            if each.fresh:
+                await self._run_fresh(version, each)
+        for id, rule in MESSAGES.items():
+            if self._wants(id):
+                problems = self._problems[id]
+                detail = "; ".join(problems[:3])
+                outcome: Any = "failed" if problems else "passed"
+                self._add(Result(check=id, version=version, level="must", rule=rule,
+                                 outcome=outcome, detail=detail))  # fmt: skip
+
+    def _wants(self, id: str) -> bool:
+        return not self._only or id.startswith(self._only)
+
+    async def _run_shared(self, version: int, checks: Sequence[Check]) -> list[Check]:
+        """Run checks on one connection; return those that are left if the agent ends."""
+        with tempfile.TemporaryDirectory(prefix="acp-check-") as cwd:
+            async with self._connect() as connected:
+                peer = Peer(connected.transport, version, self._timeout)
+                try:
+                    greeting = await peer.request("initialize", initialize_params(version))
+                    steps = Steps(peer, greeting, cwd, self._prompts)
+                    for index, each in enumerate(checks):
+                        await self._run(each, steps)
+                        if peer.ended:
+                            return list(checks[index + 1 :])
+                    if not await self._hang_up(connected):
+                        message = f"it still runs {EXIT_SECONDS:g} s later"
+                        self._problems["STREAM-004"].append(message)
+                finally:
+                    await self._close(peer)
+        return []
+
+    async def _hang_up(self, connected: Connected) -> bool:
+        try:
+            async with asyncio.timeout(EXIT_SECONDS + 1):
+                return bool(await connected.hang_up())
+        except TimeoutError:
+            return False
+
+    async def _run_fresh(self, version: int, each: Check) -> None:
+        with tempfile.TemporaryDirectory(prefix="acp-check-") as cwd:
+            async with self._connect() as connected:
+                peer = Peer(connected.transport, version, self._timeout)
+                try:
+                    await self._run(each, Steps(peer, {}, cwd, self._prompts))
+                finally:
+                    await self._close(peer)
+
+    async def _close(self, peer: Peer) -> None:
+        await peer.close()
+        self._problems["STREAM-001"] += peer.line_problems
+        self._problems["STREAM-002"] += peer.shape_problems
+        self._problems["STREAM-003"] += [
+            method
+            for method in dict.fromkeys(peer.agent_requests)
+            if method != "session/request_permission" and not method.startswith("_")
+        ]
+
+    async def _run(self, each: Check, steps: Steps) -> None:
+        outcome: Any = "passed"
+        detail = ""
+        try:
+            await each.run(steps)
+        except CheckSkipped as skipped:
+            outcome, detail = "skipped", str(skipped)
+        except (CheckFailed, AgentError) as failure:
+            outcome, detail = "failed" if each.level == "must" else "warning", str(failure)
+        self._add(
+            Result(
+                check=each.id,
+                version=steps.version,
+                level=each.level,
+                rule=each.rule,
+                outcome=outcome,
+                detail=detail,
+            )
+        )
+
+    def _add(self, result: Result) -> None:
+        self.results.append(result)
+        if self._on_result is not None:
+            self._on_result(result)

@@ -1,0 +1,67 @@
+"""Permission requests that wait for an answer: in their session, and all of them in one inbox."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from segue.interfaces.web.request import WebRequest
+from segue.model.event import PermissionAsked
+from segue.model.query import Query
+from segue.model.session import Session
+from segue.render.chunks import SessionView
+from segue.render.items import Item, build_items
+from segue.render.pairing import MAX_PAIR_DISTANCE, Pairs, find_openings
+
+MAX_INBOX_SESSIONS = 200  # that were active last, and are searched for waiting and running ones
+
+
+class WaitingSession(NamedTuple):
+    """A session that waits for a person: the view of it, and its open requests.
+
+    `command` opens it in the program in which it waits; "" if this server runs its turns.
+    """
+
+    view: SessionView
+    requests: list[Item]
+    command: str = ""
+
+
+async def open_requests(request: WebRequest, session: Session) -> list[Item]:
+    """Return the open permission requests of a session, each with the call that it is about."""
+    if not session.open_asks:
+        return []
+    events = await request.hub.history.events(
+        request.principal,
+        session.id,
+        types=("permission_asked", "tool_call"),
+        limit=MAX_PAIR_DISTANCE,
+        backward=True,
+    )
+    asked = [
+        event
+        for event in events
+        if isinstance(event.body, PermissionAsked) and event.body.ask_id in session.open_asks
+    ]
+    return build_items(session, asked, Pairs({}, find_openings(events)))
+
+
+async def recent_sessions(request: WebRequest) -> list[Session]:
+    """Return the sessions that were active last."""
+    query = Query(limit=MAX_INBOX_SESSIONS)
+    listed = await request.hub.sessions.list(request.principal, query, bind_filters=False)
+    return list(listed.sessions)
+
+
+def is_waiting(session: Session) -> bool:
+    """Return whether a session's turn needs an answer from a person."""
+    return bool(session.open_asks) and session.state == "active"
+
+
+def is_running(session: Session) -> bool:
+    """Return whether a session's agent works."""
+    return session.status in ("running", "rescheduling") and not session.open_asks
+
+
+def has_failed(session: Session) -> bool:
+    """Return whether a session's last turn ended with an error."""
+    return session.stop_reason == "error" and session.status == "idle"

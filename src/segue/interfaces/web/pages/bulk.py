@@ -1,0 +1,78 @@
+"""Change several sessions at once: archive, tag, delete, restore, and empty the trash."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from segue.interfaces.web.request import WebRequest
+from segue.model import ids
+from segue.model.errors import InvalidInput, NotFound, SegueError
+from segue.model.query import Query
+
+TRASH_PAGE = 200  # sessions that are deleted for good at a time
+ACTIONS = ("archive", "unarchive", "tag", "delete", "restore", "purge")
+
+
+async def change(request: WebRequest) -> Response:
+    """POST /bulk: apply `action` to the sessions `id`. A session that is gone is left out.
+
+    Raises the error of the last session that could not be changed, after all others were.
+    """
+    fields = await request.fields()
+    action = fields.get("action", [""])[-1]
+    if action == "empty":
+        return await _empty_trash(request)
+    if action not in ACTIONS:
+        raise InvalidInput(f"action must be one of {', '.join(ACTIONS)}, not {action!r}")
+    session_ids = [id for text in fields.get("id", []) if (id := ids.parse(text))]
+    if not session_ids:
+        raise InvalidInput("no session is selected; select at least one")
+    tag = fields.get("tag", [""])[-1].strip() or None
+    failure: SegueError | None = None
+    changed = []
+    for session_id in session_ids:
+        try:
+            changed.append(await _change(request, action, session_id, tag))
+        except NotFound:
+            continue
+        except SegueError as error:
+            failure = error
+    if failure is not None:
+        raise failure
+    state = "&state=trash" if action in ("restore", "purge") else ""
+    state = "&state=only" if action == "unarchive" else state
+    return request.redirect(f"/?did={action}&ids={quote(' '.join(changed))}{state}")
+
+
+async def _change(request: WebRequest, action: str, session_id: str, tag: str | None) -> str:
+    """Change one session and return its id; a session that was restored may have a new one."""
+    editor, principal = request.hub.editor, request.principal
+    match action:
+        case "archive":
+            return (await editor.archive(principal, session_id)).id
+        case "unarchive":
+            return (await editor.unarchive(principal, session_id)).id
+        case "delete":
+            return (await editor.trash(principal, session_id)).id
+        case "restore":
+            return (await editor.restore(principal, session_id)).id
+        case "tag":
+            return (await editor.set_tag(principal, session_id, tag)).id
+    session = await request.hub.sessions.get(principal, session_id)
+    if session.state != "trashed":
+        raise InvalidInput("only sessions in the trash can be deleted for good")
+    await editor.purge(principal, session_id)
+    return session_id
+
+
+async def _empty_trash(request: WebRequest) -> Response:
+    """Delete all sessions in the trash for good."""
+    while True:
+        query = Query(trash=True, limit=TRASH_PAGE)
+        page = await request.hub.sessions.list(request.principal, query, bind_filters=False)
+        for session in page.sessions:
+            await request.hub.editor.purge(request.principal, session.id)
+        if len(page.sessions) < TRASH_PAGE:
+            return request.redirect("/?state=trash")
