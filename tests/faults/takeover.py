@@ -42,4 +42,4 @@ def bodies(events: list[Event], kind: type) -> list[Any]:
 
 
 async def read_events(hub: Hub, session: str) -> list[Event]:
-    return list(await hub.history.events(LOCAL, session))
+    return list(await hub.history.events(LOCAL, session, limit=1_000_000))

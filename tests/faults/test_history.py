@@ -152,12 +152,12 @@ def test_clients_of_postgres_lose_nothing_whatever_fails(
 
 @pytest.mark.full
 def test_clients_of_postgres_lose_nothing_for_half_an_hour(tmp_path) -> None:
-    with running_server() as server, fresh_database(server) as url:
+    with running_server() as server:
 
         async def crash() -> None:
             await asyncio.to_thread(crash_server, server)
 
-        asyncio.run(check_history(StoreLocation(tmp_path, url), HALF_AN_HOUR, crash))
+        asyncio.run(check_history(StoreLocation(tmp_path, server), HALF_AN_HOUR, crash))
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from segue.agents.acp import AcpAgent
 from segue.hub import Hub
 from segue.hub.sync import acp_source
+from segue.model import ids
 from segue.model.event import Created
 from segue.model.principal import LOCAL
 from segue.model.query import Query
@@ -57,9 +59,31 @@ async def test_session_that_another_source_has_is_listed_once(tmp_path: Path) ->
         Hub(SQLiteStore.open(agent_directory / "segue.db"), agent_directory) as other,
         Hub(SQLiteStore.open(tmp_path / "segue.db"), tmp_path, sources=[files]) as hub,
     ):
-        ids = [(await other.editor.create(LOCAL, cwd="/p", title="x")).id for _ in range(2)]
-        await files.create(ids[0], [Created(cwd="/p", source="memory")])
+        made = [(await other.editor.create(LOCAL, cwd="/p", title="x")).id for _ in range(2)]
+        await files.create(made[0], [Created(cwd="/p", source="memory")])
         spec = {"kind": "acp", "command": shlex.join(command)}
         await hub.agents.register_agent(LOCAL, "theirs", spec)
         rows = (await hub.sessions.list(LOCAL)).sessions
-        assert {(row.id, row.source) for row in rows} == {(ids[0], "memory"), (ids[1], "theirs")}
+        assert {(row.id, row.source) for row in rows} == {(made[0], "memory"), (made[1], "theirs")}
+
+
+async def test_session_with_an_id_of_the_tool_is_listed_once(tmp_path: Path) -> None:
+    program = Path(__file__).parent.parent / "acp" / "simple_agent.py"
+    files = MemorySource()
+    async with Hub(SQLiteStore.open(tmp_path / "segue.db"), tmp_path, sources=[files]) as hub:
+        spec = {"kind": "acp", "command": shlex.join([sys.executable, str(program)])}
+        agent = await hub.agents.register_agent(LOCAL, "theirs", spec)
+        assert isinstance(agent, AcpAgent)
+        # The agent has no UUIDs, so the source and segue derive different ids.
+        native = [(await agent.start_session(str(tmp_path), (), None)).native_id for _ in range(2)]
+        id = ids.derived_id("memory", native[0])
+        created = Created(cwd=str(tmp_path), source="memory", native_id=native[0])
+        await files.create(id, [created])
+        rows = (await hub.sessions.list(LOCAL)).sessions
+        assert {(row.native_id, row.source) for row in rows} == {
+            (native[0], "memory"),
+            (native[1], "theirs"),
+        }
+        other = Created(cwd="/elsewhere", source="memory", native_id=native[1])
+        await files.create(ids.new_id(), [other])  # another tool's session
+        assert len((await hub.sessions.list(LOCAL)).sessions) == 3

@@ -4,12 +4,13 @@ import asyncio
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from sqlite3 import connect
+from sqlite3 import Connection, connect
 
 import pytest
 
 from segue.model.query import Query
 from segue.model.search_text import terms
+from segue.sources.index import database
 from segue.sources.index.database import ROW_TEXT
 from segue.sources.kit import indexing
 from segue.testing import ToolSessions
@@ -102,3 +103,23 @@ def test_deleted_session_with_deferred_texts_is_not_found(
     assert len(asyncio.run(list_sessions(tool))) == 1
     assert asyncio.run(list_sessions(tool, "kingfisher")) == []
     assert asyncio.run(list_sessions(tool, "heron")) == ["find the heron"]
+
+
+def test_read_only_index_is_searched_in_a_copy(
+    tool: CodexSessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(asyncio.run(list_sessions(tool))) == 2
+    assert len(asyncio.run(list_sessions(tool))) == 2  # saves the digests, which is optional
+    index = tmp_path / "index"
+    open_database = database._open
+
+    def open_read_only(path: Path) -> Connection:
+        connection = open_database(path)
+        if path == index or index in path.parents:
+            connection.execute("PRAGMA query_only = ON")  # root may write to any file
+        return connection
+
+    monkeypatch.setattr(database, "_open", open_read_only)
+    assert asyncio.run(list_sessions(tool, "kingfisher")) == ["find the kingfisher"]
+    searchable, texts = searchable_texts(index)
+    assert (searchable, texts > 0) == (0, True)

@@ -22,6 +22,7 @@ _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # Raised when an archive is damaged or uses an unsupported compression.
 _ARCHIVE_ERRORS = (
     zipfile.BadZipFile,
+    IndexError,  # an entry without a name
     zlib.error,
     NotImplementedError,
     RuntimeError,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import islice
 from operator import attrgetter
@@ -241,9 +241,7 @@ def _text_of_event(body: Body) -> str:
         case UserMessage() | AgentMessage() | AgentThought() | SystemMessage() | ToolResult():
             return _text(body.content)
         case ToolCall():
-            from .tools.titles import computed_title  # late: lists and searches index nothing
-
-            title = body.title or computed_title(body)
+            title = body.title or _computed_title()(body)
             return " ".join(filter(None, (title, body.name, _text(body.content))))
         case ToolCallChanged():
             content = () if body.content is UNSET else body.content
@@ -260,6 +258,13 @@ def _text_of_event(body: Body) -> str:
         case Foreign():
             return body.words
     return ""
+
+
+@cache
+def _computed_title() -> Callable[[ToolCall], str | None]:
+    from .tools.titles import computed_title  # late: lists and searches index nothing
+
+    return computed_title
 
 
 def _text(content: Sequence[Block]) -> str:

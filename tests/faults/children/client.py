@@ -2,7 +2,7 @@
 
     client.py DIRECTORY URL LEASE_MICROSECONDS NAME SEED
 
-Every report has the time of the machine's monotonic clock, which all processes share. The wall
+Every report has the time of the machine's monotonic clock, which all processes share. The system
 clock of this process jumps by up to an hour now and then.
 """
 

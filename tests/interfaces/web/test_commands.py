@@ -119,8 +119,8 @@ async def test_only_the_local_user_sees_the_data_directory(tmp_path: Path) -> No
             secret = await site.hub.shares.get_secret(team, shared.id)
             pages.append(await site.get(f"/shared/team/{shared.id}/{secret}"))
         assert [page for page in pages if str(tmp_path) in page] == []
-        assert "Started in courier" in pages[-1] and "/home/me" not in pages[-1]
-        assert "Started in /home/me/src/courier" in await site.get(f"/s/{project_session.id}")
+        assert "<span>courier</span>" in pages[-1] and "/home/me" not in pages[-1]
+        assert "/home/me/src/courier" in await site.get(f"/s/{project_session.id}")
 
 
 async def test_page_shows_the_command_that_continues_a_session_and_what_is_lost(

@@ -56,11 +56,11 @@ async def test_a_permission_request_can_be_answered(harness: BrowserHarness) -> 
     await expect(question).to_contain_text("May I sing?")
     await expect(page.locator("#head .status")).to_have_text("waiting for you")
     await expect(page.locator("#announcement")).to_have_text("waiting for you")
-    await question.get_by_role("button").first.click()
+    await question.get_by_role("button", name=re.compile("^(Yes|Allow)")).first.click()
     await expect(page.locator(".item.agent").last).to_contain_text("done")
     await expect(page.get_by_role("group", name="The agent asks")).to_have_count(0)
     await expect(page.locator("#announcement")).to_have_text("The agent is done")
-    await expect(page.locator(".permission")).to_contain_text("Asked:")
+    await expect(page.locator(".permission.done")).to_contain_text("Allowed: May I sing?")
     await expect(page.locator("details.tool.completed")).to_have_count(
         1
     )  # the result is part of the call

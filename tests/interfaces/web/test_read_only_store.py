@@ -26,6 +26,8 @@ PARAMETERS = {
     "/live": [f"?session={S}&as-of=1"],
     "/s/{id}/turns": ["", "?q=birds"],
     "/s/{id}/agents": ["?q=kingfisher"],
+    "/s/{id}/next": ["?kind=error", "?kind=prompt&before=99"],
+    "/shared/{workspace}/{id}/{secret}/next": ["?kind=message"],
 }
 
 

@@ -19,6 +19,7 @@ from segue.model.principal import Principal
 from segue.model.query import Query, SearchHit
 from segue.model.search_text import Term
 from segue.model.session import Session
+from segue.sources.index.helpers import index_new_sources
 from segue.store.base import Store
 
 from . import interrupted, spelling
@@ -139,7 +140,9 @@ class SessionSearch:
 
     async def _best_hits(self, principal: Principal, query: Query) -> Sequence[SearchHit]:
         hits = [*await self._stored_hits(principal, query)]
-        for source in await self._sources.in_workspace(principal.workspace):
+        sources = await self._sources.in_workspace(principal.workspace)
+        await index_new_sources(sources, searchable=True)
+        for source in sources:
             ranked = await source.ranked(query)
             imported = await self._store.existing_ids(
                 principal.workspace, [hit.session.id for hit in ranked]

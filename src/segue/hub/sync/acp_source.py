@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from segue.hub.resources.records import program_id
 from segue.hub.sessions import directories
-from segue.model import clock
+from segue.model import clock, ids
 from segue.model.errors import Conflict, SegueError
 from segue.model.event import AgentRef, AnyBody, ConfigChanged, Created, Draft, InfoChanged
 from segue.model.query import Query
@@ -20,7 +20,7 @@ from segue.model.session import Session
 from .memory_source import MemorySource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from segue.agents.acp import AcpAgent, SessionInfo
     from segue.sources.base import Source
@@ -118,19 +118,40 @@ class AcpSource(MemorySource):
             self._agent.native_id(session): session.id
             for session in await self._imports.page(self.workspace, query)
         }
+        listed = await self._agent.list_sessions(cwd)
+        # A source gives a session whose native id is not a UUID an id of its own.
+        elsewhere: set[tuple[str | None, str]] = set()
+        if any(ids.parse(row.session_id) is None for row in listed):
+            elsewhere = await self._native_ids_elsewhere(cwd)
         rows = []
-        for row in await self._agent.list_sessions(cwd):
+        for row in listed:
             id = self._agent.session_id_for(row.session_id)
             is_known = stored_ids.get(row.session_id) not in (None, id)
+            is_known = is_known or (row.session_id, directories.real(row.cwd)) in elsewhere
             if not is_known and not await self._is_in_another_source(id):
                 rows.append(row)
         return rows
 
-    async def _is_in_another_source(self, id: str) -> bool:
+    @property
+    def _other_sources(self) -> Iterator[Source]:
         for source in self._sources:
-            if source is not self and source.workspace == self.workspace and await source.get(id):
+            if source is not self and source.workspace == self.workspace:
+                yield source
+
+    async def _is_in_another_source(self, id: str) -> bool:
+        for source in self._other_sources:
+            if await source.get(id):
                 return True
         return False
+
+    async def _native_ids_elsewhere(self, cwd: str | None) -> set[tuple[str | None, str]]:
+        """Return the native ids and directories of the newest sessions of each other source."""
+        query = Query(cwd=cwd, archived="include", limit=MAX_STORED_SESSIONS)
+        found = set()
+        for source in self._other_sources:
+            for session in await source.page(query):
+                found.add((session.native_id, session.directory))
+        return found
 
     async def _update_session(self, id: str, row: SessionInfo) -> None:
         """Create a session from its row, or replace it if the row changed."""

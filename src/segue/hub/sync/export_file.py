@@ -302,7 +302,10 @@ def _value_at(line: bytes, path: str) -> Any:
     """Return the value at a path such as `body.content[0].text`; UNSET if there is none."""
     if not path:
         return UNSET
-    value: Any = _decode_raw(line)
+    try:
+        value: Any = _decode_raw(line)
+    except _DAMAGE:  # only the part before the value was read
+        return UNSET
     try:
         for name, index in _PATH_STEP.findall(f".{path}"):
             value = value[name] if name else value[int(index)]

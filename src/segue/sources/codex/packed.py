@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -49,6 +48,8 @@ def plain_file(path: str) -> Iterator[str]:
     if not is_packed(path):
         yield path
         return
+    import tempfile  # few rollouts are compressed
+
     with tempfile.NamedTemporaryFile(prefix="segue-") as copy:
         for block in unpacked_blocks(path):
             copy.write(block)

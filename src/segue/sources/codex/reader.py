@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UnsetType
 from msgspec.structs import replace
@@ -30,7 +30,9 @@ from segue.sources.kit.reader import (
 
 from . import packed, rollouts
 from .rollouts import Rollout, Segment
-from .translator import RolloutState, Translator
+
+if TYPE_CHECKING:
+    from .translator import RolloutState, Translator
 
 _ROLLBACK = b'"thread_rolled_back"'
 _MAX_BASES = 1000  # files that a history may consist of
@@ -54,6 +56,10 @@ class CodexReader(Reader):
         for rollout in rollouts.current_rollouts(self.home).values():
             if ref := self._ref(rollout, names):
                 yield ref
+
+    def status(self) -> object:
+        """Return a digest of the statuses of all rollouts and of the names of threads."""
+        return rollouts.status(self.home)
 
     def ref(self, key: str) -> SessionRef | None:
         """Return a thread as it is now; a page that was replaced by a newer one is gone."""
@@ -127,6 +133,8 @@ class CodexReader(Reader):
 
     def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
         """Yield the events of a thread: those of the files it is based on, then its own."""
+        from .translator import RolloutState, Translator  # a list does not need them
+
         rollout = _rollout(ref)
         if packed.is_packed(rollout.path) and not packed.can_unpack():
             return End(self._known_facts(rollout))

@@ -13,6 +13,7 @@ from segue.model import clock, codec
 from segue.sources import safe_io
 from segue.sources.kit import bodies, database, files, processes
 from segue.sources.kit.reader import Report, Unreadable
+from segue.sources.kit.statuses import FileStatuses
 
 from . import packed
 
@@ -107,6 +108,31 @@ def list_rollouts(home: str) -> Iterator[Rollout]:
             rollout = rollout_of_path(entry.path)
             if rollout is not None:
                 yield rollout
+
+
+def status(home: str) -> bytes | None:
+    """Return a digest that differs after each change; None right after one of the database."""
+    statuses = FileStatuses()
+    for directory in directories(home):
+        _add_statuses(statuses, directory, 4)
+    statuses.add(os.path.join(home, _NAMES))
+    path = state_database(home)
+    names = path and database.settled_status(path)
+    return None if path and names is None else statuses.digest(path, names)
+
+
+def _add_statuses(statuses: FileStatuses, directory: str, depth: int) -> None:
+    others = []
+    for name in statuses.enter(directory):
+        if name.endswith(".jsonl"):
+            statuses.add(name)
+        elif name.endswith(packed.SUFFIX):
+            statuses.add(name)
+            statuses.add_value(packed.can_unpack())
+        elif depth:
+            others.append(os.path.join(directory, name))
+    for other in others:
+        _add_statuses(statuses, other, depth - 1)
 
 
 def current_rollouts(home: str) -> dict[str, Rollout]:

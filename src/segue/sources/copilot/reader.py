@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import UnsetType
 
@@ -13,6 +13,7 @@ from segue.model.errors import Busy
 from segue.model.event import InfoChanged
 from segue.sources import safe_io
 from segue.sources.kit import bodies, files, processes
+from segue.sources.kit.edit.file_trash import FileTrash, require_outside_trash
 from segue.sources.kit.reader import (
     End,
     Items,
@@ -23,8 +24,10 @@ from segue.sources.kit.reader import (
     SessionRef,
     Unreadable,
 )
+from segue.sources.kit.statuses import FileStatuses
 
-from .translator import SessionState, Translator, fork_parent
+if TYPE_CHECKING:
+    from .translator import SessionState
 from .workspace import read_workspace, rename
 
 EVENTS = "events.jsonl"
@@ -38,20 +41,26 @@ class CopilotReader(Reader):
     """The sessions of one Copilot home."""
 
     name = "copilot"
-    edits = frozenset({"title", "delete", "fork"})
+    edits = frozenset({"title", "trash", "delete", "fork"})
 
     def __init__(self, home: str) -> None:
         self.home = home
+        self._trash = FileTrash(home)
 
     def places(self) -> Sequence[str]:
-        """Return the directory of sessions."""
-        return [sessions_directory(self.home)]
+        """Return the directory of sessions, and the trash."""
+        return [sessions_directory(self.home), self._trash.directory]
 
     def discover(self, report: Report) -> Iterable[SessionRef]:
         """Return all sessions: the directories that have events, and older files."""
+        yield from self._sessions(self.places()[0])
+        for trashed in self._trash.sessions():
+            yield from self._sessions(sessions_directory(trashed.directory))
+
+    def _sessions(self, directory: str) -> Iterator[SessionRef]:
         native_ids = set()
         older = []
-        for entry in safe_io.list_directory(self.places()[0]):
+        for entry in safe_io.list_directory(directory):
             if entry.name.startswith("."):
                 continue
             if entry.name.endswith(_SUFFIX):
@@ -63,6 +72,19 @@ class CopilotReader(Reader):
             native_id = _native_id(path)
             if native_id not in native_ids and (ref := self._ref(path, native_id)):
                 yield ref
+
+    def status(self) -> object:
+        """Return a digest of the statuses of all events and workspaces."""
+        statuses = FileStatuses()
+        homes = [self.home, *(trashed.directory for trashed in self._trash.sessions())]
+        for home in homes:
+            for name in statuses.enter(sessions_directory(home)):
+                if name.endswith(_SUFFIX):
+                    statuses.add(name)
+                else:
+                    statuses.add(f"{name}/{EVENTS}")
+                    statuses.add(f"{name}/{WORKSPACE}")
+        return statuses.digest()
 
     def ref(self, key: str) -> SessionRef | None:
         """Return a session as it is now."""
@@ -97,6 +119,8 @@ class CopilotReader(Reader):
 
     def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
         """Yield the events of a session."""
+        from .translator import SessionState, Translator  # a list does not need them
+
         if resume is None:
             state = SessionState(id=ref.native_id, fork_end=_fork_end(ref.key))
         else:
@@ -111,18 +135,31 @@ class CopilotReader(Reader):
         return End(facts, records.resume(state.encode()))
 
     def change(self, ref: SessionRef, info: InfoChanged) -> None:
-        """Rename a session in its workspace file, as Copilot does."""
+        """Rename a session in its workspace file, as Copilot does, or move it to the trash."""
+        if info.deleted is False:
+            self._trash.restore(ref.key)
+            return
+        require_outside_trash(self._trash.of_path(ref.key))
         self._require_closed(ref)
+        if info.deleted is True:
+            self._trash.add(ref.native_id, [_session_path(ref.key)])
+            return
         if not isinstance(info.title, UnsetType):
             rename(_workspace_path(ref.key), info.title)
 
     def delete(self, ref: SessionRef) -> None:
         """Delete the directory of a session, as Copilot does."""
+        if trashed := self._trash.of_path(ref.key):
+            trashed.remove()
+            return
         self._require_closed(ref)
-        if os.path.basename(ref.key) == EVENTS:
-            shutil.rmtree(os.path.dirname(ref.key))
+        path = _session_path(ref.key)
+        if path == ref.key:
+            os.unlink(path)
         else:
-            os.unlink(ref.key)
+            import shutil  # a list does not need it
+
+            shutil.rmtree(path)
 
     def fork(
         self, ref: SessionRef, new_id: str, *, at: int | None, cwd: str | None, title: str | None
@@ -166,6 +203,7 @@ class CopilotReader(Reader):
             threads=tuple(state.threads.values()),
             problems=problems,
             extra=extra,
+            deleted_at=self._trash.deleted_at(ref.key),
         )
 
 
@@ -179,6 +217,11 @@ def _native_id(path: str) -> str:
     return os.path.basename(directory) if name == EVENTS else name.removesuffix(_SUFFIX)
 
 
+def _session_path(path: str) -> str:
+    """Return the directory of a session, or the file of an early version."""
+    return os.path.dirname(path) if os.path.basename(path) == EVENTS else path
+
+
 def _workspace_path(path: str) -> str:
     return os.path.join(os.path.dirname(path), WORKSPACE)
 
@@ -187,6 +230,8 @@ def _fork_end(path: str) -> int:
     """Return the offset of the line that says that this session is a fork; -1 if it is none."""
     if not files.contains(path, _FORKED):
         return -1
+    from .translator import fork_parent
+
     end = -1
     for line in files.Records(path):
         data = line.record.get("data")

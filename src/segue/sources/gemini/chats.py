@@ -20,8 +20,6 @@ from segue.sources import safe_io
 from segue.sources.kit import files
 from segue.sources.kit.reader import Report, Unreadable
 
-from .messages import has_conversation
-
 _NAME = re.compile(r"session-(?:\d{4}-\d\d-\d\dT\d\d-\d\d-)?(?P<short>.{1,36})\.jsonl?")
 _SESSION_ID = re.compile(rb'"sessionId"\s*:\s*"([^"\\]{1,200})"')
 _SHORT = 8  # the characters of an id that are in the name of a file
@@ -161,6 +159,8 @@ def _session_id(path: str, inode: int) -> str:
 @lru_cache(1024)
 def _is_filled(path: str, inode: int, size: int, mtime_ns: int) -> bool:
     """Return whether a file has more messages than the context that a start of Gemini writes."""
+    from .messages import has_conversation  # only sessions with several files need it
+
     try:
         records: Iterator[dict[str, Any]] = (line.record for line in files.Records(path))
         if path.endswith(".json"):

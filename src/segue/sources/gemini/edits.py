@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 
 import msgspec
 
@@ -31,24 +32,37 @@ def _replace(path: str, session: dict[str, object]) -> None:
     os.replace(temporary, path)
 
 
-def delete(home: str, id: str) -> None:
-    """Delete all files of a session, of its subagents, and the outputs of their tools."""
+def files_of(home: str, path: str, id: str) -> list[str]:
+    """Return all files of a session, of its subagents, and the outputs of their tools.
+
+    `path` is its main file, which is the last one.
+    """
     if not id or os.sep in id or id in (os.curdir, os.pardir):
         raise NotPermitted(f"{id!r} is not the id of a session of Gemini CLI")
-    for path in chats.files_of(home, id):
-        _delete_agents(chats.project_of(path), id, set())
-        os.unlink(path)
+    session_files = [*(file for file in chats.files_of(home, id) if file != path), path]
+    projects = dict.fromkeys(map(chats.project_of, session_files))
+    directories = [part for project in projects for part in _directories(project, id, set())]
+    return [*directories, *session_files]
 
 
-def _delete_agents(project: str, id: str, deleted: set[str]) -> None:
-    """Delete what belongs to a session besides its file."""
-    if id in deleted:
+def _directories(project: str, id: str, known: set[str]) -> Iterator[str]:
+    """Return the directories that belong to a session besides its file."""
+    if id in known:
         return
-    deleted.add(id)
+    known.add(id)
     agents = os.path.join(project, "chats", id)
     for entry in safe_io.list_directory(agents):
-        _delete_agents(project, entry.name.removesuffix(".jsonl"), deleted)
+        yield from _directories(project, entry.name.removesuffix(".jsonl"), known)
     outputs = os.path.join(project, "tool-outputs", f"session-{id}")
     for directory in (agents, outputs):
         if os.path.isdir(directory) and not os.path.islink(directory):
-            shutil.rmtree(directory)
+            yield directory
+
+
+def delete(home: str, path: str, id: str) -> None:
+    """Delete all files of a session, of its subagents, and the outputs of their tools."""
+    for part in files_of(home, path, id):
+        if os.path.isdir(part):
+            shutil.rmtree(part)
+        else:
+            os.unlink(part)

@@ -16,8 +16,6 @@ from itertools import count
 from segue.model.errors import Conflict
 from segue.sources import safe_io
 from segue.sources.kit import files
-from segue.sources.writing.port import NewFile
-from segue.sources.writing.staging import write_files
 
 from . import chats
 
@@ -88,6 +86,9 @@ def claim_project(home: str, cwd: str) -> str:
         if _root(project) == cwd:
             return project
         try:
+            from segue.sources.writing.port import NewFile  # a list does not need them
+            from segue.sources.writing.staging import write_files
+
             write_files([NewFile(os.path.join(project, _ROOT_FILE), os.fsencode(cwd))])
         except Conflict:  # another process has created it a moment ago
             continue

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
 from segue.model.event import InfoChanged
 from segue.sources import safe_io
 from segue.sources.kit import files
+from segue.sources.kit.edit.file_trash import FileTrash, require_outside_trash
 from segue.sources.kit.reader import (
     FIRST_SEQ,
     End,
@@ -24,10 +25,13 @@ from segue.sources.kit.reader import (
     ThreadRef,
     Unreadable,
 )
+from segue.sources.kit.statuses import FileStatuses
 
-from . import chats, projects
+from . import chats
 from .chats import SessionFiles
-from .translator import SessionState, Translator
+
+if TYPE_CHECKING:
+    from .translator import SessionState, Translator
 
 
 class GeminiRef(SessionRef):
@@ -53,29 +57,47 @@ class GeminiReader(Reader):
     """The sessions of one Gemini home."""
 
     name = "gemini"
-    version = 2
-    edits = frozenset({"title", "delete"})
+    version = 3
+    edits = frozenset({"title", "trash", "delete"})
 
     def __init__(self, home: str) -> None:
         self.home = home
+        self._trash = FileTrash(home)
 
     def places(self) -> Sequence[str]:
-        """Return the directory with the projects."""
-        return [chats.projects_directory(self.home)]
+        """Return the directory with the projects, and the trash."""
+        return [chats.projects_directory(self.home), self._trash.directory]
+
+    def _homes(self) -> list[str]:
+        """Return the home, and the directories of sessions in the trash, which look like one."""
+        return [self.home, *(trashed.directory for trashed in self._trash.sessions())]
+
+    def _home_of(self, path: str) -> str:
+        trashed = self._trash.of_path(path)
+        return self.home if trashed is None else trashed.directory
 
     def discover(self, report: Report) -> Iterable[SessionRef]:
         """Return all sessions, without subagents."""
-        for session in chats.all_sessions(self.home, report):
-            if ref := _ref(session):
-                yield ref
+        for home in self._homes():
+            for session in chats.all_sessions(home, report):
+                if ref := _ref(session):
+                    yield ref
+
+    def status(self) -> object:
+        """Return a digest of the statuses of all files of sessions and subagents."""
+        statuses = FileStatuses()
+        for home in self._homes():
+            for project in safe_io.list_directory(chats.projects_directory(home)):
+                _add_statuses(statuses, os.path.join(project.path, "chats"))
+        return statuses.digest()
 
     def ref(self, key: str) -> SessionRef | None:
         """Return a session or a subagent as it is now."""
-        if not key.startswith(os.path.join(chats.projects_directory(self.home), "")):
+        if not key.startswith(tuple(os.path.join(place, "") for place in self.places())):
             return None
         if chats.parent_of(key) is not None:
             return _ref(SessionFiles(key))
-        session = chats.session_of(self.home, key)
+        session = chats.session_of(self._home_of(key), key)
         return session and _ref(session)
 
     def find(self, native_id: str) -> SessionRef | None:
@@ -85,6 +107,8 @@ class GeminiReader(Reader):
 
     def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
         """Yield the events of a session, from all its files."""
+        from .translator import SessionState, Translator  # a list does not need them
+
         older = ref.older if isinstance(ref, GeminiRef) else ()
         older_digest = _digest_of_files(older)
         problems: list[str] = []
@@ -134,7 +158,10 @@ class GeminiReader(Reader):
     ) -> SessionFacts | None:
         if not state.has_content:
             return None  # Gemini does not list it either
-        cwd = projects.working_directory(self.home, chats.project_of(path), state.project_hash)
+        from . import projects  # a list does not need it
+
+        project = chats.project_of(self._trash.original(path))
+        cwd = projects.working_directory(self.home, project, state.project_hash)
         parent = chats.parent_of(path)
         if parent is None and state.kind == "subagent":
             parent = ""
@@ -155,14 +182,23 @@ class GeminiReader(Reader):
             threads=tuple(_threads(path, state)),
             problems=problems,
             extra=extra,
+            deleted_at=self._trash.deleted_at(path),
         )
 
     # Changes.
 
     def change(self, ref: SessionRef, info: InfoChanged) -> None:
-        """Rename a session: Gemini shows its summary as the title."""
+        """Rename a session, whose summary Gemini shows as its title, or move it to the trash."""
         from . import edits  # a list does not need it
 
+        if info.deleted is False:
+            self._trash.restore(ref.key)
+            return
+        require_outside_trash(self._trash.of_path(ref.key))
+        if info.deleted is True:
+            paths = edits.files_of(self.home, ref.key, ref.native_id)
+            self._trash.add(ref.native_id, paths)
+            return
         if info.title is not UNSET:
             edits.rename(ref.key, info.title)
 
@@ -170,7 +206,22 @@ class GeminiReader(Reader):
         """Delete all files of a session."""
         from . import edits  # a list does not need it
 
-        edits.delete(self.home, ref.native_id)
+        edits.delete(self._home_of(ref.key), ref.key, ref.native_id)
+        if trashed := self._trash.of_path(ref.key):
+            trashed.remove()
+
+
+def _add_statuses(statuses: FileStatuses, directory: str) -> None:
+    """Add the statuses of a project's sessions and of their subagents."""
+    others = []
+    for name in statuses.enter(directory):
+        if name.startswith("session-"):
+            statuses.add(name)
+        else:
+            others.append(os.path.join(directory, name))
+    for agents in others:
+        for name in statuses.enter(agents):
+            statuses.add(name)
 
 
 def _ref(session: SessionFiles) -> SessionRef | None:

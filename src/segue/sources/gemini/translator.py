@@ -10,10 +10,12 @@ earlier read, the session is read again.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
+from segue.model import codec
 from segue.model.event import AnyBody, Usage
 from segue.sources.kit import bodies, model_parts
 from segue.sources.kit.files import digest_of
@@ -366,14 +368,16 @@ class Translator:
 
     def _key(self, part: str, *, owned: bool = True) -> str:
         """Return the short name of a part of a message; a call is known by its id alone."""
-        return f"{digest_of(self._message if owned else '', part):x}"
+        name = f"{self._message}\0{part}" if owned else part
+        return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=7).hexdigest()
 
     def _has(self, part: str, *, owned: bool = True) -> bool:
         return self._key(part, owned=owned) in self.state.parts
 
     def _put(self, part: str, at: int, body: AnyBody, *, owned: bool = True) -> None:
         """Add a part of the current message, or replace it by a newer version."""
-        key, digest = self._key(part, owned=owned), f"{digest_of(body):x}"
+        key = self._key(part, owned=owned)
+        digest = blake2b(codec.encode(body), digest_size=7).hexdigest()
         old_digest, place = self.state.parts.get(key), self._places.get(key)
         if digest == old_digest:
             return

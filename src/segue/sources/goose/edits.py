@@ -23,6 +23,7 @@ from segue.sources.kit.edit.row_trash import (
     TrashedSession,
     deletion,
     require_imported,
+    rows_of_sessions,
 )
 
 PROGRAM = "goose"
@@ -133,11 +134,7 @@ def trash(
 ) -> None:
     """Move a session to the trash, with copies of its subagents' rows: Goose keeps those."""
     ids = (native_id, *subagents)
-    rows = {
-        "sessions": ("id", ids),
-        "messages": ("session_id", ids),
-        "usage_ledger": ("session_id", ids),
-    }
+    rows = rows_of_sessions(path, "sessions", ids, "session_id")
     trashed = trash.add(native_id, path, rows, [program.export(native_id)])
     with deletion(trashed, path, "sessions"):
         program.delete(native_id)

@@ -165,11 +165,19 @@ def _descendants(id: str, children: dict[str, list[str]]) -> list[str]:
 
 def subagents(connection: sqlite3.Connection, native_id: str) -> list[SessionRow]:
     """Return the sessions whose rows name a session as their parent."""
-    if "parent_session_id" not in database.columns(connection, "sessions"):
+    if native_id not in database.remembered(connection, "parents", lambda: _parents(connection)):
         return []
     select = database.select(connection, "sessions", *_SESSION_COLUMNS)
     rows = connection.execute(f"{select} WHERE parent_session_id = ? ORDER BY id", (native_id,))
     return [SessionRow(dict(row)) for row in rows]
+
+
+def _parents(connection: sqlite3.Connection) -> set[str]:
+    """Return the ids of all sessions with subagents: no index of Goose leads to them."""
+    if "parent_session_id" not in database.columns(connection, "sessions"):
+        return set()
+    sql = "SELECT DISTINCT parent_session_id FROM sessions WHERE parent_session_id IS NOT NULL"
+    return {str(id) for (id,) in connection.execute(sql)}
 
 
 def messages_after(

@@ -78,6 +78,11 @@ class CurrentIndex(Generic[D]):
     # Questions.
 
     @property
+    def path(self) -> Path:
+        """The file of the index, or of a temporary copy of a read-only one."""
+        return self._open_index.path
+
+    @property
     def index(self) -> Index:
         """The open index; another process may have replaced its file."""
         return self._open_index.index
@@ -165,11 +170,8 @@ class CurrentIndex(Generic[D]):
         from . import full_text  # lists do not need it
 
         def work() -> None:
-            self.ask(
-                lambda index: full_text.make_searchable(
-                    index, size, self.progress, self.is_closing
-                ),
-                index,
+            self._open_index.write(
+                lambda index: full_text.make_searchable(index, size, self.progress, self.is_closing)
             )
 
         await self._run_update(work, size)

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -183,6 +183,11 @@ class Index:
         except OSError:
             return False
 
+    def copy_to(self, path: Path) -> None:
+        """Copy the index into a new file."""
+        with self._lock, self.translate_errors(), closing(sqlite3.connect(path)) as target:
+            self._reader.backup(target)
+
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
         """Raise segue's errors for SQLite's: IndexDamaged where a new file would help."""
@@ -216,6 +221,13 @@ class Index:
         """Return every directory, with the digest of a snapshot without differences."""
         rows = self.execute("SELECT directory, digest FROM directories")
         return {os.fsdecode(directory): digest for directory, digest in rows}
+
+    def directory_digest(self, directory: str) -> bytes | None:
+        """Return the digest of one directory; None if there is none."""
+        sql = "SELECT digest FROM directories WHERE directory = ?"
+        for (digest,) in self.execute(sql, (os.fsencode(directory),)):
+            return None if digest is None else bytes(digest)
+        return None
 
     def keys(self, directory: str) -> dict[str, FileKey]:
         """Return the keys of the files in a directory, by path."""

@@ -41,7 +41,18 @@ def change_state(directory: str, info: InfoChanged) -> None:
 def delete_session(home: str, directory: str) -> None:
     """Delete a session; a line in the index of sessions says so."""
     shutil.rmtree(directory)
-    add_to_index(home, {"sessionId": os.path.basename(directory), "deleted": True})
+    add_deleted(home, os.path.basename(directory))
+
+
+def add_deleted(home: str, native_id: str) -> None:
+    """Note in the index of sessions that one is gone."""
+    add_to_index(home, {"sessionId": native_id, "deleted": True})
+
+
+def add_restored(home: str, directory: str, cwd: str) -> None:
+    """Note in the index of sessions that one is there again."""
+    native_id = os.path.basename(directory)
+    add_to_index(home, {"sessionId": native_id, "sessionDir": directory, "workDir": cwd})
 
 
 def add_to_index(home: str, record: dict[str, Any]) -> None:

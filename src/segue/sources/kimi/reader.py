@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from segue.model.event import InfoChanged
 from segue.sources import safe_io
 from segue.sources.kit import bodies, files
+from segue.sources.kit.edit.file_trash import FileTrash, require_outside_trash
 from segue.sources.kit.reader import (
     End,
     Item,
@@ -24,9 +25,10 @@ from segue.sources.kit.reader import (
     collect,
     mark_rolled_back,
 )
+from segue.sources.kit.statuses import FileStatuses
 
-from . import edits
-from .translator import Translator, WireState
+if TYPE_CHECKING:
+    from .translator import Translator, WireState
 
 _MAIN = "main"
 _WIRE = "wire.jsonl"
@@ -38,23 +40,40 @@ class KimiReader(Reader):
     """The sessions of one Kimi Code home."""
 
     name = "kimi"
-    edits = frozenset({"title", "archive", "delete", "fork"})
+    edits = frozenset({"title", "archive", "trash", "delete", "fork"})
 
     def __init__(self, home: str) -> None:
         self.home = home
+        self._trash = FileTrash(home)
 
     def places(self) -> Sequence[str]:
-        """Return the directory of sessions."""
-        return [os.path.join(self.home, "sessions")]
+        """Return the directory of sessions, and the trash."""
+        return [_sessions(self.home), self._trash.directory]
 
     def discover(self, report: Report) -> Iterable[SessionRef]:
-        """Return all sessions, by working directory."""
-        for workspace in safe_io.list_directory(self.places()[0]):
+        """Return all sessions, by working directory, then those in the trash."""
+        for workspace in self._workspaces():
             if not workspace.name.startswith("."):
                 for entry in safe_io.list_directory(workspace.path):
                     path = os.path.join(entry.path, "agents", _MAIN, _WIRE)
                     if not entry.name.startswith(".") and (ref := self.ref(path)):
                         yield ref
+
+    def _workspaces(self) -> Iterator[os.DirEntry[str]]:
+        yield from safe_io.list_directory(_sessions(self.home))
+        for trashed in self._trash.sessions():
+            yield from safe_io.list_directory(_sessions(trashed.directory))
+
+    def status(self) -> object:
+        """Return a digest of the statuses of all wires and states."""
+        statuses = FileStatuses()
+        for workspace in self._workspaces():
+            for name in statuses.enter(workspace.path):
+                statuses.add(f"{name}/agents/{_MAIN}/{_WIRE}")
+                statuses.add(f"{name}/state.json") or statuses.add(
+                    f"{name}/session-meta/state.json"
+                )
+        return statuses.digest()
 
     def ref(self, key: str) -> SessionRef | None:
         """Return a session, or the subagent of one, as it is now."""
@@ -82,6 +101,8 @@ class KimiReader(Reader):
 
     def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
         """Yield the events of a session's main agent, or of a subagent."""
+        from .translator import Translator, WireState  # a list does not need them
+
         directory, agent = _split(ref.key)
         session = _SessionFile(directory)
         state = WireState() if resume is None else WireState.decode(resume.data)
@@ -116,22 +137,43 @@ class KimiReader(Reader):
             threads=_threads(directory, session, state) if agent == _MAIN else (),
             problems=(*session.problems, *records.problems),
             extra=state.extra | session.extra,
+            deleted_at=self._trash.deleted_at(ref.key),
         )
         # Without a Resume the next read reports the problems of the state again, or none.
         return End(facts, None if session.problems else records.resume(state.encode()))
 
     def change(self, ref: SessionRef, info: InfoChanged) -> None:
-        """Rename or archive a session in its state.json, as Kimi Code does."""
-        edits.change_state(_split(ref.key)[0], info)
+        """Rename or archive a session in its state.json, as Kimi Code does, or move it."""
+        from . import edits
+
+        directory = _split(ref.key)[0]
+        if info.deleted is False:
+            cwd = bodies.text(_SessionFile(directory).get("cwd")) or self._cwd(directory) or "/"
+            path = self._trash.restore(ref.key)
+            edits.add_restored(self.home, _split(path)[0], cwd)
+            return
+        require_outside_trash(self._trash.of_path(ref.key))
+        if info.deleted is True:
+            self._trash.add(ref.native_id, [directory])
+            edits.add_deleted(self.home, ref.native_id)
+        else:
+            edits.change_state(directory, info)
 
     def delete(self, ref: SessionRef) -> None:
         """Delete the directory of a session, and note it in the index of sessions."""
+        from . import edits
+
+        if trashed := self._trash.of_path(ref.key):
+            trashed.remove()
+            return
         edits.delete_session(self.home, _split(ref.key)[0])
 
     def fork(
         self, ref: SessionRef, new_id: str, *, at: int | None, cwd: str | None, title: str | None
     ) -> str:
         """Copy a session up to an event, as `kimi fork` does."""
+        from . import edits
+
         directory, _ = _split(ref.key)
         session = _SessionFile(directory)
         cwd = cwd or bodies.text(session.get("cwd")) or self._cwd(directory) or "/"
@@ -196,6 +238,10 @@ class _SessionFile:
         """Fields that no other value of a session holds."""
         names = ("version", "custom", "lastTurnReason", "titleKind")
         return {name: self.get(name) for name in names if self.get(name)}
+
+
+def _sessions(home: str) -> str:
+    return os.path.join(home, "sessions")
 
 
 def _items(translator: Translator, records: files.Records) -> Generator[Item, None, None]:

@@ -68,12 +68,14 @@ def open_database(path: str) -> Iterator[sqlite3.Connection]:
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that remembers the columns of tables."""
+    """A connection that remembers the columns of tables, and values until the next write."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.schema_version = -1
         self.table_columns: dict[str, set[str]] = {}
+        self.data_version = -1
+        self.values: dict[str, Any] = {}
 
 
 def _connect(path: str) -> _Connection:
@@ -101,6 +103,9 @@ def _begin(connection: _Connection) -> _Connection:
     (version,) = connection.execute("PRAGMA schema_version").fetchone()
     if version != connection.schema_version:
         connection.schema_version, connection.table_columns = version, {}
+    (version,) = connection.execute("PRAGMA data_version").fetchone()
+    if version != connection.data_version:
+        connection.data_version, connection.values = version, {}
     return connection
 
 
@@ -145,6 +150,15 @@ def columns(connection: sqlite3.Connection, table: str) -> set[str]:
         rows = connection.execute(f'PRAGMA table_info("{table}")')
         known[table] = {row["name"] for row in rows}
     return known[table]
+
+
+def remembered(connection: sqlite3.Connection, name: str, load: Callable[[], T]) -> T:
+    """Return what `load` returned for a name since the last write to the database."""
+    known = connection.values if isinstance(connection, _Connection) else {}
+    if name not in known:
+        known[name] = load()
+    value: T = known[name]
+    return value
 
 
 def select(connection: sqlite3.Connection, table: str, *wanted: str) -> str:

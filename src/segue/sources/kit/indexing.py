@@ -51,7 +51,7 @@ def is_unchanged(index: Index, status: object) -> bool:
     """Return whether the index has every session as it was when the reader had this status."""
     if status is None:
         return False
-    return index.directory_digests().get(_STATUS) == _digest(index.change(), status)
+    return index.directory_digest(_STATUS) == _digest(index.change(), status)
 
 
 def find_differences(
@@ -69,9 +69,8 @@ def find_differences(
     digests = {_ALL: _digest(change, [(ref.key, *ref.fingerprint) for ref in refs], [*problems])}
     if status is not None and not problems:
         digests[_STATUS] = _digest(change, status)
-    saved = index.directory_digests()
-    if saved.get(_ALL) == digests[_ALL]:
-        is_saved = saved.get(_STATUS) == digests.get(_STATUS)
+    if index.directory_digest(_ALL) == digests[_ALL]:
+        is_saved = index.directory_digest(_STATUS) == digests.get(_STATUS)
         return Differences([], [], digests={} if is_saved else digests, change=change)
     indexed = index.all_keys()
     changed = [ref for ref in refs if indexed.get(ref.key) != ref.fingerprint]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +21,7 @@ from segue.model.event import (
     ForkPoint,
     InfoChanged,
     ModelCalled,
+    Usage,
     UserMessage,
 )
 from segue.model.session import Session
@@ -103,12 +104,17 @@ class Reading:
 
 
 def _with_cost(item: Item) -> Item:
-    from segue.prices.estimate import with_cost  # a list does not need it
-
     body = item.body
     assert isinstance(body, ModelCalled)
-    usage = with_cost(body.usage, body.model, item.at)
+    usage = _cost_function()(body.usage, body.model, item.at)
     return item if usage is body.usage else item._replace(body=replace(body, usage=usage))
+
+
+@cache
+def _cost_function() -> Callable[[Usage, str | None, int], Usage]:
+    from segue.prices.estimate import with_cost  # a list does not need it
+
+    return with_cost
 
 
 def session_id(source: str, ref: SessionRef) -> str:
@@ -225,8 +231,15 @@ class RowFold:
     def __init__(self, source: str, id: str, workspace: str, state: ReadState) -> None:
         created = Created(cwd="/", source=source, origin=source)
         first = Event(seq=CREATED_SEQ, id="", at=0, body=created)
-        self.session = state.session or projection.start(workspace, id, first)
+        self._projection = projection.Projection(
+            state.session or projection.start(workspace, id, first)
+        )
         self._state = state
+
+    @property
+    def session(self) -> Session:
+        """The row after the last event, without the facts."""
+        return self._projection.session
 
     @property
     def first_prompt(self) -> str | None:
@@ -235,16 +248,16 @@ class RowFold:
 
     def add(self, item: Item) -> None:
         """Add the next event of the session's own agent."""
-        body, session = item.body, self.session
+        body = item.body
         if item.inherited:
-            session = replace(session, fork=ForkPoint(session="", seq=item.seq))
+            self._projection.change(fork=ForkPoint(session="", seq=item.seq))
         if isinstance(body, Foreign) or (body.is_off_branch and not isinstance(body, ModelCalled)):
-            self.session = replace(session, last_seq=item.seq)
+            self._projection.change(last_seq=item.seq)
             return
         if self._state.first_prompt is None and isinstance(body, UserMessage) and body.starts_turn:
             self._state.first_prompt = prompt_title(plain_text(body.content))
         event = Event(seq=item.seq, id="", at=item.at, body=body)
-        self.session = projection.apply(session, event)
+        self._projection.add(event)
 
 
 def finish_row(source: str, ref: SessionRef, fold: RowFold, facts: SessionFacts) -> Session | None:

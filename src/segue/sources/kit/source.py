@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -83,6 +84,7 @@ class KitSource:
         self.newest_matches = lists.newest_matches
         self.occurrences = lists.occurrences
         self.apply_overlay = self.current_index.apply_overlay
+        self.make_searchable = self.current_index.make_searchable
 
     async def close(self) -> None:
         if self._watch is not None:
@@ -114,6 +116,20 @@ class KitSource:
             self._reported = []
             return Differences([], [])
         return indexing.find_differences(index, self._discover(), self._reported, status)
+
+    def unindexed_bytes(self, *, searchable: bool) -> int:
+        """Return the size of the sessions that were never indexed, or cannot be searched."""
+        ask = self.current_index.ask
+        if not ask(lambda index: index.is_complete()):
+            return sum(ref.fingerprint.size for ref in self._discover())
+        return ask(lambda index: index.unsearchable_bytes()) if searchable else 0
+
+    def opener(self) -> Callable[[], KitSource]:
+        """Return a function that opens the same source in another process. It can be pickled."""
+        reader, current = self.reader, self.current_index
+        return partial(
+            _open_again, reader, current.path, self.label, self.workspace, current.overlay
+        )
 
     def _discover(self) -> list[SessionRef]:
         """Return all sessions, and remember what could not be read.
@@ -352,6 +368,18 @@ class KitSource:
     def _is_session(self, path: str) -> bool:
         """Return whether a path is the main file of an indexed session, and thus its key."""
         return self.current_index.ask(lambda index: index.key(path)) is not None
+
+
+def _open_again(
+    reader: Reader,
+    index: Path,
+    label: str,
+    workspace: str,
+    overlay: Mapping[str, Mapping[str, Any]],
+) -> KitSource:
+    source = KitSource(reader, index, label, workspace=workspace)
+    source.current_index.overlay = overlay
+    return source
 
 
 def index_path(index_dir: Path, reader: Reader) -> Path:

@@ -17,6 +17,7 @@ from segue.sources.kit.edit.row_trash import (
     deletion,
     has_session,
     require_imported,
+    rows_of_sessions,
 )
 
 from .new_ids import NewIds
@@ -47,11 +48,7 @@ def trash(
 ) -> None:
     """Move a session with its subagents to the trash."""
     ids = (session.id, *subagents)
-    rows = {
-        "session": ("id", ids),
-        "message": ("session_id", ids),
-        "part": ("session_id", ids),
-    }
+    rows = rows_of_sessions(path, "session", ids, "session_id", "aggregate_id")
     with program.server(session.directory) as server:
         exports = [msgspec.json.encode(server.export(id)) for id in ids]
         trashed = trash.add(session.id, path, rows, exports)

@@ -36,10 +36,10 @@ from . import tables
 from .records import Message, SessionInfo
 from .stored_files import FileStore
 from .tables import DatabaseStore
-from .translator import OpencodeState, Translator
 
 if TYPE_CHECKING:
     from .program import OpencodeProgram
+    from .translator import OpencodeState, Translator
 
 
 class _Store(Protocol):
@@ -225,6 +225,8 @@ class OpencodeReader(Reader):
 
     def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
         """Yield the events of a session that are complete."""
+        from .translator import OpencodeState, Translator  # a list does not need them
+
         state = OpencodeState() if resume is None else OpencodeState.decode(resume.data)
         with self._opened(ref) as (store, session):
             revert = repr(session.revert)

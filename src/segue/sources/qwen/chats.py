@@ -15,6 +15,7 @@ from segue.model import ids
 from segue.sources import safe_io
 from segue.sources.kit import bodies, files, processes
 from segue.sources.kit.reader import Report
+from segue.sources.kit.statuses import FileStatuses
 
 _NAME = re.compile(r"([0-9a-fA-F-]{32,36})\.jsonl")
 _AGENT = re.compile(r"(agent-.+)\.jsonl")
@@ -86,6 +87,16 @@ def list_chats(root: str, report: Report | None = None) -> Iterator[ChatFile]:
                 match = _NAME.fullmatch(entry.name)
                 if match is not None and safe_io.is_regular_file(entry):
                     yield ChatFile(entry.path, match[1], agents.get(match[1]))
+
+
+def add_statuses(statuses: FileStatuses, project: str) -> None:
+    """Add the statuses of the sessions and subagents of a project."""
+    chats, agents = os.path.join(project, "chats"), os.path.join(project, "subagents")
+    agent_directories = [os.path.join(agents, name) for name in statuses.enter(agents)]
+    for directory in (chats, archive_of(chats), *agent_directories):
+        for name in statuses.enter(directory):
+            if name.endswith(".jsonl"):
+                statuses.add(name)
 
 
 def chat_of(path: str) -> ChatFile | None:

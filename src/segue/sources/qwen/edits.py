@@ -69,25 +69,27 @@ def move(path: str, *, to_archive: bool) -> None:
             os.replace(sidecar, os.path.join(target, stem + suffix))
 
 
-def delete(path: str, settings: str) -> None:
-    """Delete a session with its subagents, its archived copy and its backups of files."""
+def files_of(path: str) -> list[str]:
+    """Return the files and directories of a session: its subagents, sidecars, and itself."""
     project, id = chats.project_of(path), os.path.basename(path).removesuffix(".jsonl")
     active = os.path.join(project, "chats")
-    os.unlink(path)
+    paths = [os.path.join(project, "subagents", id)]
     for directory in (active, chats.archive_of(active)):
-        for suffix in (".jsonl", *_SIDECARS):
-            _remove_file(os.path.join(directory, id + suffix))
-    for directory in (
-        os.path.join(project, "subagents", id),
-        os.path.join(settings, "file-history", id),
-    ):
-        if os.path.isdir(directory) and not os.path.islink(directory):
-            shutil.rmtree(directory)
+        paths += [os.path.join(directory, id + suffix) for suffix in (*_SIDECARS, ".jsonl")]
+    return [*(other for other in paths if other != path and os.path.lexists(other)), path]
 
 
-def _remove_file(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)
+def delete(path: str, settings: str) -> None:
+    """Delete a session with its subagents, its archived copy and its backups of files."""
+    id = os.path.basename(path).removesuffix(".jsonl")
+    paths = files_of(path)
+    # Without its transcript it is no session, whatever is left of it.
+    for part in (*reversed(paths), os.path.join(settings, "file-history", id)):
+        if os.path.isdir(part) and not os.path.islink(part):
+            shutil.rmtree(part)
+        else:
+            with suppress(FileNotFoundError):
+                os.unlink(part)
 
 
 def fork(

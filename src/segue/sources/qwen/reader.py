@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from segue.model.errors import Busy
 from segue.model.event import InfoChanged
 from segue.sources import safe_io
 from segue.sources.kit import bodies, files
+from segue.sources.kit.edit.file_trash import FileTrash, require_outside_trash
 from segue.sources.kit.reader import (
     End,
     Items,
@@ -23,38 +25,63 @@ from segue.sources.kit.reader import (
     ThreadRef,
     Unreadable,
 )
+from segue.sources.kit.statuses import FileStatuses
 
 from . import chats
 from .chats import ChatFile
-from .translator import SessionState, Translator
+
+if TYPE_CHECKING:
+    from .translator import SessionState
 
 
 class QwenReader(Reader):
     """The sessions of one Qwen home. `settings` is the directory of the settings."""
 
     name = "qwen"
-    edits = frozenset({"title", "archive", "delete", "fork"})
+    version = 2
+    edits = frozenset({"title", "archive", "trash", "delete", "fork"})
 
     def __init__(self, home: str, settings: str | None = None) -> None:
         self.home = home
         self.settings = settings or home
 
     def places(self) -> Sequence[str]:
-        """Return the directories with the projects."""
-        return [chats.projects_directory(root) for root in self._roots()]
+        """Return the directories with the projects, and their trash."""
+        roots = self._roots()
+        projects = [chats.projects_directory(root) for root in roots]
+        return [*projects, *(FileTrash(root).directory for root in roots)]
 
     def _roots(self) -> list[str]:
         return chats.roots(self.home, self.settings)
 
+    def _all_roots(self) -> list[str]:
+        """Return the directories with sessions, then those of sessions in the trash."""
+        roots = self._roots()
+        trashed = [session.directory for root in roots for session in FileTrash(root).sessions()]
+        return roots + trashed
+
+    def _trash_of(self, path: str) -> FileTrash:
+        """Return the trash of the directory that a session is in."""
+        roots = (root for root in self._roots() if path.startswith(os.path.join(root, "")))
+        return FileTrash(next(roots, self.home))
+
     def discover(self, report: Report) -> Iterable[SessionRef]:
         """Return all sessions, without subagents."""
         seen: set[str] = set()
-        for root in self._roots():
+        for root in self._all_roots():
             for chat in chats.list_chats(root, report):
                 # An interrupted move to the archive leaves two files.
                 if chat.id not in seen and (ref := _ref(chat)):
                     seen.add(chat.id)
                     yield ref
+
+    def status(self) -> object:
+        """Return a digest of the statuses of all files of sessions and subagents."""
+        statuses = FileStatuses()
+        for root in self._all_roots():
+            for project in safe_io.list_directory(chats.projects_directory(root)):
+                chats.add_statuses(statuses, project.path)
+        return statuses.digest()
 
     def ref(self, key: str) -> SessionRef | None:
         """Return a session or a subagent as it is now."""
@@ -78,6 +105,8 @@ class QwenReader(Reader):
 
     def read(self, ref: SessionRef, resume: Resume | None = None) -> Items:
         """Yield the events of a session or a subagent."""
+        from .translator import SessionState, Translator  # a list does not need them
+
         state = SessionState() if resume is None else SessionState.decode(resume.data)
         is_agent = chats.agent_of(ref.key) is not None
         translator = Translator(state, is_whole=resume is None, is_agent=is_agent)
@@ -89,15 +118,24 @@ class QwenReader(Reader):
         yield from translator.finish()
         problems = (*records.problems, *translator.problems)
         facts = _facts(ref, state, problems, is_agent=is_agent)
+        facts = replace(facts, deleted_at=self._trash_of(ref.key).deleted_at(ref.key))
         return End(facts, replace(records.resume(), data=state.encode()))
 
     # Changes.
 
     def change(self, ref: SessionRef, info: InfoChanged) -> None:
-        """Rename a session, or move it into or out of the archive."""
+        """Rename a session, or move it into or out of the archive or the trash."""
         from . import edits  # a list does not need it
 
+        trash = self._trash_of(ref.key)
+        if info.deleted is False:
+            trash.restore(ref.key)
+            return
+        require_outside_trash(trash.of_path(ref.key))
         self._require_closed(ref)
+        if info.deleted is True:
+            trash.add(ref.native_id, edits.files_of(ref.key))
+            return
         if info.title is not UNSET:
             edits.rename(ref.key, info.title)
         if info.archived is not UNSET:
@@ -109,6 +147,8 @@ class QwenReader(Reader):
 
         self._require_closed(ref)
         edits.delete(ref.key, self.settings)
+        if trashed := self._trash_of(ref.key).of_path(ref.key):
+            trashed.remove()
 
     def fork(
         self, ref: SessionRef, new_id: str, *, at: int | None, cwd: str | None, title: str | None

@@ -7,6 +7,7 @@ records that are not on it were rewound. As a rule, the parent is the record bef
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -364,4 +365,4 @@ def _compacted(payload: dict[str, Any]) -> AnyBody:
 
 
 def _short(uuid: str) -> str:
-    return f"{digest_of(uuid):x}"
+    return blake2b(uuid.encode("utf-8", "surrogatepass"), digest_size=7).hexdigest()

@@ -67,7 +67,7 @@ def _parameters(first: int, types: Sequence[str]) -> str:
     return ", ".join(f"${number}::{type}[]" for number, type in enumerate(types, first))
 
 
-# The condition on $1 beside each join is for the planner: without statistics, it would else read
+# The condition on $1 with each join is for the planner: without statistics, it would else read
 # whole indexes to join them.
 _WRITE_CHANGES = f"""
     WITH s AS (

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -47,6 +46,8 @@ class TrashedSession(NamedTuple):
 
     def remove(self) -> None:
         """Delete the session permanently."""
+        import shutil  # a list does not need it
+
         shutil.rmtree(self.directory)
 
 
@@ -97,6 +98,8 @@ class RowTrash:
                 safe_io.write_file(os.path.join(temporary, f"{number:06}{_SUFFIX}"), [export])
             os.rename(temporary, directory)
         except BaseException:
+            import shutil
+
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         return TrashedSession(directory, native_id, now)
@@ -120,6 +123,28 @@ def deletion(trashed: TrashedSession, path: str, table: str) -> Iterator[None]:
     if has_session(path, table, trashed.native_id):
         trashed.remove()
         raise AgentFailed(f"the program did not delete session {trashed.native_id} from {path}")
+
+
+def rows_of_sessions(
+    path: str, table: str, ids: Sequence[str], *columns: str
+) -> dict[str, tuple[str, Sequence[str]]]:
+    """Return which rows of a tool's database belong to sessions, for `RowTrash.add`.
+
+    Those are their own rows in a table, and the rows of every other table that has one of the
+    columns: a later version may have further tables.
+    """
+    rows: dict[str, tuple[str, Sequence[str]]] = {table: ("id", ids)}
+    with database.open_database(path) as connection:
+        sql = (
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+        )
+        names = [str(row["name"]) for row in connection.execute(sql)]
+        for name in names:
+            existing = database.columns(connection, name)
+            column = next((column for column in columns if column in existing), None)
+            if name != table and column is not None:
+                rows[name] = (column, ids)
+    return rows
 
 
 def require_imported(paths: Sequence[str], table: str, native_id: str) -> None:
