@@ -1,7 +1,7 @@
 """Make the screenshots in docs/images from a small store of example sessions.
 
-Run it in the test environment: `.venv/test/bin/python docs/screenshots.py`. `--all DIRECTORY` writes
-every page in both themes and at three widths, to look at.
+Run it in the test environment: `.venv/test/bin/python docs/screenshots.py`. `--all DIRECTORY`
+writes every page in both themes, on a phone and on a desktop, to look at.
 """
 
 from __future__ import annotations
@@ -55,25 +55,33 @@ NEW = """def charge(invoice, gateway):
     return gateway.charge(invoice.customer, total)
 """
 FILE = "\n".join(f"{number:6}→{line}" for number, line in enumerate(OLD.splitlines(), 1))
-FAILURE = """\x1b[1m============================= test session starts =============================\x1b[0m
+RED, GREEN, BOLD, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[1m", "\x1b[0m"
+FAILURE = f"""{BOLD}=================== test session starts ==================={PLAIN}
 platform linux -- Python 3.12.3, pytest-8.3.4
 rootdir: /home/dev/payments-api
 collected 42 items
 
-tests/test_charge.py \x1b[32m......\x1b[0m\x1b[31mF\x1b[0m\x1b[32m...\x1b[0m                              [ 23%]
-tests/test_invoice.py \x1b[32m....................\x1b[0m               [ 71%]
-tests/test_refund.py \x1b[32m............\x1b[0m                        [100%]
+tests/test_charge.py {GREEN}......{RED}F{GREEN}...{PLAIN}                [ 23%]
+tests/test_invoice.py {GREEN}....................{PLAIN}     [ 71%]
+tests/test_refund.py {GREEN}............{PLAIN}              [100%]
 
-=================================== FAILURES ===================================
-\x1b[31m\x1b[1m______________________ test_reverse_charge_has_no_vat _________________________\x1b[0m
+========================= FAILURES =========================
+{RED}{BOLD}____________ test_reverse_charge_has_no_vat ________________{PLAIN}
 
     def test_reverse_charge_has_no_vat():
         invoice = Invoice(net=100, country="FR", customer=BUSINESS)
 >       assert charge(invoice, gateway) == 100
-\x1b[31mE       assert 120.0 == 100\x1b[0m
+{RED}E       assert 120.0 == 100{PLAIN}
 
 tests/test_charge.py:58: AssertionError
-\x1b[31m=========================== 1 failed, 41 passed in 1.20s ===========================\x1b[0m"""
+{RED}=============== 1 failed, 41 passed in 1.20s ==============={PLAIN}"""
+MATCHES = r"""src/charge.py:2:    total = invoice.net * 1.19
+src/refund.py:9:    net = total / 1.19
+tests/test_charge.py:12:    assert total == 119"""
+ISSUE = '{"id": "PAY-213", "title": "VAT of foreign buyers", "state": "In progress"}'
+PROMPT = "Invoices to France are charged with German VAT. Use the rate of the buyer's country."
+PROJECT = "/home/dev/payments-api"
+RATES = "EU = {'DE', 'FR'}\nHOME = 'DE'\nRATES = {'DE': 0.19, 'FR': 0.20}\n"
 ANSWER = """Charges now use the **VAT rate of the buyer's country**.
 
 - `vat_rate` reads the table in `rates.toml`
@@ -106,14 +114,16 @@ def tool(
     locations = fields.pop("locations", ())
     exit_code = fields.pop("exit_code", None)
     return [
-        ToolCall(call_id=call, name=name, kind=kind, input=fields, content=content, locations=locations),
+        ToolCall(
+            call_id=call, name=name, kind=kind, input=fields, content=content, locations=locations
+        ),
         ToolResult(
             call_id=call,
             content=text(output),
             status="failed" if failed else "completed",
             exit_code=exit_code,
         ),
-    ]  # fmt: skip
+    ]
 
 
 async def create_sessions(hub: Hub) -> dict[str, str]:
@@ -122,7 +132,7 @@ async def create_sessions(hub: Hub) -> dict[str, str]:
     bodies: list[Any] = [
         Created(cwd="/home/dev/payments-api", git_branch="vat-by-country", origin="cli"),
         InfoChanged(title="Charge VAT by country", tag="billing"),
-        UserMessage(content=text("Invoices to France are charged with German VAT. Use the rate of the buyer's country.")),
+        UserMessage(content=text(PROMPT)),
         AgentThought(content=text("I need to find where the rate is applied.")),
         PlanChanged(
             entries=(
@@ -131,22 +141,78 @@ async def create_sessions(hub: Hub) -> dict[str, str]:
                 PlanEntry(content="Handle reverse charge", status="in_progress"),
             )
         ),
-        *tool("c1", "Grep", "search", "src/charge.py:2:    total = invoice.net * 1.19\nsrc/refund.py:9:    net = total / 1.19\ntests/test_charge.py:12:    assert total == 119", pattern=r"1\.19", path="/home/dev/payments-api"),
-        *tool("c2", "Read", "read", FILE, file_path="/home/dev/payments-api/src/charge.py", offset=1, limit=33),
-        *tool("c3", "Read", "read", "     1→[rates]\n     2→DE = 0.19\n     3→FR = 0.20", file_path="/home/dev/payments-api/rates.toml"),
-        *tool("c4", "Bash", "execute", "On branch vat-by-country\nnothing to commit", command="git status"),
-        *tool("c5", "Edit", "edit", "The file has been updated.", content=(Diff(path="/home/dev/payments-api/src/charge.py", old=OLD, new=NEW),), locations=(Location(path="/home/dev/payments-api/src/charge.py", line=1),)),
+        *tool("c1", "Grep", "search", MATCHES, pattern=r"1\.19", path="/home/dev/payments-api"),
+        *tool("c2", "Read", "read", FILE, file_path=f"{PROJECT}/src/charge.py", offset=1, limit=33),
+        *tool(
+            "c3",
+            "Read",
+            "read",
+            "     1→[rates]\n     2→DE = 0.19\n     3→FR = 0.20",
+            file_path="/home/dev/payments-api/rates.toml",
+        ),
+        *tool(
+            "c4",
+            "Bash",
+            "execute",
+            "On branch vat-by-country\nnothing to commit",
+            command="git status",
+        ),
+        *tool(
+            "c5",
+            "Edit",
+            "edit",
+            "The file has been updated.",
+            content=(Diff(path=f"{PROJECT}/src/charge.py", old=OLD, new=NEW),),
+            locations=(Location(path=f"{PROJECT}/src/charge.py", line=1),),
+        ),
         *tool("c6", "Bash", "execute", FAILURE, failed=True, command="pytest -q", exit_code=1),
-        *tool("c7", "mcp__linear__get_issue", "other", '{"id": "PAY-213", "title": "VAT of foreign buyers", "state": "In progress"}', id="PAY-213"),
-        AgentMessage(content=text("One test fails: a business in another EU country pays no VAT. I add that."), model=MODEL, usage=Usage(input_tokens=8200, output_tokens=640, cache_read_tokens=51_000, cost=84_000)),
-        *tool("c8", "Write", "edit", "The file was written.", file_path="/home/dev/payments-api/src/rates.py", content=(Diff(path="/home/dev/payments-api/src/rates.py", new="EU = {'DE', 'FR'}\nHOME = 'DE'\nRATES = {'DE': 0.19, 'FR': 0.20}\n"),)),
+        *tool("c7", "mcp__linear__get_issue", "other", ISSUE, id="PAY-213"),
+        AgentMessage(
+            content=text(
+                "One test fails: a business in another EU country pays no VAT. I add that."
+            ),
+            model=MODEL,
+            usage=Usage(
+                input_tokens=8200, output_tokens=640, cache_read_tokens=51_000, cost=84_000
+            ),
+        ),
+        *tool(
+            "c8",
+            "Write",
+            "edit",
+            "The file was written.",
+            file_path=f"{PROJECT}/src/rates.py",
+            content=(Diff(path=f"{PROJECT}/src/rates.py", new=RATES),),
+        ),
         *tool("c9", "Bash", "execute", "42 passed in 1.11s", command="pytest -q", exit_code=0),
-        AgentMessage(content=text(ANSWER), model=MODEL, usage=Usage(input_tokens=1840, output_tokens=912, cache_read_tokens=62_000, cost=41_000)),
+        AgentMessage(
+            content=text(ANSWER),
+            model=MODEL,
+            usage=Usage(
+                input_tokens=1840, output_tokens=912, cache_read_tokens=62_000, cost=41_000
+            ),
+        ),
         UserMessage(content=text("Also refunds, please.")),
-        *tool("d1", "Edit", "edit", "The file has been updated.", content=(Diff(path="/home/dev/payments-api/src/refund.py", old="    net = total / 1.19\n", new="    net = total / (1 + vat_rate(country))\n"),)),
+        *tool(
+            "d1",
+            "Edit",
+            "edit",
+            "The file has been updated.",
+            content=(
+                Diff(
+                    path=f"{PROJECT}/src/refund.py",
+                    old="    net = total / 1.19\n",
+                    new="    net = total / (1 + vat_rate(country))\n",
+                ),
+            ),
+        ),
         *tool("d2", "Bash", "execute", "42 passed in 1.13s", command="pytest -q", exit_code=0),
-        AgentMessage(content=text("Refunds use the same rate now. All 42 tests pass."), model=MODEL, usage=Usage(input_tokens=940, output_tokens=210, cache_read_tokens=64_000, cost=23_000)),
-    ]  # fmt: skip
+        AgentMessage(
+            content=text("Refunds use the same rate now. All 42 tests pass."),
+            model=MODEL,
+            usage=Usage(input_tokens=940, output_tokens=210, cache_read_tokens=64_000, cost=23_000),
+        ),
+    ]
     start = now - 9 * 60 * clock.SECOND
     drafts = [
         Draft(body=body, at=start + index * 7 * clock.SECOND) for index, body in enumerate(bodies)
@@ -229,6 +295,7 @@ async def shoot(
     await context.close()
 
 
+OPEN = "innerWidth < 1280 && document.querySelector('#inspector-toggle').click();"
 TOP = "document.querySelector('#main').scrollTop = 0"
 
 
@@ -240,13 +307,13 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[str, str]]:
         "activity": ("/activity", ""),
         "session": (main, TOP),
         "session-end": (main, ""),
-        "changes": (main, "document.documentElement.dataset.inspector || 0; document.querySelector('#inspector-toggle')?.offsetParent && innerWidth < 1280 && document.querySelector('#inspector-toggle').click(); document.querySelector('[data-pane=changes]').click()"),
-        "info": (main, "innerWidth < 1280 && document.querySelector('#inspector-toggle').click(); document.querySelector('[data-pane=info]').click()"),
+        "changes": (main, OPEN + "document.querySelector('[data-pane=changes]').click()"),
+        "info": (main, OPEN + "document.querySelector('[data-pane=info]').click()"),
         "errors": (main, "document.querySelector('[data-view=errors]').click()"),
         "approval": (f"/s/{ids['waiting']}", ""),
         "dashboard": ("/dashboard", ""),
         "share": (f"{main}/share", ""),
-    }  # fmt: skip
+    }
 
 
 # The screenshots of README and docs: file, page, width, theme.

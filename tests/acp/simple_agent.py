@@ -1,4 +1,4 @@
-"""A small ACP agent of both versions, which breaks one rule if it is told to.
+"""A small ACP agent of both versions, which breaks one rule on demand.
 
 `SimpleAgent(fault="LIST-002")` breaks the rule of that check and no other. Without a fault, it
 follows every rule.

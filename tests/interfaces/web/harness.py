@@ -20,7 +20,7 @@ from tests.clients import toolbox
 
 T = TypeVar("T")
 
-expect.set_options(timeout=60_000)  # a loaded machine is slow
+expect.set_options(timeout=15_000)  # a loaded machine is slow
 
 SCROLL_SECONDS = 120  # to scroll through a list, on a slow machine
 # Animations would be drawn in software, and change colours while a test reads them.

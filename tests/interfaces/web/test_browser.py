@@ -25,7 +25,7 @@ async def test_a_row_of_the_list_opens_its_session(harness: BrowserHarness) -> N
     await harness.session("Another", "hello")
     page = await harness.window()
     assert await list_titles(page) == ["Another", session.title]
-    await page.get_by_role("link", name=re.compile("Retry the upload")).click()
+    await page.locator(".row > a", has_text="Retry the upload").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")
     assert page.url.endswith(f"/s/{session.id}")
     await expect(page.locator("#e12")).to_contain_text("retries three times")
@@ -46,9 +46,9 @@ async def test_a_transcript_shows_every_kind_of_event(harness: BrowserHarness) -
     thought = page.locator("details.thought").first
     await thought.locator("summary").click()
     await expect(thought.locator(".prose")).to_contain_text("First look")
-    edit = page.locator("details.tool", has_text="src/courier/upload.py")
+    edit = page.locator("details.tool.m-edit")
     await expect(edit.locator(".diff .added").filter(has_text="attempt in range")).to_be_visible()
-    await expect(edit.locator(".facts")).to_contain_text("+7 −3")
+    await expect(edit.locator(".facts")).to_contain_text("+8 −3")
     await expect(page.locator("details.tool.failed .inside")).to_contain_text("1 failed, 41 passed")
     await page.locator(".item.plan > summary").click()
     await expect(page.locator(".item.plan li.completed")).to_contain_text("Find the upload")
@@ -345,8 +345,8 @@ async def test_the_dashboard_plots_activity_tokens_and_cost(harness: BrowserHarn
     await expect(page.locator(".bars").first).to_contain_text("claude-sonnet-4-5")
     await expect(page.locator(".bars").last).to_contain_text("courier")
     assert await accessibility_problems(page) == []
-    await page.get_by_role("link", name="7 days").click()
-    week = page.get_by_role("link", name="7 days")
+    week = page.locator(".dashboard").get_by_role("link", name="7 days")
+    await week.click()
     await expect(week).to_have_attribute("aria-current", "page")
     assert await page.locator(".days rect").count() <= 7
     await page.locator(".longest a").first.click()

@@ -179,6 +179,10 @@ class Peer:
         except ValueError:
             self.line_problems.append(f"not a JSON message in UTF-8: {_short(line)}")
             return
+        if isinstance(message, list):  # the answer to a batch, which only one check sends
+            self.unmatched.append({"batch": message})
+            self._arrived.set()
+            return
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
             self.line_problems.append(f"not a JSON-RPC 2.0 message: {_short(message)}")
             return

@@ -102,6 +102,10 @@ class Turn:
         """Return the directory whose files segue stores after the turn, or None without one."""
         return await self._port.outputs()
 
+    async def read_only_directories(self) -> tuple[str, ...]:
+        """Return directories below `cwd` that the agent may read but not change."""
+        return await self._port.read_only_directories()
+
     @property
     def mounts(self) -> tuple[str, ...]:
         """Absolute paths that segue maps into `cwd`, if segue created that directory."""

@@ -20,7 +20,6 @@ from segue.model.cursor import ChangePoint, Cursor
 from segue.model.errors import InvalidCursor, InvalidInput
 from segue.model.query import Position, Query, position
 from segue.model.session import Session
-from segue.sources.index.helpers import index_new_sources
 from segue.store.base import Store
 
 from . import interrupted
@@ -215,7 +214,10 @@ class Pager:
     async def _first(self, query: Query, *, bind_filters: bool) -> _Slice:
         """Return the first page. Its cursor holds the lists' change points."""
         listed = [source for source in self._sources if query.source in (None, source.name)]
-        await index_new_sources(listed, searchable=query.text is not None)
+        if len(listed) > 1:
+            from segue.sources.index.helpers import index_new_sources  # most lists need none
+
+            await index_new_sources(listed, searchable=query.text is not None)
         for source in listed:
             await source.refresh(query.cwd)
         change_points = {}
