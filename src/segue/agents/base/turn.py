@@ -119,10 +119,6 @@ class Turn:
         """
         return self._port.private_directories()
 
-    async def read_only_directories(self) -> tuple[str, ...]:
-        """Return directories below `cwd` that the agent may read but not change."""
-        return await self._port.read_only_directories()
-
     @property
     def text(self) -> str:
         """The text of the prompt."""
