@@ -169,7 +169,7 @@ async def measure_searches(bench: Bench, hub: Hub, source: ClaudeSource) -> None
         return
     changes = hub.history.changes(LOCAL)
     waiting = asyncio.ensure_future(anext(changes))
-    while not source.watched:
+    while not source.current_index.watched:
         await asyncio.sleep(0.05)
     words = Vocabulary().words
     for frequency, first in (("common", 0), ("medium", 1000), ("rare", 30_000)):
@@ -193,7 +193,7 @@ async def measure_first_index(bench: Bench, home: Path, directory: Path) -> None
         start = time.perf_counter()
         source = ClaudeSource(directory / f"first-{number}", ClaudeHome(str(home)))
         await source.refresh()
-        await source.make_searchable()
+        await source.current_index.make_searchable()
         own_seconds.append(time.perf_counter() - start)
         await source.close()
         data = directory / f"agentsview-{number}"

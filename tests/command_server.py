@@ -1,4 +1,4 @@
-"""Run the `segue` command in forks of one process that has already imported it.
+"""Run the `segue` command and scripts in forks of one process that has already imported segue.
 
 Starting an interpreter and importing segue takes longer than most commands. A fork has its own
 environment, working directory, standard streams, terminal and exit code, like the installed
@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import select
 import signal
 import socket
@@ -23,9 +24,10 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 # Packages whose modules the commands import when they need them.
 PRELOADED_PACKAGES = [
@@ -43,17 +45,21 @@ PRELOADED_MODULES = [
     "segue.server.local",
     "segue.store.sqlite",
 ]
+# The same for servers and for turns of models.
+PRELOADED_FOR_TURNS = ["segue.agents", "segue.interfaces.web", "segue.server", "segue.store"]
+MODEL_MODULES = ["pydantic_ai.models.anthropic", "pydantic_ai.direct"]  # nearly two CPU seconds
 TIMEOUT_SECONDS = 120.0
 
 
 class CommandServer:
     """The process that forks. It ends when the tests do."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, turns: bool = False) -> None:
+        """Start it; with `turns`, its forks have also imported servers and models."""
         self._control, server_end = socket.socketpair()
         with server_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(server_end.fileno())],
+                [sys.executable, "-P", __file__, str(server_end.fileno()), str(int(turns))],
                 pass_fds=[server_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -111,6 +117,24 @@ class CommandServer:
             socket.send_fds(self._control, [b"."], [*streams, child_socket.fileno()])
         return ForkedCommand(command, ours, request)
 
+    def pipe(self, command: list[str], *, env: dict[str, str]) -> "PipedCommand":
+        """Start `command` without input, and with pipes for its output and its errors."""
+        (output, write_output), (errors, write_errors) = os.pipe(), os.pipe()
+        with open(os.devnull) as stdin:
+            streams = [stdin.fileno(), write_output, write_errors]
+            started = self.start(command, env=env, cwd=Path.cwd(), streams=streams)
+        os.close(write_output)
+        os.close(write_errors)
+        return PipedCommand(started, open(output), open(errors))
+
+
+@cache
+def server_of_turns() -> CommandServer:
+    """Return the process whose forks are servers and run turns; the first call starts it."""
+    server = CommandServer(turns=True)
+    atexit.register(server.__exit__, None, None, None)
+    return server
+
 
 class ForkedCommand:
     """A command that a fork runs. Like `subprocess.Popen`, but not a child of this process."""
@@ -167,6 +191,27 @@ class ForkedCommand:
         self.send_signal(signal.SIGKILL)
 
 
+class PipedCommand:
+    """A command that a fork runs, with its output. Like `subprocess.Popen`."""
+
+    def __init__(self, command: ForkedCommand, stdout: TextIO, stderr: TextIO) -> None:
+        self.stdout = stdout
+        self.stderr = stderr
+        self.pid = command.pid
+        self.poll = command.poll
+        self.wait = command.wait
+        self.send_signal = command.send_signal
+        self.terminate = command.terminate
+        self.kill = command.kill
+        self._command = command
+
+    def close(self) -> None:
+        """End the command if it runs."""
+        self._command.__exit__(None, None, None)
+        self.stdout.close()
+        self.stderr.close()
+
+
 def _fork_commands(control: socket.socket) -> None:
     """Fork for each request. Return only in a process that is to run a command."""
     supervisors: list[int] = []
@@ -220,12 +265,12 @@ def _open_streams() -> None:
     sys.stderr = sys.__stderr__ = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
 
 
-def _import_modules() -> None:
-    for package in PRELOADED_PACKAGES:
+def _import_modules(*, turns: bool) -> None:
+    for package in [*PRELOADED_PACKAGES, *(PRELOADED_FOR_TURNS if turns else [])]:
         path = importlib.import_module(package).__path__
         for module in pkgutil.walk_packages(path, f"{package}."):
             importlib.import_module(module.name)
-    for name in PRELOADED_MODULES:
+    for name in [*PRELOADED_MODULES, *(MODEL_MODULES if turns else [])]:
         importlib.import_module(name)
     assert threading.active_count() == 1, "only the forking thread lives on in a fork"
     gc.freeze()
@@ -238,7 +283,11 @@ def _run_command() -> None:
     from segue.__main__ import main
 
     try:
-        main()
+        if sys.argv[0].endswith(".py"):
+            sys.path.insert(0, os.path.dirname(sys.argv[0]))
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        else:
+            main()
     except SystemExit as exit:
         if isinstance(exit.code, int | None):
             _exit_codes.append((exit.code or 0) & 0xFF)
@@ -260,6 +309,6 @@ def _end_process() -> None:
 
 if __name__ == "__main__":
     atexit.register(_end_process)  # before the others, so that it runs after them
-    _import_modules()
+    _import_modules(turns=sys.argv[2] == "1")
     _fork_commands(socket.socket(fileno=int(sys.argv[1])))
     _run_command()

@@ -1,6 +1,8 @@
 """Fixtures for all tests."""
 
 import asyncio
+import gc
+import importlib
 import inspect
 import os
 import signal
@@ -37,6 +39,30 @@ def pytest_configure() -> None:
     """Keep temporary directories in memory, if the system has enough: no test waits for a disk."""
     if directory := memory_directory(free_bytes=TEMPORARY_BYTES):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", directory)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Import a part of the test modules first, another one in each process of a parallel run.
+
+    In a new checkout pytest compiles each test module. The processes would all do so for the same
+    module at the same time; now each finds most modules compiled by another.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    root = session.config.rootpath
+    directories = [root / argument for argument in session.config.args]
+    paths = [path for directory in directories for path in sorted(directory.rglob("test_*.py"))]
+    for path in paths[number::count]:
+        importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
+
+
+def pytest_collection_finish() -> None:
+    """Leave out what was imported and collected of garbage collections: it stays until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects what -m leaves out

@@ -91,8 +91,8 @@ async def allowing(hub: Hub, session: str) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-# The default tier tests every fourth step, the full tier all.
-stepping = pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.full)])
+# The default tier tests every sixth step, the full tier all.
+stepping = pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.full)])
 
 
 @stepping

@@ -192,10 +192,10 @@ async def test_concurrent_processes_build_one_index(home: Home) -> None:
         assert output_lines(process) == {"150 150"}
     async with claude_hub(home) as (_, source):
         await source.refresh()
-        execute = source.index.execute
+        execute = source.current_index.index.execute
         (count,) = execute("SELECT count(*) FROM texts").fetchone()
-        # The texts of two messages and of the row of each session.
-        assert count == 450 == source.index.texts()
+        assert source.current_index.index.texts() == 300
+        assert count == 450  # two messages and the row of each session
         assert execute("SELECT sum(texts), count(*) FROM files").fetchone() == (300, 150)
         assert execute("SELECT count(*) FROM search('needle')").fetchone() == (150,)
 

@@ -106,7 +106,7 @@ async def test_opening_a_copy_pulls_new_messages(home: Home) -> None:
         last = (await opened_session(hub, S)).last_seq
         async with aclosing(hub.history.follow(LOCAL, S, last)) as following:
             waiting = asyncio.ensure_future(anext(following))
-            while not source.watched:
+            while not source.current_index.watched:
                 await asyncio.sleep(0.01)
             append_turn(4, "a3")
             async with asyncio.timeout(60):

@@ -12,7 +12,8 @@ from segue.hub import Hub
 from segue.model.content import plain_text
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from segue.sources.claude.index import discovery, watch
+from segue.sources.claude.index import discovery
+from segue.sources.index import watch
 from tests.claude.entries import S2, Home, S, as_line, assistant, title, user
 from tests.claude.helpers import append, claude_hub, list_ids
 
@@ -68,7 +69,7 @@ async def test_watched_home_is_not_compared_for_every_list(
         await list_ids(hub)
         changes = hub.history.changes(LOCAL)
         waiting = asyncio.ensure_future(anext(changes))
-        while not source.watched:
+        while not source.current_index.watched:
             await asyncio.sleep(0.01)
         await list_ids(hub)
         comparisons.clear()
@@ -80,11 +81,11 @@ async def test_watched_home_is_not_compared_for_every_list(
         assert [one.title for one in (await hub.sessions.list(LOCAL, Query())).sessions] == [
             "changed"
         ]
-        monkeypatch.setattr("segue.sources.claude.source._WATCH_TRUST_SECONDS", 0)
+        monkeypatch.setattr("segue.sources.index.current_index._WATCH_TRUST_SECONDS", 0)
         await list_ids(hub)
         assert comparisons
         await changes.aclose()  # type: ignore[attr-defined]
-    assert not source.watched
+    assert not source.current_index.watched
 
 
 async def test_watcher_is_notified_of_new_and_deleted_sessions(home: Home) -> None:

@@ -131,25 +131,25 @@ async def test_digest_is_not_saved_while_another_process_writes(home: Home) -> N
     home.write_conversation()
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
-        with sqlite3.connect(source.index.path) as other:
+        with sqlite3.connect(source.current_index.index.path) as other:
             other.execute("BEGIN IMMEDIATE")
             assert await list_ids(hub) == [S]
-            assert [*source.index.directory_digests().values()] == [None]
+            assert [*source.current_index.index.directory_digests().values()] == [None]
         other.close()
         await list_ids(hub)
-        assert None not in source.index.directory_digests().values()
+        assert None not in source.current_index.index.directory_digests().values()
 
 
 async def test_digest_is_not_saved_after_a_concurrent_change(home: Home) -> None:
     path = home.write_conversation()
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
-        seen = discovery.find_differences(source.index, source.home)
+        seen = discovery.find_differences(source.current_index.index, source.home)
         assert seen.unchanged and not seen.changed
         append(path, title("T"))
-        await source.update_index([str(path)])
-        source._update(source.index, seen)
-        assert [*source.index.directory_digests().values()] == [None]
+        await source.current_index.update([str(path)])
+        source.current_index.apply(source.current_index.index, seen)
+        assert [*source.current_index.index.directory_digests().values()] == [None]
 
 
 async def test_list_stats_each_transcript_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ async def test_damaged_index_is_rebuilt(home: Home, how: str) -> None:
         home.write_conversation(id, prompt=f"say {id}")
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
-        path = source.index.path
+        path = source.current_index.index.path
     damage(path, how)
     async with claude_hub(home) as (hub, source):
         assert len(await list_ids(hub)) == 3
@@ -238,8 +238,8 @@ async def test_index_damaged_while_open_is_rebuilt(home: Home, how: str) -> None
     home.write_conversation(S)
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
-        source.index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        damage(source.index.path, how)
+        source.current_index.index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        damage(source.current_index.index.path, how)
         home.write_conversation(S2, prompt="other")
         assert sorted(await list_ids(hub)) == [S, S2]
         assert await list_ids(hub, text="other") == [S2]
@@ -263,10 +263,12 @@ async def test_index_deletes_the_texts_of_deleted_sessions(home: Home) -> None:
         assert await list_ids(hub, text="secretive") == [S]
         path.unlink()
         assert await list_ids(hub, text="secretive") == []
-        count = source.index.execute("SELECT count(*) FROM texts").fetchone()
-        hits = source.index.execute("SELECT count(*) FROM search('secretive')").fetchone()
+        count = source.current_index.index.execute("SELECT count(*) FROM texts").fetchone()
+        hits = source.current_index.index.execute(
+            "SELECT count(*) FROM search('secretive')"
+        ).fetchone()
         assert (count, hits) == ((0,), (0,))
-        assert os.stat(source.index.path).st_mode & 0o777 == 0o600
+        assert os.stat(source.current_index.index.path).st_mode & 0o777 == 0o600
 
 
 async def test_index_reports_progress_in_bytes(home: Home) -> None:
@@ -284,7 +286,7 @@ async def test_index_reports_progress_in_bytes(home: Home) -> None:
 async def test_large_update_does_not_block_the_event_loop(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segue.sources.claude.source._MAX_INLINE_BYTES", 100)
+    monkeypatch.setattr("segue.sources.index.current_index._MAX_INLINE_BYTES", 100)
     home.write_conversation()
     async with claude_hub(home) as (hub, _):
         lists = await asyncio.gather(list_ids(hub), list_ids(hub), hub.sessions.get(LOCAL, S))
@@ -320,10 +322,9 @@ async def test_index_has_the_same_tokens_as_every_store(home: Home, words: str) 
     home.write([user("u1", None, f"{words} end")])
     async with claude_hub(home) as (hub, source):
         (session,) = (await hub.sessions.list(LOCAL)).sessions
-        source.index.execute(
-            "CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab (main, search, row)"
-        )
-        tokens = {term for (term,) in source.index.execute("SELECT term FROM temp.vocabulary")}
+        index = source.current_index.index
+        index.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab (main, search, row)")
+        tokens = {term for (term,) in index.execute("SELECT term FROM temp.vocabulary")}
         row = search_text.searchable_row(session)
         assert tokens == {*search_text.tokens(f"{words} end"), *search_text.tokens(row)}
 
@@ -348,8 +349,11 @@ async def test_worker_processes_build_the_same_index(
         async with claude_hub(home) as (hub, source):
             assert await list_ids(hub, text="caf\u00e9") == [S]
             texts = "SELECT seq, text FROM texts ORDER BY text, seq"
-            rows = source.index.execute(ROWS).fetchall(), source.index.execute(texts).fetchall()
-            source.index.reset()
+            rows = (
+                source.current_index.index.execute(ROWS).fetchall(),
+                source.current_index.index.execute(texts).fetchall(),
+            )
+            source.current_index.index.reset()
             return rows
 
     single_process = await read_rows()
@@ -380,13 +384,13 @@ async def test_worker_processes_import_nothing_from_the_current_directory(
 async def test_long_update_ends_when_the_source_is_closed(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segue.sources.claude.source._MAX_INLINE_BYTES", 100)
+    monkeypatch.setattr("segue.sources.index.current_index._MAX_INLINE_BYTES", 100)
     for _ in range(50):
         home.write_conversation(ids.new_id())
     async with claude_hub(home) as (hub, source):
         started = asyncio.Event()
         loop = asyncio.get_running_loop()
-        source._progress = lambda done, total: loop.call_soon_threadsafe(started.set)
+        source.current_index.progress = lambda done, total: loop.call_soon_threadsafe(started.set)
         listing = asyncio.ensure_future(list_ids(hub))
         await started.wait()
         listing.cancel()

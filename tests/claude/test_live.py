@@ -12,7 +12,7 @@ import pytest
 from segue.model.errors import Busy
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from segue.sources.claude.index import watch
+from segue.sources.index import watch
 from tests.claude.entries import S2, Home, S
 from tests.claude.helpers import S3, claude_hub, list_ids
 

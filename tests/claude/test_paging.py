@@ -89,7 +89,7 @@ class World:
             await self.make(LATER + at, "/a", "t")
             return
         if kind == "renew":
-            self.source.index.reset()
+            self.source.current_index.index.reset()
             self.touched |= self.paths.keys()  # a rebuilt index may list them again
             return
         if kind == "restore":

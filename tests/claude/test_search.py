@@ -120,7 +120,7 @@ async def test_search_for_a_common_word_reads_only_its_page(
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
         statements: list[str] = []
-        source.index._reader.set_trace_callback(statements.append)
+        source.current_index.index._reader.set_trace_callback(statements.append)
         assert len((await hub.sessions.search(LOCAL, Query(text="common", limit=5))).matches) == 5
         assert len(read) <= 2 * 2 * 6  # two texts of each of six sessions, to find and to show it
         assert not any("FROM search" in sql and "LIMIT" not in sql for sql in statements)
@@ -135,7 +135,7 @@ async def test_search_reads_one_snapshot_of_the_index(
         has = terms.TermSearch.has_all
 
         def late(self: terms.TermSearch, pk: int) -> bool:
-            with write_index(other.index) as writer:
+            with write_index(other.current_index.index) as writer:
                 writer.remove(str(home.projects / "-w" / f"{S}.jsonl"))
             return has(self, pk)
 
@@ -200,7 +200,7 @@ async def test_search_reads_a_bounded_number_of_texts(
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
         statements: list[str] = []
-        source.index._reader.set_trace_callback(statements.append)
+        source.current_index.index._reader.set_trace_callback(statements.append)
         page = await hub.sessions.search(LOCAL, Query(text="needle", limit=5))
         assert len(page.matches) == min(5, 400 // every + (400 % every > 0))
         assert len(texts_read) <= most
@@ -256,7 +256,7 @@ async def test_ranked_search_compares_the_newest_sessions_of_a_common_word(
     async with claude_hub(home) as (hub, source):
         await list_ids(hub)
         statements: list[str] = []
-        source.index._reader.set_trace_callback(statements.append)
+        source.current_index.index._reader.set_trace_callback(statements.append)
         matches = (
             await hub.sessions.search(LOCAL, Query(text="common", limit=3), ranked=True)
         ).matches

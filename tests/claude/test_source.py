@@ -409,7 +409,7 @@ async def test_edits_of_a_read_only_home_are_stored_in_the_overlay(home: Home) -
         await hub.editor.trash(LOCAL, S)
         assert await list_ids(hub) == [] and await list_ids(hub, trash=True) == [S]
         assert path.read_bytes() == before
-        source.index.reset()
+        source.current_index.index.reset()
         assert await list_ids(hub, trash=True) == [S]  # from the overlay in the store
         await hub.editor.restore(LOCAL, S)
         assert (await hub.sessions.get(LOCAL, S)).title == "Mine"

@@ -119,7 +119,7 @@ async def test_search_finds_what_a_subagent_appended(home: Home) -> None:
         append(path, user("u3", "a2", "thanks"))
         assert await list_ids(hub, text="heron") == await list_ids(hub, text="kingfisher") == [S]
         count = "SELECT count(*) FROM search WHERE search MATCH 'kingfisher'"
-        assert source.index.execute(count).fetchone() == (1,)
+        assert source.current_index.index.execute(count).fetchone() == (1,)
 
 
 async def test_search_finds_a_new_subagent_before_its_session_changes(home: Home) -> None:
@@ -144,7 +144,7 @@ async def test_watcher_is_notified_of_messages_of_a_subagent(home: Home) -> None
             assert (await waiting).session == S
         assert await list_ids(hub, text="heron") == [S]
         count = "SELECT count(*) FROM search WHERE search MATCH 'kingfisher'"
-        assert source.index.execute(count).fetchone() == (1,)
+        assert source.current_index.index.execute(count).fetchone() == (1,)
         await changes.aclose()  # type: ignore[attr-defined]
 
 

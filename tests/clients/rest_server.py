@@ -2,49 +2,50 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.command_server import PipedCommand, server_of_turns
+
 
 class Server(NamedTuple):
     url: str
     key: str
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | PipedCommand
     startup_output: str
     environment: dict[str, str]
     database_options: tuple[str, ...]
 
     def login_link(self) -> str:
         """Return a link that signs one browser in, once."""
-        done = subprocess.run(
-            [sys.executable, "-m", "segue", "open", "--no-browser", *self.database_options],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        words = ["python -m segue", "open", "--no-browser", *self.database_options]
+        done = server_of_turns().run(words, env=self.environment, cwd=Path.cwd())
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
 
+def _start_program(words: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
 @contextmanager
-def serving(
-    data: Path, *options: str, program: tuple[str, ...] = (sys.executable, "-m", "segue")
-) -> Iterator[Server]:
-    """A server on a free port of this machine, and the key of its local workspace."""
+def serving(data: Path, *options: str, program: tuple[str, ...] | None = None) -> Iterator[Server]:
+    """A server on a free port of this machine, and the key of its local workspace.
+
+    It is a fork, except with a program of its own.
+    """
     environment = {**os.environ, "SEGUE_DATA_DIR": str(data), "PYTHONUNBUFFERED": "1"}
     environment.pop("SEGUE_DATABASE_URL", None)
-    process = subprocess.Popen(
-        [*program, "serve", "--port", "0", *options],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    words = ["serve", "--port", "0", *options]
+    process = (
+        server_of_turns().pipe(["python -m segue", *words], env=environment)
+        if program is None
+        else _start_program([*program, *words], environment)
     )
-    assert process.stdout is not None and process.stderr is not None
     try:
         lines = []
         # The examples are printed last.
@@ -67,5 +68,8 @@ def serving(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        process.stdout.close()
-        process.stderr.close()
+        if isinstance(process, PipedCommand):
+            process.close()
+        else:
+            process.stdout.close()
+            process.stderr.close()

@@ -5,14 +5,17 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
+from io import RawIOBase
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import segue
 from segue.store import open_store
 from segue.store.base import Store
+from tests.command_server import ForkedCommand, server_of_turns
 
 CHILDREN = Path(__file__).parent / "children"
 TIMEOUT_SECONDS = 300.0  # only a test that fails comes near it, also on a loaded machine
@@ -48,13 +51,19 @@ def environment() -> dict[str, str]:
 class Child:
     """A running script of `children/`."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process | ForkedCommand,
+        output: asyncio.StreamReader,
+        send: Callable[[bytes], object],
+    ) -> None:
+        self._process = process
+        self._output = output
+        self._send = send
 
     async def read_line(self) -> dict[str, Any] | None:
         """Return the next line of its output, or None once it has ended."""
-        assert self.process.stdout is not None
-        line = await asyncio.wait_for(self.process.stdout.readline(), TIMEOUT_SECONDS)
+        line = await asyncio.wait_for(self._output.readline(), TIMEOUT_SECONDS)
         # A killed process may leave half a line.
         return json.loads(line) if line.endswith(b"\n") else None
 
@@ -66,8 +75,7 @@ class Child:
         raise AssertionError(f"the child ended without saying {word!r}")
 
     def send_request(self, **order: Any) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(order).encode() + b"\n")
+        self._send(json.dumps(order).encode() + b"\n")
 
     async def request(self, **order: Any) -> dict[str, Any]:
         """Send a request and return the answer."""
@@ -85,12 +93,15 @@ class Child:
 
     def _signal(self, number: int) -> None:
         # Not by `process.kill()`, which may collect a dead child before asyncio does.
-        if self.process.returncode is None:
+        if self._process.returncode is None:
             with suppress(ProcessLookupError):
-                os.kill(self.process.pid, number)
+                os.kill(self._process.pid, number)
 
     async def ended(self) -> int:
-        return await asyncio.wait_for(self.process.wait(), TIMEOUT_SECONDS)
+        """Wait for its end and return its exit code."""
+        if isinstance(self._process, ForkedCommand):
+            return await asyncio.to_thread(self._process.wait, TIMEOUT_SECONDS)
+        return await asyncio.wait_for(self._process.wait(), TIMEOUT_SECONDS)
 
 
 @asynccontextmanager
@@ -98,6 +109,10 @@ async def child(
     script: str, *arguments: object, before: Sequence[str] = ()
 ) -> AsyncIterator[Child]:
     """Run a child process until the block is left. `before` is a command to run it under."""
+    if not before:
+        async with _forked_child(command(script, *arguments)[1:]) as forked:
+            yield forked
+        return
     process = await asyncio.create_subprocess_exec(
         *before,
         *command(script, *arguments),
@@ -105,9 +120,38 @@ async def child(
         stdout=asyncio.subprocess.PIPE,
         env=environment(),
     )
-    started = Child(process)
+    assert process.stdin is not None and process.stdout is not None
+    started = Child(process, process.stdout, process.stdin.write)
     try:
         yield started
     finally:
         started.kill()
         await process.communicate()
+
+
+@asynccontextmanager
+async def _forked_child(words: list[str]) -> AsyncIterator[Child]:
+    (stdin, write_input), (read_output, stdout) = os.pipe(), os.pipe()
+    streams = [stdin, stdout, sys.__stderr__.fileno()]  # type: ignore[union-attr]
+    forked = server_of_turns().start(words, env=environment(), cwd=Path.cwd(), streams=streams)
+    os.close(stdin)
+    os.close(stdout)
+    output = asyncio.StreamReader()
+    with (
+        forked,
+        open(write_input, "wb", buffering=0) as input,
+        open(read_output, "rb", buffering=0) as output_pipe,
+    ):
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(output), output_pipe
+        )
+        try:
+            yield Child(forked, output, partial(_write_unless_ended, input))
+        finally:
+            forked.kill()
+            transport.close()
+
+
+def _write_unless_ended(input: RawIOBase, line: bytes) -> None:
+    with suppress(BrokenPipeError):
+        input.write(line)

@@ -64,19 +64,16 @@ class RestartingServer:
         workers = [child for child in process.children() if "spawn_main" in str(child.cmdline())]
         return [process, *workers]
 
-    async def end(self, how: str, then: Callable[[], None] = lambda: None) -> float:
-        """Send SIGTERM or SIGKILL, call `then`, and return the seconds until the server's end."""
-        began = time.monotonic()
+    async def end(self, how: str, then: Callable[[], None] = lambda: None) -> None:
+        """Send SIGTERM or SIGKILL, call `then`, and wait for the end of all processes."""
         processes = self.processes()
         for process in processes if how == "SIGKILL" else processes[:1]:
             os.kill(process.pid, signal.Signals[how])
         then()
         _, alive = await asyncio.to_thread(psutil.wait_procs, processes, TIMEOUT_SECONDS)
         assert not alive
-        seconds = time.monotonic() - began
         if how == "SIGTERM":
             assert self.server.process.wait() == 0
-        return seconds
 
     async def restart(self, how: str, then: Callable[[], None] = lambda: None) -> None:
         await self.end(how, then)

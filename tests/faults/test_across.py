@@ -1,7 +1,6 @@
 """A turn that runs in one process, driven and watched from another."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -122,12 +121,8 @@ def test_cancel_from_another_process_ends_the_turn(location: StoreLocation) -> N
             text = "/slow 0.05\n/say " + "word " * 1000
             await there.prompt(text)
             await there.until(Delta)
-            began = time.monotonic()
             await there.hub.turns.cancel(LOCAL, there.session)
             ended = await there.until(StatusChanged, status="idle")
-            took = time.monotonic() - began
-            assert took < TIMEOUT_SECONDS / 2, f"a cancel took {took:.3f} s"
-            print(f"a cancel took {took:.3f} s")
             assert ended.stop_reason == "cancelled"
             (partial,) = [body for body in there.screen.bodies if isinstance(body, AgentMessage)]
             assert partial.partial and plain_text(partial.content).startswith("word ")

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import time
 
 import pytest
 
@@ -17,6 +16,7 @@ from tests.faults.takeover import bodies, read_events, wait_until_idle
 
 LEASE = 15_000_000  # a process that died is noticed long before
 SHORT = 2_000_000
+HOUR = 3600 * clock.SECOND  # a lease or a pause that no test may wait for
 SLOW = "/slow 0.02\n/say " + "word " * 40
 
 ORDERS = [
@@ -100,8 +100,8 @@ def test_turns_of_living_clients_run_whatever_another_client_does(
 def test_death_of_a_process_on_this_host_is_noticed_at_once(location: StoreLocation) -> None:
     async def main() -> None:
         async with (
-            Hub(await location.open(), location.directory, lease=LEASE) as hub,
-            child("holder.py", *location.arguments, LEASE) as other,
+            Hub(await location.open(), location.directory, lease=HOUR) as hub,
+            child("holder.py", *location.arguments, HOUR) as other,
         ):
             session = (await hub.editor.create(LOCAL, cwd="/work")).id
             turn = (await other.request(do="prompt", session=session, text="/wait 60"))["turn"]
@@ -109,9 +109,8 @@ def test_death_of_a_process_on_this_host_is_noticed_at_once(location: StoreLocat
             next_turn = await hub.turns.submit(LOCAL, session, "/say next")
             other.kill()
             await other.ended()
-            began = time.monotonic()
-            assert await hub.turns.wait(LOCAL, session, next_turn) == "end_turn"
-            assert time.monotonic() - began < 5  # five times the bound of a second
+            reason = hub.turns.wait(LOCAL, session, next_turn)
+            assert await asyncio.wait_for(reason, TIMEOUT_SECONDS) == "end_turn"
             assert len(bodies(await read_events(hub, session), Interrupted)) == 1
 
     asyncio.run(main())
@@ -122,8 +121,8 @@ def test_cancel_is_answered_while_the_process_of_the_turn_is_suspended(
 ) -> None:
     async def main() -> None:
         async with (
-            Hub(await location.open(), location.directory, lease=LEASE) as hub,
-            child("holder.py", *location.arguments, LEASE) as other,
+            Hub(await location.open(), location.directory, lease=HOUR) as hub,
+            child("holder.py", *location.arguments, HOUR) as other,
         ):
             session = (await hub.editor.create(LOCAL, cwd="/work")).id
             turn = (await other.request(do="prompt", session=session, text="/wait 60"))["turn"]
@@ -131,10 +130,9 @@ def test_cancel_is_answered_while_the_process_of_the_turn_is_suspended(
             queued = await hub.turns.submit(LOCAL, session, "/say next")
             await asyncio.sleep(0.3)  # not during a write, because its locks would stay
             other.suspend()
-            began = time.monotonic()
             await hub.turns.cancel(LOCAL, session)
-            assert await hub.turns.wait(LOCAL, session, queued) == "cancelled"
-            assert time.monotonic() - began < 5  # five times the bound of a second
+            reason = hub.turns.wait(LOCAL, session, queued)
+            assert await asyncio.wait_for(reason, TIMEOUT_SECONDS) == "cancelled"
             other.resume()
             assert await hub.turns.wait(LOCAL, session, turn) == "cancelled"
 
@@ -160,40 +158,32 @@ def test_lease_of_a_dead_process_ends_although_the_clock_was_set_back(
                 other.kill()
                 await other.ended()
             monkeypatch.setattr(clock, "now", lambda: now() - 3600 * clock.SECOND)
-            began = time.monotonic()
             hub.turns.engine.start()
             await asyncio.wait_for(wait_until_idle(hub, session), TIMEOUT_SECONDS)
-            assert time.monotonic() - began < 5 * SHORT / clock.SECOND
             assert await hub.turns.run(LOCAL, session, "/say again") == "end_turn"
             assert len(bodies(await read_events(hub, session), AgentMessage)) == 1
 
     asyncio.run(main())
 
 
-def test_lease_is_handed_over_quickly(location: StoreLocation) -> None:
+def test_lease_is_handed_over_by_a_signal_and_not_by_polling(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "RETRY_SECONDS", 3600)
+    monkeypatch.setattr(engine, "RECOVER_SECONDS", 3600)
+
     async def main() -> None:
         async with (
-            Hub(await location.open(), location.directory, lease=LEASE) as hub,
-            child("holder.py", *location.arguments, LEASE) as other,
+            Hub(await location.open(), location.directory, lease=HOUR) as hub,
+            child("holder.py", *location.arguments, HOUR) as other,
         ):
             session = (await hub.editor.create(LOCAL, cwd="/work")).id
-            await hub.turns.run(LOCAL, session, "/say warm")
-            gaps = []
             for _ in range(9):
                 text = "/slow 0.01\n/say " + "word " * 20
                 turn = (await other.request(do="prompt", session=session, text=text))["turn"]
                 await hub.turns.wait_started(LOCAL, session, turn)
                 mine = await hub.turns.submit(LOCAL, session, "/say mine")
-                assert await hub.turns.wait(LOCAL, session, mine) == "end_turn"
-                events = await read_events(hub, session)
-                ended = next(
-                    e.at
-                    for e in events
-                    if isinstance(e.body, StatusChanged) and ends(e.body) and e.body.turn == turn
-                )
-                gaps.append(next(e.at for e in events if e.id == mine) - ended)
-            median = sorted(gaps)[len(gaps) // 2] / 1000
-            print(f"hand-over: {median:.1f} ms at the median")
-            assert median < 250  # five times the bound of 50 ms
+                reason = hub.turns.wait(LOCAL, session, mine)
+                assert await asyncio.wait_for(reason, TIMEOUT_SECONDS) == "end_turn"
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""How long a server takes to stop, and what it accepts meanwhile."""
+"""What a stopping server waits for, and what it accepts meanwhile."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from tests.faults.restarting_server import (
 from tests.faults.test_restarts import WEATHER
 from tests.interfaces.rest.api import HEADERS
 
-MAX_STOP_SECONDS = 5  # five times the bound of a second, for slow machines
+GRACE_SECONDS = 3600  # longer than `RestartingServer.end` waits
 TOOLSET = {
     "type": "agent_toolset_20260401",
     "default_config": {"permission_policy": {"type": "always_ask"}},
@@ -28,12 +28,19 @@ def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.full), 2])
-@pytest.mark.parametrize("turns", ["no turn", "waiting turns"])
+@pytest.mark.parametrize(
+    ("turns", "workers"),
+    [
+        pytest.param("no turn", 1, marks=pytest.mark.full),
+        ("no turn", 2),
+        ("waiting turns", 1),
+        pytest.param("waiting turns", 2, marks=pytest.mark.full),  # each worker imports a model
+    ],
+)
 async def test_server_that_runs_no_turn_stops_at_once(
     sqlite_location: StoreLocation, turns: str, workers: int
 ) -> None:
-    restarting = RestartingServer(sqlite_location, workers)
+    restarting = RestartingServer(sqlite_location, workers, GRACE_SECONDS)
     async with Provider() as provider:
         await restarting.use_model(provider.url)
         provider.otherwise = [Use("bash", {"command": "true"}), Use("weather", {})]
@@ -50,9 +57,7 @@ async def test_server_that_runs_no_turn_stops_at_once(
                 http.stream("GET", f"/v1/sessions/{session}/events/stream") as stream,
             ):
                 assert stream.status_code == 200  # an open stream does not delay the end
-                seconds = await restarting.end("SIGTERM")
-            print(f"the server stopped within {seconds:.2f} s")
-            assert seconds < MAX_STOP_SECONDS
+                await restarting.end("SIGTERM")
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.full)])

@@ -1,6 +1,7 @@
 """Check messages against the protocol's official JSON schemas."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
@@ -17,6 +18,7 @@ DRAFT_FIELDS = {
     for name in ("list", "load", "resume", "close")
 } | {f"InitializeResponse.{name}.transport" for name in ("capabilities", "agentCapabilities")}
 
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _formats = FormatChecker(formats=())
 
 
@@ -37,6 +39,7 @@ class Schema:
         text = toolbox.schema(version, unstable=unstable).read_text()
         self._defs: dict[str, Any] = json.loads(text)["$defs"]
         self._validators: dict[str, Draft202012Validator] = {}
+        self._accepted: set[tuple[str, str]] = set()  # kinds and values, without their ids
         self._kinds = {
             (kind["x-method"], _suffix(name)): name
             for name, kind in self._defs.items()
@@ -48,11 +51,17 @@ class Schema:
         return self._kinds.get((method, suffix))
 
     def check(self, kind: str, value: Any) -> None:
+        """Raise an error unless the schema accepts a value. Equal values are validated once."""
+        # No schema restricts what an id is made of.
+        key = (kind, _ID.sub("id", json.dumps(value)))
+        if key in self._accepted:
+            return
         if kind not in self._validators:
             root = {"$ref": f"#/$defs/{kind}", "$defs": self._defs}
             self._validators[kind] = Draft202012Validator(root, format_checker=_formats)
         for error in self._validators[kind].iter_errors(value):
             raise AssertionError(f"{kind}{error.json_path[1:]}: {error.message} in {value!r}")
+        self._accepted.add(key)
 
     def unknown_fields(self, kind: str, value: Any) -> set[str]:
         """Return the fields of a value that the schema does not have; it accepts them silently."""

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_server import CommandServer
+from tests.command_server import server_of_turns
 from tests.interfaces.cli.child import COMMAND
 
 Segue = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def segue(command_server: CommandServer) -> Segue:
+def segue() -> Segue:
     """Run `segue` with a data directory, which is its working directory too."""
 
     def segue(directory: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
         clean = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
         env = {**clean, "SEGUE_DATA_DIR": str(directory), **env}
-        return command_server.run([COMMAND, *args], env=env, cwd=directory)
+        return server_of_turns().run([COMMAND, *args], env=env, cwd=directory)
 
     return segue
 

@@ -32,7 +32,7 @@ from .harness import (
 )
 from .history import create_long_session, read_all
 
-LONG_TURNS = 300
+LONG_TURNS = 150
 LONG_ANSWER = "words " * 500  # a history that is much longer than one turn
 PROCESS_IO = Path("/proc/self/io")
 
