@@ -37,6 +37,8 @@ async def test_operations_of_one_loop_iteration_are_one_commit(
     )
     store = SQLiteStore.open(tmp_path / "segue.db")
     await store.set_setting("local", "first", 1)  # starts the thread
+    while not store._writer._wake._waiters:  # type: ignore[attr-defined]  # the thread still works
+        await asyncio.sleep(0.001)
     await asyncio.gather(*(store.set_setting("local", str(n), n) for n in range(20)))
     await store.close()
     assert groups == [1, 20]

@@ -276,7 +276,7 @@ async def test_a_message_sent_during_a_turn_is_shown_as_queued(harness: BrowserH
     await expect(page.locator("#head .tag")).to_have_text("changed")
     await expect(waiting).to_have_count(1)
     scriptless_page = await harness.window(f"/s/{session.id}", java_script_enabled=False)
-    await expect(scriptless_page.locator(".waiting")).to_have_text(
+    await expect(scriptless_page.locator("#writing .waiting")).to_have_text(
         "A message is queued until this turn ends"
     )
     await expect(page.locator("#chunks .item.user")).to_have_count(2)
