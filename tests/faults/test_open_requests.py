@@ -113,10 +113,11 @@ async def test_web_page_shows_the_open_requests_and_answers_them(tmp_path: Path,
         for remaining in (2, 1):
             page = await site.get(f"/s/{session}")
             choices = re.findall(r'name="choice" value="(\S+ allow)"', page)
-            assert len(choices) == page.count("The agent asks:") == remaining
+            assert len(choices) == page.count('aria-label="The agent asks"') == 1
+            assert ("1 of 2" in page) == (remaining == 2)
             await site.post(f"/s/{session}/answer", choice=choices[0])
         await wait_until_idle(site.hub, session)
-        assert "The agent asks:" not in await site.get(f"/s/{session}")
+        assert 'aria-label="The agent asks"' not in await site.get(f"/s/{session}")
 
 
 @pytest.fixture

@@ -99,7 +99,11 @@ class SessionExchange:
         )
         with event_buffer(self._data_dir) as buffer:
             session: Session | None = None
+            used_ids: set[str] = set()
             for event in events:
+                if event.id in used_ids:  # a damaged transcript may repeat a message
+                    event = replace(event, id=ids.new_id())
+                used_ids.add(event.id)
                 if session is None:
                     session = projection.start(workspace, id, event)
                 else:
