@@ -25,7 +25,9 @@ def missing_from_schema(kind: Any, schema: dict[str, Any], where: str) -> Iterat
     elif isinstance(kind, type) and hasattr(kind, "model_fields"):  # in a response
         fields = {name: field.annotation for name, field in kind.model_fields.items()}
         # One gap of a type is found in many responses, so it is named after the type.
+        # Generations of the client differ in the suffix.
         owner = kind.__name__.partition("[")[0].removeprefix("Beta").removeprefix("ManagedAgents")
+        owner = owner.removesuffix("Object")
         for gap in _missing_from_object(fields, schema, ""):
             if gap.startswith(":"):  # the whole object
                 yield owner

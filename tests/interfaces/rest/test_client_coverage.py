@@ -47,7 +47,7 @@ ABSENT_FROM_RESPONSES = {
         "WebSearchToolConfig.user_location",
     },
     "callers are API keys and sessions": {"ServiceAccountActor", "UserActor"},
-    "null, since segue does not know": {"ModelCapabilities", "MCPProbe", "RefreshObject"},
+    "null, since segue does not know": {"ModelCapabilities", "MCPProbe", "Refresh"},
     "in the message": {
         f"Repository{kind}Error.repository_url"
         for kind in ("Authentication", "Checkout", "Clone", "Forbidden", "NotFound")
