@@ -77,6 +77,10 @@ FIELDS: dict[str, dict[str, str]] = {
             "agent environment_id initial_events resources vault_ids schedule budget"
         ),
         "Schedule": "expression timezone",
+        "WebhooksCreate": "url event_types",
+        "WebhooksUpdate": "url event_types enabled",
+        "RotateSecret": "overlap_seconds",
+        "Test": "event_type",
         "POST /v1/files": "file expires_in_seconds",
         "POST /v1/skills": "files[]",
         "POST /v1/skills/{skill_id}/versions": "files[]",
@@ -134,6 +138,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "CredentialsUpdate": "display_name metadata",
         "DeploymentsCreate": "name description metadata",
         "DeploymentsUpdate": "name description metadata",
+        "WebhooksCreate": "description",
+        "WebhooksUpdate": "description",
         "POST /v1/skills": "display_name",
     },
     REFUSED: {

@@ -18,6 +18,7 @@ from segue.model.query import Position, Query, SearchHit
 from segue.model.record import Record
 from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState, decode_session, decode_sessions
+from segue.model.webhooks.delivery import Delivery, decode_delivery
 from segue.store import query_sql, rows
 from segue.store.base import (
     MAX_SEQ,
@@ -326,3 +327,19 @@ class Reader:
     def settings(self, workspace: str) -> dict[str, Any]:
         sql = "SELECT name, value FROM settings WHERE workspace = ?"
         return {name: rows.decode_any(value) for name, value in self.execute(sql, (workspace,))}
+
+    # webhooks
+
+    def next_delivery(self) -> int | None:
+        sql = "SELECT due_at FROM deliveries INDEXED BY deliveries_due"
+        sql += " WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
+        row = self.execute(sql).fetchone()
+        return row[0] if row else None
+
+    def deliveries(
+        self, workspace: str, webhook: str, *, before: int | None = None, limit: int = 50
+    ) -> list[Delivery]:
+        sql = f"{rows.DELIVERIES} WHERE workspace = ? AND webhook = ? AND number < ?"
+        sql += " ORDER BY number DESC LIMIT ?"
+        args = (workspace, webhook, (1 << 63) - 1 if before is None else before, limit)
+        return [decode_delivery(*row) for row in self.execute(sql, args)]

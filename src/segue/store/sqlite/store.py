@@ -15,7 +15,7 @@ from segue.model.errors import StoreError
 from segue.model.query import Query
 from segue.store.base import Signal
 
-from . import writes
+from . import deliveries, writes
 from .connection import prepare, read_only_parameters, translated
 from .reads import Reader
 from .search_index import complete_index
@@ -68,6 +68,8 @@ class SQLiteStore:
         self.usage = _reading(path, reader.usage)
         self.overlays = _reading(path, reader.overlays)
         self.settings = _reading(path, reader.settings)
+        self.next_delivery = _reading(path, reader.next_delivery)
+        self.deliveries = _reading(path, reader.deliveries)
 
         # Writes.
         self.probe_write = _writing(writer, writes.probe_write)
@@ -93,6 +95,12 @@ class SQLiteStore:
         self.drop_unfinished_uploads = _writing(writer, writes.drop_unfinished_uploads)
         self.set_overlay = _writing(writer, writes.set_overlay)
         self.set_setting = _writing(writer, writes.set_setting)
+        self.notify = _writing(writer, deliveries.notify)
+        self.put_delivery = _writing(writer, deliveries.put)
+        # An attempt whose outcome is lost is repeated, so these need not survive a power failure.
+        self.claim_deliveries = _writing(writer, deliveries.claim, durable=False)
+        self.save_deliveries = _writing(writer, deliveries.save, durable=False)
+        self.trim_deliveries = _writing(writer, deliveries.trim, durable=False)
 
     @classmethod
     def open(cls, path: Path | str) -> Self:

@@ -12,6 +12,13 @@ from segue.model.event import Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
 from segue.model.record import Record
 from segue.model.session import Checkpoint, Session, decode_session
+from segue.model.webhooks.notices import (
+    WEBHOOK_KIND,
+    is_announced,
+    purge_notices,
+    record_notices,
+    session_notices,
+)
 from segue.store.base import (
     MAX_SEQ,
     SCHEDULE_KIND,
@@ -33,8 +40,9 @@ from segue.store.base import (
     start_session,
 )
 from segue.store.query_sql import columns
-from segue.store.rows import encode_checkpoint
+from segue.store.rows import decode_record, encode_checkpoint
 
+from . import deliveries
 from .search_index import tokens
 from .text_search import EVENTS, ROW, as_event
 from .writer import Transaction, UsageChange
@@ -52,6 +60,7 @@ def create(
 ) -> Session:
     session, events = start_session(workspace, id, drafts, tx.at)
     pk = insert(tx, session, events)
+    deliveries.notify(tx, workspace, session_notices(None, session, events))
     _put_checkpoint(tx, pk, session, checkpoint)
     return session
 
@@ -133,6 +142,7 @@ def change(
     after, events = append_drafts(session, drafts, tx.at)
     tx.usage_changes.append(UsageChange(workspace, bytes=_add_events(tx, pk, events)))
     _update(tx, pk, session, after)
+    deliveries.notify(tx, workspace, session_notices(session, after, events))
     _put_checkpoint(tx, pk, after, checkpoint)
     if lease is not None:
         for message in finished_messages(events):
@@ -179,6 +189,7 @@ def fork(
         events.append(fork_event(copied, new_id))
     session, added = append_drafts(session, tail(session), tx.at)
     insert(tx, session, events + added)
+    deliveries.notify(tx, workspace, session_notices(None, session, added))
     return session
 
 
@@ -202,6 +213,7 @@ def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], N
     tx.execute("PRAGMA secure_delete = OFF")
     tx.usage_changes.append(UsageChange(workspace, sessions=-1, bytes=-event_bytes))
     _delete_records(tx, (workspace, SHARE_KIND, share_record_id(id)))
+    deliveries.notify(tx, workspace, purge_notices(session))
     tx.execute("INSERT OR REPLACE INTO meta VALUES ('last_purge', ?)", (number,))
     tx.execute("INSERT INTO purged VALUES (?, ?, ?)", (number, workspace, id))
     tx.execute("DELETE FROM purged WHERE change < ?", (number - _MAX_TOMBSTONES,))
@@ -379,6 +391,7 @@ def put_record(
         sql = f"SELECT archived FROM records WHERE {_NAMED} AND version = ?"
         if (tx.execute(sql, (*name, newest)).fetchone() or (0,))[0]:
             raise errors.Conflict(f"the {record.kind} is archived now; read it again")
+    _announce(tx, name, record)
     replaced = 0
     if amend:
         _delete_records(tx, name, "version = ?", newest)
@@ -392,6 +405,8 @@ def put_record(
     _count_records(tx, name, 1 - replaced, len(row))
     if drop_earlier:
         _delete_records(tx, name, "version < ?", record.version)
+    if record.kind == WEBHOOK_KIND:
+        deliveries.subscribe(tx, record)
     return record
 
 
@@ -400,7 +415,22 @@ def put_records(tx: Transaction, records: Sequence[Record], drop: Sequence[Recor
         put_record(tx, record)
     for record in drop:
         _newest(tx, record, record.version)
-        _delete_records(tx, (record.workspace, record.kind, record.id))
+        name = (record.workspace, record.kind, record.id)
+        _announce(tx, name, None)
+        _delete_records(tx, name)
+        if record.kind == WEBHOOK_KIND:
+            deliveries.drop(tx, record.workspace, record.id)
+
+
+def _announce(tx: Transaction, name: tuple[str, str, str], after: Record | None) -> None:
+    """Queue the notices of a record that is about to become `after`; None if it is deleted."""
+    if not is_announced(name[1]):
+        return
+    sql = f"SELECT CAST(row AS BLOB) FROM records WHERE {_NAMED} AND newest = 1"
+    row = tx.execute(sql, name).fetchone()
+    before = None if row is None else decode_record(row[0])
+    if before is not None or after is not None:
+        deliveries.notify(tx, name[0], record_notices(before, after))
 
 
 def _delete_records(
