@@ -479,7 +479,8 @@ class AttachedSession:
             case ToolCallChanged(call_id=call_id) if call_id in self._calls:
                 self._calls[call_id] = apply_change(self._calls[call_id], body)
             case PermissionAsked():
-                self._permission_requests.send(body, self._calls.get(body.call_id or ""))
+                call = self._calls.get(body.call_id or "")
+                self._permission_requests.send(body, call, own_turn=bool(self._started))
             case PermissionAnswered():
                 self._permission_requests.withdraw(body.ask_id)
         self._progress.set()
