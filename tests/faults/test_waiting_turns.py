@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from segue.hub import Hub
 from segue.hub.turns.runner import TurnRunner
 from segue.model.content import as_content, plain_text
+from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import (
     AgentMessage,
     Event,
@@ -215,12 +216,40 @@ def test_repeated_answer_is_accepted_and_changes_nothing(
             _provider,
         ):
             (ask,) = (await hub.sessions.get(LOCAL, session)).open_asks
+            with pytest.raises(InvalidInput, match="has no option 'perhaps'"):
+                await hub.turns.answer(LOCAL, session, ask, "perhaps")
             first = await hub.turns.answer(LOCAL, session, ask, "allow")
+            assert await hub.turns.answer(LOCAL, session, ask, "allow") == first
+            with pytest.raises(NotFound):
+                await hub.turns.answer(LOCAL, session, ask, "reject")
             await wait_until_idle(hub, session)
             before = await read_events(hub, session)
             assert await hub.turns.answer(LOCAL, session, ask, "allow") == first
+            with pytest.raises(NotFound):
+                await hub.turns.answer(LOCAL, session, ask, "reject")
             assert await read_events(hub, session) == before
-            assert len(bodies(before, PermissionAnswered)) == 1
+            assert [e.id for e in before if isinstance(e.body, PermissionAnswered)] == [first]
+
+    asyncio.run(main())
+
+
+def test_repeated_result_is_accepted_and_another_one_refused(
+    sqlite_location: StoreLocation,
+) -> None:
+    async def main() -> None:
+        work = sqlite_location.directory / "work"
+        async with waiting_turn(sqlite_location, work, "custom tool") as (hub, _, session, _p):
+            (call,) = (await hub.sessions.get(LOCAL, session)).open_calls
+            result = ToolResult(call_id=call, content=as_content("sent"))
+            other = ToolResult(call_id=call, content=as_content("other"))
+            first = await hub.turns.submit_tool_result(LOCAL, session, result)
+            for _ in range(2):  # before and after the result is stored
+                assert await hub.turns.submit_tool_result(LOCAL, session, result) == first
+                with pytest.raises(InvalidInput, match="has another result"):
+                    await hub.turns.submit_tool_result(LOCAL, session, other)
+                await wait_until_idle(hub, session)
+            events = await read_events(hub, session)
+            assert [e.id for e in events if isinstance(e.body, ToolResult)] == [first]
 
     asyncio.run(main())
 
