@@ -53,9 +53,9 @@ def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def waiting_turn(
-    location: StoreLocation, cwd: Path, kind: str
+    location: StoreLocation, cwd: Path, kind: str, *, client_servers: bool = False
 ) -> AsyncIterator[tuple[Hub, Child, str, Provider]]:
-    """Run a turn in another process until it waits."""
+    """Run a turn in another process until it waits; with MCP servers of its client if asked."""
     async with (
         Provider(WAITING[kind]) as provider,
         Hub(await location.open(), location.directory, lease=LEASE) as hub,
@@ -64,6 +64,8 @@ async def waiting_turn(
         await hub.config.set(WORKSPACE, "model", MODEL)
         await hub.config.set(WORKSPACE, "model.base_url", provider.url)
         session = await create_session(hub, cwd, hosted=kind == "self-hosted tool")
+        if client_servers:
+            await other.request(do="hold", session=session)
         await other.request(do="prompt", session=session, text="Go")
         await until_waiting(hub, session)
         yield hub, other, session, provider
@@ -157,6 +159,30 @@ def test_answers_resume_a_turn_whose_process_has_ended(
             expected = {"permission": ["run"], "three parallel calls": ["run", "again"]}
             assert ran == expected.get(kind, [])
             assert len(provider.requests) == 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "drain"])
+def test_waiting_turn_that_needs_its_client_is_closed_with_the_reason(
+    location: StoreLocation, how: str
+) -> None:
+    async def main() -> None:
+        work = location.directory / "work"
+        async with waiting_turn(location, work, "permission", client_servers=True) as (
+            hub,
+            other,
+            session,
+            _provider,
+        ):
+            assert len((await hub.sessions.get(LOCAL, session)).open_asks) == 1
+            await end(other, how)
+            hub.turns.engine.start()
+            await wait_until_idle(hub, session)
+            events = await read_events(hub, session)
+            assert_idle(await hub.sessions.get(LOCAL, session), events)
+            (interrupted,) = bodies(events, Interrupted)
+            assert interrupted.reason == "this turn needs the MCP servers of a client that is gone"
 
     asyncio.run(main())
 

@@ -405,9 +405,14 @@ class MemoryStore(Store):
 
     async def disown_inbox(self, holder: str) -> None:
         for name, entry in self._entries.items():
-            if holder and any(item.holder == holder for item in entry.inbox):
+            disowned = {
+                item.number
+                for item in entry.inbox
+                if holder and item.holder == holder and item.kind != "turn"
+            }
+            if disowned:
                 entry.inbox = [
-                    replace(item, holder="") if item.holder == holder else item
+                    replace(item, holder="") if item.number in disowned else item
                     for item in entry.inbox
                 ]
                 self._notify(Signal("inbox", *name))
