@@ -210,6 +210,10 @@ class TurnService:
         )
         return cancel_id if events else None
 
+    def runs_here(self, principal: Principal, id: str) -> bool:
+        """Return whether this process runs a turn of a session."""
+        return self.engine.has_lease((principal.workspace, id))
+
     async def queued(self, principal: Principal, id: str) -> Sequence[str]:
         """Return the ids of prompts whose turns have not begun, in order."""
         await self._lookup.find_stored(principal, id)

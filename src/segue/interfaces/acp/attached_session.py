@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("segue.acp")
 
-# How long an edit of a session waits for a cancelled turn that another process runs.
-TURN_END_SECONDS = 5.0
+# How long an edit of a session, and a cancelled prompt, wait for a turn in another process.
+TURN_END_SECONDS, CANCEL_ANSWER_SECONDS = 5.0, 0.8
 
 
 class AttachedSession:
@@ -247,6 +247,15 @@ class AttachedSession:
         async with self._submit_lock:
             await self._hub.turns.cancel(self._principal, self.id)
         await self._answer_withdrawn()
+        cancelled = {id: self._answers[id] for id in self._started if id in self._answers}
+        if cancelled and not self._hub.turns.runs_here(self._principal, self.id):
+            self.run_while_attached(self._answer_cancelled(cancelled))
+
+    async def _answer_cancelled(self, prompts: dict[str, asyncio.Future[Any]]) -> None:
+        """Answer prompts of a cancelled turn, if its process is suspended or unreachable."""
+        await asyncio.wait(prompts.values(), timeout=CANCEL_ANSWER_SECONDS)
+        for turn_id in prompts:
+            self._answer(turn_id, "cancelled")
 
     async def wait_sent(self) -> None:
         """Wait until the client has received every event that is stored now."""
