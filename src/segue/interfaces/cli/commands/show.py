@@ -73,7 +73,7 @@ def _show_conversation(
 def _show_waiting(reader: HubReader, session: Session) -> None:
     """Print what a session's turn waits for, below its conversation."""
     if session.pending:
-        from segue.interfaces.cli.commands.chat import waiting_lines
+        from segue.interfaces.cli.conversation.turns import waiting_lines
 
         for line in reader(lambda hub, principal: waiting_lines(hub, principal, session)):
             click.echo(line, err=True)
