@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from segue.interfaces.cli.arguments import cwd_option, session_argument
+from segue.interfaces.cli.arguments import (
+    complete_session,
+    cwd_option,
+    find_session,
+    optional_session_argument,
+    session_or_newest,
+)
 from segue.interfaces.cli.conversation.turns import chat, run_turn, show_stop_reason
 from segue.interfaces.cli.output.formats import format_option, write_value
 from segue.interfaces.cli.target import Target, target_options
@@ -62,18 +68,21 @@ def show_new_session(session: Session, format: str | None) -> None:
 
 
 @click.command("prompt")
-@session_argument
-@click.argument("text")
+@click.argument("words", nargs=-1, metavar="[SESSION] TEXT", shell_complete=complete_session)
 @click.option("--title", help="With `new`: the session's title.")
 @target_options
-def prompt_command(target: Target, session: str, text: str, title: str | None) -> None:
+def prompt_command(target: Target, words: tuple[str, ...], title: str | None) -> None:
     """Send a prompt to a session and print the answer; `new` as SESSION creates one.
 
-    `-` as TEXT reads the prompt from standard input. Ctrl-C cancels the turn. The exit code is
-    130 after Ctrl-C, and 1 if the turn fails or stops before its end.
+    Without SESSION, the newest session of this directory gets the prompt. `-` as TEXT reads the
+    prompt from standard input. Ctrl-C cancels the turn. The exit code is 130 after Ctrl-C, and 1
+    if the turn fails or stops before its end.
 
+    \b
     Example: segue prompt new "What can you do?"
+             segue prompt "And what else?"
     """
+    session, text = _session_and_text(words)
     prompt = sys.stdin.read() if text == "-" else text
     if not prompt.strip():
         raise InvalidInput("the prompt is empty; pass a TEXT, or `-` to read standard input")
@@ -81,13 +90,16 @@ def prompt_command(target: Target, session: str, text: str, title: str | None) -
         raise InvalidInput(
             "--title is only for `new`; use `segue rename` for a session that exists"
         )
+    if session is None:
+        target.read(lambda hub, principal: _require_no_name(hub, principal, text))
+    name = session_or_newest(target, session, "prompt")
 
     async def send(hub: Hub, principal: Principal) -> str:
-        if session == "new":
+        if name == "new":
             created = await hub.editor.create(principal, cwd=os.getcwd(), title=title, origin="cli")
             click.echo(click.style(created.id, dim=True), err=True)
             return await run_turn(hub, principal, created.id, prompt)
-        existing = await hub.sessions.resolve(principal, session)
+        existing = await find_session(hub, principal, name)
         if (owner := await hub.sessions.owner(principal, existing.id)) is not None:
             await hub.turns.prepare_for_prompt(principal, existing.id)
             click.echo(f"Imported from {owner} into segue's store.", err=True)
@@ -97,8 +109,28 @@ def prompt_command(target: Target, session: str, text: str, title: str | None) -
         sys.exit(1)
 
 
+def _session_and_text(words: tuple[str, ...]) -> tuple[str | None, str]:
+    """Return the session and the text of a prompt, of which the session may be left out."""
+    if not words or words == ("new",):
+        raise click.UsageError("Missing argument 'TEXT'.", click.get_current_context())
+    if len(words) > 2:
+        raise click.UsageError("Quote the TEXT: it is one argument.", click.get_current_context())
+    return (None, words[0]) if len(words) == 1 else (words[0], words[1])
+
+
+async def _require_no_name(hub: Hub, principal: Principal, text: str) -> None:
+    """Raise InvalidInput if a prompt is the id of a session, whose text was forgotten."""
+    from segue.model.errors import NotFound
+
+    try:
+        session = await hub.sessions.resolve(principal, text, titles=False)
+    except NotFound:
+        return
+    raise InvalidInput(f"{text!r} is session {session.id}, but TEXT is missing")
+
+
 @click.command("resume")
-@session_argument
+@optional_session_argument
 @click.option("--here", is_flag=True, help="Continue here, in a fork if another tool owns it.")
 @click.option(
     "--in",
@@ -131,7 +163,7 @@ def prompt_command(target: Target, session: str, text: str, title: str | None) -
 @target_options
 def resume_command(
     target: Target,
-    session: str,
+    session: str | None,
     here: bool,
     in_tool: str | None,
     model: str | None,
@@ -140,13 +172,16 @@ def resume_command(
     dry_run: bool,
     format: str | None,
 ) -> None:
-    """Resume a session in the tool that owns it, in another tool, or here.
+    """Resume a session in its original tool, in another tool, or in segue.
 
-    Another tool is started in the session's directory. segue's own sessions continue here, line
-    by line, until Ctrl-D. The original of a session that continues in another tool stays as it is.
+    Without SESSION, the newest session of this directory is resumed. Another tool is started in
+    the session's directory; if it has deleted the session, segue first writes its copy back.
+    segue's own sessions continue here, line by line, until Ctrl-D. The original of a session that
+    continues in another tool stays as it is.
 
     \b
-    Example: segue resume "fix the parser"
+    Example: segue resume
+             segue resume "fix the parser"
              segue resume "fix the parser" --in codex
              segue resume 0198c2a4-77b1 --in segue --model openai:gpt-5
     """
@@ -158,7 +193,8 @@ def resume_command(
         raise InvalidInput("use --here or --in, not both; `--in segue` continues here")
     if keep is not None and not compact:
         raise InvalidInput("--keep is only for --compact")
-    resolved = target.read(lambda hub, principal: hub.sessions.resolve(principal, session))
+    name = session_or_newest(target, session, "resume")
+    resolved = target.read(lambda hub, principal: find_session(hub, principal, name))
     if in_tool is None:
         resume(target, resolved, here=here)
     else:
@@ -187,8 +223,33 @@ def resume(target: Target, session: Session, *, here: bool = False) -> None:
             _keep_copy(target, session, tool.label)
         command = tool.resume_command(session, local=True)
         external_tools.start(list(command.arguments), session)
+    if not here and tool_name is None:
+        _resume_restored(target, session)
     fork = owner is not None or tool_name is not None
     target.run(lambda hub, principal: _chat_here(hub, principal, session, fork=fork))
+
+
+def _resume_restored(target: Target, session: Session) -> None:
+    """Resume an imported session whose original its tool has deleted: write it back first.
+
+    Does not return if the tool starts. A tool in whose files segue cannot write sessions under
+    their own ids gets a new session. Without the tool's program, the session continues here.
+    """
+    from segue.hub.tools import find_tool
+    from segue.interfaces.cli import external_tools
+
+    missing = target.read(lambda hub, principal: hub.sync.missing_original(principal, session))
+    tool = find_tool(missing)
+    if tool is None or not external_tools.can_start(tool.program, session):
+        return
+    if not tool.transcripts().can_write:
+        if tool.writer() is not None:
+            click.echo(f"{tool.label} has deleted this session.", err=True)
+            resume_in(target, session, tool.name)
+        return
+    written = target.run(lambda hub, principal: hub.sync.write(principal, session.id, tool.name))
+    click.echo(f"{tool.label} had deleted this session: wrote {written.path} back.", err=True)
+    external_tools.start(list(tool.resume_command(session, local=True).arguments), session)
 
 
 def _keep_copy(target: Target, session: Session, label: str) -> None:

@@ -14,6 +14,8 @@ from segue.interfaces.cli.terminal_input import terminal_lines
 from segue.model.errors import NotFound
 from segue.model.event import Option, PermissionAsked, ToolCall
 
+from .planned_changes import planned_changes
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -42,6 +44,11 @@ class PermissionRequests:
         self._terminal_lock = asyncio.Lock()  # one request is asked at a time
         self._turn = asyncio.current_task()
         self.error: BaseException | None = None
+
+    @property
+    def is_asking(self) -> bool:
+        """Return whether a request waits for an answer in this terminal."""
+        return bool(self._tasks)
 
     async def add(self, request: PermissionAsked, call: ToolCall | None) -> None:
         """Ask in the terminal; without one, reject the request."""
@@ -79,6 +86,9 @@ class PermissionRequests:
 
     async def _ask(self, request: PermissionAsked, call: ToolCall | None) -> None:
         async with self._terminal_lock:
+            session = await self._hub.sessions.get(self._principal, self._id)
+            for line in planned_changes(call, session.directory):
+                click.echo(line)
             click.echo(request_text(request, call))
             for number, option in enumerate(request.options, 1):
                 click.echo(f"  {number}. {one_line(option.name)}")

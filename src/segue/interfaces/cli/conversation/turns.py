@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from segue.interfaces.cli.output.tables import terminal_columns
 from segue.interfaces.cli.output.text import (
     USER_PROMPT,
+    ConversationFormatter,
     OpenCalls,
+    header_text,
     one_line,
-    safe,
-    show_event,
 )
 from segue.interfaces.cli.terminal_input import terminal_lines
 from segue.model.errors import NotFound
 from segue.model.event import Delta, PermissionAnswered, PermissionAsked, StatusChanged
 from segue.model.tools.titles import request_title
 
+from .display import open_display
 from .requests import PermissionRequests
 
 if TYPE_CHECKING:
@@ -40,10 +42,14 @@ def show_stop_reason(reason: str) -> bool:
 
 async def chat(hub: Hub, principal: Principal, session: Session) -> None:
     """Show the last events of a session, then send the lines that the user types, until Ctrl-D."""
+    is_terminal = sys.stdout.isatty()
+    if is_terminal:
+        click.echo(header_text(session), nl=False)
     events = await hub.history.events(principal, session.id, limit=20, backward=True)
-    calls = OpenCalls()
+    formatter = ConversationFormatter(terminal_columns() if is_terminal else None)
     for event in events[-_RECENT_EVENTS:]:
-        show_event(event, calls.find(event))
+        if (text := formatter.text(event)) is not None:
+            click.echo(text)
     reason = await _interruptible(answer_waiting_turn(hub, principal, session.id))
     if reason == "requires_action":  # Ctrl-D
         click.echo()
@@ -157,9 +163,11 @@ async def _show_turn(
     """Print a turn as it happens, from its start or after a seq, and return the stop reason."""
     import asyncio
 
-    streamed_message = ""
     calls = OpenCalls()
+    display = open_display()
     try:
+        if not requests.is_asking:
+            display.wait()
         if after is None:
             # A turn of another client may come first.
             seq = await hub.turns.wait_started(principal, id, turn)
@@ -168,23 +176,26 @@ async def _show_turn(
             after = seq - 1
         async for item in hub.history.follow(principal, id, after, deltas=True):
             if isinstance(item, Delta):
-                click.echo(click.style(safe(item.text), dim=item.kind == "thought"), nl=False)
-                streamed_message = item.message
+                display.add_delta(item)
                 continue
             call = calls.find(item)
-            if streamed_message == item.id:
-                click.echo()
+            if display.finish_message(item):
+                pass
             elif isinstance(item.body, PermissionAsked):
+                display.pause()
                 await requests.add(item.body, call)
             elif item.id != turn:
-                show_event(item, call)
+                display.show(item, call)
             if isinstance(item.body, PermissionAnswered):
                 requests.settle(item.body.ask_id)
+                if not requests.is_asking:
+                    display.wait()
             if isinstance(item.body, StatusChanged) and item.body.turn == turn:
                 reason = item.body.stop_reason
                 if reason is not None and reason != "requires_action":
                     return reason
     except asyncio.CancelledError:
+        display.close()
         requests.close()
         if requests.error is not None:
             raise requests.error from None
@@ -193,5 +204,6 @@ async def _show_turn(
             await hub.turns.wait(principal, id, turn)
         raise
     finally:
+        display.close()
         requests.close()
     raise NotFound(f"session {id} was deleted during the turn")

@@ -12,7 +12,7 @@ from segue.model.errors import SegueError
 
 from .state import PickerState
 from .terminal import Terminal
-from .view import PickerView
+from .view import PREVIEW_KEY, PickerView
 
 if TYPE_CHECKING:
     from segue.hub import Hub
@@ -35,7 +35,8 @@ class Picker:
         # Runs outside of the picker's screen, such as another program; then the picker returns.
         self._off_screen: Callable[[], None] | None = None
         self._actions: dict[str, Callable[[Session], None]] = {
-            "enter": self._open,
+            "enter": self._resume,
+            "tab": self._read,
             "ctrl-r": self._resume,
             "ctrl-o": self._resume_in,
             "ctrl-f": self._fork,
@@ -45,6 +46,22 @@ class Picker:
             "ctrl-d": self._delete,
             "ctrl-y": self._copy,
         }
+
+    def choose(self, action: str) -> Session | None:
+        """Let the user choose a session for an action; return None if the user quits."""
+        chosen: list[Session] = []
+
+        def choose(session: Session) -> None:
+            chosen.append(session)
+            self._off_screen = lambda: None
+
+        self._actions = {"enter": choose}
+        self._view.keys = (f"enter {action}", PREVIEW_KEY)
+        with self._target.reader() as reader:
+            self._state = PickerState(reader, os.getcwd(), self._source)
+            with self._terminal.full_screen():
+                self._handle_keys()
+        return chosen[0] if chosen else None
 
     def run(self) -> None:
         """Show the picker until the user quits."""
@@ -97,7 +114,7 @@ class Picker:
             state.set_typed(state.typed[:-1])
         elif key == "ctrl-w":
             state.set_typed(state.typed.rstrip().rpartition(" ")[0])
-        elif key == "tab":
+        elif key == "ctrl-v":
             self._view.preview = not self._view.preview
         elif key == "ctrl-a":
             state.toggle_archived()
@@ -137,7 +154,7 @@ class Picker:
         self._footer = message
         return result
 
-    def _open(self, session: Session) -> None:
+    def _read(self, session: Session) -> None:
         from segue.interfaces.cli.commands.show import show_session
 
         self._off_screen = lambda: show_session(self._target, session.id, wait=True)
