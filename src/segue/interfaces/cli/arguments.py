@@ -115,9 +115,9 @@ def session_or_newest(target: Target, name: str | None, action: str) -> str:
         return session.id
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or sys.platform == "win32":
         return "@"  # the error says that there is none
-    from .picker.picker import Picker
+    from .picker.screen import choose_session
 
-    picked = Picker(target).choose(action)
+    picked = choose_session(target, action)
     if picked is None:
         raise click.Abort
     return picked.id
