@@ -405,16 +405,12 @@ class MemoryStore(Store):
 
     async def disown_inbox(self, holder: str) -> None:
         for name, entry in self._entries.items():
-            disowned = {
-                item.number
+            inbox = [
+                replace(item, holder="") if item.holder == holder and item.kind != "turn" else item
                 for item in entry.inbox
-                if holder and item.holder == holder and item.kind != "turn"
-            }
-            if disowned:
-                entry.inbox = [
-                    replace(item, holder="") if item.number in disowned else item
-                    for item in entry.inbox
-                ]
+            ]
+            if inbox != entry.inbox:
+                entry.inbox = inbox
                 self._notify(Signal("inbox", *name))
 
     async def waiting(self) -> list[tuple[str, str]]:
