@@ -25,6 +25,7 @@ from segue.model import clock
 from segue.model.errors import NotFound, SegueError
 from segue.model.record import Record
 from segue.model.webhooks.delivery import Attempt, Delivery
+from segue.secrets import mask_text
 from segue.store.base import Signal, Store
 
 from . import signing
@@ -210,7 +211,7 @@ class Dispatcher:
         try:
             status = await self._client.post(target.url, headers, body)
         except PostFailed as failure:
-            error = str(failure)
+            error = mask_text(str(failure))
         ms = round((monotonic() - began) * 1000)
         attempt = Attempt(at=began_at, ms=ms, status=status, error=error)
         if status is not None and 200 <= status < 300:
