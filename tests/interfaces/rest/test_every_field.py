@@ -54,7 +54,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "FileRubric": "file_id",
         "EnvironmentCreate": "config scope",
         "EnvironmentUpdate": "config scope",
-        "Cloud": "networking",
+        "Cloud": "networking packages",
+        "Packages": "npm pip",
         "Limited": "allow_mcp_servers allow_package_managers allowed_hosts",
         "Stop": "force",
         "MemoriesCreate": "path content",
@@ -145,8 +146,7 @@ FIELDS: dict[str, dict[str, str]] = {
     REFUSED: {
         "AnthropicSkill": "skill_id version",
         "InjectionLocation": "header body",
-        "Cloud": "packages",
-        "Packages": "apt cargo gem go npm pip",
+        "Packages": "apt cargo gem go",
     },
 }
 
@@ -179,7 +179,7 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
             {"name": "e", "config": {"type": "cloud", "packages": {manager: ["a"]}}},
             f"config.packages.{manager}: ",
         )
-        for manager in ("apt", "cargo", "gem", "go", "npm", "pip")
+        for manager in ("apt", "cargo", "gem", "go")
     ),
 ]
 

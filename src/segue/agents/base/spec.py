@@ -21,6 +21,9 @@ TOOLS_BY_KEY = "tools_by_key"
 UNTRUSTED_SERVERS = "untrusted_servers"
 # In an agent's specification: the `networking` of the session's environment.
 NETWORKING = "networking"
+# In an agent's specification: the packages of the session's environment by manager, and the
+# directory of the workspace's cache.
+PACKAGES, PACKAGE_CACHE = "packages", "package_cache"
 # What a hook decides instead of the agent's policy.
 PermissionOverride = Literal["allow", "ask"] | None
 

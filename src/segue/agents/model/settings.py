@@ -8,7 +8,15 @@ from typing import Any
 import msgspec
 
 from segue.acp.wire import HttpMcpServer
-from segue.agents.base.spec import DEMO, FUNCTIONS, NETWORKING, TOOLS_BY_KEY, UNTRUSTED_SERVERS
+from segue.agents.base.spec import (
+    DEMO,
+    FUNCTIONS,
+    NETWORKING,
+    PACKAGE_CACHE,
+    PACKAGES,
+    TOOLS_BY_KEY,
+    UNTRUSTED_SERVERS,
+)
 from segue.model.event import Policy
 
 ANTHROPIC = "anthropic"
@@ -69,6 +77,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     untrusted_servers: bool = False  # whether an imported file chose the servers
     skills: tuple[Skill, ...] = ()
     networking: dict[str, Any] | None = None  # of the session's environment
+    packages: dict[str, tuple[str, ...]] = {}  # the same, by manager
+    package_cache: str = ""
     config: dict[str, Any] = {}
 
 
@@ -117,6 +127,8 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
         "tools_by_key": spec.get(TOOLS_BY_KEY),
         "untrusted_servers": spec.get(UNTRUSTED_SERVERS),
         "networking": spec.get(NETWORKING),
+        "packages": spec.get(PACKAGES),
+        "package_cache": spec.get(PACKAGE_CACHE),
         "retries": spec.get("retries"),
         "backoff": spec.get("backoff"),
     }
