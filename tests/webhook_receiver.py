@@ -29,6 +29,7 @@ class Receiver:
     def __init__(self) -> None:
         self.requests: list[Received] = []
         self.connections = 0
+        self.writers: list[asyncio.StreamWriter] = []
         self.answer: Callable[[Received], bytes] = lambda _: NO_CONTENT
         self.port = 0
         self._arrived = asyncio.Condition()
@@ -49,6 +50,7 @@ class Receiver:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.writers.append(writer)
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 _, *lines = head.decode().strip().split("\r\n")
