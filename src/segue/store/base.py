@@ -9,7 +9,7 @@ writes both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -22,14 +22,17 @@ from segue.model.query import Position, Query, SearchHit
 from segue.model.record import Record
 from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState
-from segue.model.webhooks.delivery import Delivery
-from segue.model.webhooks.notices import Notice
+
+if TYPE_CHECKING:  # a list of sessions does not need them
+    from segue.model.webhooks.delivery import Delivery
+    from segue.model.webhooks.notices import Notice
 
 EventDecider = Callable[[Session], Drafts]
 # A prompt whose turn has begun stays in the inbox as `turn` until the turn ends.
 InboxKind = Literal["prompt", "turn", "cancel", "answer", "result"]
 
 MAX_SEQ = (1 << 24) - 1  # events in one session
+WEBHOOK_KIND = "webhook"  # the kind of the record of a webhook
 SHARE_KIND = "share"  # the kind of the record of a session's share link
 # Kinds of records that `usage` counts. PostgreSQL's triggers name them too.
 FILE_KINDS = ("file", "archive")
@@ -407,7 +410,7 @@ class Store(Protocol):
         No other process gets them before. A process that dies leaves them to another one.
         """
 
-    async def save_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+    async def save_deliveries(self, saved: Sequence[Delivery]) -> None:
         """Store the outcome of attempts. Deliveries of deleted webhooks are ignored."""
 
     async def deliveries(

@@ -10,12 +10,13 @@ from segue.model import clock
 from segue.model.record import Record
 from segue.model.webhooks.delivery import Delivery, decode_delivery, encode_delivery
 from segue.model.webhooks.notices import (
-    WEBHOOK_KIND,
     Notice,
     is_announced,
     record_notices,
     subscribed_types,
 )
+
+from .base import WEBHOOK_KIND
 
 
 class MemoryDeliveries:
@@ -73,8 +74,8 @@ class MemoryDeliveries:
         await self.save_deliveries(claimed)
         return claimed
 
-    async def save_deliveries(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
+    async def save_deliveries(self, saved: Sequence[Delivery]) -> None:
+        for delivery in saved:
             if delivery.number in self._deliveries:
                 self._deliveries[delivery.number] = _stored(delivery)
 

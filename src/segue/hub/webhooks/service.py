@@ -17,8 +17,8 @@ from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.model.record import Record, RecordBody
 from segue.model.webhooks.delivery import Delivery
-from segue.model.webhooks.notices import TYPES, WEBHOOK_KIND
-from segue.store.base import Store
+from segue.model.webhooks.notices import TYPES
+from segue.store.base import WEBHOOK_KIND, Store
 
 from . import signing
 

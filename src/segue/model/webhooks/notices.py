@@ -16,8 +16,6 @@ from segue.model.session import Session
 
 from .delivery import Delivery
 
-WEBHOOK_KIND = "webhook"  # the kind of the record of a webhook
-
 SESSION_TYPES = (
     "session.created",
     "session.updated",

@@ -108,14 +108,14 @@ class Deliveries:
         rows = await self._database.write(sql, now, until, limit)
         return [decode_delivery(*row) for row in sorted(rows, key=lambda row: row[0])]
 
-    async def save_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+    async def save_deliveries(self, saved: Sequence[Delivery]) -> None:
         sql = """
             UPDATE deliveries SET due_at = v.due_at, row = v.row
             FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS v (number, due_at, row)
             WHERE deliveries.number = ANY($1) AND deliveries.number = v.number
         """
         # In order, so that two processes do not wait for each other in a circle.
-        ordered = sorted(deliveries, key=lambda delivery: delivery.number)
+        ordered = sorted(saved, key=lambda delivery: delivery.number)
         numbers = [delivery.number for delivery in ordered]
         times = [delivery.due_at for delivery in ordered]
         await self._database.write(sql, numbers, times, list(map(encode_delivery, ordered)))

@@ -11,8 +11,8 @@ from segue.model import clock, codec, errors
 from segue.model.principal import ApiKey
 from segue.model.query import Position
 from segue.model.record import Record
-from segue.model.webhooks.notices import WEBHOOK_KIND, is_announced, record_notices
-from segue.store.base import Usage, check_record_version
+from segue.model.webhooks.notices import is_announced, record_notices
+from segue.store.base import WEBHOOK_KIND, Usage, check_record_version
 from segue.store.rows import TURNS, decode_any, decode_key, decode_record
 
 from .connection import Connection, Database

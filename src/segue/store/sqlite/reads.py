@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from segue.model import codec, search_text
 from segue.model.cursor import ChangePoint
@@ -18,7 +18,6 @@ from segue.model.query import Position, Query, SearchHit
 from segue.model.record import Record
 from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState, decode_session, decode_sessions
-from segue.model.webhooks.delivery import Delivery, decode_delivery
 from segue.store import query_sql, rows
 from segue.store.base import (
     MAX_SEQ,
@@ -31,6 +30,9 @@ from segue.store.query_sql import Condition, PageSpec
 
 from .connection import connect, translated
 from .text_search import EVENTS, ROW, TextSearch, as_event, build
+
+if TYPE_CHECKING:
+    from segue.model.webhooks.delivery import Delivery
 
 _last = itemgetter(-1)
 
@@ -339,6 +341,8 @@ class Reader:
     def deliveries(
         self, workspace: str, webhook: str, *, before: int | None = None, limit: int = 50
     ) -> list[Delivery]:
+        from segue.model.webhooks.delivery import decode_delivery  # late: lists do not need it
+
         sql = f"{rows.DELIVERIES} WHERE workspace = ? AND webhook = ? AND number < ?"
         sql += " ORDER BY number DESC LIMIT ?"
         args = (workspace, webhook, (1 << 63) - 1 if before is None else before, limit)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import msgspec
 
@@ -15,11 +15,15 @@ from segue.model.errors import StoreError
 from segue.model.query import Query
 from segue.store.base import Signal
 
-from . import deliveries, writes
+from . import writes
 from .connection import prepare, read_only_parameters, translated
 from .reads import Reader
 from .search_index import complete_index
 from .writer import Transaction, Writer
+
+if TYPE_CHECKING:
+    from segue.model.webhooks.delivery import Delivery
+    from segue.model.webhooks.notices import Notice
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -95,12 +99,6 @@ class SQLiteStore:
         self.drop_unfinished_uploads = _writing(writer, writes.drop_unfinished_uploads)
         self.set_overlay = _writing(writer, writes.set_overlay)
         self.set_setting = _writing(writer, writes.set_setting)
-        self.notify = _writing(writer, deliveries.notify)
-        self.put_delivery = _writing(writer, deliveries.put)
-        # An attempt whose outcome is lost is repeated, so these need not survive a power failure.
-        self.claim_deliveries = _writing(writer, deliveries.claim, durable=False)
-        self.save_deliveries = _writing(writer, deliveries.save, durable=False)
-        self.trim_deliveries = _writing(writer, deliveries.trim, durable=False)
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
@@ -153,6 +151,42 @@ class SQLiteStore:
             self._watcher = Watcher(lambda: Reader(self.path))
         stop: Callable[[], None] = self._watcher.listen(listener)
         return stop
+
+    # Writes for webhooks. Their module is imported late: lists do not need it.
+
+    async def notify(self, workspace: str, notices: Sequence[Notice]) -> None:
+        from . import deliveries
+
+        await self._writer.run(lambda tx: deliveries.notify(tx, workspace, notices))
+
+    async def put_delivery(self, delivery: Delivery) -> Delivery:
+        from . import deliveries
+
+        return await self._writer.run(lambda tx: deliveries.put(tx, delivery))
+
+    # An attempt whose outcome is lost is repeated, so these need not survive a power failure.
+
+    async def claim_deliveries(self, *, now: int, until: int, limit: int) -> list[Delivery]:
+        from . import deliveries
+
+        return await self._writer.run(
+            lambda tx: deliveries.claim(tx, now=now, until=until, limit=limit), durable=False
+        )
+
+    async def save_deliveries(self, saved: Sequence[Delivery]) -> None:
+        from . import deliveries
+
+        await self._writer.run(lambda tx: deliveries.save(tx, saved), durable=False)
+
+    async def trim_deliveries(
+        self, workspace: str, webhook: str, *, finished: int, pending: int
+    ) -> None:
+        from . import deliveries
+
+        await self._writer.run(
+            lambda tx: deliveries.trim(tx, workspace, webhook, finished=finished, pending=pending),
+            durable=False,
+        )
 
     async def revoke_key(self, workspace: str, id: str, at: int) -> bool:
         for key in await self.keys(workspace):

@@ -10,8 +10,8 @@ from segue.model.errors import Conflict
 from segue.model.event import InfoChanged, StatusChanged
 from segue.model.record import Record
 from segue.model.webhooks.delivery import Attempt, Delivery
-from segue.model.webhooks.notices import TYPES, WEBHOOK_KIND, Notice
-from segue.store.base import Store
+from segue.model.webhooks.notices import TYPES, Notice
+from segue.store.base import WEBHOOK_KIND, Store
 
 from .harness import OTHER_WORKSPACE, WORKSPACE, Contract, allow_purge, create_session
 from .records import new_record
