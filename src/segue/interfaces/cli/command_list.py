@@ -37,6 +37,7 @@ _SECTIONS = {
     "Browser, server and editors": {
         "open": "commands.serve",
         "serve": "commands.serve",
+        "mcp": "mcp.command",
         "acp": "commands.acp",
         "acp-check": "commands.acp",
         "demo": "commands.demo",
