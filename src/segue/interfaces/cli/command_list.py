@@ -45,6 +45,7 @@ _SECTIONS = {
     "Configure": {
         "config": "commands.config",
         "keys": "commands.keys",
+        "secrets": "secrets.command",
         "quotas": "commands.config",
         "doctor": "commands.doctor",
         "completion": "commands.completion",
