@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 
 from segue.hub.sessions.interrupted import EndedSession, ended
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
@@ -264,6 +264,18 @@ class HistoryReader:
         _, source = await self._lookup.find(principal, id)
         return 0 if source is not None else await self._store.acked_seq(principal.workspace, id)
 
+    @overload
+    def follow(
+        self,
+        principal: Principal,
+        id: str,
+        after: int = 0,
+        *,
+        deltas: Literal[False] = False,
+        requests: Literal[False] = False,
+    ) -> AsyncGenerator[Event, None]: ...
+
+    @overload
     def follow(
         self,
         principal: Principal,
@@ -272,7 +284,17 @@ class HistoryReader:
         *,
         deltas: bool = False,
         requests: bool = False,
-    ) -> AsyncGenerator[Event | Delta, None]:
+    ) -> AsyncGenerator[Event | Delta, None]: ...
+
+    def follow(
+        self,
+        principal: Principal,
+        id: str,
+        after: int = 0,
+        *,
+        deltas: bool = False,
+        requests: bool = False,
+    ) -> AsyncGenerator[Event, None] | AsyncGenerator[Event | Delta, None]:
         """Yield the stored events after a seq, then new ones from any process as they come.
 
         With `deltas`, also yield the deltas of messages that are being written, and with `requests`

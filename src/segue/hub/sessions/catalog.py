@@ -73,7 +73,7 @@ class SessionCatalog:
         """
         query = _with_directories(query or Query())
         sources = await self._sources.in_workspace(principal.workspace)
-        pager = Pager(self._store, sources, principal.workspace)
+        pager = Pager(self._store, sources, principal.workspace, check_rows=query.has_row_filters)
         page = await pager.page(query, cursor, bind_filters=bind_filters)
         if query.cwd is None:
             return page
@@ -114,6 +114,11 @@ class SessionCatalog:
 
         search = SessionSearch(self.list, self.get, self._store, self._sources)
         return await search.search(principal, _with_directories(query), cursor, ranked=ranked)
+
+    async def count(self, principal: Principal, query: Query) -> int | None:
+        """Return how many sessions a query matches; None if they are more than a page can have."""
+        page = await self.list(principal, replace(query, limit=MAX_PAGE_SIZE))
+        return len(page.sessions) if page.next is None else None
 
     async def stats(
         self,
