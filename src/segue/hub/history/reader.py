@@ -11,7 +11,7 @@ from segue.hub.sessions.interrupted import EndedSession, ended
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.model import search_text
 from segue.model.errors import InvalidInput, NotFound
-from segue.model.event import Delta, Event, PermissionAsked, ToolCall
+from segue.model.event import Delta, Event, PermissionAsked, ToolCall, select_events
 from segue.model.principal import Principal
 from segue.model.query import SearchHit
 from segue.model.requests.spans import OpenRequest
@@ -395,13 +395,9 @@ class EndedHistory:
         backward: bool = False,
     ) -> Sequence[Event]:
         """Return events with `after < seq < before`, oldest first, whichever end is read."""
-        closing = [
-            event
-            for event in self._closing
-            if event.seq > after
-            and (before is None or event.seq < before)
-            and (not types or event.type in types)
-        ]
+        closing = select_events(
+            self._closing, after=after, before=before, types=types, limit=len(self._closing)
+        )
         if self._closing:  # recovery may store its own events meanwhile
             first = self._closing[0].seq
             before = first if before is None else min(before, first)

@@ -129,7 +129,7 @@ class SessionAgents:
         if local:
             session = session.for_local_turn()
         ref = session.agent
-        if ref is not None and self._records.is_usual(session.workspace, ref):
+        if ref is not None and self._records.is_default(session.workspace, ref):
             current = await self._records.built_in_agent(session.workspace)
             if current.version != ref.version:
                 await self._records.store_built_in(session.workspace, current)
