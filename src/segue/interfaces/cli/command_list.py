@@ -37,8 +37,8 @@ _SECTIONS = {
     "Browser, server and editors": {
         "open": "commands.serve",
         "serve": "commands.serve",
-        "acp": "commands.acp",
-        "acp-check": "commands.acp",
+        "acp": "editors.acp",
+        "acp-check": "editors.acp",
         "demo": "commands.demo",
     },
     "Configure": {
