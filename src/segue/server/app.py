@@ -76,6 +76,8 @@ class ServerApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         app: ASGIApp = self._app_for(path)
+        if scope["type"] == "websocket" and path == "/":
+            app = self.ahp  # VS Code's server connects to an address without a path
         if scope["type"] == "websocket" and app is not self.acp and app is not self.ahp:
             message = f"no WebSocket is served here; use {ACP_PATH} or {AHP_PATH}\n"
             app = PlainTextResponse(message, 404)

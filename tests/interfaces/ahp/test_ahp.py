@@ -65,9 +65,7 @@ async def test_client_chooses_a_version_that_the_server_speaks(tmp_path: Path) -
             "initialize", protocolVersions=["9.0.0", "0.7.0", "0.9.0"], clientId="a"
         )
         assert result["protocolVersion"] == "0.7.0"
-        refused = await client.raw_request(
-            "initialize", protocolVersions=["9.0.0"], clientId="a"
-        )
+        refused = await client.raw_request("initialize", protocolVersions=["9.0.0"], clientId="a")
         assert refused["error"]["code"] == -32005
         assert refused["error"]["data"] == {"supportedVersions": list(VERSIONS)}
         assert (await client.raw_request("terminalCreate"))["error"]["code"] == -32601

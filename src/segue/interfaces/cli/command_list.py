@@ -39,6 +39,7 @@ _SECTIONS = {
         "serve": "commands.serve",
         "acp": "editors.acp",
         "acp-check": "editors.acp",
+        "vscode": "editors.vscode",
         "demo": "commands.demo",
     },
     "Configure": {
