@@ -85,7 +85,7 @@ class Copilot(Tool):
     """GitHub's Copilot CLI."""
 
     name = "copilot"
-    versions = ("1.0.102", "1.0.81")
+    versions = ("1.0.102", "1.0.81", "1.0.69", "1.0.43")
 
     def install(self) -> None:
         package = unpacked_package(f"@github/copilot-linux-x64@{self.version}")
@@ -117,7 +117,7 @@ class Opencode(Tool):
     """opencode."""
 
     name = "opencode"
-    versions = ("1.18.34", "1.17.9")
+    versions = ("1.18.34", "1.17.9", "1.14.41", "1.2.27", "1.1.65")
 
     def install(self) -> None:
         package = unpacked_package(f"opencode-linux-x64@{self.version}")
@@ -172,7 +172,7 @@ class Goose(Tool):
     """Goose."""
 
     name = "goose"
-    versions = ("1.52.0", "1.50.0")
+    versions = ("1.52.0", "1.50.0", "0.20.2")  # the last is Goose 1.37.0
 
     def install(self) -> None:
         package = unpacked_package(f"@aaif/goose-binary-linux-x64@{self.version}")
@@ -209,11 +209,15 @@ class Gemini(Tool):
     """Google's Gemini CLI."""
 
     name = "gemini"
-    versions = ("0.61.0", "0.51.0")
+    versions = ("0.61.0", "0.51.0", "0.45.2", "0.33.2", "0.24.5")
 
     def install(self) -> None:
         package = f"@google/gemini-cli@{self.version}"
         self._command = node_program(package, "bundle/gemini.js", "dist/index.js")
+        program = self.home.path / "bin" / "gemini"  # segue looks up its version
+        program.parent.mkdir()
+        program.symlink_to(self._command[1])
+        Path(self._command[1]).chmod(0o755)
         settings = {
             "security": {"auth": {"selectedType": "gemini-api-key"}},
             "general": {"enableAutoUpdate": False},
@@ -221,6 +225,7 @@ class Gemini(Tool):
         }
         write_json(self.home.path / ".gemini/settings.json", settings)
         self.home.environment |= {
+            "PATH": f"{program.parent}:{self.home.environment['PATH']}",
             "GOOGLE_GEMINI_BASE_URL": self.model.url,
             "GEMINI_API_KEY": "x",
             "GEMINI_CLI_TRUST_WORKSPACE": "true",
@@ -241,7 +246,7 @@ class Qwen(Tool):
     """Qwen Code."""
 
     name = "qwen"
-    versions = ("0.24.4", "0.21.10")
+    versions = ("0.24.4", "0.21.10", "0.15.6", "0.12.0", "0.7.1")
 
     def install(self) -> None:
         self._command = node_program(f"@qwen-code/qwen-code@{self.version}", "cli.js")
@@ -266,7 +271,7 @@ class Kimi(Tool):
     """Kimi Code."""
 
     name = "kimi"
-    versions = ("2.1.0", "0.34.0")
+    versions = ("2.1.0", "0.43.1", "0.34.0", "0.30.0", "0.20.0")
 
     def install(self) -> None:
         self._command = node_program(f"@moonshot-ai/kimi-code@{self.version}", "dist/main.mjs")
