@@ -149,14 +149,17 @@ class SessionAgents:
 
         It is "" if no agent can answer. With `local`, the turn is the local user's.
         """
-        from segue.agents.model.settings import resolve_model
-
         if local:
             session = session.for_local_turn()
         try:
-            spec = await self.spec(session, {}, local=local)
+            return self.describe_spec(await self.spec(session, {}, local=local))
         except NoAgent:
             return ""
+
+    def describe_spec(self, spec: AgentSpec) -> str:
+        """Return who answers for a specification; "" if no agent can."""
+        from segue.agents.model.settings import resolve_model
+
         kind = spec.get("kind", DEFAULT)
         if kind not in (DEFAULT, "model"):
             return str(spec.get("name") or kind)
