@@ -96,7 +96,9 @@ class AcpSource(MemorySource):
         try:
             async with asyncio.timeout(LIST_TIMEOUT_SECONDS):
                 rows = await self._request_list(cwd)
-                self._lists[cwd] = {self._agent.session_id_for(row.session_id): row for row in rows}
+                self._lists[cwd] = {
+                    self._agent.native.session_id_for(row.session_id): row for row in rows
+                }
         except (SegueError, TimeoutError) as error:
             log.warning("%s did not list its sessions: %s", self.name, error or "no answer")
             return False
@@ -115,7 +117,7 @@ class AcpSource(MemorySource):
             limit=MAX_STORED_SESSIONS,
         )
         stored_ids = {
-            self._agent.native_id(session): session.id
+            self._agent.native.native_id(session): session.id
             for session in await self._imports.page(self.workspace, query)
         }
         listed = await self._agent.list_sessions(cwd)
@@ -125,7 +127,7 @@ class AcpSource(MemorySource):
             elsewhere = await self._native_ids_elsewhere(cwd)
         rows = []
         for row in listed:
-            id = self._agent.session_id_for(row.session_id)
+            id = self._agent.native.session_id_for(row.session_id)
             is_known = stored_ids.get(row.session_id) not in (None, id)
             is_known = is_known or (row.session_id, directories.real(row.cwd)) in elsewhere
             if not is_known and not await self._is_in_another_source(id):
@@ -185,7 +187,7 @@ class AcpSource(MemorySource):
         drafts = [Draft(body=created), *history]
         if session.title is not None:
             drafts.append(Draft(body=InfoChanged(title=session.title, by="agent")))
-        options = self._agent.session_options(native_id, session.id)
+        options = self._agent.native.session_options(native_id, session.id)
         drafts.append(Draft(body=ConfigChanged(options=options)))
         drafts = [replace(draft, at=session.active_at) for draft in drafts]
         try:
