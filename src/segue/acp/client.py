@@ -318,13 +318,15 @@ class AcpClient:
         params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **fields}
         return self._opened(await self._request("fork", params))
 
-    async def set_mode(self, id: str, mode: str) -> None:
+    async def set_mode(self, id: str, mode: str, **fields: Any) -> dict[str, Any]:
         """Set the mode of a session; version 1 only, version 2 has an option instead."""
-        await self._request("set_mode", {"sessionId": id, "modeId": mode})
+        return await self._request("set_mode", {"sessionId": id, "modeId": mode, **fields})
 
-    async def set_option(self, id: str, option: str, value: str | bool) -> dict[str, Any]:
+    async def set_option(
+        self, id: str, option: str, value: str | bool, **fields: Any
+    ) -> dict[str, Any]:
         """Set an option and return the agent's result, which has all options."""
-        params: dict[str, Any] = {"sessionId": id, "configId": option, "value": value}
+        params = {"sessionId": id, "configId": option, "value": value, **fields}
         if isinstance(value, bool):
             params["type"] = "boolean"
         elif self.version == v2.VERSION:

@@ -312,6 +312,41 @@ async def test_meta_of_requests_and_responses_is_passed_on(
     assert first.body.extra == {"acp": {"_meta": META}}
 
 
+async def test_meta_of_opening_forking_and_configuring_is_passed_on(
+    testbed: AcpTestbed, version: int
+) -> None:
+    heard = {"heard": META}
+    capabilities = client_capabilities(version, **EVERYTHING)
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version, "capable")
+    ) as client:
+        await client.initialize(**capabilities)
+        id = await client.new_session("/")
+        assert await client.run_prompt(id, "[]") == "end_turn"
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version, "capable")
+    ) as client:
+        await client.initialize(**capabilities)
+        named = {"sessionId": id, "_meta": META}
+        for method in ("session/resume", "session/load" if version == 1 else "session/resume"):
+            opening = {**named, "cwd": "/", "mcpServers": []}
+            assert (await client.request(method, opening))["_meta"] == heard
+        value = {"configId": "speed", "value": "fast"} | ({"type": "id"} if version == 2 else {})
+        answer = await client.request("session/set_config_option", {**named, **value})
+        assert answer["_meta"] == heard
+        (option,) = [o for o in answer["configOptions"] if "speed" in o.values()]
+        assert option["currentValue"] == "fast"
+        if version == 1:
+            answer = await client.request("session/set_mode", {**named, "modeId": "auto"})
+            assert answer == {"_meta": heard}
+        fork = await client.request("session/fork", {**named, "cwd": "/", "mcpServers": []})
+        assert fork["_meta"] == heard
+        requests = await received(client, id)
+    methods = ["session/resume", "session/set_config_option", "session/fork"]
+    for method in [*methods, *(["session/set_mode"] if version == 1 else [])]:
+        assert requests[method]["sessionId"] == "s1" and requests[method]["_meta"] == META
+
+
 async def test_agent_without_additional_directories_refuses_them(
     testbed: AcpTestbed, version: int
 ) -> None:

@@ -173,6 +173,12 @@ class Goose(Tool):
 
     name = "goose"
     versions = ("1.52.0", "1.50.0")
+    mode = "auto"
+
+    @property
+    def program(self) -> list[str]:
+        """The program without arguments."""
+        return [str(self._program)]
 
     def install(self) -> None:
         package = unpacked_package(f"@aaif/goose-binary-linux-x64@{self.version}")
@@ -184,7 +190,7 @@ class Goose(Tool):
             "OPENAI_API_KEY": "x",
             "OPENAI_HOST": self.model.url,
             "GOOSE_DISABLE_KEYRING": "1",
-            "GOOSE_MODE": "auto",
+            "GOOSE_MODE": self.mode,
             "GOOSE_TELEMETRY_ENABLED": "false",
         }
 
@@ -210,6 +216,11 @@ class Gemini(Tool):
 
     name = "gemini"
     versions = ("0.61.0", "0.51.0")
+
+    @property
+    def program(self) -> list[str]:
+        """The program without arguments."""
+        return self._command
 
     def install(self) -> None:
         package = f"@google/gemini-cli@{self.version}"

@@ -17,7 +17,13 @@ from segue.acp.client import AcpClient, UnsupportedCapability
 from segue.acp.content import write_blocks
 from segue.acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
 from segue.acp.wire import LoginMethod, SessionInfo
-from segue.agents.base import AgentSession, SessionPort, Tools, Turn
+from segue.agents.base import (
+    AgentSession,
+    OfferedOptions,
+    SessionPort,
+    Tools,
+    Turn,
+)
 from segue.agents.base.external import AgentDescription
 from segue.model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text
 from segue.model.errors import AgentFailed, NoAgent, SegueError, Unauthorized, without_locations
@@ -29,8 +35,14 @@ from .agent_options import MODE, OFFERED, describe, parse_login
 from .client_requests import ClientProxy, SessionFiles
 from .event_collector import EventCollector, HistoryRecorder
 from .history_prompt import history_prompt
-from .native_sessions import CANCEL_SECONDS, NativeSessions, setup_params
-from .processes import AgentPool, Command, RunningAgent, SessionCallbacks
+from .native_sessions import (
+    CANCEL_SECONDS,
+    NativeSession,
+    NativeSessions,
+    meta_field,
+    setup_params,
+)
+from .processes import AgentPool, Command, RunningAgent, SessionCallbacks, meta_of
 from .tool_calls import DIALECT
 from .update_handler import UpdateHandler, meaningful_title, stop_reason
 
@@ -147,40 +159,75 @@ class AcpAgent:
         """Start a native session for a new segue session."""
         async with self._running_agent(cwd) as agent:
             params = setup_params(roots, tools, agent.client)
-            sent_meta = {} if meta is None else {"_meta": meta}
-            native_id = await agent.client.new(cwd, **params, **sent_meta)
-            result_meta = agent.client.setup_results[native_id].get("_meta")
-            agent.add_session(native_id)
-            agent.setup_params[native_id] = params
-            offered = agent.offered[native_id]
+            native_id = await agent.client.new(cwd, **params, **meta_field(meta))
+            return self._started(agent, NativeSession(native_id, has_history=True), params)
+
+    async def fork_session(
+        self, parent: Session, cwd: str, roots: Sequence[str], tools: Tools | None, meta: Any = None
+    ) -> AgentSession:
+        """Start a native session for a fork: a fork of the parent's, or an empty one."""
+        async with self._running_agent(cwd) as agent:
+            params = setup_params(roots, tools, agent.client)
+            native = await self.native.fork(parent, cwd, agent, {**params, **meta_field(meta)})
+            return self._started(agent, native, params)
+
+    def _started(
+        self, agent: RunningAgent, native: NativeSession, params: dict[str, Any]
+    ) -> AgentSession:
+        """Return a native session that was started with these parameters."""
+        agent.add_session(native.id)
+        result_meta = agent.setup_meta.pop(native.id, None)
+        agent.setup_params[native.id] = params
+        offered = agent.offered[native.id]
 
         def bind(session_id: str) -> dict[str, Any]:
-            agent.native_ids[session_id] = native_id
-            return {**self.native.session_options(native_id, session_id), OFFERED: offered}
+            agent.native_ids[session_id] = native.id
+            binding = self.native.session_options(
+                native.id, session_id, has_history=native.has_history
+            )
+            return {**binding, OFFERED: offered}
 
-        return AgentSession(
-            id=self.native.session_id_for(native_id),
-            native_id=native_id,
-            bind=bind,
-            meta=result_meta,
-        )
+        id = self.native.session_id_for(native.id)
+        return AgentSession(id=id, native_id=native.id, bind=bind, meta=result_meta)
+
+    async def reopen_session(
+        self, session: Session, tools: Tools | None, meta: Any = None
+    ) -> OfferedOptions | None:
+        """Open the native session of a session; None if the agent does not have it."""
+        native_id = self.native.native_id(session)
+        if native_id is None:
+            return None
+        async with self._running_agent(session.cwd) as agent:
+            if not await self.native.ensure_open(session, tools, agent, native_id, meta):
+                return None
+            result_meta = agent.setup_meta.pop(native_id, None)
+            return OfferedOptions(offered=agent.offered[native_id], meta=result_meta)
 
     async def set_option(
-        self, session: Session, tools: Tools | None, option: str, value: str | bool
-    ) -> Any:
+        self,
+        session: Session,
+        tools: Tools | None,
+        option: str,
+        value: str | bool,
+        meta: Any = None,
+    ) -> OfferedOptions:
         """Set an option of the agent, and return the options that it offers now."""
         native_id = self.native.native_id(session)
         async with self._running_agent(session.cwd) as agent:
-            if native_id is None or not await self.native.ensure_open(
+            is_open = native_id is not None and await self.native.ensure_open(
                 session, tools, agent, native_id
-            ):
+            )
+            if native_id is None or not is_open:
                 raise AgentFailed("this session is not open in its agent; prompt it first")
             options = agent.offered[native_id].get("options", ())
+            fields = meta_field(meta)
             if any(offer["id"] == option and offer.get("by") == MODE for offer in options):
-                await agent.client.set_mode(native_id, str(value))
-                return agent.update_offered(native_id, {"currentModeId": value})
-            update = await agent.client.set_option(native_id, option, value)
-            return agent.update_offered(native_id, update)
+                result = await agent.client.set_mode(native_id, str(value), **fields)
+                offered = agent.update_offered(native_id, {"currentModeId": value})
+            else:
+                result = await agent.client.set_option(native_id, option, value, **fields)
+                offered = agent.update_offered(native_id, result)
+            return OfferedOptions(offered=offered, meta=meta_of(result))
 
     async def read_history(self, session: Session, native_id: str) -> list[Draft]:
         """Return the conversation of a native session; empty if the agent cannot replay it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -91,6 +91,7 @@ class RunningAgent:
         self.native_ids: dict[str, str] = {}  # by segue's session id
         self.offered: dict[str, dict[str, Any]] = {}  # options and commands, by native id
         self.setup_params: dict[str, dict[str, Any]] = {}  # of open sessions, by native id
+        self.setup_meta: dict[str, Any] = {}  # `_meta` of the responses that opened sessions
         self.known_seqs: dict[str, int] = {}  # the last event that a session knows, by native id
         self.prompts: dict[str, asyncio.Task[Any]] = {}  # running ones, by native id
         self._ports: dict[str, tuple[Session, SessionPort]] = {}  # by segue's session id
@@ -159,12 +160,16 @@ class RunningAgent:
         self.open_sessions.add(native_id)
         if session_id is not None:
             self.native_ids[session_id] = native_id
-        self.update_offered(native_id, self.client.setup_results.pop(native_id, {}))
+        result = self.client.setup_results.pop(native_id, {})
+        if (meta := meta_of(result)) is not None:
+            self.setup_meta[native_id] = meta
+        self.update_offered(native_id, result)
 
     def forget_session(self, native_id: str) -> None:
         """Forget a session that the process does not have open any more."""
         self.open_sessions.discard(native_id)
         self.setup_params.pop(native_id, None)
+        self.setup_meta.pop(native_id, None)
         self.known_seqs.pop(native_id, None)
         self._between_turns.pop(native_id, None)
         self._ports.pop(self._session_id(native_id) or "", None)
@@ -335,6 +340,12 @@ class RunningAgent:
         await self._process.end(0.0 if self.prompts else END_SECONDS)
         await self._serving
         await asyncio.gather(*self.prompts.values(), return_exceptions=True)
+
+
+def meta_of(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the `_meta` of a result, if it is valid."""
+    meta = result.get("_meta")
+    return meta if isinstance(meta, dict) else None
 
 
 async def _start(command: Command, cwd: str) -> AgentProcess | RemoteAgent:

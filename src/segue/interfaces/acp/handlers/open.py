@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +14,7 @@ from msgspec.structs import replace
 
 from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
-from segue.agents.base import ConnectedTools, OwnsSessions
+from segue.agents.base import AgentSession, ConnectedTools, OwnsSessions
 from segue.agents.base.declaration import COMPLETE, OFFERED
 from segue.hub import Hub
 from segue.hub.sessions import directories
@@ -24,7 +26,7 @@ from segue.interfaces.acp.meta import NAMESPACE
 from segue.interfaces.acp.position import requested_position
 from segue.interfaces.acp.served_agent import ServedAgent
 from segue.interfaces.acp.versions.policy import VersionPolicy
-from segue.model.errors import Conflict, ReadOnly, StoreReadOnly
+from segue.model.errors import Conflict, ReadOnly, SegueError, StoreReadOnly
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.principal import Principal
 from segue.model.session import Session
@@ -32,6 +34,9 @@ from segue.model.session import Session
 from .attach import SessionAttacher
 from .session_access import SessionAccess, canonical_id
 
+log = logging.getLogger("segue.acp")
+
+AGENT_OPEN_SECONDS = 10.0  # that opening a session waits for an agent that has its own sessions
 # Why only the local user may set these fields.
 _LOCAL_ONLY = {
     "additionalDirectories": "only the local user may add directories of the server's machine",
@@ -95,17 +100,40 @@ class OpenHandlers:
         if tool is not None:
             return await self._continue_in(tool, parent, request, roots, servers)
         async with self._connect(servers, request.cwd, parent) as mcp_servers:
-            fork = await self._hub.editor.fork(
-                self._principal,
-                parent.id,
-                cwd=self._own_cwd(request),
-                origin="acp",
-                in_store=True,
-            )
+            fork, meta = await self._fork(request, parent, roots, mcp_servers)
             fork = await self._note_created(await self._set_roots(fork, roots))
             attached_session = self._attacher.prepare(fork)
             await self._attacher.attach(attached_session, fork, mcp_servers, created=True)
-        return self._setup_response(fork, session_id=fork.id)
+        response = self._setup_response(fork, session_id=fork.id)
+        return response if meta is None else replace(response, meta=meta)
+
+    async def _fork(
+        self,
+        request: wire.SetupRequest,
+        parent: Session,
+        roots: tuple[str, ...],
+        mcp_servers: ConnectedTools | None,
+    ) -> tuple[Session, Any]:
+        """Fork a session, also in the served agent if that has its own sessions.
+
+        Returns the fork, and the `_meta` of the agent's response.
+        """
+        cwd = self._own_cwd(request)
+        settings: dict[str, Any] = {"cwd": cwd, "origin": "acp", "in_store": True}
+        fork = self._hub.editor.fork
+        if cwd is None or not isinstance(self._agent, OwnsSessions):
+            return await fork(self._principal, parent.id, **settings), None
+        native = await self._agent.fork_session(parent, cwd, roots, mcp_servers, request.meta)
+        try:
+            session = await fork(self._principal, parent.id, new_id=native.id, **settings)
+        except Conflict:  # the agent gives the same ids to sessions of other processes
+            session = await fork(self._principal, parent.id, **settings)
+        return await self._bind(session, native), native.meta
+
+    async def _bind(self, session: Session, native: AgentSession) -> Session:
+        """Store which session of the agent belongs to a session, and return the session."""
+        change = ConfigChanged(options=native.bind(session.id))
+        return await self._hub.editor.configure(self._principal, session.id, change)
 
     async def _continue_in(
         self,
@@ -138,15 +166,18 @@ class OpenHandlers:
 
     async def load(self, request: wire.SetupRequest) -> Any:
         """Answer `session/load`."""
-        session = await self._reopen(request, replay=True)
-        return self._with_directory(self._policy.load_response(session), session)
+        session, meta = await self._reopen(request, replay=True)
+        response = self._with_directory(self._policy.load_response(session), session)
+        return response if meta is None or response is None else replace(response, meta=meta)
 
     async def resume(self, request: wire.SetupRequest) -> Any:
         """Answer `session/resume`. An agent that cannot reopen sessions finds none to resume."""
         if not self._profile.has("resume"):
             raise session_not_found(request.session_id)
         replay = requested_position(request) is not None or self._policy.wants_replay(request)
-        return self._setup_response(await self._reopen(request, replay=replay))
+        session, meta = await self._reopen(request, replay=replay)
+        response = self._setup_response(session)
+        return response if meta is None else replace(response, meta=meta)
 
     async def close(self, request: wire.SessionRequest) -> wire.Empty:
         """Answer `session/close`. An agent that keeps no sessions deletes the session."""
@@ -250,9 +281,7 @@ class OpenHandlers:
         except Conflict:
             # The agent numbers the sessions of each process from 1, or stores them in our store.
             session = await self._hub.editor.create(self._principal, **settings)
-        change = ConfigChanged(options=native.bind(session.id))
-        session = await self._hub.editor.configure(self._principal, session.id, change)
-        return session, native.meta
+        return await self._bind(session, native), native.meta
 
     async def _agent_ref(self) -> AgentRef | None:
         """Return the reference to the served agent that new sessions record."""
@@ -297,8 +326,11 @@ class OpenHandlers:
         except (ReadOnly, StoreReadOnly):
             return session  # it cannot be prompted here, so its options have no effect
 
-    async def _reopen(self, request: wire.SetupRequest, *, replay: bool) -> Session:
-        """Open an existing session. A turn that runs in it is not disturbed."""
+    async def _reopen(self, request: wire.SetupRequest, *, replay: bool) -> tuple[Session, Any]:
+        """Open an existing session. A turn that runs in it is not disturbed.
+
+        Returns the session, and the `_meta` of the response of an agent that has its own sessions.
+        """
         roots, servers = self._check_setup(request)
         after = requested_position(request) if replay else None
         session = await self._access.sync_and_get(request.session_id)
@@ -310,28 +342,52 @@ class OpenHandlers:
             session = await self._offer(await self._set_roots(session, roots))
             if earlier is None:
                 await self._attacher.note_opened(session)
-            if earlier is not None and not replay:
-                async with self._connect(servers, session.cwd, session) as mcp_servers:
-                    await self._attacher.reopen(earlier, session, mcp_servers)
-                if self._policy.always_sends_state:
-                    await earlier.send_opened()
-                return session
-            if earlier is not None:
-                await earlier.pause()
-                session = await self._hub.sessions.get(self._principal, session.id)
-            attached_session = self._attacher.prepare(session, request.session_id)
-            if earlier is not None:
-                attached_session.continue_from(earlier)
-            if after is not None:
-                await attached_session.resume(after)
-                await attached_session.send_state()
-            elif replay:
-                await attached_session.replay()
-            if after is None and (replay or self._policy.always_sends_state):
-                await attached_session.send_opened()
             async with self._connect(servers, session.cwd, session) as mcp_servers:
+                session, meta = await self._reopen_in_agent(session, mcp_servers, request.meta)
+                if earlier is not None and not replay:
+                    await self._attacher.reopen(earlier, session, mcp_servers)
+                    if self._policy.always_sends_state:
+                        await earlier.send_opened()
+                    return session, meta
+                if earlier is not None:
+                    await earlier.pause()
+                    session = await self._hub.sessions.get(self._principal, session.id)
+                attached_session = self._attacher.prepare(session, request.session_id)
+                if earlier is not None:
+                    attached_session.continue_from(earlier)
+                if after is not None:
+                    await attached_session.resume(after)
+                    await attached_session.send_state()
+                elif replay:
+                    await attached_session.replay()
+                if after is None and (replay or self._policy.always_sends_state):
+                    await attached_session.send_opened()
                 await self._attacher.attach(attached_session, session, mcp_servers)
-        return session
+        return session, meta
+
+    async def _reopen_in_agent(
+        self, session: Session, mcp_servers: ConnectedTools | None, meta: Any
+    ) -> tuple[Session, Any]:
+        """Open a session also in the served agent, if that has its own sessions.
+
+        Returns the session with the options that the agent offers now, and the `_meta` of the
+        agent's response. If the agent fails, the client can read the session all the same, and
+        gets the error with its next prompt.
+        """
+        if not isinstance(self._agent, OwnsSessions) or session.turn is not None:
+            return session, None
+        try:
+            async with asyncio.timeout(AGENT_OPEN_SECONDS):
+                reopened = await self._agent.reopen_session(session, mcp_servers, meta)
+        except (SegueError, TimeoutError) as error:
+            log.warning("session %s was not opened in its agent: %s", session.id, error)
+            return session, None
+        if reopened is None:
+            return session, None
+        if reopened.offered != session.options.get(OFFERED, {}):
+            change = ConfigChanged(options={OFFERED: reopened.offered})
+            session = await self._hub.editor.configure(self._principal, session.id, change)
+        return session, reopened.meta
 
     async def _set_roots(self, session: Session, roots: tuple[str, ...]) -> Session:
         """Replace the additional directories of a session, and return the session.
