@@ -25,11 +25,28 @@ pytestmark = pytest.mark.full
 AGENT = "@agentclientprotocol/claude-agent-acp@0.99.1"
 
 
+def packages() -> Path:
+    try:
+        return toolbox.node_packages(AGENT) / "node_modules"
+    except toolbox.NotFetched as error:
+        pytest.skip(str(error))
+
+
 def served_claude() -> ServedAgent:
-    package = AGENT.rpartition("@")[0]
-    program = toolbox.node_packages(AGENT) / "node_modules" / package / "dist" / "index.js"
+    program = packages() / AGENT.rpartition("@")[0] / "dist" / "index.js"
     command = shlex.join([toolbox.node(), str(program)])
     return ServedAgent("acp:claude", {"kind": "acp", "command": command})
+
+
+class BundledClaude(ClaudeCode):
+    """The Claude Code that the agent runs, as a tool of its own."""
+
+    def install(self) -> None:
+        program = packages() / "@anthropic-ai" / "claude-agent-sdk-linux-x64" / "claude"
+        if not program.exists():
+            pytest.skip("the agent has no Claude Code for this machine")
+        self._command = [str(program)]
+        self.set_environment()
 
 
 def claude_source(testbed: AcpTestbed) -> Source:
@@ -57,45 +74,44 @@ async def test_session_of_claude_code_continues_in_its_own_file(
     testbed: AcpTestbed, tmp_path: Path
 ) -> None:
     home = Home(tmp_path / "user")
-    with running_model() as model, home.as_environment():
-        claude = ClaudeCode(ClaudeCode.versions[0], home, model)
+    with running_model() as model:
+        claude = BundledClaude("bundled", home, model)
         claude.prompt("Begin", {"say": "begun"})
+        with home.as_environment():
+            await check_continued(testbed, home, claude)
+
+
+async def check_continued(testbed: AcpTestbed, home: Home, claude: BundledClaude) -> None:
     (transcript,) = (home.path / ".claude/projects").glob("*/*.jsonl")
     id = transcript.stem
-    with running_model() as model, home.as_environment(), pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ANTHROPIC_BASE_URL", model.url)
-        patch.setenv("ANTHROPIC_API_KEY", "sk-ant-fake-0000")
-        patch.setenv("IS_SANDBOX", "1")
-        async with testbed.connect_in_process(
-            1, served_agent=served_claude(), sources=[claude_source(testbed)]
-        ) as client:
-            client.checked = False
-            assert await listed(client, home.project) == [id]
-            before = await client.replay(id, home.project)
-            async with asyncio.timeout(120):
-                prompt = script("More", {"say": "continued"})
-                assert await client.run_prompt(id, prompt) == "end_turn"
-            await asyncio.sleep(2)
-            assert await listed(client, home.project) == [id]
-            after = await client.replay(id, home.project)
-            fork = await client.request(
-                "session/fork", {"sessionId": id, "cwd": str(home.project), "mcpServers": []}
-            )
-            async with asyncio.timeout(120):
-                prompt = script("Elsewhere", {"say": "forked"})
-                assert await client.run_prompt(fork["sessionId"], prompt) == "end_turn"
-            await asyncio.sleep(2)
-            assert sorted(await listed(client, home.project)) == sorted([id, fork["sessionId"]])
-            forked = await client.replay(fork["sessionId"], home.project)
-        # The tool itself adds a turn, which the next load pulls.
-        claude.model = model
-        home.environment["ANTHROPIC_BASE_URL"] = model.url
-        claude.resume(id, "Again", {"say": "in the terminal"})
-        async with testbed.connect_in_process(
-            1, served_agent=served_claude(), sources=[claude_source(testbed)]
-        ) as client:
-            client.checked = False
-            last = await client.replay(id, home.project)
+    async with testbed.connect_in_process(
+        1, served_agent=served_claude(), sources=[claude_source(testbed)]
+    ) as client:
+        client.checked = False
+        assert await listed(client, home.project) == [id]
+        before = await client.replay(id, home.project)
+        async with asyncio.timeout(120):
+            prompt = script("More", {"say": "continued"})
+            assert await client.run_prompt(id, prompt) == "end_turn"
+        await asyncio.sleep(2)
+        assert await listed(client, home.project) == [id]
+        after = await client.replay(id, home.project)
+        fork = await client.request(
+            "session/fork", {"sessionId": id, "cwd": str(home.project), "mcpServers": []}
+        )
+        async with asyncio.timeout(120):
+            prompt = script("Elsewhere", {"say": "forked"})
+            assert await client.run_prompt(fork["sessionId"], prompt) == "end_turn"
+        await asyncio.sleep(2)
+        assert sorted(await listed(client, home.project)) == sorted([id, fork["sessionId"]])
+        forked = await client.replay(fork["sessionId"], home.project)
+    # The tool itself adds a turn, which the next load pulls.
+    claude.resume(id, "Again", {"say": "in the terminal"})
+    async with testbed.connect_in_process(
+        1, served_agent=served_claude(), sources=[claude_source(testbed)]
+    ) as client:
+        client.checked = False
+        last = await client.replay(id, home.project)
     assert b"continued" in transcript.read_bytes()  # the agent wrote to the tool's own file
     assert texts(before) == ["Begin", "begun"]
     assert texts(after) == ["Begin", "begun", "More", "continued"]

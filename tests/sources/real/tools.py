@@ -316,6 +316,10 @@ class ClaudeCode(Tool):
             program = package / "claude"
             program.chmod(0o755)
             self._command = [str(program)]
+        self.set_environment()
+
+    def set_environment(self) -> None:
+        """Let the program use the model."""
         self.home.environment |= {
             "ANTHROPIC_BASE_URL": self.model.url,
             "ANTHROPIC_API_KEY": "sk-ant-fake-0000",

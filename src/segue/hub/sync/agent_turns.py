@@ -14,8 +14,8 @@ from segue.model.event import AnyBody, ConfigChanged, Draft, InfoChanged
 from segue.model.session import Session
 from segue.sources.base import ReadEvents
 
-EARLY = 2 * clock.SECOND  # the tool may record a prompt before segue's clock says that it began
-LATE = 10 * clock.SECOND  # the tool may record the end of a turn after segue
+EARLY = clock.SECOND  # before the prompt is stored, in which the tool may record it
+LATE = clock.SECOND  # after the last message, in which the tool may record the end of the turn
 _TURN_EVENTS = ("user_message", "agent_message", "agent_thought", "tool_call", "tool_result")
 
 
