@@ -33,7 +33,7 @@ CLAUDE = "@agentclientprotocol/claude-agent-acp@0.99.1"
 PROMPT = "Look around"
 CALLS = ("tool_call", "tool_call_update")
 # Values that differ from run to run: times, durations and ids that agents invent.
-VOLATILE = re.compile(r"(?i)duration|time|cost|^uuid$|sessionId|^used$|_id$")
+VOLATILE = re.compile(r"(?i)duration|time|cost|^uuid$|sessionId|^used$|_id$|runId$|^created$")
 
 
 @pytest.fixture

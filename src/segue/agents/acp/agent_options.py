@@ -101,14 +101,17 @@ def _parse_modes(raw: Mapping[str, Any]) -> dict[str, Any] | None:
     return None if option is None else {**option, "by": MODE}
 
 
-def valid_commands(raw: list[Any]) -> list[dict[str, Any]]:
-    """Return the commands of an agent, without those that have no valid name."""
-    return [command for command in _dicts(raw) if _parse_command(command) is not None]
+def valid_commands(raw: list[Any], version: int) -> list[dict[str, Any]]:
+    """Return the commands of an agent, without those that have no valid name in its version."""
+    commands = [command for command in _dicts(raw) if _parse_command(command) is not None]
+    if version == 1:
+        return commands
+    return [command for command in commands if not any(map(str.isspace, command["name"]))]
 
 
 def _parse_command(raw: Mapping[str, Any]) -> dict[str, Any] | None:
     name = raw.get("name")
-    if not isinstance(name, str) or not name or any(map(str.isspace, name)):
+    if not isinstance(name, str) or not name.strip():
         return None
     input = raw.get("input")
     hint = input.get("hint") if isinstance(input, dict) else None

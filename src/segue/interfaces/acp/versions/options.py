@@ -162,7 +162,7 @@ def commands_v1(session: Session) -> list[v1.Command]:
 
 
 def commands_v2(session: Session) -> list[v2.Command]:
-    """Return the commands of the agent for version 2."""
+    """Return the commands of the agent for version 2, whose names have no spaces."""
     return [
         v2.Command(
             name=command["name"],
@@ -170,4 +170,5 @@ def commands_v2(session: Session) -> list[v2.Command]:
             input=None if command.get("hint") is None else v2.CommandInput(hint=command["hint"]),
         )
         for command in _agent_commands(session)
+        if not any(map(str.isspace, command["name"]))
     ]
