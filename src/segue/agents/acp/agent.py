@@ -18,6 +18,7 @@ from segue.acp.content import write_blocks
 from segue.acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
 from segue.acp.wire import LoginMethod, SessionInfo
 from segue.agents.base import (
+    NO_FIELDS,
     AgentSession,
     OfferedOptions,
     SessionPort,
@@ -39,7 +40,6 @@ from .native_sessions import (
     CANCEL_SECONDS,
     NativeSession,
     NativeSessions,
-    meta_field,
     setup_params,
 )
 from .processes import AgentPool, Command, RunningAgent, SessionCallbacks, meta_of
@@ -154,21 +154,30 @@ class AcpAgent:
             await agent.client.notify(method, agent.with_native_id(params))
 
     async def start_session(
-        self, cwd: str, roots: Sequence[str], tools: Tools | None, meta: Any = None
+        self,
+        cwd: str,
+        roots: Sequence[str],
+        tools: Tools | None,
+        fields: Mapping[str, Any] = NO_FIELDS,
     ) -> AgentSession:
         """Start a native session for a new segue session."""
         async with self._running_agent(cwd) as agent:
             params = setup_params(roots, tools, agent.client)
-            native_id = await agent.client.new(cwd, **params, **meta_field(meta))
+            native_id = await agent.client.new(cwd, **params, **fields)
             return self._started(agent, NativeSession(native_id, has_history=True), params)
 
     async def fork_session(
-        self, parent: Session, cwd: str, roots: Sequence[str], tools: Tools | None, meta: Any = None
+        self,
+        parent: Session,
+        cwd: str,
+        roots: Sequence[str],
+        tools: Tools | None,
+        fields: Mapping[str, Any] = NO_FIELDS,
     ) -> AgentSession:
         """Start a native session for a fork: a fork of the parent's, or an empty one."""
         async with self._running_agent(cwd) as agent:
             params = setup_params(roots, tools, agent.client)
-            native = await self.native.fork(parent, cwd, agent, {**params, **meta_field(meta)})
+            native = await self.native.fork(parent, cwd, agent, {**params, **fields})
             return self._started(agent, native, params)
 
     def _started(
@@ -191,14 +200,14 @@ class AcpAgent:
         return AgentSession(id=id, native_id=native.id, bind=bind, meta=result_meta)
 
     async def reopen_session(
-        self, session: Session, tools: Tools | None, meta: Any = None
+        self, session: Session, tools: Tools | None, fields: Mapping[str, Any] = NO_FIELDS
     ) -> OfferedOptions | None:
         """Open the native session of a session; None if the agent does not have it."""
         native_id = self.native.native_id(session)
         if native_id is None:
             return None
         async with self._running_agent(session.cwd) as agent:
-            if not await self.native.ensure_open(session, tools, agent, native_id, meta):
+            if not await self.native.ensure_open(session, tools, agent, native_id, fields):
                 return None
             result_meta = agent.setup_meta.pop(native_id, None)
             return OfferedOptions(offered=agent.offered[native_id], meta=result_meta)
@@ -220,7 +229,7 @@ class AcpAgent:
             if native_id is None or not is_open:
                 raise AgentFailed("this session is not open in its agent; prompt it first")
             options = agent.offered[native_id].get("options", ())
-            fields = meta_field(meta)
+            fields = {} if meta is None else {"_meta": meta}
             if any(offer["id"] == option and offer.get("by") == MODE for offer in options):
                 result = await agent.client.set_mode(native_id, str(value), **fields)
                 offered = agent.update_offered(native_id, {"currentModeId": value})

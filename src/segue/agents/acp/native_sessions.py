@@ -11,8 +11,8 @@ import msgspec
 
 from segue.acp.client import AcpClient
 from segue.acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
-from segue.acp.wire import HttpMcpServer
-from segue.agents.base import Tools, Turn
+from segue.acp.wire import AcpMcpServer, HttpMcpServer
+from segue.agents.base import NO_FIELDS, Tools, Turn
 from segue.model import ids
 from segue.model.event import ConfigChanged, UserMessage
 from segue.model.session import OWN, Session
@@ -179,25 +179,25 @@ class NativeSessions:
         tools: Tools | None,
         agent: RunningAgent,
         native_id: str,
-        meta: Any = None,
+        fields: Mapping[str, Any] = NO_FIELDS,
     ) -> bool:
         """Return True if the process has the native session open, after opening it if necessary.
 
-        `meta` is the `_meta` of the request that opens it.
+        `fields` are further fields of the request that opens it.
         """
         params = setup_params(session.roots, tools, agent.client)
         if agent.native_ids.get(session.id) == native_id:
             if agent.setup_params.get(native_id, params) != params:
                 # The client has opened the session again, with other MCP servers or directories.
                 await self.close(agent, native_id)
-            elif meta is None:
+            elif not fields:
                 return True
             else:
                 agent.open_sessions.discard(native_id)
         # A restarted process may have given the same id to another session.
         if native_id in agent.open_sessions:
             return False
-        if not await self._reopen(session, agent, native_id, {**params, **meta_field(meta)}):
+        if not await self._reopen(session, agent, native_id, {**params, **fields}):
             return False
         # Some agents report their options only when a session is new.
         agent.offered.setdefault(native_id, session.options.get(OFFERED, {}))
@@ -264,14 +264,11 @@ def setup_params(roots: Sequence[str], tools: Tools | None, client: AcpClient) -
         server = msgspec.to_builtins(config)
         if isinstance(config, HttpMcpServer):
             servers.append({"headers": [], "type": "http", **server})
+        elif isinstance(config, AcpMcpServer):
+            servers.append({"type": "acp", **server})
         elif client.version == 2:
             servers.append({"args": [], "env": [], "type": "stdio", **server})
         else:
             servers.append({"args": [], "env": [], **server})
     params["mcpServers"] = servers
     return params
-
-
-def meta_field(meta: Any) -> dict[str, Any]:
-    """Return the field of a message that has this `_meta`; none if it is None."""
-    return {} if meta is None else {"_meta": meta}

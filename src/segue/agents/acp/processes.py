@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 from segue.acp.client import AcpClient
 from segue.acp.methods import (
+    AUTH_STATUS_UPDATE,
     ELICITATION_COMPLETE,
     ELICITATION_CREATE,
+    MCP_MESSAGE,
     READ_FILE,
     TERMINAL_OUTPUT,
     TERMINAL_RELEASE,
@@ -245,7 +247,8 @@ class RunningAgent:
 
     async def _on_request(self, method: str, params: dict[str, Any]) -> Any:
         """Answer a request of the process for a file, a terminal or a form, or an extension."""
-        if is_extension(method) and self._client_proxy is not None:
+        is_passed = is_extension(method) or method == MCP_MESSAGE
+        if is_passed and self._client_proxy is not None:
             return await self._client_proxy.extension(method, self._with_client_id(params))
         native_id = str(params.get("sessionId"))
         callbacks = self._callbacks.get(native_id)
@@ -325,7 +328,8 @@ class RunningAgent:
         return params if native_id is None else {**params, "sessionId": native_id}
 
     async def _on_notification(self, method: str, params: dict[str, Any]) -> None:
-        if is_extension(method) and self._client_proxy is not None:
+        is_passed = is_extension(method) or method == AUTH_STATUS_UPDATE
+        if is_passed and self._client_proxy is not None:
             await self._client_proxy.notify(method, self._with_client_id(params))
         elif (
             method == ELICITATION_COMPLETE

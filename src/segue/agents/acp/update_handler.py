@@ -182,6 +182,8 @@ class UpdateHandler:
                 self._terminals[id] = data[-MAX_OUTPUT_CHARACTERS:]
             case "plan":
                 await self._store_plan("plan", update.get("entries"))
+            case "plan_removed":
+                await self._store_plan(str(update.get("planId", "plan")), [])
             case "plan_update":
                 plan = update.get("plan")
                 if isinstance(plan, dict):

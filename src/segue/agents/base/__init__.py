@@ -13,6 +13,7 @@ the text streamed so far and marks it as partial.
 from __future__ import annotations
 
 from .abilities import (
+    NO_FIELDS,
     Agent,
     AgentSession,
     HandlesClosed,
@@ -58,6 +59,7 @@ from .turn import (
 __all__ = [
     "ALLOW",
     "ALLOW_ALWAYS",
+    "NO_FIELDS",
     "REJECT",
     "Agent",
     "AgentSession",

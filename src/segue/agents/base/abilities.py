@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -67,6 +68,9 @@ class SupportsRelease(Protocol):
         ...
 
 
+NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
+
+
 class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session that an agent has started on its side.
 
@@ -99,19 +103,28 @@ class OwnsSessions(Protocol):
     """
 
     async def start_session(
-        self, cwd: str, roots: Sequence[str], tools: Tools | None, meta: Any = None
+        self,
+        cwd: str,
+        roots: Sequence[str],
+        tools: Tools | None,
+        fields: Mapping[str, Any] = NO_FIELDS,
     ) -> AgentSession:
-        """Start a session in the agent; `meta` comes from a client that uses its protocol."""
+        """Start a session in the agent; `fields` come from a client that uses its protocol."""
         ...
 
     async def fork_session(
-        self, parent: Session, cwd: str, roots: Sequence[str], tools: Tools | None, meta: Any = None
+        self,
+        parent: Session,
+        cwd: str,
+        roots: Sequence[str],
+        tools: Tools | None,
+        fields: Mapping[str, Any] = NO_FIELDS,
     ) -> AgentSession:
         """Start a session in the agent for a fork of `parent`."""
         ...
 
     async def reopen_session(
-        self, session: Session, tools: Tools | None, meta: Any = None
+        self, session: Session, tools: Tools | None, fields: Mapping[str, Any] = NO_FIELDS
     ) -> OfferedOptions | None:
         """Open a session again in the agent; None if the agent does not have it."""
         ...

@@ -12,7 +12,8 @@ class AgentDescription(msgspec.Struct, frozen=True, kw_only=True):
     """The name and the capabilities of an agent that is a program with a protocol of its own.
 
     `prompt_content` are the kinds of content that prompts may have. `meta` and `capability_meta`
-    are for clients that use its protocol.
+    are for clients that use its protocol, and so are `optional`, the values of further capabilities
+    by name.
     """
 
     info: Mapping[str, Any]
@@ -21,6 +22,7 @@ class AgentDescription(msgspec.Struct, frozen=True, kw_only=True):
     http_mcp_servers: bool
     meta: Mapping[str, Any] = {}
     capability_meta: Mapping[str, Any] = {}
+    optional: Mapping[str, Any] = {}
 
 
 @runtime_checkable

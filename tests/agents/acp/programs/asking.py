@@ -4,7 +4,8 @@ Each request is a method with its parameters, in which `$` stands for the id in 
 notification has the prefix `!`. The agent's message contains the answers. The first argument is the
 protocol version. With the argument `patient`, the agent waits for answers after a cancel. With
 `commands`, it sends its commands 0.3 s after it has opened a session. With `capable`, it accepts
-sounds and additional directories, forks and resumes sessions, and has a mode and an option.
+sounds and additional directories, forks and resumes sessions, and has a mode, an option and the
+unstable capabilities.
 With `lists=ID`, it has a session with this id in the directory /p.
 """
 
@@ -19,14 +20,30 @@ CAPABLE: dict[int, dict[str, object]] = {
     1: {
         "agentCapabilities": {
             "promptCapabilities": {"audio": True},
-            "sessionCapabilities": {"additionalDirectories": {}, "resume": {}, "fork": {}},
+            "sessionCapabilities": {
+                "additionalDirectories": {},
+                "resume": {},
+                "fork": {},
+                "systemPrompt": {},
+            },
+            "mcpCapabilities": {"acp": True},
+            "auth": {"status": {}},
+            "providers": {},
             "_meta": MARK,
         },
         "_meta": MARK,
     },
     2: {
         "capabilities": {
-            "session": {"prompt": {"audio": {}}, "additionalDirectories": {}, "fork": {}},
+            "session": {
+                "prompt": {"audio": {}},
+                "additionalDirectories": {},
+                "fork": {},
+                "systemPrompt": {},
+                "mcp": {"stdio": {}, "acp": {}},
+            },
+            "auth": {"status": {}},
+            "providers": {},
             "_meta": MARK,
         },
         "_meta": MARK,
@@ -62,7 +79,8 @@ def ask(session: str, method: str, params: dict[str, object]) -> object:
     global request_count
     request_count += 1
     id = f"mine-{request_count}"
-    send(id=id, method=method, params={"sessionId": session, **params})
+    named = {} if method == "mcp/message" else {"sessionId": session}
+    send(id=id, method=method, params={**named, **params})
     for line in sys.stdin:
         message = json.loads(line)
         if message.get("id") == id:
@@ -152,6 +170,10 @@ def main() -> None:
                 threading.Timer(
                     0.3, send, (), {"method": "session/update", "params": arguments}
                 ).start()
+        elif method == "auth/status":
+            result = {"state": "authenticated", "accounts": [{"label": "Max"}]}
+        elif method == "providers/list":
+            result = {"providers": [{"providerId": "main", "supported": [], "required": True}]}
         elif method == "_vendor/echo":
             result = {"heard": params}
         elif method == "session/prompt" and VERSION == 1:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from segue.acp import wire
+from segue.acp.methods import MCP_OVER_ACP, SYSTEM_PROMPT
 from segue.acp.rpc import INVALID_PARAMS, RpcError
 from segue.agents.base import AgentSession, ConnectedTools, OwnsSessions
 from segue.agents.base.declaration import COMPLETE, OFFERED
@@ -33,6 +34,7 @@ from segue.model.session import Session
 
 from .attach import SessionAttacher
 from .session_access import SessionAccess, canonical_id
+from .system_prompts import SystemPrompts
 
 log = logging.getLogger("segue.acp")
 
@@ -74,13 +76,16 @@ class OpenHandlers:
         self._served_agent = served_agent
         self._agent = None if served_agent is None else served_agent.agent
         self._declaration = None if served_agent is None else served_agent.declaration
+        self._system_prompts = SystemPrompts(hub, principal, profile)
 
     async def new(self, request: wire.SetupRequest) -> Any:
         """Answer `session/new`."""
         roots, servers = self._check_setup(request)
+        await self._system_prompts.check(request)
         await self._access.purge_expired()
         async with self._connect(servers, request.cwd) as mcp_servers:
             session, meta = await self._create(request, roots, mcp_servers)
+            session = await self._system_prompts.store(request, session)
             session = await self._note_created(session)
             attached_session = self._attacher.prepare(session)
             await self._attacher.attach(attached_session, session, mcp_servers, created=True)
@@ -94,6 +99,7 @@ class OpenHandlers:
         With a tool in segue's `_meta`, it is a session of that tool.
         """
         roots, servers = self._check_setup(request)
+        await self._system_prompts.check(request)
         parent = await self._access.sync_and_get(request.session_id)
         await self._hub.sync.import_if_listed_only(self._principal, parent.id)
         tool = _requested_tool(request)
@@ -101,7 +107,8 @@ class OpenHandlers:
             return await self._continue_in(tool, parent, request, roots, servers)
         async with self._connect(servers, request.cwd, parent) as mcp_servers:
             fork, meta = await self._fork(request, parent, roots, mcp_servers)
-            fork = await self._note_created(await self._set_roots(fork, roots))
+            fork = await self._system_prompts.store(request, await self._set_roots(fork, roots))
+            fork = await self._note_created(fork)
             attached_session = self._attacher.prepare(fork)
             await self._attacher.attach(attached_session, fork, mcp_servers, created=True)
         response = self._setup_response(fork, session_id=fork.id)
@@ -123,7 +130,8 @@ class OpenHandlers:
         fork = self._hub.editor.fork
         if cwd is None or not isinstance(self._agent, OwnsSessions):
             return await fork(self._principal, parent.id, **settings), None
-        native = await self._agent.fork_session(parent, cwd, roots, mcp_servers, request.meta)
+        fields = agent_fields(request)
+        native = await self._agent.fork_session(parent, cwd, roots, mcp_servers, fields)
         try:
             session = await fork(self._principal, parent.id, new_id=native.id, **settings)
         except Conflict:  # the agent gives the same ids to sessions of other processes
@@ -235,7 +243,11 @@ class OpenHandlers:
                 message = f"additionalDirectories[{index}] must be an absolute path, not {path!r}"
                 raise RpcError(INVALID_PARAMS, message)
         roots = tuple(dict.fromkeys(paths))
-        return roots, parse_servers(request.mcp_servers, self._policy.default_mcp_transport)
+        over_acp = self._profile.optional(MCP_OVER_ACP) is not None
+        servers = parse_servers(
+            request.mcp_servers, self._policy.default_mcp_transport, over_acp=over_acp
+        )
+        return roots, servers
 
     @asynccontextmanager
     async def _connect(
@@ -274,7 +286,7 @@ class OpenHandlers:
         }
         if cwd is None or not isinstance(self._agent, OwnsSessions):
             return await self._hub.editor.create(self._principal, **settings), None
-        native = await self._agent.start_session(cwd, roots, mcp_servers, request.meta)
+        native = await self._agent.start_session(cwd, roots, mcp_servers, agent_fields(request))
         settings["native_id"] = native.native_id
         try:
             session = await self._hub.editor.create(self._principal, id=native.id, **settings)
@@ -332,6 +344,7 @@ class OpenHandlers:
         Returns the session, and the `_meta` of the response of an agent that has its own sessions.
         """
         roots, servers = self._check_setup(request)
+        await self._system_prompts.check(request)
         after = requested_position(request) if replay else None
         session = await self._access.sync_and_get(request.session_id)
         if self._principal.local and directories.real(request.cwd) != session.directory:
@@ -340,10 +353,11 @@ class OpenHandlers:
             earlier = self._attached.get(session.id)
             session = await self._hub.sync.import_if_listed_only(self._principal, session.id)
             session = await self._offer(await self._set_roots(session, roots))
+            session = await self._system_prompts.store(request, session)
             if earlier is None:
                 await self._attacher.note_opened(session)
             async with self._connect(servers, session.cwd, session) as mcp_servers:
-                session, meta = await self._reopen_in_agent(session, mcp_servers, request.meta)
+                session, meta = await self._reopen_in_agent(session, mcp_servers, request)
                 if earlier is not None and not replay:
                     await self._attacher.reopen(earlier, session, mcp_servers)
                     if self._policy.always_sends_state:
@@ -366,7 +380,7 @@ class OpenHandlers:
         return session, meta
 
     async def _reopen_in_agent(
-        self, session: Session, mcp_servers: ConnectedTools | None, meta: Any
+        self, session: Session, mcp_servers: ConnectedTools | None, request: wire.SetupRequest
     ) -> tuple[Session, Any]:
         """Open a session also in the served agent, if that has its own sessions.
 
@@ -378,7 +392,8 @@ class OpenHandlers:
             return session, None
         try:
             async with asyncio.timeout(AGENT_OPEN_SECONDS):
-                reopened = await self._agent.reopen_session(session, mcp_servers, meta)
+                fields = agent_fields(request)
+                reopened = await self._agent.reopen_session(session, mcp_servers, fields)
         except (SegueError, TimeoutError) as error:
             log.warning("session %s was not opened in its agent: %s", session.id, error)
             return session, None
@@ -401,6 +416,14 @@ class OpenHandlers:
             return await self._hub.editor.configure(self._principal, session.id, change)
         except (ReadOnly, StoreReadOnly):
             return session  # it cannot be prompted here, so no agent needs the directories
+
+
+def agent_fields(request: wire.SetupRequest) -> dict[str, Any]:
+    """Return the fields of a request that are for an agent with sessions of its own."""
+    fields = {} if request.meta is None else {"_meta": request.meta}
+    if request.system_prompt is not None:
+        fields[SYSTEM_PROMPT] = msgspec.to_builtins(request.system_prompt)
+    return fields
 
 
 def _requested_tool(request: wire.SetupRequest) -> str | None:
