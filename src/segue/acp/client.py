@@ -114,6 +114,7 @@ class AcpClient:
         self.auth_methods: list[dict[str, Any]] = []
         self.update_meta: Any = None  # the `_meta` of the message that is being handled
         self.setup_results: dict[str, dict[str, Any]] = {}  # by session, from opening it
+        self.next_meta: dict[tuple[str, str], Any] = {}  # of a cancel or close, with its session
         self._capabilities: dict[str, Any] = {}
 
     @classmethod
@@ -349,11 +350,15 @@ class AcpClient:
 
     async def cancel(self, id: str) -> None:
         """Ask the agent to cancel the turn of a session."""
-        await self._connection.notify("session/cancel", {"sessionId": id})
+        await self._connection.notify("session/cancel", self._with_meta("session/cancel", id))
 
     async def close(self, id: str) -> None:
         """Close a session."""
-        await self._request("close", {"sessionId": id})
+        await self._request("close", self._with_meta("session/close", id))
+
+    def _with_meta(self, method: str, id: str) -> dict[str, Any]:
+        meta = self.next_meta.pop((method, id), None)
+        return {"sessionId": id} if meta is None else {"sessionId": id, "_meta": meta}
 
     async def delete(self, id: str) -> None:
         """Delete a session."""

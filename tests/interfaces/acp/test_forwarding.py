@@ -347,6 +347,27 @@ async def test_meta_of_opening_forking_and_configuring_is_passed_on(
         assert requests[method]["sessionId"] == "s1" and requests[method]["_meta"] == META
 
 
+async def test_meta_of_cancels_and_closes_is_passed_on(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version, "capable")
+    ) as client:
+        await client.initialize(**client_capabilities(version, **EVERYTHING))
+        client.request_handlers = {"_editor/ask": lambda params: None}
+        first, second = await client.new_session("/"), await client.new_session("/")
+        prompt = client.prompt_params(first, json.dumps([["_editor/ask", {}]]))
+        request = await client.send_request("session/prompt", prompt)
+        await client.wait_until(lambda: bool(client.agent_requests))
+        await client.notify("session/cancel", {"sessionId": first, "_meta": META})
+        if version == 1:
+            await client.wait_response(request)
+        else:
+            await client.wait_for_update(is_idle, session=first)
+        await client.request("session/close", {"sessionId": first, "_meta": META})
+        requests = await received(client, second)
+    for method in ("session/cancel", "session/close"):
+        assert requests[method] == {"sessionId": "s1", "_meta": META}
+
+
 async def test_unstable_methods_of_the_agent_are_announced_and_forwarded(
     testbed: AcpTestbed, version: int
 ) -> None:

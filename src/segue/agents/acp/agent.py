@@ -148,6 +148,13 @@ class AcpAgent:
         async with self._running_agent(os.getcwd()) as agent:
             return await agent.client.extension(method, agent.with_native_id(params))
 
+    def note_meta(self, session: str, method: str, meta: Any) -> None:
+        """Send this `_meta` with the next message of the method for a session."""
+        agent = self._pool.peek(self._command)
+        native_id = None if agent is None else agent.native_ids.get(session)
+        if agent is not None and native_id is not None:
+            agent.client.next_meta[method, native_id] = meta
+
     async def notify(self, method: str, params: Any) -> None:
         """Send a notification that is not part of the protocol."""
         async with self._running_agent(os.getcwd()) as agent:

@@ -37,6 +37,13 @@ class HasExtensions(Protocol):
         """Send a request that is not part of the protocol, and return the agent's result."""
         ...
 
+    def note_meta(self, session: str, method: str, meta: Any) -> None:
+        """Remember the `_meta` of a client's request that segue is about to carry out itself.
+
+        The method is `session/cancel` or `session/close`.
+        """
+        ...
+
     async def notify(self, method: str, params: Any) -> None:
         """Send a notification that is not part of the protocol."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -167,6 +167,7 @@ class AcpSource(MemorySource):
             real_cwd=real if (real := directories.real(row.cwd)) != row.cwd else None,
             source=self.name,
             native_id=row.session_id,
+            extra=_row_extra(row),
         )
         bodies: list[AnyBody] = [created]
         if row.title:
@@ -183,6 +184,7 @@ class AcpSource(MemorySource):
             origin=session.source,
             native_id=native_id,
             agent=self._ref,
+            extra=session.extra,
         )
         drafts = [Draft(body=created), *history]
         if session.title is not None:
@@ -194,6 +196,11 @@ class AcpSource(MemorySource):
             return await self._imports.create(self.workspace, session.id, drafts)
         except Conflict:  # another process imported it a moment ago
             return await self._imports.get(self.workspace, session.id) or session
+
+
+def _row_extra(row: SessionInfo) -> dict[str, Any]:
+    """Return the fields of a row that only clients of the agent's protocol know."""
+    return {} if row.meta is None else {"acp": {"_meta": row.meta}}
 
 
 def _parse_time(text: str | None) -> int:

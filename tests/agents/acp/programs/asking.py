@@ -24,6 +24,7 @@ CAPABLE: dict[int, dict[str, object]] = {
                 "additionalDirectories": {},
                 "resume": {},
                 "fork": {},
+                "close": {},
                 "systemPrompt": {},
             },
             "mcpCapabilities": {"acp": True},
@@ -88,6 +89,8 @@ def ask(session: str, method: str, params: dict[str, object]) -> object:
         if message.get("method") in ("tool_call/cancel", "terminal/cancel"):
             received[message["method"]] = message["params"]
             send(id=message["id"], result={})
+        if message.get("method") == "session/cancel":
+            received["session/cancel"] = message["params"]
         if message.get("method") == "session/cancel" and "patient" not in sys.argv:
             send(method="$/cancel_request", params={"requestId": id})
     sys.exit()
@@ -148,7 +151,8 @@ def main() -> None:
             if "capable" in sys.argv:
                 result |= CAPABLE[VERSION]
         elif method == "session/list":
-            result = {"sessions": [{"sessionId": id, "cwd": "/p"} for id in LISTED]}
+            rows = [{"sessionId": id, "cwd": "/p", "_meta": MARK} for id in LISTED]
+            result = {"sessions": rows}
         elif method in ("session/resume", "session/set_config_option") and "capable" in sys.argv:
             result = settings(params.get("value", "slow"))
             if method == "session/set_config_option":

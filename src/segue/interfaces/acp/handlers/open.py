@@ -17,6 +17,7 @@ from segue.acp.methods import MCP_OVER_ACP, SYSTEM_PROMPT
 from segue.acp.rpc import INVALID_PARAMS, RpcError
 from segue.agents.base import AgentSession, ConnectedTools, OwnsSessions
 from segue.agents.base.declaration import COMPLETE, OFFERED
+from segue.agents.base.external import HasExtensions
 from segue.hub import Hub
 from segue.hub.sessions import directories
 from segue.interfaces.acp.attached_sessions import AttachedSessions
@@ -192,6 +193,8 @@ class OpenHandlers:
         session_id = canonical_id(request.session_id)
         async with self._attached.lock(session_id):
             was_attached = session_id in self._attached
+            if request.meta is not None and isinstance(self._agent, HasExtensions):
+                self._agent.note_meta(session_id, "session/close", request.meta)
             await self._attached.detach(session_id)
             if was_attached and not self._profile.persistent:
                 await self._hub.editor.purge(self._principal, session_id)

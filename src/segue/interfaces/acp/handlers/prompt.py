@@ -58,6 +58,8 @@ class PromptHandlers:
     async def cancel(self, request: wire.SessionRequest) -> None:
         """Handle the notification `session/cancel`."""
         if attached_session := self._attached.get(canonical_id(request.session_id)):
+            if request.meta is not None and isinstance(self._agent, HasExtensions):
+                self._agent.note_meta(attached_session.id, "session/cancel", request.meta)
             await attached_session.cancel()
 
     async def cancel_tool_call(self, request: wire.CancelToolCallRequest) -> Any:
