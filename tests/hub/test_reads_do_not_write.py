@@ -31,6 +31,7 @@ READS: dict[str, dict[str, Read]] = {
         "owner": lambda hub, id: hub.sessions.owner(LOCAL, id),
         "list": lambda hub, id: hub.sessions.list(LOCAL, Query(cwd="/", worktrees=True)),
         "in_id_range": lambda hub, id: hub.sessions.in_id_range(LOCAL, id, id),
+        "count": lambda hub, id: hub.sessions.count(LOCAL, Query(cwd="/")),
         "search": lambda hub, id: hub.sessions.search(LOCAL, Query(text="hello"), ranked=True),
         "count": lambda hub, id: hub.sessions.count(LOCAL, Query()),
         "stats": lambda hub, id: hub.sessions.stats(LOCAL, 0, 30_000, hub.history.events),
