@@ -38,8 +38,9 @@ _SECTIONS = {
         "open": "commands.serve",
         "serve": "commands.serve",
         "mcp": "mcp.command",
-        "acp": "commands.acp",
-        "acp-check": "commands.acp",
+        "acp": "editors.acp",
+        "acp-check": "editors.acp",
+        "vscode": "editors.vscode",
         "demo": "commands.demo",
     },
     "Configure": {
