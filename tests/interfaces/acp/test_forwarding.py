@@ -426,9 +426,11 @@ async def test_agent_without_unstable_capabilities_announces_none(
 async def test_updates_of_plans_and_subagents_need_the_client_s_capability(
     testbed: AcpTestbed,
 ) -> None:
+    said = {"sessionUpdate": "agent_message_chunk", "content": text("I am the child.")}
     turn = [
         update("plan_removed", planId="p"),
         update("subagent_update", sessionId="child", title="A child"),
+        ["child_update", {"sessionId": "child", "update": said}],
     ]
     for capabilities in ({}, {"plan": {}, "subagents": {}}):
         async with testbed.connect_in_process(
@@ -439,9 +441,15 @@ async def test_updates_of_plans_and_subagents_need_the_client_s_capability(
             id = await client.new_session("/")
             before = len(client.log)
             await client.run_prompt(id, json.dumps(turn))
-            kinds = [kind for kind in client.kinds(before) if kind != "agent_message_chunk"]
-        expected = ["plan_removed", "subagent_update"] if capabilities else []
-        assert [kind for kind in kinds if kind != "session_info_update"] == expected
+            updates = [
+                item for item in client.updates(before) if item.kind != "session_info_update"
+            ]
+        expected = [(id, "plan_removed"), (id, "subagent_update"), ("child", said["sessionUpdate"])]
+        received = [(item.session, item.kind) for item in updates]
+        answer = (id, "agent_message_chunk")  # which ends each turn of the agent
+        own = (id, "session_info_update")
+        shown = [item for item in received if item not in (answer, own)]
+        assert shown == (expected if capabilities else [])
 
 
 async def test_agent_without_additional_directories_refuses_them(

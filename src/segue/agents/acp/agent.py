@@ -324,6 +324,7 @@ class AcpAgent:
                 files,
                 handler.on_terminal_output,
                 handler.store_offered,
+                handler.forward_child,
             ),
         )
         turn.publish({"version": version})  # from here on, clients can follow the agent itself

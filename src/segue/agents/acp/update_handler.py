@@ -158,6 +158,11 @@ class UpdateHandler:
             payload["update"] = {**update, "toolCallId": call_id_of(self._turn.id, id)}
         self._turn.publish(payload if self._meta is None else {**payload, "_meta": self._meta})
 
+    def forward_child(self, child: str, update: dict[str, Any], meta: Any) -> None:
+        """Send an update of the session of a subagent as it is."""
+        payload = {"version": self._version, "session": child, "update": update}
+        self._turn.publish(payload if meta is None else {**payload, "_meta": meta})
+
     async def _convert(self, kind: Any, update: dict[str, Any]) -> None:
         if kind in ("user_message", "user_message_chunk"):
             if self._replaying:  # segue has the user's messages of a live turn
