@@ -1,7 +1,7 @@
 """Deliver queued notices, in every server of a store at once.
 
 A server claims deliveries that are due for CLAIM_SECONDS. If it dies, they are due again then, so
-each notice is delivered at least once; its id tells receivers what they have already. A webhook
+each notice is delivered at least once; receivers recognise a repeated one by its id. A webhook
 that is slow or fails delays no other: it has a limit of concurrent requests, and after a failure
 its deliveries wait.
 """
