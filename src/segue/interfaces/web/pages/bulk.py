@@ -53,6 +53,8 @@ async def change(request: WebRequest) -> Response:
         raise failure
     state = "&state=trash" if action in ("restore", "purge") else ""
     state = "&state=only" if action == "unarchive" else state
+    if fields.get("undo"):
+        state = ""  # back to the list in which the change was made
     was = "".join(f"&was={quote(old_tags.get(id, ''))}" for id in changed if old_tags)
     ids_text = quote(" ".join(changed))
     return request.redirect(f"/activity?did={action}&ids={ids_text}{was}{state}")

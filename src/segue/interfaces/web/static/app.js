@@ -78,14 +78,16 @@ document.addEventListener("segue:waiting", () => {
 });
 
 async function refreshInbox() {
+  if (find("#main .first-run")) return go(location.href, { addToHistory: false }); // the first session
   const now = find("#now");
-  if (!now || now.contains(document.activeElement)) return;
+  if (!now || now.contains(document.activeElement)) return undefined;
   try {
     const newNow = nodes(await text("/activity", { headers: { "x-segue": "now" } })).firstElementChild;
     if (newNow && now.isConnected && !now.contains(document.activeElement)) now.replaceWith(newNow);
   } catch {
     // The next change tries again.
   }
+  return undefined;
 }
 
 // The table of sessions: Shift selects all rows from the one that was selected before.
