@@ -86,6 +86,7 @@ STARTS_TURN = {"begins": True}  # the `extra` of prompts of turns that ran in an
 RUN_BY_OTHERS = (
     "elsewhere"  # a key in the `extra` of a tool call that a client or another process runs
 )
+DELEGATES = "delegates"  # a key in the `extra` of a tool call that a thread of the session answers
 
 
 class Created(Body, frozen=True, tag="created"):
@@ -397,7 +398,10 @@ class OutcomeDefined(Body, frozen=True, tag="outcome_defined"):
 
 
 class OutcomeEvaluated(Body, frozen=True, tag="outcome_evaluated"):
-    """`usage` is the sum of the grader's requests, each of which has a ModelCalled event."""
+    """`usage` is the sum of the grader's requests, each of which has a ModelCalled event.
+
+    `ongoing` says that nothing has changed: the evaluation still runs.
+    """
 
     outcome_id: str
     iteration: int
@@ -413,6 +417,51 @@ class OutcomeEvaluated(Body, frozen=True, tag="outcome_evaluated"):
     ]
     explanation: str | None = None
     usage: Usage | None = None
+    ongoing: bool = False
+
+
+class ThreadStarted(Body, frozen=True, tag="thread_started"):
+    """A thread begins: an agent that another one delegates work to, with a history of its own.
+
+    `thread` is the thread that starts it, None for the session's own agent; `call_id` is the tool
+    call that it answers. `name` is that of its agent, `title` says what it shall do. An agent
+    without a record has a `definition`: an advisor has a model, an inline agent has its settings.
+    """
+
+    id: str
+    name: str
+    call_id: str
+    title: str | None = None
+    agent: AgentRef | None = None
+    definition: dict[str, Any] = {}
+
+
+class ThreadMessage(Body, frozen=True, tag="thread_message"):
+    """A message to `thread` from the thread `sender`; None stands for the session's own agent.
+
+    `call_id` is the tool call that the message hands over or, if it is a `reply`, answers.
+    """
+
+    content: Content
+    call_id: str
+    sender: str | None = None
+    reply: bool = False
+
+
+class ThreadChanged(Body, frozen=True, tag="thread_changed"):
+    """The status of `thread` changed; the fields are those of StatusChanged.
+
+    A thread that begins to run has the `call_id` that it answers. `usage` and `running_time`, in
+    microseconds, are the sums up to this event.
+    """
+
+    status: Status
+    call_id: str | None = None
+    stop_reason: StopReason | None = None
+    pending: tuple[str, ...] = ()
+    message: str | None = None
+    usage: Usage | None = None
+    running_time: int = 0
 
 
 class Foreign(Body, frozen=True, tag="foreign"):
@@ -448,6 +497,9 @@ AnyBody = (
     | Failed
     | OutcomeDefined
     | OutcomeEvaluated
+    | ThreadStarted
+    | ThreadMessage
+    | ThreadChanged
     | Foreign
 )
 
@@ -490,7 +542,8 @@ DeltaKind = Literal["message", "thought", "output", "request"]
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of a message that is still being written: `text` is at `offset` of it.
 
-    The kind `request` is a model request without a response so far.
+    The kind `request` is a model request without a response so far. `thread` is the thread that
+    the message belongs to.
     """
 
     session: str
@@ -498,6 +551,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     kind: DeltaKind
     offset: int
     text: str
+    thread: str | None = None
 
 
 BODIES: dict[str, type[Body]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyBody)}

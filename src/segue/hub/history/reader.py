@@ -20,6 +20,8 @@ from segue.sources import registry
 from segue.sources.base import ReadEvents, Source
 from segue.store.base import Store
 
+from .threads import is_of_thread, read_threads
+
 if TYPE_CHECKING:
     from segue.hub.sessions.search import SearchMatch
 
@@ -214,16 +216,17 @@ class HistoryReader:
         return matches
 
     async def threads(self, principal: Principal, id: str) -> Sequence[Thread]:
-        """Return the threads of a session whose events are not in its own history."""
+        """Return the threads of a session: agents that its own agent has delegated work to."""
         session, source = await self._lookup.find(principal, id)
         if source is not None:
             return await source.threads(id)
-        return list((await self._imported_threads(session)).values())
+        own = await read_threads(self._store, session) if session.threads else []
+        return [*(await self._imported_threads(session)).values(), *own]
 
     async def thread_events(
         self, principal: Principal, id: str, thread_id: str
     ) -> AsyncIterator[Event]:
-        """Yield the events of a thread, which have a seq of their own.
+        """Yield the events of a thread. Those of another tool's thread have a seq of their own.
 
         Raises NotFound if the session has no such thread.
         """
@@ -232,6 +235,14 @@ class HistoryReader:
             async for event in source.thread(id, thread_id):
                 yield event.for_caller(local=principal.local)
             return
+        own = await read_threads(self._store, session) if session.threads else []
+        for thread in own:
+            if thread.id == thread_id:
+                after = (thread.seq or 0) - 1
+                async for event in self._lookup.read(session.workspace, id, None, after=after):
+                    if is_of_thread(event, thread_id):
+                        yield event.for_caller(local=principal.local)
+                return
         threads = await self._imported_threads(session)
         key = next((key for key, thread in threads.items() if thread.id == thread_id), None)
         definition = registry.of_copy(session)

@@ -10,8 +10,9 @@ import msgspec
 
 from segue.agents.base.spec import BUILT_IN_TOOLS, TOOLS_BY_KEY, UNTRUSTED_SERVERS
 from segue.model import ids
-from segue.model.anthropic.agents import AgentSettings
+from segue.model.anthropic.agents import AgentSettings, roster_of
 from segue.model.errors import InvalidInput
+from segue.model.event import AgentRef
 from segue.model.record import Record
 
 from .record_ids import format_record_id
@@ -110,10 +111,16 @@ def fit_settings(fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> boo
         topology = msgspec.convert(shown, AgentSettings).multiagent
     except (msgspec.ValidationError, InvalidInput):
         return False
-    members = [] if topology is None else topology.agents
+    members = roster_of(None if topology is None else msgspec.to_builtins(topology)).members
     return all(
-        ids.parse(member.id, "agent") and 1 <= member.version < MAX_VERSION for member in members
+        ids.parse(member["id"], "agent") and 1 <= member["version"] < MAX_VERSION
+        for member in members
     )
+
+
+def member_ref(member: Mapping[str, Any]) -> AgentRef:
+    """Return the agent that an entry of a roster refers to."""
+    return AgentRef(id=ids.parse(member["id"], "agent") or "", version=member["version"])
 
 
 def complete_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,12 +34,13 @@ from segue.model.event import (
     PermissionAnswered,
     PermissionAsked,
     StatusChanged,
+    ThreadChanged,
     ToolCall,
     ToolResult,
 )
 from segue.model.lifecycle import StopReason
 from segue.model.principal import Principal
-from segue.model.session import Session
+from segue.model.session import Session, Thread
 from segue.sources import registry
 from segue.store.base import InboxKind, Store
 
@@ -208,6 +209,40 @@ class TurnService:
             *name, lambda row: _abandon_budget_stop(row, cancel_id)
         )
         return cancel_id if events else None
+
+    async def cancel_thread(self, principal: Principal, id: str, thread: str) -> str | None:
+        """Interrupt what one thread of a session does, in any process.
+
+        Returns the id that the Interrupted event will have; None if the thread does nothing.
+        """
+        session = await self._lookup.find_stored(principal, id)
+        if thread not in session.open_threads:
+            return None
+        cancel_id = ids.new_id()
+        await self._put_inbox(principal, id, "cancel", cancel_id, {"thread": thread})
+        return cancel_id
+
+    async def archive_thread(self, principal: Principal, id: str, thread: Thread) -> None:
+        """Archive a thread: it keeps its history and takes no more messages.
+
+        Raises InvalidInput if it works or waits for an answer.
+        """
+
+        def decide(session: Session) -> list[ThreadChanged]:
+            if thread.id in session.open_threads:
+                raise InvalidInput(
+                    "the thread is working; interrupt it or wait for its end", session=id
+                )
+            ended = ThreadChanged(
+                thread=thread.id,
+                status="terminated",
+                usage=thread.usage,
+                running_time=thread.running_time,
+            )
+            return [] if thread.archived_at is not None else [ended]
+
+        await self._lookup.find_stored(principal, id)
+        await self._store.change(principal.workspace, id, decide)
 
     async def queued(self, principal: Principal, id: str) -> Sequence[str]:
         """Return the ids of prompts whose turns have not begun, in order."""
