@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from pydantic_ai.tools import ToolDefinition
 
 from segue.agents.base import NewThread, ThreadPort, Turn
+from segue.agents.base.spec import ADVISE, DEFINE, DELEGATE, MESSAGE
 from segue.agents.tools import ToolError, failed_result
 from segue.model.anthropic.agents import ADVISOR_NAME
 from segue.model.content import as_content
@@ -23,13 +24,6 @@ from segue.model.session import Thread
 
 from .settings import Member, Settings
 
-DELEGATE, DEFINE, MESSAGE, ADVISE = (
-    "delegate",
-    "delegate_to_new_agent",
-    "message_thread",
-    "consult_advisor",
-)
-DELEGATION_TOOLS = (DELEGATE, DEFINE, MESSAGE, ADVISE)
 MAX_PARALLEL_THREADS = 8  # of one turn; further ones wait for a free place
 # Why a thread did not reach the end of its work.
 _STOPPED = {

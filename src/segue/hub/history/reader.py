@@ -20,7 +20,7 @@ from segue.sources import registry
 from segue.sources.base import ReadEvents, Source
 from segue.store.base import Store
 
-from .threads import is_of_thread, read_threads
+from .threads import read_threads, thread_event
 
 if TYPE_CHECKING:
     from segue.hub.sessions.search import SearchMatch
@@ -118,14 +118,17 @@ class HistoryReader:
             yield event.for_caller(local=principal.local)
 
     async def conversation(self, principal: Principal, id: str) -> AsyncIterator[Event]:
-        """Yield the events of the active branch: those that led to the newest message."""
+        """Yield the events of the active branch: those that led to the newest message.
+
+        Events of threads are not among them.
+        """
         _, source = await self._lookup.find(principal, id)
         if source is not None:
             async for event in source.conversation(id):
                 yield event.for_caller(local=principal.local)
             return
         async for event in self._lookup.read(principal.workspace, id, None):
-            if not event.body.is_off_branch:
+            if not event.body.is_off_branch and event.body.thread is None:
                 yield event.for_caller(local=principal.local)
 
     async def as_ended(self, principal: Principal, id: str) -> EndedHistory:
@@ -240,8 +243,8 @@ class HistoryReader:
             if thread.id == thread_id:
                 after = (thread.seq or 0) - 1
                 async for event in self._lookup.read(session.workspace, id, None, after=after):
-                    if is_of_thread(event, thread_id):
-                        yield event.for_caller(local=principal.local)
+                    if shown := thread_event(event, thread_id):
+                        yield shown.for_caller(local=principal.local)
                 return
         threads = await self._imported_threads(session)
         key = next((key for key, thread in threads.items() if thread.id == thread_id), None)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from segue.model.event import Event, ThreadChanged, ThreadMessage, ThreadStarted
+from msgspec.structs import replace
+
+from segue.model.event import Event, ThreadChanged, ThreadMessage, ThreadStarted, UserMessage
 from segue.model.session import Session, Thread
 from segue.store.base import Store
 
@@ -66,9 +68,15 @@ def _changed(thread: Thread, event: Event, body: ThreadChanged) -> Thread:
     )
 
 
-def is_of_thread(event: Event, thread: str | None) -> bool:
-    """Return whether a thread's history has an event; None is the session's own agent."""
+def thread_event(event: Event, thread: str) -> Event | None:
+    """Return an event as the history of a thread has it; None if it is not a part of it.
+
+    The message of the agent that delegates the work is the prompt, as in other tools' threads.
+    """
     body = event.body
-    if isinstance(body, ThreadMessage) and body.sender == thread:
-        return True
-    return body.thread == thread
+    if body.thread != thread:
+        return None
+    if isinstance(body, ThreadMessage):
+        prompt = UserMessage(content=body.content, thread=thread)
+        return None if body.reply else replace(event, body=prompt)
+    return event

@@ -8,7 +8,12 @@ from typing import Any
 
 import msgspec
 
-from segue.agents.base.spec import BUILT_IN_TOOLS, TOOLS_BY_KEY, UNTRUSTED_SERVERS
+from segue.agents.base.spec import (
+    BUILT_IN_TOOLS,
+    DELEGATION_TOOLS,
+    TOOLS_BY_KEY,
+    UNTRUSTED_SERVERS,
+)
 from segue.model import ids
 from segue.model.anthropic.agents import AgentSettings, roster_of
 from segue.model.errors import InvalidInput
@@ -182,7 +187,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     custom = [tool["name"] for tool in tools if tool["type"] == "custom"]
     if len(set(custom)) < len(custom):
         raise InvalidInput("tools: names of custom tools must be unique")
-    if taken := sorted(set(custom).intersection(BUILT_IN_TOOLS)):
+    built_in = (*BUILT_IN_TOOLS, *(DELEGATION_TOOLS if settings.get("multiagent") else ()))
+    if taken := sorted(set(custom).intersection(built_in)):
         raise InvalidInput(
             f"tools: {taken[0]!r} is a built-in tool; give the custom tool another name"
         )

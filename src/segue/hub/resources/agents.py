@@ -132,24 +132,30 @@ class AgentResolver:
             raise InvalidInput(problem)
 
     async def pin_roster(
-        self, workspace: str, members: Iterable[AgentChoice | None], coordinator: AgentRef
+        self,
+        workspace: str,
+        members: Iterable[AgentChoice | None],
+        coordinator: AgentRef,
+        *,
+        field: str = "multiagent.agents",
     ) -> list[dict[str, Any]]:
         """Return the members of a coordinator's roster, each pinned to a version.
 
-        None stands for the coordinator itself. Raises NotFound or InvalidInput for a member that
-        cannot be called.
+        None stands for the coordinator itself. Raises NotFound or InvalidInput, with the `field` of
+        the request, for a member that cannot be called.
         """
         pinned: dict[str, dict[str, Any]] = {}
         for member in members:
-            ref = coordinator if member is None else await self._pin_member(workspace, member)
+            ref = coordinator
+            if member is not None:
+                ref = await self._pin_member(workspace, member, field)
             if ref.id in pinned:
-                raise InvalidInput("multiagent.agents: members must be distinct")
+                raise InvalidInput(f"{field}: members must be distinct")
             name = ids.format_id("agent", ref.id)
             pinned[ref.id] = {"type": "agent", "id": name, "version": ref.version}
         return list(pinned.values())
 
-    async def _pin_member(self, workspace: str, member: AgentChoice) -> AgentRef:
-        field = "multiagent.agents"
+    async def _pin_member(self, workspace: str, member: AgentChoice, field: str) -> AgentRef:
         record = await self._records.resolve(
             workspace, "agent", member.id, member.version, field=field
         )

@@ -413,7 +413,7 @@ class AttachedSession:
                 if isinstance(item, LiveUpdate):
                     await self._forward(item)
                 elif isinstance(item, Delta):
-                    if not self._forwards_turn:
+                    if not self._forwards_turn and item.thread is None:
                         await self._send_delta(item)
                 else:
                     await self._handle_event(item)
@@ -491,7 +491,7 @@ class AttachedSession:
                 self._started.add(event.id)
                 if self._policy.answers_prompt_at_start:
                     self._answer(event.id, event.id)
-            case Failed() as failure:
+            case Failed(thread=None) as failure:
                 self._failure = failure
             case StatusChanged(status="idle" | "terminated", stop_reason=reason):
                 if reason != "requires_action":
@@ -540,6 +540,8 @@ class AttachedSession:
 
         If the client shows the event by itself, None takes the place of each update.
         """
+        if event.body.thread is not None:
+            return  # clients see the tool call that started the thread, and its result
         for update in self._encoder.encode_event(event, session):
             yield update if is_sent else None
         if (named := title_change(event.body)) is not None:

@@ -410,6 +410,8 @@ async def _show_turn(
                 return "cancelled"
             after = seq - 1
         async for item in hub.history.follow(principal, id, after, deltas=True):
+            if isinstance(item, Delta) and item.thread is not None:
+                continue
             if isinstance(item, Delta):
                 click.echo(click.style(safe(item.text), dim=item.kind == "thought"), nl=False)
                 streamed_message = item.message
@@ -419,7 +421,7 @@ async def _show_turn(
                 click.echo()
             elif isinstance(item.body, PermissionAsked):
                 await requests.add(item.body, call)
-            elif item.id != turn:
+            elif item.id != turn and item.body.thread is None:
                 show_event(item, call)
             if isinstance(item.body, PermissionAnswered):
                 requests.settle(item.body.ask_id)
