@@ -7,7 +7,7 @@ versions with `UPCASTS`, and returns bodies of unknown formats as Foreign.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -17,6 +17,9 @@ from . import codec
 from .clock import Time
 from .content import Content
 from .content import InsertedText as InsertedText
+from .content import Location as Location
+from .content import Option as Option
+from .content import PlanEntry as PlanEntry
 from .lifecycle import Status, StopReason
 from .requests import Usage as Usage
 
@@ -41,27 +44,6 @@ class ForkPoint(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str
     seq: int
-
-
-class PlanEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    content: str
-    priority: Literal["high", "medium", "low"] = "medium"
-    status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"
-
-
-class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer that a permission request offers."""
-
-    id: str
-    name: str
-    kind: Literal["allow_once", "allow_always", "reject_once", "reject_always"]
-
-
-class Location(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file, and perhaps a line, that a tool call touches."""
-
-    path: str
-    line: int | None = None
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -421,11 +403,10 @@ class OutcomeEvaluated(Body, frozen=True, tag="outcome_evaluated"):
 
 
 class ThreadStarted(Body, frozen=True, tag="thread_started"):
-    """A thread begins: an agent that another one delegates work to, with a history of its own.
+    """`thread` delegates work to an agent in a new thread, which answers the tool call `call_id`.
 
-    `thread` is the thread that starts it, None for the session's own agent; `call_id` is the tool
-    call that it answers. `name` is that of its agent, `title` says what it shall do. An agent
-    without a record has a `definition`: an advisor has a model, an inline agent has its settings.
+    `name` is that of the agent, `title` says what it shall do. An agent without a record has a
+    `definition`: an advisor has a model, an inline agent has its settings.
     """
 
     id: str
@@ -449,10 +430,9 @@ class ThreadMessage(Body, frozen=True, tag="thread_message"):
 
 
 class ThreadChanged(Body, frozen=True, tag="thread_changed"):
-    """The status of `thread` changed; the fields are those of StatusChanged.
+    """The status of `thread` changed. One that begins to run answers the call `call_id`.
 
-    A thread that begins to run has the `call_id` that it answers. `usage` and `running_time`, in
-    microseconds, are the sums up to this event.
+    `usage` and `running_time`, in microseconds, are the sums up to this event.
     """
 
     status: Status
@@ -536,14 +516,40 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 Drafts = Sequence[AnyBody | Draft]
 
 
+def select_events(
+    events: Iterable[Event],
+    *,
+    after: int = 0,
+    before: int | None = None,
+    types: Sequence[str] = (),
+    since: int | None = None,
+    until: int | None = None,
+    limit: int = 1000,
+    backward: bool = False,
+) -> list[Event]:
+    """Return events with `after < seq < before`, oldest first, whichever end is read.
+
+    `since` and `until` are the times of the first and the last event.
+    """
+    selected = [
+        event
+        for event in events
+        if event.seq > after
+        and (before is None or event.seq < before)
+        and (not types or event.type in types)
+        and (since is None or event.at >= since)
+        and (until is None or event.at <= until)
+    ]
+    return selected[max(0, len(selected) - limit) :] if backward else selected[:limit]
+
+
 DeltaKind = Literal["message", "thought", "output", "request"]
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of a message that is still being written: `text` is at `offset` of it.
 
-    The kind `request` is a model request without a response so far. `thread` is the thread that
-    the message belongs to.
+    The kind `request` is a model request without a response so far. It may be of a `thread`.
     """
 
     session: str

@@ -31,6 +31,10 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `cwd` is matched by real path: the hub resolves it into `directories`, with the worktrees of its
     repository if `worktrees` is set. `archived_as` is the status that an archived session counts as
     (terminated in REST). `trash` lists only the trash.
+
+    `branch` is the git branch, `model` a part of the name of a model that was used, and `project`
+    the name of the working directory, or the last parts of its path. The hub checks these three
+    row by row: stores and sources receive queries without them.
     """
 
     cwd: str | None = None
@@ -43,11 +47,15 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_lt: int | None = None
     created_lte: int | None = None
     active_after: int | None = None
+    active_before: int | None = None
     statuses: tuple[Status, ...] = ()
     deployment_id: str | None = None
     memory_store_id: str | None = None
     tag: str | None = None
     source: str | None = None
+    branch: str | None = None
+    model: str | None = None
+    project: str | None = None
     archived: Literal["exclude", "include", "only"] = "exclude"
     archived_as: Status | None = None
     trash: bool = False
@@ -82,6 +90,17 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             high = self.created_lt - 1 if high is None else min(high, self.created_lt - 1)
         return low, high
 
+    @property
+    def has_row_filters(self) -> bool:
+        """Return whether the query has filters that the hub checks row by row."""
+        return not (self.branch is None and self.model is None and self.project is None)
+
+    def without_row_filters(self) -> Query:
+        """Return the query as stores and sources receive it."""
+        if not self.has_row_filters:
+            return self
+        return msgspec.structs.replace(self, branch=None, model=None, project=None)
+
     def filters(self) -> Query:
         """Return the filters without page size and order, to bind a cursor to."""
         return msgspec.structs.replace(self, limit=50, order="active", descending=True)
@@ -115,6 +134,8 @@ def matches(query: Query, session: Session) -> bool:
         return False
     if query.active_after is not None and session.active_at <= query.active_after:
         return False
+    if query.active_before is not None and session.active_at >= query.active_before:
+        return False
     if query.directories and session.directory not in query.directories:
         return False
     if query.agent_id is not None:
@@ -128,4 +149,24 @@ def matches(query: Query, session: Session) -> bool:
         return False
     if query.tag is not None and session.tag != query.tag:
         return False
-    return query.source is None or session.source == query.source
+    if query.source is not None and session.source != query.source:
+        return False
+    return matches_row_filters(query, session)
+
+
+def matches_row_filters(query: Query, session: Session) -> bool:
+    """Return whether a session matches the filters that the hub checks row by row."""
+    if query.branch is not None and session.git_branch != query.branch:
+        return False
+    if query.model is not None:
+        part = query.model.casefold()
+        if not any(part in name.casefold() for name in session.models):
+            return False
+    return query.project is None or _is_project(session, query.project)
+
+
+def _is_project(session: Session, project: str) -> bool:
+    """Return whether the last parts of a session's directory are those of `project`."""
+    parts = [part for part in project.split("/") if part]
+    directories = (session.cwd, session.directory)
+    return bool(parts) and any(path.split("/")[-len(parts) :] == parts for path in directories)

@@ -18,7 +18,7 @@ UNCONFIRMED_DIRECTORY = "unconfirmed_directory"
 
 OWN = "segue"  # the owner of the store's sessions, and the source of those that no tool began
 # Origins that are not a source: what creates sessions in the store.
-_INTERFACES = frozenset(("acp", "cli", "demo", "python", "rest", "web"))
+_INTERFACES = frozenset(("acp", "ahp", "cli", "demo", "python", "rest", "web"))
 
 SessionState = Literal["active", "archived", "trashed"]
 

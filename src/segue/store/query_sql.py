@@ -282,6 +282,8 @@ def _time_bounds(query: Query, table: str, args: _Arguments) -> Iterable[str]:
         yield f"{table}.created_at <= {args.add(high)}"
     if query.active_after is not None:
         yield f"{table}.active_at > {args.add(query.active_after)}"
+    if query.active_before is not None:
+        yield f"{table}.active_at < {args.add(query.active_before)}"
 
 
 def _row_filters(row_filters: Filters, args: _Arguments) -> Iterable[str]:

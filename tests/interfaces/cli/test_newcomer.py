@@ -90,11 +90,13 @@ def test_truncated_list_says_so(run: Run) -> None:
         run("prompt", "new", f"needle {number}")
     done = run("list", "-n", "2")
     assert len(done.stdout.splitlines()) == 2
-    assert done.stderr == "… the first 2; use --limit or --all for more\n"
+    assert done.stderr == "… 2 of 3 sessions; use --limit or --all for the other 1\n"
     assert run("list", "--all").stderr == run("list").stderr == ""
-    assert run("list", "-n", "2", "--format", "json").stderr == ""
-    assert "--limit" in run("search", "needle", "-n", "2").stderr
-    assert "--limit" in run("search", "needle", "-n", "2", "--ranked").stderr
+    assert run("list", "-n", "2", "--format", "json").stderr == done.stderr
+    message = "… 3 of 3 sessions match; use --limit for the other 1\n"
+    assert run("search", "needle", "-n", "2").stderr == message
+    assert run("search", "needle", "-n", "2", "--format", "csv").stderr == message
+    assert run("search", "needle", "-n", "2", "--ranked").stderr == message
     assert run("search", "needle").stderr == run("search", "needle", "--ranked").stderr == ""
 
 
@@ -180,8 +182,9 @@ def test_export_is_complete_through_a_nonblocking_pipe(
 def test_truncated_stats_say_so(run: Run, tmp_path: Path) -> None:
     for name in ("one", "two", "three"):
         run("new", "--cwd", str(tmp_path / name))
-    done = run("stats", "--by", "project", "-n", "1")
-    assert "use --limit for the other 2" in done.stderr
+    for format in ((), ("--format", "json")):
+        done = run("stats", "--by", "project", "-n", "1", *format)
+        assert "… 1 of 3 rows; use --limit for the other 2" in done.stderr
 
 
 def test_narrow_terminal_shortens_only_titles(
@@ -216,7 +219,10 @@ def test_target_options_may_precede_the_command(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("show",), "missing argument 'SESSION'. Run `segue show --help` for usage."),
+        (("tail",), "missing argument 'SESSION'. Run `segue tail --help` for usage."),
+        (("prompt",), "missing argument 'TEXT'. Run `segue prompt --help` for usage."),
+        (("prompt", "new"), "missing argument 'TEXT'. Run `segue prompt --help` for usage."),
+        (("prompt", "new", "a", "b"), "quote the TEXT: it is one argument. Run `segue prompt"),
         (("show", "x", "--agent"), "requires an argument. Run `segue show --help` for usage."),
         (("trash", "list", "--workspace"), "an argument. Run `segue trash list --help` for usage."),
         (("show", "012"), "no session matches '012' (an id prefix needs at least 4 characters);"),

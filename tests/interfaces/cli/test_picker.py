@@ -52,7 +52,8 @@ def selected(screen: Screen) -> str:
     for line, row in enumerate(screen.lines):
         cell = screen._screen.buffer[line][2]
         if cell.reverse:
-            return re.sub(r"^\S?\s*\d+\w\s+", "", row.split("│")[0]).strip()
+            title = re.sub(r"^\S?\s*\d+\w\s+", "", row.split("│")[0]).strip()
+            return re.split(r"  +(?:here|elsewhere|project)$", title)[0]  # without the project
     return ""
 
 
@@ -62,24 +63,24 @@ def titles(run: Run, *words: str) -> list[str]:
 
 def test_first_screen_lists_sessions_by_directory(screen: Screen, sessions: dict[str, str]) -> None:
     with screen:
-        shown = screen.until("needle in the hay")
+        shown = screen.until(lambda shown: "needle in the hay" in shown and " 3\n" in shown)
         assert selected(screen) == "Fix the parser"
         plain = re.sub(r"\b\d+[smh]\b", "AGE", shown).replace(sessions["Fix the parser"], "ID")
         left = [line.split("│")[0].split() for line in plain.splitlines()]
         assert left[:6] == [
-            ["segue", ">", "▏"],
+            ["segue", ">", "▏", "3"],
             ["In", "here"],
             ["AGE", "Fix", "the", "parser"],
             ["AGE", "Write", "a", "poem"],
             ["Everywhere"],
-            ["AGE", "Far", "away"],
+            ["AGE", "Far", "away", "elsewhere"],
         ]
         right = [line.partition("│ ")[2] for line in plain.splitlines()]
         assert right[1] == "ID"
         assert right[2].endswith("/here")
         assert right[3].startswith("2 messages, created ")
         assert "> /say a needle in the hay" in right and "a needle in the hay" in right
-        assert screen.lines[-1].startswith("enter open  ^R resume  ^O other tool")
+        assert screen.lines[-1].startswith("enter resume  tab read  ^O other tool")
         screen.press(ESCAPE)
         assert screen.ended() == 0
 
@@ -156,10 +157,10 @@ def test_copy_key_sends_the_id_to_the_clipboard(screen: Screen, sessions: dict[s
         assert b"\x1b]52;c;" + base64.b64encode(id) + b"\x07" in screen.raw
 
 
-def test_open_shows_the_conversation_and_returns(screen: Screen) -> None:
+def test_tab_shows_the_conversation_and_returns(screen: Screen) -> None:
     with screen:
         screen.until("Everywhere")
-        screen.press("\r")
+        screen.press("\t")
         screen.until("(press any key)")
         screen.press(" ")
         screen.until("Everywhere")
@@ -167,10 +168,18 @@ def test_open_shows_the_conversation_and_returns(screen: Screen) -> None:
         assert screen.ended() == 0
 
 
-def test_resume_continues_a_segue_session_here(screen: Screen) -> None:
+def test_search_counts_matches_and_shows_their_project(screen: Screen) -> None:
     with screen:
         screen.until("Everywhere")
-        screen.press(RESUME)
+        screen.press("far")
+        shown = screen.until("1 of 3")
+        assert re.search(r"Far away +elsewhere", shown)
+
+
+def test_enter_continues_a_segue_session_here(screen: Screen) -> None:
+    with screen:
+        screen.until("Everywhere")
+        screen.press("\r")
         screen.until(lambda shown: "Everywhere" not in shown and "needle" in shown)
         screen.press("/say once more with feeling\r")
         screen.until(
@@ -254,7 +263,7 @@ def test_reason_why_a_session_cannot_continue_is_shown_in_the_picker(screen: Scr
         assert screen.ended() == 0
 
 
-def test_preview_depends_on_width_and_tab(
+def test_preview_depends_on_width_and_its_key(
     environment: dict[str, str], tmp_path: Path, sessions: dict[str, str], open_screen: OpenScreen
 ) -> None:
     with open_screen(env=environment, cwd=str(tmp_path / "here"), columns=40, lines=6) as screen:
@@ -262,7 +271,7 @@ def test_preview_depends_on_width_and_tab(
         assert "│" not in screen.text
         screen.resize(120, 12)
         screen.until("│")
-        screen.press("\t")
+        screen.press("\x16")
         screen.until(lambda shown: "│" not in shown)
 
 

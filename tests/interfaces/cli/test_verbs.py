@@ -121,7 +121,9 @@ def test_tail_and_show_print_turns_alike(run: Run) -> None:
     run("prompt", id, "/say first")
     run("prompt", id, "/ask May I?")
     shown = run("show", id).stdout
-    assert "first\n\n> /ask May I?\n* May I?\n  failed: " in shown  # the permission request once
+    assert (
+        "first\n\n> /ask May I?\n* ask: May I?\n  failed: " in shown
+    )  # the permission request once
     assert run("tail", id).stdout == shown
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from segue.model import cursor as cursors
 from segue.model.cursor import ChangePoint, Cursor
 from segue.model.errors import InvalidCursor, InvalidInput
-from segue.model.query import Position, Query, position
+from segue.model.query import Position, Query, matches_row_filters, position
 from segue.model.session import Session
 from segue.store.base import Store
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from segue.sources.base import Source
 
 MAX_PAGE_SIZE = 1000
+_MIN_CHECKED_ROWS = 200  # to read at once for filters that are checked row by row
 _MIN_ROWS = 8  # to read of each list at first, if several lists are merged
 _START = Position(0, "")
 
@@ -108,6 +109,38 @@ class _SourceSessions:
         return [row for row in rows if row.id not in imported]
 
 
+class _CheckedSessions:
+    """A list of which only the rows remain that match the filters of the hub."""
+
+    def __init__(self, sessions: _SessionList) -> None:
+        self.name = sessions.name
+        self._sessions = sessions
+
+    async def page(self, query: Query, after: Position | None, *, backward: bool) -> list[Session]:
+        unchecked = self._unchecked(query)
+        read = partial(self._sessions.page, unchecked, backward=backward)
+        keep = partial(self._matching, query)
+        return await _fill_page(
+            read, keep, unchecked, after, backward=backward, page_size=query.limit
+        )
+
+    def change_point(self) -> Awaitable[ChangePoint]:
+        return self._sessions.change_point()
+
+    async def sweep(self, query: Query, since: ChangePoint, after: str) -> list[Session]:
+        unchecked = self._unchecked(query)
+        read = partial(self._sessions.sweep, unchecked, since)
+        swept = await _fill_sweep(read, partial(self._matching, query), unchecked, after)
+        return swept[: query.limit]
+
+    def _unchecked(self, query: Query) -> Query:
+        limit = min(MAX_PAGE_SIZE, max(query.limit, _MIN_CHECKED_ROWS))
+        return replace(query.without_row_filters(), limit=limit)
+
+    async def _matching(self, query: Query, rows: Sequence[Session]) -> list[Session]:
+        return [row for row in rows if matches_row_filters(query, row)]
+
+
 async def _fill_page(
     read: Callable[[Position | None], Awaitable[list[Session]]],
     keep: Callable[[Sequence[Session]], Awaitable[list[Session]]],
@@ -115,15 +148,20 @@ async def _fill_page(
     after: Position | None,
     *,
     backward: bool,
+    page_size: int | None = None,
 ) -> list[Session]:
-    """Return a full page of the rows that `keep` returns, if there are as many."""
+    """Return a full page of the rows that `keep` returns, if there are as many.
+
+    Each read has as many rows as the query's limit. The page has as many if `page_size` is None.
+    """
+    size = page_size or query.limit
     sessions: list[Session] = []
     while True:
         rows = await read(after)
         kept = await keep(rows)
         sessions = kept + sessions if backward else sessions + kept
-        if len(rows) < query.limit or len(sessions) >= query.limit:
-            return sessions[-query.limit :] if backward else sessions[: query.limit]
+        if len(rows) < query.limit or len(sessions) >= size:
+            return sessions[-size:] if backward else sessions[:size]
         after = position(rows[0] if backward else rows[-1], query.order)
 
 
@@ -175,12 +213,22 @@ class _ReadAhead:
 class Pager:
     """Page through the sessions of one workspace, from the store and the sources."""
 
-    def __init__(self, store: Store, sources: Sequence[Source], workspace: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        sources: Sequence[Source],
+        workspace: str,
+        *,
+        check_rows: bool = False,
+    ) -> None:
+        """Create a pager. `check_rows` applies the filters that the hub checks row by row."""
         self._store = store
         self._workspace = workspace
         self._sources = sources
         self._lists: list[_SessionList] = [_StoredSessions(store, workspace)]
         self._lists += [_SourceSessions(source, store) for source in sources]
+        if check_rows:
+            self._lists = [_CheckedSessions(sessions) for sessions in self._lists]
 
     async def page(self, query: Query, token: str | None, *, bind_filters: bool) -> Page:
         """Return the first page, or the page of a cursor's token.

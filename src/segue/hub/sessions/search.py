@@ -16,7 +16,7 @@ from segue.model import clock, search_text
 from segue.model.errors import InvalidInput
 from segue.model.event import Event
 from segue.model.principal import Principal
-from segue.model.query import Query, SearchHit
+from segue.model.query import Query, SearchHit, matches_row_filters
 from segue.model.search_text import Term
 from segue.model.session import Session
 from segue.sources.index.helpers import index_new_sources
@@ -24,7 +24,7 @@ from segue.store.base import Store
 
 from . import interrupted, spelling
 from .lookup import SourceSet
-from .pagination import Page
+from .pagination import MAX_PAGE_SIZE, Page
 
 MAX_CORRECTIONS = 3  # of a word, that are tried
 # A session that was active just now counts twice as much as a very old one that matches as well.
@@ -167,6 +167,10 @@ class SessionSearch:
     # Matches.
 
     async def _best_hits(self, principal: Principal, query: Query) -> Sequence[SearchHit]:
+        if query.has_row_filters:
+            unchecked = replace(query.without_row_filters(), limit=MAX_PAGE_SIZE)
+            best = await self._best_hits(principal, unchecked)
+            return [hit for hit in best if matches_row_filters(query, hit.session)][: query.limit]
         hits = [*await self._stored_hits(principal, query)]
         sources = await self._sources.in_workspace(principal.workspace)
         await index_new_sources(sources, searchable=True)

@@ -227,6 +227,18 @@ class SourceSync:
         is_there = original is not None and (session.owner != OWN or original.state != "trashed")
         return definition.name if is_there else None
 
+    async def missing_original(self, principal: Principal, session: Session) -> str | None:
+        """Return the tool of an imported session whose original is gone; None if there is none.
+
+        A tool may have deleted it in its own cleanup. An original in the tool's trash is not gone.
+        """
+        definition = registry.resuming(session)
+        if definition is None or session.owner != OWN:
+            return None
+        source = await self._open_source(principal, definition.name)
+        original = None if source is None else await source.get(session.id)
+        return definition.name if original is None else None
+
     def label(self, source: str) -> str:
         """Return the name of a source as people read it."""
         open_labels = {opened.name: opened.label for opened in self._sources}

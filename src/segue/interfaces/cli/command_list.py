@@ -37,8 +37,9 @@ _SECTIONS = {
     "Browser, server and editors": {
         "open": "commands.serve",
         "serve": "commands.serve",
-        "acp": "commands.acp",
-        "acp-check": "commands.acp",
+        "acp": "editors.acp",
+        "acp-check": "editors.acp",
+        "vscode": "editors.vscode",
         "demo": "commands.demo",
     },
     "Configure": {

@@ -10,13 +10,20 @@ from segue.model import clock
 
 _UNIT_SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _DURATION = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _AGE_LIMITS = ((60, "s"), (3600, "m"), (86_400, "h"), (86_400 * 365, "d"))
 
 
 class TimeType(click.ParamType[int]):
-    """A time in microseconds, from a duration (that long ago), a date or an RFC 3339 time."""
+    """A time in microseconds, from a duration (that long ago), a date or an RFC 3339 time.
+
+    A date is the time at which it begins, or with `end_of_day` ends.
+    """
 
     name = "when"
+
+    def __init__(self, *, end_of_day: bool = False) -> None:
+        self._end_of_day = end_of_day
 
     def convert(
         self, value: str | int, param: click.Parameter | None, context: click.Context | None
@@ -26,10 +33,12 @@ class TimeType(click.ParamType[int]):
         if (duration := _parse_duration(value)) is not None:
             return clock.now() - duration
         try:
-            return clock.from_rfc3339(value)
+            at = clock.from_rfc3339(value)
         except (ValueError, OverflowError):
-            hint = "use 45m, 12h, 7d or 2w, a date such as 2025-01-31, or an RFC 3339 time"
-            self.fail(f"{value!r} is not a time; {hint}", param, context)
+            message = f"cannot read {value!r} as a time; try 12h, 7d, 2w or 2025-01-31"
+            self.fail(message, param, context)
+        is_date = _DATE.fullmatch(value) is not None
+        return at + clock.DAY if is_date and self._end_of_day else at
 
 
 class DurationType(click.ParamType[int]):

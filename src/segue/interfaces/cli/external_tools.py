@@ -22,6 +22,13 @@ def source_symbol(source: str) -> str:
     return _OTHER_SOURCE_SYMBOL if tool is None else tool.symbol
 
 
+def can_start(name: str, session: Session) -> bool:
+    """Return whether a tool's program and the session's working directory exist."""
+    import shutil
+
+    return shutil.which(name) is not None and os.path.isdir(session.cwd)
+
+
 def find_program(name: str, session: Session) -> str:
     """Return the path of a tool's program.
 
@@ -35,9 +42,9 @@ def find_program(name: str, session: Session) -> str:
     if program is None:
         raise InvalidInput(f"`{name}` is not on your PATH; {_fork_hint(session)}")
     if not os.path.isdir(session.cwd):
-        raise InvalidInput(
-            f"the session's directory {session.cwd} does not exist; {_fork_hint(session)}"
-        )
+        relocate = _relocate_hint(session)
+        hint = f"{relocate}, and {_fork_hint(session)}" if relocate else _fork_hint(session)
+        raise InvalidInput(f"the session's directory {session.cwd} does not exist; {hint}")
     return program
 
 
@@ -50,6 +57,18 @@ def start(command: list[str], session: Session) -> NoReturn:
     sys.stdout.flush()
     os.chdir(session.cwd)
     os.execv(program, command)
+
+
+def _relocate_hint(session: Session) -> str | None:
+    """Return the command that moves a session to another directory, if its tool has one."""
+    tool = find_tool(session.source)
+    commands = None if tool is None else tool.commands()
+    if tool is None or commands is None:
+        return None
+    if all(command.name != "relocate" for command in commands.commands):
+        return None
+    command = f"segue {tool.name} relocate {session.id[:13]} NEW_DIRECTORY"
+    return f"`{command}` moves the session to where the project is now"
 
 
 def _fork_hint(session: Session) -> str:

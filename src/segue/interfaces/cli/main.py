@@ -141,9 +141,9 @@ def segue(context: click.Context, target: Target, source: str | None) -> None:
         context.color = False
     if context.invoked_subcommand is None:
         if sys.stdin.isatty() and sys.stdout.isatty() and sys.platform != "win32":
-            from .picker.picker import Picker
+            from .picker.picker import run_picker
 
-            Picker(target, source).run()
+            run_picker(target, source)
         else:
             click.echo(context.get_help())
 

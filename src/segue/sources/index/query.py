@@ -244,6 +244,8 @@ def _conditions(
         conditions.append(("created_at <= ?", [high]))
     if query.active_after is not None:
         conditions.append(("active_at > ?", [query.active_after]))
+    if query.active_before is not None:
+        conditions.append(("active_at < ?", [query.active_before]))
     statuses = {"idle", "running"}.intersection(query.statuses)
     if source.running and len(statuses) == 1:
         among = "IN" if "running" in statuses else "NOT IN"

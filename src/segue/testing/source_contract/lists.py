@@ -131,6 +131,7 @@ class ListContract(Contract):
         assert await list_ids(source, created_gt=_microseconds(0)) == [created[2], created[1]]
         assert await list_ids(source, created_lte=_microseconds(1)) == [created[1], created[0]]
         assert await list_ids(source, active_after=_microseconds(1)) == [created[2]]
+        assert await list_ids(source, active_before=_microseconds(1)) == [created[0]]
         assert await list_ids(source, source=source.name) == created[::-1]
         assert await list_ids(source, source="another-tool") == []
         assert await list_ids(source, statuses=("running",)) == []

@@ -40,6 +40,7 @@ FILTERS: tuple[dict[str, Any], ...] = (
     {"created_gte": at(3), "created_lt": at(9)},
     {"created_lte": at(6)},
     {"active_after": at(105)},
+    {"active_before": at(105)},
     {"statuses": ("idle",)},
     {"statuses": ("running", "terminated")},
     {"statuses": ("terminated",), "archived": "include", "archived_as": "terminated"},
@@ -293,9 +294,10 @@ class ListContract(Contract):
             assert inner == rows[1:4]
             assert await list_ids(store, order=order, created_gt=at(3), created_lt=at(2)) == []
 
-    async def test_active_after_excludes_the_time_itself(self, store: Store) -> None:
+    async def test_activity_filters_exclude_the_time_itself(self, store: Store) -> None:
         rows = [await create_session(store, draft(user_message("x"), i)) for i in range(3)]
         assert await list_ids(store, active_after=at(1)) == [rows[2].id]
+        assert await list_ids(store, active_before=at(1)) == [rows[0].id]
 
     async def test_every_filter_pages_as_the_model_defines(self, store: Store) -> None:
         library = await create_library(store)
@@ -331,6 +333,7 @@ class ListContract(Contract):
             created_gte=session.created_at,
             created_lte=session.created_at,
             active_after=session.active_at - 1,
+            active_before=session.active_at + 1,
             statuses=("idle", "running"),
             deployment_id="d",
             memory_store_id="m",

@@ -10,9 +10,12 @@ import click
 
 from segue.interfaces.cli.arguments import (
     cwd_option,
+    find_session,
     open_session,
+    optional_session_argument,
     session_argument,
     session_arguments,
+    session_or_newest,
 )
 from segue.interfaces.cli.output.formats import format_option
 from segue.interfaces.cli.output.text import one_line
@@ -30,7 +33,7 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for conf
 
 
 @click.command("fork")
-@session_argument
+@optional_session_argument
 @click.option(
     "--at",
     type=click.IntRange(1),
@@ -43,7 +46,7 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for conf
 @target_options
 def fork_command(
     target: Target,
-    session: str,
+    session: str | None,
     at: int | None,
     title: str | None,
     cwd: str | None,
@@ -51,12 +54,15 @@ def fork_command(
 ) -> None:
     """Create a session with a copy of another's history, and print its id.
 
+    Without SESSION, it is a copy of the newest session of this directory.
+
     Example: segue fork 0198c2a4-77b1 --title "Second approach"
     """
     path = None if cwd is None else resolve_directory(cwd)
+    name = session_or_newest(target, session, "fork")
 
     async def fork(hub: Hub, principal: Principal) -> Session:
-        parent = await open_session(hub, principal, session)
+        parent = await open_session(hub, principal, name)
         return await hub.editor.fork(
             principal, parent.id, at=at, title=title, cwd=path, origin="cli"
         )
@@ -194,7 +200,7 @@ async def resolve_all(
 
     Raises InvalidInput if `trashed` is set and one is not in the trash.
     """
-    sessions = [await hub.sessions.resolve(principal, name, trashed=trashed) for name in names]
+    sessions = [await find_session(hub, principal, name, trashed=trashed) for name in names]
     for session in sessions:
         if trashed and session.state != "trashed":
             hint = "; use `segue unarchive`" if session.state == "archived" else ""

@@ -14,7 +14,12 @@ from segue.hub import Hub, tools
 from segue.hub.sync.export_file import InvalidLine, is_export, read_lines, shorten
 from segue.hub.sync.importer import ImportResult
 from segue.hub.sync.validation import validate
-from segue.interfaces.cli.arguments import file_or_session_argument, open_session, session_argument
+from segue.interfaces.cli.arguments import (
+    file_or_session_argument,
+    find_session,
+    open_session,
+    session_argument,
+)
 from segue.interfaces.cli.output.formats import format_option, output_file, write_rows
 from segue.interfaces.cli.output.progress import show_count
 from segue.interfaces.cli.output.text import one_line
@@ -238,7 +243,7 @@ def _report_import(imported: ImportResult) -> Session:
 async def _resolve_id(hub: Hub, principal: Principal, name: str) -> Session | str:
     """Return the session of a tool with this name, or an id that segue does not list."""
     try:
-        session = await hub.sessions.resolve(principal, name)
+        session = await find_session(hub, principal, name)
         return session if tools.find_tool(session.source) is not None else session.id
     except NotFound:
         if id := ids.parse(name):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from msgspec.structs import replace
 
+from segue.hub import tools
 from segue.interfaces.cli.arguments import cwd_option
 from segue.interfaces.cli.durations import TimeType
 from segue.interfaces.cli.output.formats import format_option, write_rows
@@ -43,6 +44,10 @@ def filter_options(command: F) -> F:
         statuses: tuple[Status, ...],
         source: str | None,
         since: int | None,
+        until: int | None,
+        branch: str | None,
+        model: str | None,
+        project: str | None,
         archived: bool,
         only_archived: bool,
         **kwargs: Any,
@@ -56,6 +61,10 @@ def filter_options(command: F) -> F:
             statuses=statuses,
             source=source,
             active_after=since,
+            active_before=until,
+            branch=branch,
+            model=model,
+            project=project,
             archived="only" if only_archived else "include" if archived else "exclude",
         )
         return command(*args, query=query, **kwargs)
@@ -76,6 +85,16 @@ def filter_options(command: F) -> F:
         source_option,
         click.option(
             "--since", type=TimeType(), help="Only sessions active since: 7d, 2025-01-31 …"
+        ),
+        click.option(
+            "--until",
+            type=TimeType(end_of_day=True),
+            help="Only sessions last active before: 7d, or the end of 2025-01-31 …",
+        ),
+        click.option("--branch", help="Only sessions of this git branch."),
+        click.option("--model", help="Only sessions that used this model; a part is enough."),
+        click.option(
+            "--project", metavar="NAME", help="Only sessions of directories with this name."
         ),
         click.option("--archived", is_flag=True, help="Include archived sessions."),
         click.option("--only-archived", is_flag=True, help="Only archived sessions."),
@@ -115,16 +134,15 @@ def list_command(
     """
     query = replace(query, order=order, descending=not reverse, limit=limit)
     max_count = None if everything else limit
-    sessions, has_more = target.read(
-        lambda hub, principal: list_all(hub, principal, query, max_count)
-    )
-    is_filtered = query != replace(Query(), order=order, descending=not reverse, limit=limit)
-    empty_message = "No sessions. Create one with `segue new`."
-    if is_filtered and not sessions:
-        empty_message = f"No sessions match these filters.{_hint(target, query)}"
-    show_list(sessions, format, empty_message)
-    if has_more and format is None:
-        show_more_hint(len(sessions), "use --limit or --all for more")
+    with target.reader() as reader:
+        sessions, has_more = reader(
+            lambda hub, principal: list_all(hub, principal, query, max_count)
+        )
+        empty_message = "" if sessions or format else reader(partial(_empty_message, query))
+        show_list(sessions, format, empty_message)
+        if has_more:
+            total = reader(lambda hub, principal: hub.sessions.count(principal, query))
+            show_more_hint(len(sessions), total, "sessions", "use --limit or --all")
 
 
 async def list_all(
@@ -159,9 +177,11 @@ async def list_pages(
             return
 
 
-def show_more_hint(count: int, hint: str) -> None:
-    """Print that the list is not complete."""
-    click.echo(click.style(f"… the first {count}; {hint}", dim=True), err=True)
+def show_more_hint(count: int, total: int | None, noun: str, hint: str) -> None:
+    """Print how many rows are left out of how many; `total` is None if they are very many."""
+    rest = "more" if total is None else f"the other {total - count:,}"
+    of = f"more than {MAX_PAGE_SIZE:,}" if total is None else f"{total:,}"
+    click.echo(click.style(f"… {count:,} of {of} {noun}; {hint} for {rest}", dim=True), err=True)
 
 
 def show_list(sessions: list[Session], format: str | None, empty_message: str) -> None:
@@ -204,13 +224,38 @@ def search_command(
     """
     query = replace(query, text=" ".join(words), limit=limit)
     search = _search_ranked if ranked else _search_newest
-    matches, has_more, corrected = target.read(lambda hub, principal: search(hub, principal, query))
-    empty_message = "" if matches else f"No sessions match.{_hint(target, query)}"
-    if corrected is not None:
-        click.echo(f"No sessions match {query.text!r}. Showing matches of {corrected!r}.", err=True)
-    _show_matches(matches, format, empty_message)
-    if has_more and format is None:
-        show_more_hint(len(matches), "use --limit for more")
+    with target.reader() as reader:
+        matches, has_more, corrected = reader(lambda hub, principal: search(hub, principal, query))
+        empty_message = "" if matches or format else reader(partial(_empty_message, query))
+        if corrected is not None:
+            message = f"No sessions match {query.text!r}. Showing matches of {corrected!r}."
+            click.echo(message, err=True)
+        _show_matches(matches, format, empty_message)
+        if has_more or (matches and format is None and sys.stdout.isatty()):
+            searched = replace(query, text=corrected or query.text)
+            counts = reader(partial(_count_matches, searched))
+            _show_match_count(len(matches), *counts, has_more=has_more)
+
+
+async def _count_matches(
+    query: Query, hub: Hub, principal: Principal
+) -> tuple[int | None, int | None]:
+    """Return how many sessions match, and of how many; None is very many."""
+    matching = await hub.sessions.count(principal, query)
+    return matching, await hub.sessions.count(principal, replace(query, text=None))
+
+
+def _show_match_count(
+    shown: int, matching: int | None, total: int | None, *, has_more: bool
+) -> None:
+    """Print how many sessions match, and how many of them are left out."""
+    many = f"more than {MAX_PAGE_SIZE:,}"
+    counts = [many if count is None else f"{count:,}" for count in (matching, total)]
+    line = f"{counts[0]} of {counts[1]} sessions match"
+    if has_more:
+        rest = "more" if matching is None else f"the other {matching - shown:,}"
+        line = f"… {line}; use --limit for {rest}"
+    click.echo(click.style(line, dim=True), err=True)
 
 
 async def _search_ranked(
@@ -247,13 +292,35 @@ async def _search_newest(
             return found, cursor is not None, corrected
 
 
-def _hint(target: Target, query: Query) -> str:
-    """Return what to try if nothing matches."""
+async def _empty_message(query: Query, hub: Hub, principal: Principal) -> str:
+    """Return why a list may be empty, and what to try."""
+    plain = Query(order=query.order, descending=query.descending, limit=query.limit)
+    if query == plain:
+        return f"No sessions. {await _searched_places(hub, principal)}"
+    message = "No sessions match." if query.text else "No sessions match these filters."
     if query.source is not None:
-        names = [row["name"] for row in target.read(_list_sources)]
+        names = [row["name"] for row in await _list_sources(hub, principal)]
         if query.source not in names:
-            return f" There are no sessions of {query.source} here; see `segue sources`."
-    return " --archived includes archived sessions." if query.archived == "exclude" else ""
+            return f"{message} There are no sessions of {query.source} here; see `segue sources`."
+    if query.cwd is not None and not os.path.isdir(query.cwd):
+        return f"{message} There is no directory {query.cwd}."
+    archived = " --archived includes archived sessions." if query.archived == "exclude" else ""
+    return f"{message}{archived}"
+
+
+async def _searched_places(hub: Hub, principal: Principal) -> str:
+    """Return where sessions were looked for, and how to create one."""
+    from segue.interfaces.cli.output.text import tilde
+
+    opened = {row["name"] for row in await _list_sources(hub, principal)}
+    places = [f"segue's store in {tilde(str(hub.data_dir))}"]
+    absent: list[str] = []
+    for tool in tools.all_tools():
+        home = f"{tool.label} ({tilde(tool.home())})"
+        (places if tool.name in opened else absent).append(home)
+    looked = f"Looked in {', '.join(places)}."
+    unused = f"\nNot used here, or not selected: {', '.join(absent)}." if absent else ""
+    return f"{looked}{unused}\nCreate one with `segue new` or `segue prompt new TEXT`."
 
 
 def _show_matches(matches: list[SearchMatch], format: str | None, empty_message: str) -> None:

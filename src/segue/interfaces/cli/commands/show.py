@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from segue.interfaces.cli.arguments import open_session, session_argument
+from segue.interfaces.cli.arguments import (
+    open_session,
+    optional_session_argument,
+    session_argument,
+    session_or_newest,
+)
 from segue.interfaces.cli.output.formats import format_option, write_rows, write_value
 from segue.interfaces.cli.output.pager import pager_option, show_text
 from segue.interfaces.cli.target import HubReader, Target, target_options
@@ -26,24 +31,28 @@ _MIN_TAIL_PAGE_EVENTS = 50
 
 
 @click.command("show")
-@session_argument
+@optional_session_argument
 @click.option("--info", is_flag=True, help="Show the session's fields, not its conversation.")
 @click.option("--agent", metavar="ID", help="Show what a subagent of the session did.")
 @pager_option
 @format_option
 @target_options
 def show_command(
-    target: Target, session: str, info: bool, agent: str | None, format: str | None
+    target: Target, session: str | None, info: bool, agent: str | None, format: str | None
 ) -> None:
     """Show a session's conversation; with --format its events.
 
-    SESSION is an id, an id prefix or a title. Where the session started a subagent, a line names
-    the --agent option that shows it.
+    SESSION is an id, an id prefix or a title; `@` is the newest session of this directory, which
+    is also shown without SESSION, and `@2` the second newest. Where the session started a
+    subagent, a line names the --agent option that shows it.
 
+    \b
     Example: segue show 0198c2a4-77b1
+             segue show @2
     """
+    name = session_or_newest(target, session, "show")
     with target.reader() as reader:
-        resolved = reader(lambda hub, principal: open_session(hub, principal, session))
+        resolved = reader(lambda hub, principal: open_session(hub, principal, name))
         if resolved.state == "trashed" and format is None:
             click.echo(f"In the trash; `segue restore {resolved.id}` restores it.", err=True)
         if info:
@@ -67,13 +76,18 @@ def _show_conversation(
     id = session.id
     threads = reader(lambda hub, principal: hub.history.threads(principal, id))
     events = _read_events(reader, lambda hub, principal: _ended_conversation(hub, principal, id))
-    _show_events(events, format, threads=threads, fork=session.fork, wait=wait)
+    header = ""
+    if format is None and sys.stdout.isatty():
+        from segue.interfaces.cli.output.text import header_text
+
+        header = header_text(session)
+    _show_events(events, format, threads=threads, fork=session.fork, header=header, wait=wait)
 
 
 def _show_waiting(reader: HubReader, session: Session) -> None:
     """Print what a session's turn waits for, below its conversation."""
     if session.pending:
-        from segue.interfaces.cli.commands.chat import waiting_lines
+        from segue.interfaces.cli.conversation.turns import waiting_lines
 
         for line in reader(lambda hub, principal: waiting_lines(hub, principal, session)):
             click.echo(line, err=True)
@@ -139,6 +153,7 @@ def _show_events(
     *,
     threads: Iterable[Thread] = (),
     fork: ForkPoint | None = None,
+    header: str = "",
     wait: bool = False,
 ) -> None:
     if format is not None:
@@ -150,7 +165,7 @@ def _show_events(
     first = next(texts, None)
     if first is None:
         click.echo("The session has no messages yet.", err=True)
-    show_text(chain([first or ""], texts), wait=wait)
+    show_text(chain([header, first or ""], texts), wait=wait)
 
 
 def _format_conversation(
@@ -162,7 +177,7 @@ def _format_conversation(
     """
     from segue.interfaces.cli.output.text import ConversationFormatter, fork_text, thread_text
 
-    formatter = ConversationFormatter()
+    formatter = ConversationFormatter(_text_columns())
     newest_first = sorted(threads, key=lambda thread: thread.seq or 0)[::-1]
     is_shared = False  # whether the last event was one of the parent
     for event in events:
@@ -177,6 +192,15 @@ def _format_conversation(
         yield f"{thread_text(thread)}\n"
     if fork is not None and is_shared:
         yield f"{fork_text(fork.session)}\n"
+
+
+def _text_columns() -> int | None:
+    """Return the width at which text is wrapped; None if it does not go to a terminal."""
+    if not sys.stdout.isatty():
+        return None
+    from segue.interfaces.cli.output.tables import terminal_columns
+
+    return terminal_columns()
 
 
 def show_session(target: Target, id: str, *, wait: bool = False) -> None:
@@ -211,13 +235,12 @@ def tail_command(
         events = await _last_events(
             hub, principal, resolved, count, conversation_only=format is None
         )
-        formatter = ConversationFormatter()
+        formatter = ConversationFormatter(_text_columns())
         for event in events:
             _show_event(event, format, formatter)
         if follow:
             async for item in hub.history.follow(principal, resolved.id, resolved.last_seq):
-                # Without deltas, all items are events.
-                _show_event(item, format, formatter)  # type: ignore[arg-type]
+                _show_event(item, format, formatter)
 
     target.run(tail)
 

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from segue.interfaces.cli.arguments import optional_session_argument, session_argument
+from segue.interfaces.cli.arguments import (
+    find_session,
+    optional_session_argument,
+    session_argument,
+)
 from segue.interfaces.cli.group import Group
 from segue.interfaces.cli.output.formats import output_file
 from segue.interfaces.cli.output.text import safe
@@ -121,7 +125,7 @@ async def _render(conversation: Conversation, *, html: bool) -> str:
 
 
 def _resolve(target: Target, name: str) -> Session:
-    return target.read(lambda hub, principal: hub.sessions.resolve(principal, name))
+    return target.read(lambda hub, principal: find_session(hub, principal, name))
 
 
 def _update_copy(target: Target, session: Session, source: str, native_id: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from segue.model.session import Session
 
 _DATE_LENGTHS = {"day": 10, "month": 7}  # characters of an RFC 3339 time
+_TIMES = (*_DATE_LENGTHS, "week")
+_FIRST_DAY = date(1970, 1, 1).toordinal()
 _BAR_COLUMNS = 16
 _MIN_NAME_COLUMNS = 6
 _GAP = "  "
@@ -49,7 +52,7 @@ def _fields(total: UsageTotal) -> dict[str, Any]:
 @click.command("stats")
 @click.option(
     "--by",
-    type=click.Choice(["day", "month", "agent", "model", "project", "source"]),
+    type=click.Choice(["day", "week", "month", "agent", "model", "project", "source"]),
     default="day",
     show_default=True,
     help="What to group by. A session counts on the day of its creation, and for each model that it"
@@ -68,7 +71,7 @@ def stats_command(target: Target, query: Query, by: str, limit: int, format: str
     created_order = replace(query, order="created")
     totals, total = target.read(lambda hub, principal: _count(hub, principal, created_order, by))
     rows = sorted(totals.items(), reverse=True)
-    if by not in _DATE_LENGTHS:
+    if by not in _TIMES:
         rows.sort(key=lambda row: -row[1].sessions)
     hidden_rows, rows = rows[limit:], rows[:limit]
     if format is not None:
@@ -81,8 +84,8 @@ def stats_command(target: Target, query: Query, by: str, limit: int, format: str
         if total.usage.estimated_cost:
             note = "≈ is estimated from list prices; `segue doctor` shows their date"
             click.echo(click.style(note, dim=True), err=True)
-        if hidden_rows:
-            show_more_hint(len(rows), f"use --limit for the other {len(hidden_rows)}")
+    if hidden_rows:
+        show_more_hint(len(rows), len(rows) + len(hidden_rows), "rows", "use --limit")
 
 
 async def _count(
@@ -110,7 +113,7 @@ async def _count(
 
 def _group_key(session: Session, by: str) -> Any:
     """Return a session's group. This is called for every session, so it must be fast."""
-    if by in _DATE_LENGTHS:
+    if by in _TIMES:
         return session.created_at // clock.DAY
     if by == "agent":
         return None if session.agent is None else session.agent.id
@@ -119,6 +122,9 @@ def _group_key(session: Session, by: str) -> Any:
 
 def _group_name(key: Any, by: str, agent_names: dict[str, str]) -> str:
     """Return the name of a group for people: a date, an agent's name, a directory."""
+    if by == "week":
+        year, week, _ = date.fromordinal(_FIRST_DAY + key).isocalendar()
+        return f"{year}-W{week:02}"
     if by in _DATE_LENGTHS:
         return clock.to_rfc3339(key * clock.DAY)[: _DATE_LENGTHS[by]]
     return "none" if key is None else agent_names.get(key, str(key))

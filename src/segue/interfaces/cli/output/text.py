@@ -103,20 +103,14 @@ class OpenCalls:
         return None
 
 
-def show_event(event: Event, call: ToolCall | None) -> None:
-    """Print an event of the conversation; other events print nothing.
-
-    `call` is the tool call that a permission request is about.
-    """
-    text = event_text(event, call)
-    if text is not None:
-        click.echo(text)
-
-
 class ConversationFormatter:
-    """Formats the events of one conversation in order."""
+    """Formats the events of one conversation in order.
 
-    def __init__(self) -> None:
+    With `columns`, text is wrapped at words, and messages of agents are rendered as Markdown.
+    """
+
+    def __init__(self, columns: int | None = None) -> None:
+        self._columns = columns
         self._is_first = True
         self._open_calls = OpenCalls()
         self._last_call: ToolCall | None = None
@@ -124,7 +118,7 @@ class ConversationFormatter:
     def text(self, event: Event) -> str | None:
         """Return the next event as text; None if it is not shown or repeats the last call."""
         call, body = self._open_calls.find(event), event.body
-        text = event_text(event, call)
+        text = event_text(event, call, columns=self._columns)
         if call is not None and call is self._last_call and _repeats(body, call):
             return None
         if isinstance(body, ToolCall):
@@ -141,24 +135,36 @@ def _repeats(body: Body, call: ToolCall) -> bool:
     return isinstance(body, PermissionAsked) and request_title(body, call) == call_title(call)
 
 
-def event_text(event: Event, call: ToolCall | None = None) -> str | None:
+def event_text(
+    event: Event, call: ToolCall | None = None, *, columns: int | None = None
+) -> str | None:
     """Return an event as text; None if it is not a part of the conversation.
 
-    `call` is the tool call that a permission request is about.
+    `call` is the tool call that a permission request is about. With `columns`, text is wrapped at
+    words, and messages of agents are rendered as Markdown.
     """
     match event.body:
         case UserMessage() as body:
-            return _user_text(body)
+            text = _user_text(body)
+            return text if text is None or columns is None else _wrap(text, columns)
         case AgentMessage() as body:
             suffix = click.style("  (cut off)", fg="yellow") if body.partial else ""
-            return printable(body.content) + suffix
+            text = printable(body.content)
+            if columns is not None:
+                from .markdown import render_markdown
+
+                text = render_markdown(text, columns)
+            return text + suffix
         case AgentThought() as body:
-            return click.style(printable(body.content), dim=True)
+            text = printable(body.content)
+            text = text if columns is None else _wrap(text, columns)
+            return click.style(text, dim=True)
         case ToolCall() as body:
-            return click.style(f"* {one_line(call_title(body))}", fg="blue")
+            return click.style(f"* {_call_text(body)}", fg="blue")
         case ToolResult() as body:
             output = printable(body.content) or one_line(str(body.output or ""))
             text = _hanging_indent(f"  {body.status}: ", output)
+            text = text if columns is None else _wrap(text, columns)
             return click.style(text, dim=body.status == "completed")
         case PlanChanged() as body:
             return "\n".join(
@@ -175,6 +181,48 @@ def event_text(event: Event, call: ToolCall | None = None) -> str | None:
         case Failed() as body:
             return click.style(f"! {one_line(body.message)}", fg="red")
     return None
+
+
+def _call_text(call: ToolCall) -> str:
+    """Return the name of a tool and what it does."""
+    name = call.name if call.server is None else f"{call.server}.{call.name}"
+    title = one_line(call_title(call))
+    words = title.casefold()
+    if words == name.casefold() or words.startswith(f"{name.casefold()} "):
+        return title
+    return f"{one_line(name)}: {title}"
+
+
+def _wrap(text: str, columns: int) -> str:
+    """Return text wrapped at words. Styles are only at its beginning, before a short prefix."""
+    from .width import width, wrap  # lists do not need it
+
+    lines: list[str] = []
+    for line in text.split("\n"):
+        plain = click.unstyle(line)
+        if width(plain) <= columns:
+            lines.append(line)
+            continue
+        first, *rest = wrap(plain, columns)
+        styled = line.startswith(USER_PROMPT) and plain.startswith(click.unstyle(USER_PROMPT))
+        lines.append(USER_PROMPT + first[len(click.unstyle(USER_PROMPT)) :] if styled else first)
+        margin = "  " if plain.startswith(("> ", "  ")) else ""
+        for part in rest:
+            lines += wrap(margin + part.lstrip(), columns)
+    return "\n".join(lines)
+
+
+def header_text(session: Session) -> str:
+    """Return the lines above a conversation: title, directory, date and model."""
+    from .output_fields import last_model
+
+    created = clock.to_rfc3339(session.created_at)[:16].replace("T", " ")
+    branch = f" ({one_line(session.git_branch)})" if session.git_branch else ""
+    details = [one_line(tilde(session.cwd)) + branch, created, session.source]
+    if model := last_model(session):
+        details.append(one_line(model))
+    title = click.style(one_line(session.title or "(untitled)"), bold=True)
+    return f"{title}\n{click.style(' · '.join(details), dim=True)}\n\n"
 
 
 def request_text(request: PermissionAsked, call: ToolCall | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from segue.hub.sessions.pagination import MAX_PAGE_SIZE
 from segue.hub.sessions.resolve import MIN_PREFIX_LENGTH
 from segue.interfaces.cli.output.text import event_text
 from segue.interfaces.cli.target import HubReader
@@ -25,11 +26,15 @@ MAX_CACHED_PREVIEWS = 200
 
 
 class PickerRow(NamedTuple):
-    """A session, with its snippet and event if it is a search match; or a heading."""
+    """A session, with its snippet and event if it is a search match; or a heading.
+
+    Rows below the heading of a directory do not show their project.
+    """
 
     session: Session | None
     text: str = ""
     seq: int | None = None
+    shows_project: bool = True
 
 
 class PickerState:
@@ -48,6 +53,10 @@ class PickerState:
         self._corrected_words: str | None = None  # searched for instead of the misspelt ones
         self._session_ids: set[str] = set()
         self._previews: dict[tuple[str, int, int | None], list[Event]] = {}
+        # How many sessions there are and match, as far as they are counted.
+        self.total: int | None = None
+        self.matching: int | None = None
+        self.has_more_total = self.has_more_matching = False
         self.reload()
 
     @property
@@ -67,6 +76,7 @@ class PickerState:
         archived: Literal["only", "exclude"] = "only" if self.archived else "exclude"
         self._cwd_query = replace(self._cwd_query, archived=archived)
         self._query = replace(self._query, archived=archived)
+        self.total = None
         self.reload()
 
     def load_more(self, height: int, *, preview: bool) -> bool:
@@ -81,7 +91,24 @@ class PickerState:
         if len(self.rows) < height and self._cursor is not None:
             self._load_page()
             return True
+        return self._load_counts()
+
+    def _load_counts(self) -> bool:
+        """Count the sessions, or those that match; return False if both are counted."""
+        if self.total is None:
+            self.total, self.has_more_total = self._count(self._query)
+            return True
+        if self._search_words and self.matching is None:
+            words = self._corrected_words or self._search_words
+            query = replace(self._query, text=words)
+            self.matching, self.has_more_matching = self._count(query)
+            return True
         return False
+
+    def _count(self, query: Query) -> tuple[int, bool]:
+        """Return how many sessions match, and whether there are more than can be counted."""
+        count = self._reader(lambda hub, principal: hub.sessions.count(principal, query))
+        return (MAX_PAGE_SIZE, True) if count is None else (count, False)
 
     def reload(self, *, keep_position: bool = False) -> None:
         """Load the rows again and select the same session, if it is still listed.
@@ -91,6 +118,7 @@ class PickerState:
         """
         before, index = self.selected, self.index
         self.rows, self._session_ids, self._cursor = [], set(), None
+        self.matching = None
         self._search_words, self._corrected_words = _searchable(self.typed), None
         if self._search_words:
             self._load_matches()
@@ -100,6 +128,7 @@ class PickerState:
         if before is None or before.session is None:
             return
         if keep_position:
+            self.total = None
             self._load_until(index)
             self.index = self._nearest_session_index(index)
         if keep_position or not self._search_words:
@@ -162,7 +191,8 @@ class PickerState:
             lambda hub, principal: hub.sessions.list(principal, self._cwd_query)
         ).sessions
         if here:
-            self._add(f"In {os.path.basename(self._cwd_query.cwd or '') or '/'}", here)
+            heading = f"In {os.path.basename(self._cwd_query.cwd or '') or '/'}"
+            self._add(heading, here, shows_project=False)
         self._load_page("Everywhere" if here else "")
 
     def _load_matches(self) -> None:
@@ -204,12 +234,14 @@ class PickerState:
                 seq = match.event.seq if match.event is not None and shown else None
                 self.rows.append(PickerRow(match.session, match.snippet, seq))
 
-    def _add(self, heading: str, sessions: Sequence[Session]) -> None:
+    def _add(
+        self, heading: str, sessions: Sequence[Session], *, shows_project: bool = True
+    ) -> None:
         new = [session for session in sessions if session.id not in self._session_ids]
         self._session_ids.update(session.id for session in new)
         if heading and new:
             self.rows.append(PickerRow(None, heading))
-        self.rows += [PickerRow(session) for session in new]
+        self.rows += [PickerRow(session, shows_project=shows_project) for session in new]
 
 
 def _preview_key(row: PickerRow) -> tuple[str, int, int | None]:

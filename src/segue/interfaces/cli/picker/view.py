@@ -11,7 +11,7 @@ import click
 from segue.interfaces.cli.durations import age
 from segue.interfaces.cli.external_tools import source_symbol
 from segue.interfaces.cli.output.text import OpenCalls, event_text, one_line
-from segue.interfaces.cli.output.width import fit, fit_end, wrap
+from segue.interfaces.cli.output.width import fit, fit_end, width, wrap
 from segue.model import clock
 from segue.model.event import Event
 from segue.model.session import Session
@@ -20,9 +20,11 @@ from segue.render.format import session_cost
 from .state import PickerRow, PickerState
 
 MIN_COLUMNS_WITH_PREVIEW = 90
+MIN_COLUMNS_WITH_PROJECT = 40
+PREVIEW_KEY = "^V preview"
 KEYS = (
-    "enter open",
-    "^R resume",
+    "enter resume",
+    "tab read",
     "^O other tool",
     "^F fork",
     "^E rename",
@@ -31,15 +33,20 @@ KEYS = (
     "^A archived",
     "^D delete",
     "^Y copy id",
+    PREVIEW_KEY,
 )
 QUIT = "esc quit"
 
 
 class PickerView:
-    """Draws the picker for any size of screen. `preview` turns the preview on and off."""
+    """Draws the picker for any size of screen.
+
+    `preview` turns the preview on and off, and `keys` are those that the last line shows.
+    """
 
     def __init__(self) -> None:
         self.preview = True
+        self.keys: Sequence[str] = KEYS
         self._top = 0
         self._color = "NO_COLOR" not in os.environ
 
@@ -59,10 +66,11 @@ class PickerView:
             border = self._style(" │ ", dim=True)
             lines = [f"{left}{border}{right}" for left, right in zip(lines, preview, strict=True)]
         name = "archived " if state.archived else "segue "
-        typed = fit(state.typed + "▏", columns - len(name) - 2)
-        last = footer or _key_line(columns, archived=state.archived)
+        count = _count_text(state)
+        typed = fit(state.typed + "▏", columns - len(name) - 2 - len(count))
+        last = footer or _key_line(self.keys, columns, archived=state.archived)
         return [
-            f"{self._style(name, bold=True)}> {typed}",
+            f"{self._style(name, bold=True)}> {typed}{self._style(count, dim=True)}",
             *lines,
             self._style(fit(last, columns), dim=not footer),
         ]
@@ -122,8 +130,14 @@ class PickerView:
         snippet = one_line(row.text)
         if snippet and snippet.strip("…") not in title:
             text += f"  · {snippet}"
-        line = fit(text, columns)
-        return self._style(line, reverse=True) if selected else line
+        project = fit_end(project_name(session), columns // 4)
+        if columns < MIN_COLUMNS_WITH_PROJECT or not row.shows_project:
+            project = ""
+        gap = "  " if project else ""
+        line = fit(text, columns - width(gap + project)) + gap
+        if selected:
+            return self._style(line + project, reverse=True)
+        return line + self._style(project, dim=True)
 
     def _preview_lines(self, state: PickerState, columns: int, height: int) -> list[str]:
         row = state.selected
@@ -138,6 +152,21 @@ class PickerView:
         body = body[:body_height] if row.seq is not None else body[-body_height:]
         lines = [*header, " " * columns, *(fit(line, columns) for line in body)]
         return (lines + [" " * columns] * (height - len(lines)))[:height]
+
+
+def project_name(session: Session) -> str:
+    """Return the name of a session's directory."""
+    return one_line(os.path.basename(session.cwd.rstrip("/")) or session.cwd)
+
+
+def _count_text(state: PickerState) -> str:
+    """Return how many sessions match, and of how many, as far as they are counted."""
+    if state.total is None:
+        return ""
+    total = f"{state.total:,}{'+' * state.has_more_total}"
+    if not state.typed or state.matching is None:
+        return f" {total}"
+    return f" {state.matching:,}{'+' * state.has_more_matching} of {total}"
 
 
 def _labelled_title(session: Session) -> str:
@@ -156,10 +185,10 @@ def _empty_message(state: PickerState) -> str:
     return "No archived sessions." if state.archived else "No sessions yet: run `segue new`."
 
 
-def _key_line(columns: int, *, archived: bool) -> str:
+def _key_line(keys: Sequence[str], columns: int, *, archived: bool) -> str:
     """Return as many of the keys as fit, and always how to quit."""
     line = QUIT
-    for key in KEYS[::-1]:
+    for key in keys[::-1]:
         if archived:
             key = key.replace("archived", "back").replace("X archive", "X unarchive")
         line = f"{key}  {line}"

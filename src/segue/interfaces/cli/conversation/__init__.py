@@ -1,0 +1,1 @@
+"""Conversations with agents in the terminal."""

@@ -1,0 +1,210 @@
+"""Run turns in the terminal: print them as they happen, and chat line by line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from segue.interfaces.cli.output.tables import terminal_columns
+from segue.interfaces.cli.output.text import (
+    USER_PROMPT,
+    ConversationFormatter,
+    OpenCalls,
+    header_text,
+    one_line,
+)
+from segue.interfaces.cli.terminal_input import terminal_lines
+from segue.model.errors import NotFound
+from segue.model.event import Delta, PermissionAnswered, PermissionAsked, StatusChanged
+from segue.model.tools.titles import request_title
+
+from .display import open_display
+from .requests import PermissionRequests
+
+if TYPE_CHECKING:
+    from segue.hub import Hub
+    from segue.model.principal import Principal
+    from segue.model.session import Session
+
+_RECENT_EVENTS = 8  # shown when a session is resumed
+
+
+def show_stop_reason(reason: str) -> bool:
+    """Return True if the turn ended normally; otherwise print why it stopped."""
+    if reason != "end_turn":
+        click.echo(click.style(f"({reason.replace('_', ' ')})", fg="yellow"), err=True)
+    return reason == "end_turn"
+
+
+async def chat(hub: Hub, principal: Principal, session: Session) -> None:
+    """Show the last events of a session, then send the lines that the user types, until Ctrl-D."""
+    is_terminal = sys.stdout.isatty()
+    if is_terminal:
+        click.echo(header_text(session), nl=False)
+    events = await hub.history.events(principal, session.id, limit=20, backward=True)
+    formatter = ConversationFormatter(terminal_columns() if is_terminal else None)
+    for event in events[-_RECENT_EVENTS:]:
+        if (text := formatter.text(event)) is not None:
+            click.echo(text)
+    reason = await _interruptible(answer_waiting_turn(hub, principal, session.id))
+    if reason == "requires_action":  # Ctrl-D
+        click.echo()
+        return
+    if reason:
+        show_stop_reason(reason)
+    while True:
+        try:
+            text = await _interruptible(_read_prompt())
+        except EOFError:
+            click.echo()
+            return
+        if text.strip():
+            show_stop_reason(await _interruptible(run_turn(hub, principal, session.id, text)))
+
+
+async def _interruptible(work: Coroutine[Any, Any, str]) -> str:
+    """Return the result of `work`, or "cancelled" if Ctrl-C cancels it.
+
+    Raises KeyboardInterrupt if Ctrl-C is pressed at the prompt, where no turn runs.
+    """
+    import asyncio
+    import signal
+
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    with suppress(NotImplementedError):
+        loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        return await task
+    except _InterruptedAtPrompt:
+        raise KeyboardInterrupt from None
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            raise
+        return "cancelled"
+    finally:
+        with suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGINT)
+
+
+class _InterruptedAtPrompt(Exception):
+    """Ctrl-C while no turn runs: it ends the conversation."""
+
+
+async def _read_prompt() -> str:
+    import asyncio
+
+    try:
+        return await terminal_lines.read_line(USER_PROMPT)
+    except asyncio.CancelledError:
+        raise _InterruptedAtPrompt from None
+
+
+async def run_turn(hub: Hub, principal: Principal, id: str, text: str) -> str:
+    """Send a prompt, print its turn as it happens, and return the stop reason.
+
+    Permission requests are answered in the terminal, those of a turn that waits for answers first.
+    Raises NotFound if the session is deleted during the turn.
+    """
+    if await answer_waiting_turn(hub, principal, id) == "requires_action":
+        return "requires_action"
+    turn = await hub.turns.submit(principal, id, text)
+    return await _show_turn(hub, principal, id, turn, PermissionRequests(hub, principal, id, turn))
+
+
+async def answer_waiting_turn(hub: Hub, principal: Principal, id: str) -> str:
+    """Ask for the answers that a session's turn waits for, and print the rest of the turn.
+
+    Returns its stop reason: `requires_action` if the user gives no answer. Returns an empty string
+    if no turn waits for answers. Without a terminal, the requests are only printed.
+    """
+    session = await hub.sessions.get(principal, id)
+    if session.turn is None or not session.pending:
+        return ""
+    if not session.open_asks or not sys.stdin.isatty():
+        for line in await waiting_lines(hub, principal, session):
+            click.echo(line, err=True)
+        return ""
+    turn = session.turn
+    requests = PermissionRequests(hub, principal, id, turn, of_earlier_turn=True)
+    for request, call in await hub.history.open_requests(principal, session):
+        await requests.add(request, call)
+    try:
+        return await _show_turn(hub, principal, id, turn, requests, after=session.last_seq)
+    except EOFError:
+        return "requires_action"
+
+
+async def waiting_lines(hub: Hub, principal: Principal, session: Session) -> list[str]:
+    """Return a line for each answer or result that a session's turn waits for."""
+    requests = await hub.history.open_requests(principal, session)
+    lines = [
+        f"Waiting for an answer: {one_line(request_title(request, call))}"
+        for request, call in requests
+    ]
+    if requests:
+        lines.append(f"`segue resume {session.id}` asks for it in a terminal.")
+    if any(call in session.pending for call in session.open_calls):
+        lines.append("Waiting for the result of a tool that a client runs.")
+    return lines
+
+
+async def _show_turn(
+    hub: Hub,
+    principal: Principal,
+    id: str,
+    turn: str,
+    requests: PermissionRequests,
+    after: int | None = None,
+) -> str:
+    """Print a turn as it happens, from its start or after a seq, and return the stop reason."""
+    import asyncio
+
+    calls = OpenCalls()
+    display = open_display()
+    try:
+        if not requests.is_asking:
+            display.wait()
+        if after is None:
+            # A turn of another client may come first.
+            seq = await hub.turns.wait_started(principal, id, turn)
+            if seq is None:
+                return "cancelled"
+            after = seq - 1
+        async for item in hub.history.follow(principal, id, after, deltas=True):
+            if isinstance(item, Delta):
+                if item.thread is None:
+                    display.add_delta(item)
+                continue
+            call = calls.find(item)
+            if display.finish_message(item):
+                pass
+            elif isinstance(item.body, PermissionAsked):
+                display.pause()
+                await requests.add(item.body, call)
+            elif item.id != turn and item.body.thread is None:
+                display.show(item, call)
+            if isinstance(item.body, PermissionAnswered):
+                requests.settle(item.body.ask_id)
+                if not requests.is_asking:
+                    display.wait()
+            if isinstance(item.body, StatusChanged) and item.body.turn == turn:
+                reason = item.body.stop_reason
+                if reason is not None and reason != "requires_action":
+                    return reason
+    except asyncio.CancelledError:
+        display.close()
+        requests.close()
+        if requests.error is not None:
+            raise requests.error from None
+        if not requests.of_earlier_turn or not (await hub.sessions.get(principal, id)).pending:
+            await hub.turns.cancel(principal, id, turn)
+            await hub.turns.wait(principal, id, turn)
+        raise
+    finally:
+        display.close()
+        requests.close()
+    raise NotFound(f"session {id} was deleted during the turn")

@@ -1,0 +1,91 @@
+"""Find the secrets in a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from segue.secrets.assignments import find_by_words, find_in_urls
+from segue.secrets.options import find_in_options
+from segue.secrets.prefixed import find_infixed, find_prefixed
+from segue.secrets.private_keys import find_private_keys
+from segue.secrets.runs import find_runs
+from segue.secrets.terminal_codes import plain_view
+from segue.secrets.values import is_generated_password
+
+MIN_SECRET_CHARS = 6
+_MAX_DEPTH = 2  # how often a secret may be encoded
+
+
+class Secret(NamedTuple):
+    """One secret of a text: where it is, its kind, and the public text that it begins with."""
+
+    start: int
+    end: int
+    kind: str
+    prefix: str = ""
+
+
+def find_secrets(text: str) -> list[Secret]:
+    """Return the secrets of a text, in order and without overlaps.
+
+    The time is proportional to the length of the text.
+    """
+    return _find(text, 0)
+
+
+def _find(text: str, depth: int) -> list[Secret]:
+    if len(text) < MIN_SECRET_CHARS:
+        return []
+    secrets = list(_find_all(text, depth))
+    if (view := plain_view(text)) is not None:
+        for secret in _find_all(view.text, depth):
+            start, end = view.span(secret.start, secret.end)
+            secrets.append(secret._replace(start=start, end=end))
+    return _merged(secrets)
+
+
+def _find_all(text: str, depth: int) -> Iterator[Secret]:
+    lower = _lower(text)
+    for start, end, line in find_private_keys(text):
+        yield Secret(start, end, "private-key", line)
+    for key in find_prefixed(text):
+        yield Secret(*key)
+    for found in (
+        find_infixed(text),
+        find_in_urls(text),
+        find_in_options(text),
+        find_by_words(text, lower),
+        find_runs(text, lower, lambda decoded: _has_secret(decoded, depth), decoded=depth > 0),
+    ):
+        for start, end, kind in found:
+            yield Secret(start, end, kind)
+    if depth and is_generated_password(text.strip(), 0.75):
+        yield Secret(0, len(text), "password")
+
+
+def _has_secret(decoded: str, depth: int) -> bool:
+    return depth < _MAX_DEPTH and bool(_find(decoded, depth + 1))
+
+
+def _lower(text: str) -> str:
+    """Return the text in lower case, with the same length."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(c.lower() if c.isascii() else c for c in text)
+
+
+def _merged(secrets: list[Secret]) -> list[Secret]:
+    """Return the secrets in order; overlapping ones become one, named after the most precise."""
+    secrets.sort(key=lambda secret: (secret.start, not secret.prefix, -secret.end))
+    merged: list[Secret] = []
+    for secret in secrets:
+        if merged and secret.start < merged[-1].end:
+            last = merged[-1]
+            named = last if last.prefix or not secret.prefix else secret
+            prefix = named.prefix if named.start == last.start else ""
+            merged[-1] = Secret(last.start, max(last.end, secret.end), named.kind, prefix)
+        else:
+            merged.append(secret)
+    return merged

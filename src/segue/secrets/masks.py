@@ -1,0 +1,193 @@
+"""Replace secrets with masks: the same secret always gets the same mask."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from segue.secrets.detector import Secret, find_secrets
+
+MASKED = "[masked]"
+_SHOWN_CHARS = 4  # of a secret's end
+_MIN_HIDDEN_CHARS = 16  # a shorter secret shows nothing
+_SHOWN = re.compile(r"[A-Za-z0-9_+/=.~-]+")
+_PLAIN_NAME = re.compile(r"[\w .-]{1,80}")
+
+
+def mask_of(secret: str, prefix: str = "") -> str:
+    """Return the mask of a secret: its public beginning and its last characters."""
+    if len(prefix) > 40:  # the first line of a private key
+        prefix = prefix[:40]
+    hidden = len(secret) - len(prefix)
+    end = secret[-_SHOWN_CHARS:] if hidden >= _MIN_HIDDEN_CHARS and "\n" not in secret else ""
+    return f"{prefix}…{end if _SHOWN.fullmatch(end) else ''} {MASKED}"
+
+
+class Masked(NamedTuple):
+    """A masked text, and the secrets that it had, with their positions in the original."""
+
+    text: str
+    secrets: list[Secret]
+
+
+def mask(text: str) -> Masked:
+    """Return the text with masks instead of secrets, and the secrets."""
+    secrets = find_secrets(text)
+    return Masked(_replace(text, secrets), secrets)
+
+
+def mask_text(text: str) -> str:
+    """Return the text with masks instead of secrets."""
+    return mask(text).text
+
+
+def _replace(text: str, secrets: Sequence[Secret]) -> str:
+    if not secrets:
+        return text
+    pieces: list[str] = []
+    position = 0
+    for secret in secrets:
+        pieces.append(text[position : secret.start])
+        pieces.append(mask_of(text[secret.start : secret.end], secret.prefix))
+        position = secret.end
+    pieces.append(text[position:])
+    return "".join(pieces)
+
+
+class Replacement(NamedTuple):
+    """A part of a text that was replaced, and the length of what replaces it."""
+
+    start: int
+    end: int
+    length: int
+
+
+class MaskedParts(NamedTuple):
+    """The masked texts, the number of secrets in all of them, and what was replaced in each."""
+
+    texts: list[str]
+    total: int
+    replaced: list[list[Replacement]]
+
+
+def mask_parts(parts: Sequence[str]) -> MaskedParts:
+    """Mask texts that follow each other, also the secrets that begin in one and end in another.
+
+    The mask of such a secret is in the text in which it begins.
+    """
+    separate = [find_secrets(part) for part in parts]
+    whole = "".join(parts)
+    starts: list[int] = []
+    position = 0
+    for part in parts:
+        starts.append(position)
+        position += len(part)
+    spans = [
+        secret._replace(start=secret.start + start, end=secret.end + start)
+        for start, secrets in zip(starts, separate, strict=True)
+        for secret in secrets
+    ]
+    if len(parts) > 1:
+        spans += find_secrets(whole)
+    return _split(whole, _join(spans), [*starts, position])
+
+
+def _join(secrets: list[Secret]) -> list[Secret]:
+    joined: list[Secret] = []
+    for secret in sorted(secrets, key=lambda secret: (secret.start, -secret.end)):
+        if joined and secret.start < joined[-1].end:
+            end = max(joined[-1].end, secret.end)
+            joined[-1] = joined[-1]._replace(end=end)
+        else:
+            joined.append(secret)
+    return joined
+
+
+def _split(whole: str, secrets: list[Secret], bounds: list[int]) -> MaskedParts:
+    texts: list[str] = []
+    replaced: list[list[Replacement]] = []
+    remaining = list(reversed(secrets))
+    for start, end in itertools.pairwise(bounds):
+        pieces: list[str] = []
+        changes: list[Replacement] = []
+        position = start
+        while remaining and remaining[-1].start < end:
+            secret = remaining[-1]
+            is_first = secret.start >= start
+            mask = mask_of(whole[secret.start : secret.end], secret.prefix) if is_first else ""
+            first, last = max(secret.start, start), min(secret.end, end)
+            pieces += [whole[position:first], mask]
+            changes.append(Replacement(first - start, last - start, len(mask)))
+            position = last
+            if secret.end > end:
+                break
+            remaining.pop()
+        pieces.append(whole[position:end])
+        texts.append("".join(pieces))
+        replaced.append(changes)
+    return MaskedParts(texts, len(secrets), replaced)
+
+
+def mask_value(value: Any) -> tuple[Any, int]:
+    """Return a JSON value with masks instead of secrets, and how many secrets it had.
+
+    The name of a field counts: `{"password": "…"}` is masked like `password: …`.
+    """
+    match value:
+        case str():
+            masked = mask(value)
+            return (masked.text, len(masked.secrets)) if masked.secrets else (value, 0)
+        case dict():
+            return _mask_fields(value)
+        case list() | tuple():
+            return _mask_items(value)
+    return value, 0
+
+
+def _mask_fields(fields: dict[Any, Any]) -> tuple[dict[Any, Any], int]:
+    masked: dict[Any, Any] = {}
+    count = 0
+    for name, value in fields.items():
+        key, in_name = mask_value(name) if isinstance(name, str) else (name, 0)
+        if isinstance(value, str):
+            masked[key], found = _mask_named(str(name), value)
+        else:
+            masked[key], found = mask_value(value)
+        count += found + in_name
+    if count == 0:
+        return fields, 0
+    return masked, count
+
+
+def _mask_named(name: str, value: str) -> tuple[str, int]:
+    """Mask a field's value. A short one is a secret if the name of the field says so."""
+    masked, count = mask_value(value)
+    if count or not value or len(value) > 400 or not _PLAIN_NAME.fullmatch(name):
+        return masked, count
+    introduction = f'"{name}": "'
+    for secret in find_secrets(f'{introduction}{value}"'):
+        start = secret.start - len(introduction)
+        if start >= 0:
+            end = min(secret.end - len(introduction), len(value))
+            return value[:start] + mask_of(value[start:end], secret.prefix) + value[end:], 1
+    return value, 0
+
+
+def _mask_items(items: list[Any] | tuple[Any, ...]) -> tuple[Any, int]:
+    """Mask the items of a list, and the arguments of a command that follow an option."""
+    if items and all(isinstance(item, str) for item in items):
+        texts = _mask_arguments([str(item) for item in items])
+        return (list(texts.texts), texts.total) if texts.total else (items, 0)
+    masked = [mask_value(item) for item in items]
+    count = sum(found for _item, found in masked)
+    return ([item for item, _found in masked], count) if count else (items, 0)
+
+
+def _mask_arguments(arguments: list[str]) -> MaskedParts:
+    parts: list[str] = []
+    for argument in arguments:
+        parts += [argument, " "]
+    masked = mask_parts(parts[:-1])
+    return MaskedParts(masked.texts[::2], masked.total, masked.replaced[::2])

@@ -1,0 +1,145 @@
+"""Secrets are found in every context in which transcripts have them, and ordinary code has none."""
+
+import random
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from segue.secrets import find_secrets, mask_parts, mask_text, mask_value
+from tests.secrets import generated_secrets as generated
+
+STANDARD_LIBRARY = Path(sysconfig.get_paths()["stdlib"])
+MAX_MISSED = 0.01
+MAX_FALSE_PER_LINE = 1 / 1000
+
+
+def report(misses: list[str], total: int, seed: int) -> None:
+    """Print every miss, and fail if there are too many."""
+    for miss in misses:
+        print(miss)
+    assert len(misses) <= MAX_MISSED * total, f"{len(misses)} of {total} leaked, seed {seed}"
+
+
+def check_recall(per_kind: int) -> None:
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    misses: list[str] = []
+    total = 0
+    for kind in generated.KINDS:
+        for number in range(per_kind):
+            name, secret = generated.make(kind, rng)
+            context = generated.CONTEXTS[(number + rng.randrange(8)) % len(generated.CONTEXTS)]
+            text = context(kind, name, secret, rng)
+            split = mask_parts(generated.split(text, rng))
+            for form, output in (("whole", mask_text(text)), ("split", "".join(split.texts))):
+                total += 1
+                if generated.leaks(secret, output):
+                    misses.append(f"{kind}, {context.__name__}, {form}: {output!r}")
+    report(misses, total, seed)
+
+
+def test_generated_secrets_are_masked_in_every_context() -> None:
+    assert len(generated.KINDS) >= 80
+    check_recall(per_kind=5)
+
+
+@pytest.mark.full
+def test_ten_thousand_generated_secrets_are_masked() -> None:
+    check_recall(per_kind=120)
+
+
+def check_ordinary_code(paths: list[Path]) -> None:
+    lines = 0
+    matches: list[str] = []
+    for path in paths:
+        text = path.read_text(errors="replace")
+        lines += text.count("\n")
+        matches += [f"{path}: {text[s.start : s.end]!r} ({s.kind})" for s in find_secrets(text)]
+    print("\n".join(matches))
+    assert len(matches) <= MAX_FALSE_PER_LINE * lines, f"{len(matches)} in {lines} lines"
+
+
+def test_ordinary_code_has_no_secrets() -> None:
+    names = ["argparse.py", "ssl.py", "imaplib.py", "tokenize.py", "urllib/request.py", "uuid.py"]
+    check_ordinary_code([STANDARD_LIBRARY / name for name in names])
+
+
+@pytest.mark.full
+def test_the_standard_library_has_no_secrets() -> None:
+    check_ordinary_code(sorted(STANDARD_LIBRARY.glob("*.py")))
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("curl -u deploy:Zx9-qq-71 https://host", "Zx9-qq-71"),
+        ("sshpass -p 'h0rse!battery' ssh host", "h0rse!battery"),
+        ("mysql -h db -uroot -pTr0ub4dor shop", "Tr0ub4dor"),
+        ("machine host login me password s3cr3t-pw", "s3cr3t-pw"),
+        ("Server=db;User Id=sa;Password=Str0ng#Pw;Encrypt=yes", "Str0ng#Pw"),
+        ("Authorization: Basic dXNlcjpodW50ZXIyMg==", "dXNlcjpodW50ZXIyMg=="),
+        ("{'Authorization': 'Bearer 4f9a8b7c6d5e'}", "4f9a8b7c6d5e"),
+        ("Cookie: theme=dark; sid=s%3AhJ8kL2mN4pQ6rS8tU0vW", "s%3AhJ8kL2mN4pQ6rS8tU0vW"),
+        ('<add key="ClearTextPassword" value="hal+9ooo_da!sY" />', "hal+9ooo_da!sY"),
+        ('[{"name": "DB_PASSWORD", "value": "kangaroo77"}]', "kangaroo77"),
+        ("https://api.example.com/v1?api_key=q8Wn3vZx71LmP0c2&page=2", "q8Wn3vZx71LmP0c2"),
+        ("https://x-access-token:ghs_16C7e42F292c6912E7710c838347Ae178B4a@github.com/a/b",
+         "ghs_16C7e42F292c6912E7710c838347Ae178B4a"),
+        ("https://3f1c9a7be2d84c06b5a1f0e9d8c7b6a5@o12.ingest.sentry.io/34",
+         "3f1c9a7be2d84c06b5a1f0e9d8c7b6a5"),
+        ("\x1b[32mghp_16C7e42F292c\x1b[0m\x1b[1m6912E7710c838347Ae178B4a\x1b[0m",
+         "6912E7710c838347Ae178B4a"),
+        ('KEY = ("ghp_16C7e42F292c"\n   "6912E7710c838347Ae178B4a")', "6912E7710c838347Ae178B4a"),
+    ],
+)  # fmt: skip
+def test_context_makes_a_value_a_secret(text: str, secret: str) -> None:
+    assert secret not in mask_text(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'password = os.environ["DB_PASSWORD"]',
+        "token = get_token(request, refresh=True)",
+        "DATABASE_URL=postgres://postgres:postgres@localhost/app",
+        'api_key="your-api-key-here"',
+        "export TOKEN=$GITHUB_TOKEN && PASSWORD=${DB_PASSWORD} make",
+        "commit 813615f8d3b0a3f5c1e2d4b6a8907f6e5d4c3b2a",
+        'integrity "sha512-vY3Jx9N0b1Qm4pZ8tR2wK7cL5nH6fD0gS1aE3uI9oPqXzB=="',
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8kL2mN4pQ6rS8tU0vW1xY3zA5bC7dE9fG1hI3jK5lM me@host",
+        "sesn_0199f3a0-7c21-7d4e-8a11-0c5d2e7b9f10 and toolu_01A09q90qw90lq917835lq9Z",
+        "def reset_password(self, user_id: int, new_password: str) -> None:",
+    ],
+)
+def test_ordinary_lines_stay_as_they_are(text: str) -> None:
+    assert mask_text(text) == text
+
+
+def test_a_mask_is_stable_and_is_not_masked_again() -> None:
+    key = "sk-ant-api03-" + "Zq8" * 30 + "a1b2"
+    once = mask_text(f"export ANTHROPIC_API_KEY={key}\npassword: {key}")
+    assert once.count("sk-ant-…a1b2 [masked]") == 2
+    assert mask_text(once) == once
+
+
+def test_names_of_fields_and_options_make_short_values_secret() -> None:
+    masked, count = mask_value(
+        {"user": "ada", "password": "blue-Fish7", "args": ["psql", "--password", "gr33n-Tea"]}
+    )
+    assert count == 2
+    assert masked["user"] == "ada"
+    assert "Fish7" not in str(masked) and "gr33n" not in str(masked)
+
+
+def test_a_value_without_secrets_is_returned_as_it_is() -> None:
+    value = {"path": "/tmp/a.py", "lines": [1, 2], "text": "print('x')"}
+    masked, count = mask_value(value)
+    assert masked is value and count == 0
+
+
+def test_parts_keep_the_text_around_a_split_secret() -> None:
+    parts = ["before ghp_16C7e42F29", "2c6912E7710c83", "8347Ae178B4a after"]
+    masked = mask_parts(parts)
+    assert masked.total == 1
+    assert masked.texts == ["before ghp_…8B4a [masked]", "", " after"]
