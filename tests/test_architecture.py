@@ -394,6 +394,7 @@ def test_mypy_accepts_the_code_the_example_agent_and_the_documentation(tmp_path:
     _run_checker(command, MYPYPATH=str(tmp_path))
 
 
+@pytest.mark.full  # mypy checks the same programs in the default tier
 def test_pyright_accepts_the_documentation(tmp_path: Path) -> None:
     write_programs(tmp_path)
     (tmp_path / "claude_agent_sdk.py").write_text("from typing import Any\n" + _AGENT_SDK_NAMES)

@@ -312,6 +312,138 @@ async def test_meta_of_requests_and_responses_is_passed_on(
     assert first.body.extra == {"acp": {"_meta": META}}
 
 
+async def test_meta_of_opening_forking_and_configuring_is_passed_on(
+    testbed: AcpTestbed, version: int
+) -> None:
+    heard = {"heard": META}
+    capabilities = client_capabilities(version, **EVERYTHING)
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version, "capable")
+    ) as client:
+        await client.initialize(**capabilities)
+        id = await client.new_session("/")
+        assert await client.run_prompt(id, "[]") == "end_turn"
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version, "capable")
+    ) as client:
+        await client.initialize(**capabilities)
+        named = {"sessionId": id, "_meta": META}
+        for method in ("session/resume", "session/load" if version == 1 else "session/resume"):
+            opening = {**named, "cwd": "/", "mcpServers": []}
+            assert (await client.request(method, opening))["_meta"] == heard
+        value = {"configId": "speed", "value": "fast"} | ({"type": "id"} if version == 2 else {})
+        answer = await client.request("session/set_config_option", {**named, **value})
+        assert answer["_meta"] == heard
+        (option,) = [o for o in answer["configOptions"] if "speed" in o.values()]
+        assert option["currentValue"] == "fast"
+        if version == 1:
+            answer = await client.request("session/set_mode", {**named, "modeId": "auto"})
+            assert answer == {"_meta": heard}
+        fork = await client.request("session/fork", {**named, "cwd": "/", "mcpServers": []})
+        assert fork["_meta"] == heard
+        requests = await received(client, id)
+    methods = ["session/resume", "session/set_config_option", "session/fork"]
+    for method in [*methods, *(["session/set_mode"] if version == 1 else [])]:
+        assert requests[method]["sessionId"] == "s1" and requests[method]["_meta"] == META
+
+
+async def test_meta_of_cancels_and_closes_is_passed_on(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version, "capable")
+    ) as client:
+        await client.initialize(**client_capabilities(version, **EVERYTHING))
+        client.request_handlers = {"_editor/ask": lambda params: None}
+        first, second = await client.new_session("/"), await client.new_session("/")
+        prompt = client.prompt_params(first, json.dumps([["_editor/ask", {}]]))
+        request = await client.send_request("session/prompt", prompt)
+        await client.wait_until(lambda: bool(client.agent_requests))
+        await client.notify("session/cancel", {"sessionId": first, "_meta": META})
+        if version == 1:
+            await client.wait_response(request)
+        else:
+            await client.wait_for_update(is_idle, session=first)
+        await client.request("session/close", {"sessionId": first, "_meta": META})
+        requests = await received(client, second)
+    for method in ("session/cancel", "session/close"):
+        assert requests[method] == {"sessionId": "s1", "_meta": META}
+
+
+async def test_unstable_methods_of_the_agent_are_announced_and_forwarded(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version, "capable")
+    ) as client:
+        client.request_handlers = {"mcp/message": lambda params: {"result": params["method"]}}
+        answer = await client.initialize(**client_capabilities(version, **EVERYTHING))
+        capabilities = answer["agentCapabilities" if version == 1 else "capabilities"]
+        session = capabilities["sessionCapabilities" if version == 1 else "session"]
+        mcp = capabilities["mcpCapabilities"] if version == 1 else session["mcp"]
+        assert (session["systemPrompt"], mcp["acp"]) == ({}, True if version == 1 else {})
+        assert (capabilities["auth"]["status"], capabilities["providers"]) == ({}, {})
+        prompt = {"mode": "append", "content": [{"type": "text", "text": "Be brief."}]}
+        server = {"type": "acp", "name": "mine", "serverId": "s"}
+        params = {"cwd": "/", "mcpServers": [server], "systemPrompt": prompt}
+        id = (await client.request("session/new", params))["sessionId"]
+        status = await client.request("auth/status", {})
+        assert status == {"state": "authenticated", "accounts": [{"label": "Max"}]}
+        assert (await client.request("providers/list", {}))["providers"]
+        disabled = {"providerId": "main"}
+        assert await client.request("providers/disable", disabled) == {}
+        await client.notify("mcp/message", {"serverId": "s", "requestId": "1", "method": "x"})
+        message = {"serverId": "s", "requestId": "1", "method": "tools/list"}
+        requests, answered = await send_agent_requests(
+            client, id, ["received", {}], ["mcp/message", message]
+        )
+        override = {**params, "systemPrompt": {**prompt, "mode": "override"}}
+        error = await client.request_error("session/new", override)
+        assert error.code == -32602 and "systemPrompt.mode" in error.message
+    assert answered == {"result": "tools/list"}
+    assert requests["session/new"]["systemPrompt"] == prompt
+    assert requests["session/new"]["mcpServers"] == [server]
+    assert requests["providers/disable"] == disabled
+    assert requests["mcp/message"]["method"] == "x"
+
+
+async def test_agent_without_unstable_capabilities_announces_none(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version)
+    ) as client:
+        answer = await client.initialize(**client_capabilities(version, **EVERYTHING))
+        capabilities = answer["agentCapabilities" if version == 1 else "capabilities"]
+        assert "providers" not in capabilities and "status" not in capabilities["auth"]
+        assert "systemPrompt" not in json.dumps(capabilities)
+        for method in ("auth/status", "providers/list"):
+            assert (await client.request_error(method, {})).code == -32601
+        prompt = {"mode": "append", "content": [{"type": "text", "text": "Be brief."}]}
+        for field in ({"systemPrompt": prompt}, {"mcpServers": [{"type": "acp", "name": "m"}]}):
+            params = {"cwd": "/", "mcpServers": [], **field}
+            assert (await client.request_error("session/new", params)).code == -32602
+
+
+async def test_updates_of_plans_and_subagents_need_the_client_s_capability(
+    testbed: AcpTestbed,
+) -> None:
+    turn = [
+        update("plan_removed", planId="p"),
+        update("subagent_update", sessionId="child", title="A child"),
+    ]
+    for capabilities in ({}, {"plan": {}, "subagents": {}}):
+        async with testbed.connect_in_process(
+            1, initialize=False, served_agent=served(1)
+        ) as client:
+            client.checked = False
+            await client.initialize(**client_capabilities(1, **EVERYTHING, **capabilities))
+            id = await client.new_session("/")
+            before = len(client.log)
+            await client.run_prompt(id, json.dumps(turn))
+            kinds = [kind for kind in client.kinds(before) if kind != "agent_message_chunk"]
+        expected = ["plan_removed", "subagent_update"] if capabilities else []
+        assert [kind for kind in kinds if kind != "session_info_update"] == expected
+
+
 async def test_agent_without_additional_directories_refuses_them(
     testbed: AcpTestbed, version: int
 ) -> None:

@@ -149,7 +149,8 @@ class UpdateHandler:
     def _forward(self, update: dict[str, Any], **more: Any) -> None:
         """Send an update as it is, with segue's ids, to clients that use the same protocol."""
         if isinstance(commands := update.get("availableCommands"), list):
-            update = {**update, "availableCommands": valid_commands(commands)}
+            commands = valid_commands(commands, self._version)
+            update = {**update, "availableCommands": commands}
         payload = {"version": self._version, "update": update, **more}
         if "toolCallId" in update:
             id = str(update["toolCallId"])
@@ -181,6 +182,8 @@ class UpdateHandler:
                 self._terminals[id] = data[-MAX_OUTPUT_CHARACTERS:]
             case "plan":
                 await self._store_plan("plan", update.get("entries"))
+            case "plan_removed":
+                await self._store_plan(str(update.get("planId", "plan")), [])
             case "plan_update":
                 plan = update.get("plan")
                 if isinstance(plan, dict):

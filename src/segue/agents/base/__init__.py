@@ -13,6 +13,7 @@ the text streamed so far and marks it as partial.
 from __future__ import annotations
 
 from .abilities import (
+    NO_FIELDS,
     Agent,
     AgentSession,
     HandlesClosed,
@@ -23,6 +24,7 @@ from .abilities import (
     HandlesOpened,
     HasOptions,
     NeedsLogin,
+    OfferedOptions,
     OwnsSessions,
     ReadsDirectorySettings,
     SpeaksBetweenTurns,
@@ -60,6 +62,7 @@ from .turn import (
 __all__ = [
     "ALLOW",
     "ALLOW_ALWAYS",
+    "NO_FIELDS",
     "REJECT",
     "Agent",
     "AgentSession",
@@ -80,6 +83,7 @@ __all__ = [
     "NeedsLogin",
     "NewThread",
     "NoTools",
+    "OfferedOptions",
     "OwnsSessions",
     "PermissionRequest",
     "ReadsDirectorySettings",

@@ -20,6 +20,7 @@ from segue.model import ids
 from segue.model.errors import Busy, Conflict, NotFound, SegueError, Unauthorized
 from segue.model.event import (
     AgentRef,
+    AnyBody,
     Created,
     Draft,
     Drafts,
@@ -44,6 +45,8 @@ from segue.sources.base import (
     Transcripts,
 )
 from segue.store.base import Store
+
+from .agent_turns import answers_in_files, turn_periods, without_turns
 
 log = logging.getLogger("segue.sync")
 
@@ -329,7 +332,8 @@ class SourceSync:
             comparison.add_event(event)
         new_lines = 0
         for batch in comparison.missing():
-            session = await self._append(session, batch.drafts, during_turn=during_turn)
+            drafts = await self._without_stored_turns(session, batch.drafts)
+            session = await self._append(session, drafts, during_turn=during_turn)
             new_lines += batch.lines
         session = await self._append(session, [], copy.checkpoint, during_turn=during_turn)
         return ImportResult(session, new_lines)
@@ -393,9 +397,16 @@ class SourceSync:
         pulled = await transcripts.pull(session, checkpoint, find_event)
         if pulled is None:
             return session
-        return await self._append(
-            session, pulled.batch.drafts, pulled.checkpoint, during_turn=False
-        )
+        drafts = await self._without_stored_turns(session, pulled.batch.drafts)
+        return await self._append(session, drafts, pulled.checkpoint, during_turn=False)
+
+    async def _without_stored_turns(
+        self, session: Session, drafts: list[AnyBody | Draft]
+    ) -> list[AnyBody | Draft]:
+        """Return the events that a tool has added, without turns that segue has stored itself."""
+        if not drafts or not answers_in_files(session):
+            return drafts
+        return without_turns(drafts, await turn_periods(self._reader(session)))
 
     async def _pull_whole(self, session: Session, transcripts: Transcripts) -> Session:
         copy = await run_in_thread(lambda: transcripts.read_session(session))

@@ -12,6 +12,7 @@ from segue.agents.base import (
     Agent,
     ConnectedTools,
     HasOptions,
+    OfferedOptions,
     OwnsSessions,
     SupportsCheck,
     SupportsSummary,
@@ -291,16 +292,17 @@ class SessionAgents:
         value: str | bool,
         agent: Agent | None = None,
         tools: Tools | None = None,
-    ) -> ConfigChanged:
+        meta: Any = None,
+    ) -> OfferedOptions:
         """Set an option that a session's agent, or `agent`, defines itself.
 
-        Returns the change that the session should store.
+        Returns what the session should store. `meta` comes from a client that uses the agent's
+        protocol.
         """
         agent = agent or await self.for_session(session)
         if not isinstance(agent, HasOptions):
             raise InvalidInput(f"the agent of session {session.id} has no options")
-        offered = await agent.set_option(session, tools, option, value)
-        return ConfigChanged(options={"offered": offered})
+        return await agent.set_option(session, tools, option, value, meta)
 
     async def register_agent(self, principal: Principal, name: str, spec: AgentSpec) -> Agent:
         """Build a program's agent; the sessions that it lists itself become a source."""

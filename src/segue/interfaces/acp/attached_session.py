@@ -532,7 +532,7 @@ class AttachedSession:
             return
         error = self._policy.prompt_error(outcome, self._failure)
         if error is None:
-            answer.set_result(self._policy.prompt_response(outcome, self._result))
+            answer.set_result(self._policy.prompt_response(outcome, self._result, self._session))
         else:
             answer.set_exception(error)
         answer.exception()  # marks it as retrieved: a client that disconnected does not await it

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from segue.acp import wire
 from segue.acp.content import read_block, write_blocks
@@ -118,6 +118,20 @@ def encode_turn_end(session: Session) -> wire.SessionInfoUpdate:
     """Encode the time and the metadata of a session whose turn has ended."""
     active_at = clock.to_rfc3339(session.active_at)
     return wire.SessionInfoUpdate(updated_at=active_at, meta=turn_meta(session))
+
+
+def encode_tokens(session: Session) -> wire.TokenUsage | UnsetType:
+    """Return the tokens of all turns of a session, unset if no model has reported them."""
+    usage = session.usage
+    if usage.input_tokens is None or usage.output_tokens is None or not usage.tokens:
+        return UNSET
+    return wire.TokenUsage(
+        total_tokens=usage.tokens,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_read_tokens=usage.cache_read_tokens,
+        cached_write_tokens=usage.cache_write_tokens,
+    )
 
 
 def encode_usage(body: ModelCalled, session: Session | None) -> Iterator[wire.UsageUpdate]:

@@ -56,12 +56,17 @@ _CHUNKS: dict[type, type[v1.UserMessageChunk | v1.AgentMessageChunk | v1.AgentTh
 }
 
 
+# Unstable updates for clients that show subagents.
+_SUBAGENT_UPDATES = ("subagent_update", "session_message", "session_message_chunk")
+
+
 class EncoderV1:
     """Encodes the events of one session for one client."""
 
-    def __init__(self, client_session: v1.ClientSession | None) -> None:
-        """Create an encoder. `client_session` has the client's optional session abilities."""
-        self._client_session = client_session or v1.ClientSession()
+    def __init__(self, capabilities: v1.ClientCapabilities) -> None:
+        """Create an encoder for a client with these capabilities."""
+        self._capabilities = capabilities
+        self._client_session = capabilities.session or v1.ClientSession()
         self._calls: dict[str, ToolCall] = {}  # that have not ended
         self._settings: tuple[Any, Any, Any] = (None, None, None)  # mode, options, commands
         self._streamed_lengths: dict[str, int] = {}  # characters sent as deltas, by message id
@@ -113,6 +118,10 @@ class EncoderV1:
             case "notice" if supported.notices is None:
                 return
             case "compaction_update" | "compaction_summary_chunk" if supported.compaction is None:
+                return
+            case "plan_update" | "plan_removed" if self._capabilities.plan is None:
+                return
+            case kind if kind in _SUBAGENT_UPDATES and self._capabilities.subagents is None:
                 return
             case "config_option_update":
                 update = with_own_mode(update, session, options.config_v1(session, supported))

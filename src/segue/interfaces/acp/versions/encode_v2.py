@@ -41,6 +41,7 @@ from .content import (
     encode_current_info,
     encode_info,
     encode_plan_entry,
+    encode_tokens,
     encode_tool_content,
     encode_turn_end,
     encode_usage,
@@ -187,6 +188,8 @@ class EncoderV2:
         else:
             if session is not None:
                 yield encode_turn_end(session)
+                if (usage := encode_tokens(session)) is not UNSET:
+                    self._result = {"usage": usage, **self._result}
             yield self._encode_idle(body.stop_reason, body.message)
 
     def _encode_idle(self, reason: StopReason | None, message: str | None) -> v2.StateUpdate:
