@@ -65,9 +65,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 
 OFF_BRANCH = {"left": True}  # the `extra` of events that are not on the active branch
 STARTS_TURN = {"begins": True}  # the `extra` of prompts of turns that ran in another tool
-RUN_BY_OTHERS = (
-    "elsewhere"  # a key in the `extra` of a tool call that a client or another process runs
-)
+RUN_BY_OTHERS = "elsewhere"  # a key in the `extra` of a tool call that a client or worker runs
 DELEGATES = "delegates"  # a key in the `extra` of a tool call that a thread of the session answers
 
 
@@ -382,7 +380,7 @@ class OutcomeDefined(Body, frozen=True, tag="outcome_defined"):
 class OutcomeEvaluated(Body, frozen=True, tag="outcome_evaluated"):
     """`usage` is the sum of the grader's requests, each of which has a ModelCalled event.
 
-    `ongoing` says that nothing has changed: the evaluation still runs.
+    An `ongoing` evaluation has not changed.
     """
 
     outcome_id: str

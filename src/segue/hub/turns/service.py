@@ -219,9 +219,9 @@ class TurnService:
         session = await self._lookup.find_stored(principal, id)
         if thread not in session.open_threads:
             return None
-        cancel_id = ids.new_id()
-        await self._put_inbox(principal, id, "cancel", cancel_id, {"thread": thread})
-        return cancel_id
+        name = (principal.workspace, id)
+        items = await self._store.inbox(*name)
+        return await self._put_inbox(name, items, "cancel", {"thread": thread})
 
     async def archive_thread(self, principal: Principal, id: str, thread: Thread) -> None:
         """Archive a thread: it keeps its history and takes no more messages.
