@@ -62,6 +62,8 @@ class SessionExchange:
         else:
             session, closing = await ended(self._store, session)
             derived = len(closing)
+            if not closing and await self._ends_with_unconfirmed_directory(session):
+                session = replace(session, last_seq=session.last_seq - 1)
         types = ("created", "config_changed")
         changes = self._lookup.read(principal.workspace, id, source, types=types)
         bodies = [event.body async for event in changes]
@@ -124,6 +126,14 @@ class SessionExchange:
             async with self._quotas.reserve(principal, sessions=1, bytes=1):
                 return await self._store.load(workspace, id, buffer)
 
+    async def _ends_with_unconfirmed_directory(self, session: Session) -> bool:
+        """Return whether the last event limits the session's directory; each import adds its own.
+
+        So the export of a copy that was not continued is the file that was imported.
+        """
+        last = await self._store.events(session.workspace, session.id, limit=1, backward=True)
+        return bool(last) and last[0].body == _limit_directory(session)
+
     async def _as_stored(self, session: Session, source: Source) -> tuple[Session, list[Event]]:
         """Return a source's session as the store would have it after an import.
 
@@ -176,7 +186,7 @@ class SessionExchange:
                 confirmed = {UNCONFIRMED_DIRECTORY: None}
                 bodies.append(ConfigChanged(cwd=real_cwd, options=confirmed))
         elif not session.directory_is_unconfirmed and self._has_directory_of_others(session):
-            bodies.append(ConfigChanged(options={UNCONFIRMED_DIRECTORY: session.directory}))
+            bodies.append(_limit_directory(session))
         return bodies
 
     def _has_directory_of_others(self, session: Session) -> bool:
@@ -184,6 +194,11 @@ class SessionExchange:
         if session.directory == str(self._data_dir / WORK / session.id):
             return False
         return os.path.isdir(session.cwd) or os.path.isdir(session.directory)
+
+
+def _limit_directory(session: Session) -> ConfigChanged:
+    """Return the event after which every tool asks in a session's directory."""
+    return ConfigChanged(options={UNCONFIRMED_DIRECTORY: session.directory})
 
 
 async def _exported_events(
