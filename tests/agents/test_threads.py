@@ -1,14 +1,19 @@
 """Tests of multi-agent sessions: a coordinator delegates work to threads of other agents."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 
 from segue.agents.model import delegation
+from segue.hub.turns.recovery import PROCESS_ENDED, closing_events
 from segue.model import ids
+from segue.model.event import ThreadChanged
 from tests.interfaces.rest.api import Api, message
 from tests.interfaces.rest.test_turns import rests, result, types, until
 
@@ -39,7 +44,8 @@ def route(provider: Provider, **by_system: Route | Sequence[Step]) -> None:
 
     def answer(body: dict[str, Any]) -> Sequence[Step]:
         system = " ".join(block["text"] for block in body["system"])
-        name = next(name for name in by_system if f"I am {name}." in system)
+        advises = "You advise" in system
+        name = "advisor" if advises else next(n for n in by_system if f"I am {n}." in system)
         chosen = by_system[name]
         last = body["messages"][-1]
         return chosen(text_of(last), body["messages"]) if callable(chosen) else chosen
@@ -298,3 +304,162 @@ async def test_a_failed_thread_and_a_reached_budget_do_not_stop_the_coordinator_
         assert "session.error" in types(own) and "session.error" not in types(events)
         session = (await api.hub.sessions.get(api.principal, ids.parse(id) or "")).open_threads
     assert session == {}
+
+
+@asynccontextmanager
+async def at(api: Api) -> AsyncIterator[str]:
+    """Serve the API on a loopback address, and return its URL."""
+    config = uvicorn.Config(api.app, lifespan="off", log_config=None, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    sock = socket.create_server(("127.0.0.1", 0))
+    task = asyncio.create_task(server._serve([sock]))
+    while not server.started:
+        await asyncio.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def test_official_client_drives_the_threads_of_a_session(tmp_path: Path) -> None:
+    from anthropic import AsyncAnthropic
+
+    async with served(tmp_path) as (api, provider), at(api) as url:
+        beta = AsyncAnthropic(
+            base_url=url, api_key=api.key, max_retries=0, _strict_response_validation=True
+        ).beta
+        anna = await beta.agents.create(
+            name="anna", model="claude-opus-4-8", system="I am anna.", tools=[ASKING]
+        )
+        lead = await beta.agents.create(
+            name="lead",
+            model="claude-opus-4-8",
+            system="I am lead.",
+            multiagent={
+                "type": "multiagent_20261001",
+                "advisor": {"type": "enabled", "model": "claude-opus-4-8"},
+                "subagents": {"type": "enabled", "predefined_agents": [anna.id]},
+                "workflows": {"type": "disabled"},
+            },
+        )
+        environment = (await beta.environments.create(name="e")).id
+        session = await beta.sessions.create(agent=lead.id, environment_id=environment)
+        assert session.agent.multiagent.type == "multiagent_20261001"
+        calls = [
+            *delegate("anna"),
+            Use("consult_advisor", {"message": "work, advisor"}),
+            Use(
+                "delegate_to_new_agent",
+                {"name": "carl", "instructions": "I am carl.", "message": "work, carl"},
+            ),
+        ]
+        route(
+            provider,
+            anna=lambda last, messages: (
+                [Use("bash", {"command": "echo 42"})] if len(messages) == 1 else [Say(last)]
+            ),
+            carl=[Say("new")],
+            lead=leading(*calls),
+            advisor=[Say("good advice")],
+        )
+        stream = await beta.sessions.events.stream(session.id)
+        await beta.sessions.events.send(session.id, events=[message("Go")])
+        seen = []
+        async for event in stream:
+            seen.append(event)
+            if event.type == "session.status_idle":
+                if event.stop_reason.type != "requires_action":
+                    break
+                (use,) = event.stop_reason.event_ids
+                await beta.sessions.events.send(
+                    session.id,
+                    events=[
+                        {"type": "user.tool_confirmation", "tool_use_id": use, "result": "allow"}
+                    ],
+                )
+        threads = {t.agent.type: t async for t in beta.sessions.threads.list(session.id)}
+        assert threads.keys() == {"agent", "advisor", "inline"}
+        assert threads["inline"].agent.system == "I am carl."
+        asked = next(e for e in seen if e.type == "agent.tool_use" and e.session_thread_id)
+        thread = await beta.sessions.threads.retrieve(
+            asked.session_thread_id, session_id=session.id
+        )
+        assert (thread.agent.name, thread.status) == ("anna", "idle")
+        events = [
+            e async for e in beta.sessions.threads.events.list(thread.id, session_id=session.id)
+        ]
+        again = await beta.sessions.threads.events.stream(
+            thread.id, session_id=session.id, extra_headers={"last-event-id": events[2].id}
+        )
+        archived = await beta.sessions.threads.archive(thread.id, session_id=session.id)
+        assert archived.status == "terminated"
+        replayed = [event async for event in again]
+        assert [e.id for e in replayed[:-1]] == [e.id for e in events[3:]]
+        assert replayed[-1].type == "session.thread_status_terminated"
+        await beta._client.close()
+    assert {e.type for e in seen} >= {
+        "session.thread_created",
+        "session.thread_status_running",
+        "session.thread_status_idle",
+        "agent.thread_message_sent",
+        "agent.thread_message_received",
+        "user.tool_confirmation",
+    }
+
+
+async def test_a_waiting_thread_survives_a_restart(tmp_path: Path) -> None:
+    def anna(last: str, messages: list[Any]) -> Sequence[Step]:
+        return [Use("bash", {"command": "echo 42"})] if len(messages) == 1 else [Say(last)]
+
+    async with served(tmp_path) as (api, provider):
+        id = await coordinator(api, "anna", "bert", tools=[ASKING])
+        route(provider, anna=anna, bert=[Say("2")], lead=leading(*delegate("anna", "bert")))
+        await api.send(id, message("Go"))
+        events = await until(api, id, rests(1))
+    (use,) = events[-1]["stop_reason"]["event_ids"]
+    async with served(tmp_path) as (api, provider):
+        route(provider, anna=anna, bert=[Say("2")], lead=leading())
+        assert [t["status"] for t in await thread_list(api, id)] == ["idle"] * 3
+        await api.send(
+            id, {"type": "user.tool_confirmation", "tool_use_id": use, "result": "allow"}
+        )
+        events = await until(api, id, rests(2))
+    assert events[-1]["stop_reason"] == {"type": "end_turn"}
+    assert "42" in str([e for e in events if e["type"] == "agent.message"])
+    assert len(provider.requests) == 2  # bert does not work again
+
+
+async def test_threads_of_a_dead_process_end_with_a_reason(tmp_path: Path) -> None:
+    async with served(tmp_path) as (api, provider):
+        id = await coordinator(api, "anna")
+        pause = Wait()
+        route(provider, anna=[pause], lead=leading(*delegate("anna")))
+        await api.send(id, message("Go"))
+        await pause.reached.wait()
+        session = await api.hub.sessions.get(api.principal, ids.parse(id) or "")
+        closing = closing_events(session, PROCESS_ENDED)
+    changes = [body for body in closing if isinstance(body, ThreadChanged)]
+    assert [(body.thread, body.status, body.stop_reason) for body in changes] == [
+        ("1", "idle", "error")
+    ]
+    assert changes[0].message == PROCESS_ENDED
+
+
+async def test_another_workspace_sees_no_thread(tmp_path: Path) -> None:
+    async with served(tmp_path) as (api, provider):
+        id = await coordinator(api, "anna")
+        route(provider, anna=[Say("A")], lead=leading(*delegate("anna")))
+        await api.say(id, "Go")
+        thread = (await thread_list(api, id))[1]["id"]
+        other = await api.other("theirs")
+        mine = (await other.session())["id"]
+        for session in (id, mine):
+            path = f"/v1/sessions/{session}/threads/{thread}"
+            await other.fails(404, "GET", path)
+            await other.fails(404, "GET", f"{path}/events")
+            await other.fails(404, "GET", f"{path}/stream")
+            await other.fails(404, "POST", f"{path}/archive")
+        interrupt = {"events": [{"type": "user.interrupt", "session_thread_id": thread}]}
+        await other.fails(404, "POST", f"/v1/sessions/{id}/events", interrupt)
+        await other.fails(400, "POST", f"/v1/sessions/{mine}/events", interrupt)

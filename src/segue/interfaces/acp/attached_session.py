@@ -37,7 +37,7 @@ from segue.model.tools.prompt_titles import title_change
 from .errors import DIALECT, session_not_found
 from .permissions import PermissionRequests
 from .position import ALL_UPDATES, Position
-from .versions.forwarding import Cancellable, comes_from_agent
+from .versions.forwarding import Cancellable, comes_from_agent, is_shown
 from .versions.policy import VersionPolicy
 
 if TYPE_CHECKING:
@@ -551,7 +551,7 @@ class AttachedSession:
         If the client shows the event by itself, None takes the place of each update.
         """
         updates = self._encoder.encode_event(event, session)
-        for update in updates if event.body.thread is None else ():
+        for update in updates if is_shown(event) else ():
             yield update if is_sent else None
         if (named := title_change(event.body)) is not None:
             yield from self._encoder.encode_event(replace(event, body=named), session)
