@@ -14,6 +14,7 @@ from segue.agents.model import delegation
 from segue.hub.turns.recovery import PROCESS_ENDED, closing_events
 from segue.model import ids
 from segue.model.event import ThreadChanged
+from segue.render import documents
 from tests.interfaces.rest.api import Api, message
 from tests.interfaces.rest.test_turns import rests, result, types, until
 
@@ -101,6 +102,17 @@ async def test_delegations_run_as_threads_with_their_own_history_and_usage(tmp_p
         anna = next(thread for thread in threads if thread["agent"]["name"] == "anna")
         of_anna = await thread_events(api, id, anna["id"])
         session = await api.ok("GET", f"/v1/sessions/{id}")
+        stored_id = ids.parse(id) or ""
+        history, principal = api.hub.history, api.principal
+        conversation = [event async for event in history.conversation(principal, stored_id)]
+        subagents = await history.threads(principal, stored_id)
+        first = [event async for event in history.thread_events(principal, stored_id, "1")]
+        session_row = await api.hub.sessions.get(principal, stored_id)
+        pages = [text async for text in documents.markdown(history, principal, session_row)]
+    assert all(event.body.thread is None for event in conversation)
+    assert {subagent.kind for subagent in subagents} == {"anna", "bert"}
+    assert [e.type for e in first if "message" in e.type] == ["user_message", "agent_message"]
+    assert "A is 1" in "".join(pages)
     primary = threads[0]
     assert [thread["parent_thread_id"] for thread in threads] == [None, *[primary["id"]] * 2]
     assert {thread["status"] for thread in threads} == {"idle"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
@@ -13,6 +15,7 @@ from segue.model.event import (
     AgentMessage,
     AnyBody,
     Event,
+    OutcomeDefined,
     OutcomeEvaluated,
     SystemMessage,
     Usage,
@@ -24,11 +27,13 @@ from segue.model.requests.spans import request_end
 from .compaction import COMPACTION_THRESHOLD, compact
 from .conversation import Conversation
 from .delegation import Delegations
-from .grader import grade
+from .grader import Verdict, grade
 from .instructions import instructions
 from .request import BudgetReached, ContextFull, ModelAnswer, ModelFailed, ModelRequests
 from .settings import Settings
 from .tool_runner import ToolProgress, ToolRunner
+
+EVALUATION_REPORT_SECONDS = 10.0
 
 
 class ModelLoop:
@@ -182,9 +187,7 @@ class ModelLoop:
                 await self._store_evaluation(iteration, "failed", f"the work ended early: {stop}")
                 return stop
             await self._store_evaluation(iteration, "evaluating")
-            verdict, usage = await grade(
-                self._turn, self._requests, self._context, outcome, self.last_text
-            )
+            verdict, usage = await self._grade(iteration, outcome)
             is_last = iteration == outcome.max_iterations - 1
             result: str = verdict.result
             if result == "needs_revision" and is_last:
@@ -194,12 +197,28 @@ class ModelLoop:
                 return "end_turn"
         return "end_turn"
 
+    async def _grade(self, iteration: int, outcome: OutcomeDefined) -> tuple[Verdict, Usage]:
+        """Grade the work, and report from time to time that the evaluation still runs."""
+        reports = asyncio.get_running_loop().create_task(self._report_evaluation(iteration))
+        try:
+            return await grade(self._turn, self._requests, self._context, outcome, self.last_text)
+        finally:
+            reports.cancel()
+            await asyncio.wait([reports])
+
+    async def _report_evaluation(self, iteration: int) -> None:
+        while True:
+            await asyncio.sleep(EVALUATION_REPORT_SECONDS)
+            await self._store_evaluation(iteration, "evaluating", ongoing=True)
+
     async def _store_evaluation(
         self,
         iteration: int,
         result: str,
         explanation: str | None = None,
         usage: Usage | None = None,
+        *,
+        ongoing: bool = False,
     ) -> None:
         assert self._turn.outcome is not None
         await self._store(
@@ -209,6 +228,7 @@ class ModelLoop:
                 result=result,  # type: ignore[arg-type]  # every caller passes a valid result
                 explanation=explanation,
                 usage=usage,
+                ongoing=ongoing,
             )
         )
 
