@@ -37,7 +37,7 @@ from segue.model.tools.prompt_titles import title_change
 from .errors import DIALECT, session_not_found
 from .permissions import PermissionRequests
 from .position import ALL_UPDATES, Position
-from .versions.forwarding import Cancellable, comes_from_agent
+from .versions.forwarding import Cancellable, comes_from_agent, forwarded_fields
 from .versions.policy import VersionPolicy
 
 if TYPE_CHECKING:
@@ -463,8 +463,8 @@ class AttachedSession:
             if message := payload.get("message"):
                 streamed = {**self._position.streamed, message: payload["end"]}
                 self._position = self._position._replace(streamed=streamed)
-            meta = {"_meta": payload["_meta"]} if "_meta" in payload else {}
-            await self._send_all(self._encoder.encode_forwarded(payload, self._session), **meta)
+            updates = self._encoder.encode_forwarded(payload, self._session)
+            await self._send_all(updates, **forwarded_fields(payload))
 
     def _was_forwarded(self, event: Event) -> bool:
         """Return whether the client has received an event as messages of the agent."""

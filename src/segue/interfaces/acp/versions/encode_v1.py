@@ -114,6 +114,8 @@ class EncoderV1:
         update, supported = payload["update"], self._client_session
         if message := payload.get("message"):
             self._streamed_lengths[message] = payload["end"]
+        if "session" in payload and self._capabilities.subagents is None:
+            return
         match update.get("sessionUpdate"):
             case "notice" if supported.notices is None:
                 return

@@ -78,6 +78,12 @@ def with_own_mode(
     return {**update, "configOptions": [*modes, *update.get("configOptions", ())]}
 
 
+def forwarded_fields(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the message with an agent's update: `_meta`, a subagent's session."""
+    fields = {"_meta": payload["_meta"]} if "_meta" in payload else {}
+    return {**fields, "sessionId": payload["session"]} if "session" in payload else fields
+
+
 class Cancellable:
     """The tool calls and terminals of an agent that a client may cancel now."""
 
@@ -86,6 +92,8 @@ class Cancellable:
 
     def note(self, payload: Mapping[str, Any]) -> None:
         """Note what an update says about its tool call or terminal."""
+        if "session" in payload:
+            return  # of a subagent
         update = payload["update"]
         for field in ("toolCallId", "terminalId"):
             if not isinstance(id := update.get(field), str) or "capabilities" not in update:
