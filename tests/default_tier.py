@@ -69,6 +69,7 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     "tests/interfaces/acp/test_external_agent.py": {"version": {2}, "child": {1, "echo"}},
     "tests/interfaces/acp/test_client_requests.py": {"version": {2}, "child": {1}},
     "tests/interfaces/acp/test_mcp.py": {"version": {2}},
+    "tests/interfaces/acp/test_unstable.py": {"version": {2}},
     "tests/interfaces/acp/test_process.py": {"version": {1}},
     "tests/interfaces/acp/test_serve.py": {"version": {2}},
     "tests/interfaces/rest/test_budgets.py": {"database": {"sqlite"}},

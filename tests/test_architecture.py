@@ -88,7 +88,10 @@ KNOWN_INTERFACE_IMPORTS = {
     "cli": {
         "agents.registry",  # `segue acp --agent` is checked before a hub is open
         "interfaces.acp",  # `segue acp` serves this interface
+        "interfaces.mcp.scope",  # `segue mcp` serves this one
+        "interfaces.mcp.server",
     },
+    "mcp": set(),
     # Its functions are those of the Agent SDK, which `segue.claude` implements for Claude Code.
     "python": {"claude", "claude.event_messages"},
     "rest": set(),

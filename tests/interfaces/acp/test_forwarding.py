@@ -11,6 +11,7 @@ from segue.model.content import plain_text
 from segue.model.event import ToolCall, ToolCallChanged, ToolResult
 from segue.model.principal import LOCAL
 from segue.model.tools.changes import apply_change
+from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client, is_idle, selected
 from tests.interfaces.acp.test_client_requests import (
     EVERYTHING,
@@ -151,6 +152,17 @@ async def test_messages_have_the_same_ids_live_and_in_a_replay(testbed: AcpTestb
         (id,) = {item.session for item in client.updates()}
         replayed = await client.replay(id, "/")
         assert {item.body["messageId"] for item in replayed if "messageId" in item.body} == live
+
+
+async def test_a_message_id_in_another_turn_is_another_message(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with testbed.connect_in_process(version, served_agent=served(version)) as client:
+        id = await client.new_session("/")
+        for _ in range(2):
+            assert await client.run_prompt(id, "[]") == "end_turn"
+        replayed = conversation(await client.replay(id, "/"))
+    assert replayed == [("user", "[]"), ("agent", "[]")] * 2
 
 
 async def test_a_client_of_the_other_version_sees_the_tool_call_change(
@@ -347,6 +359,29 @@ async def test_meta_of_opening_forking_and_configuring_is_passed_on(
         assert requests[method]["sessionId"] == "s1" and requests[method]["_meta"] == META
 
 
+async def test_agent_reopens_a_session_that_another_process_has_prompted(
+    testbed: AcpTestbed, version: int
+) -> None:
+    capabilities = client_capabilities(version, **EVERYTHING)
+    agent = served(version, "capable")
+    async with (
+        testbed.connect_in_process(version, initialize=False, served_agent=agent) as one,
+        testbed.connect_in_process(version, initialize=False, served_agent=agent) as two,
+    ):
+        await one.initialize(**capabilities)
+        await two.initialize(**capabilities)
+        id = await one.new_session("/")
+        await one.run_prompt(id, "[]")
+        await two.open_session("resume", id, "/")
+        await one.run_prompt(id, "[]")
+        requests = await received(two, id)
+        again = await received(one, id)
+    for sent in (requests, again):
+        assert len(sent["session/prompt"]["prompt"]) == 1  # without the history as text
+    assert requests["session/resume"]["sessionId"] == "s1" and "session/new" not in requests
+    assert again["session/resume"]["sessionId"] == "s1"
+
+
 async def test_meta_of_cancels_and_closes_is_passed_on(testbed: AcpTestbed, version: int) -> None:
     async with testbed.connect_in_process(
         version, initialize=False, served_agent=served(version, "capable")
@@ -426,9 +461,11 @@ async def test_agent_without_unstable_capabilities_announces_none(
 async def test_updates_of_plans_and_subagents_need_the_client_s_capability(
     testbed: AcpTestbed,
 ) -> None:
+    said = {"sessionUpdate": "agent_message_chunk", "content": text("I am the child.")}
     turn = [
         update("plan_removed", planId="p"),
         update("subagent_update", sessionId="child", title="A child"),
+        ["child_update", {"sessionId": "child", "update": said}],
     ]
     for capabilities in ({}, {"plan": {}, "subagents": {}}):
         async with testbed.connect_in_process(
@@ -439,9 +476,15 @@ async def test_updates_of_plans_and_subagents_need_the_client_s_capability(
             id = await client.new_session("/")
             before = len(client.log)
             await client.run_prompt(id, json.dumps(turn))
-            kinds = [kind for kind in client.kinds(before) if kind != "agent_message_chunk"]
-        expected = ["plan_removed", "subagent_update"] if capabilities else []
-        assert [kind for kind in kinds if kind != "session_info_update"] == expected
+            updates = [
+                item for item in client.updates(before) if item.kind != "session_info_update"
+            ]
+        expected = [(id, "plan_removed"), (id, "subagent_update"), ("child", said["sessionUpdate"])]
+        received = [(item.session, item.kind) for item in updates]
+        answer = (id, "agent_message_chunk")  # which ends each turn of the agent
+        own = (id, "session_info_update")
+        shown = [item for item in received if item not in (answer, own)]
+        assert shown == (expected if capabilities else [])
 
 
 async def test_agent_without_additional_directories_refuses_them(

@@ -18,7 +18,7 @@ from tests.interfaces.acp.harness import Client
 from tests.interfaces.acp.testbed import AcpTestbed
 from tests.sources.real.programs import Home
 from tests.sources.real.scripted_model import running_model, script
-from tests.sources.real.tools import ClaudeCode
+from tests.sources.real.tools import ClaudeCode, Goose, Opencode
 
 pytestmark = pytest.mark.full
 
@@ -79,6 +79,32 @@ async def test_session_of_claude_code_continues_in_its_own_file(
         claude.prompt("Begin", {"say": "begun"})
         with home.as_environment():
             await check_continued(testbed, home, claude)
+
+
+@pytest.mark.parametrize(("tool", "arguments"), [(Goose, ["acp"]), (Opencode, ["acp"])])
+async def test_new_session_of_a_tool_is_listed_once(
+    testbed: AcpTestbed, tmp_path: Path, tool: type[Goose | Opencode], arguments: list[str]
+) -> None:
+    home = Home(tmp_path / "user")
+    with running_model() as model:
+        program = tool(tool.versions[0], home, model)
+        command = shlex.join([*program.program, *arguments])
+        served = ServedAgent("acp:tool", {"kind": "acp", "command": command})
+        with home.as_environment():
+            definition = registry.get(tool.name)
+            source = definition.open(testbed.directory / "index", unused=True, progress=None)
+            assert source is not None
+            async with testbed.connect_in_process(
+                1, served_agent=served, sources=[source]
+            ) as client:
+                client.checked = False
+                id = await client.new_session(home.project)
+                async with asyncio.timeout(120):
+                    prompt = script("Begin", {"say": "begun"})
+                    assert await client.run_prompt(id, prompt) == "end_turn"
+                assert await listed(client, home.project) == [id]
+                shown = texts(await client.replay(id, home.project))
+    assert shown == ["Begin", "begun"]
 
 
 async def check_continued(testbed: AcpTestbed, home: Home, claude: BundledClaude) -> None:

@@ -135,6 +135,11 @@ class Opencode(Tool):
     versions = ("1.18.34", "1.17.9")
     older_versions = ("1.14.41", "1.2.27", "1.1.65")
 
+    @property
+    def program(self) -> list[str]:
+        """The program without arguments."""
+        return [str(self._program)]
+
     def install(self) -> None:
         package = unpacked_package(f"opencode-linux-x64@{self.version}")
         self._program = package / "bin" / "opencode"

@@ -171,6 +171,7 @@ class AcpAgent:
         async with self._running_agent(cwd) as agent:
             params = setup_params(roots, tools, agent.client)
             native_id = await agent.client.new(cwd, **params, **fields)
+            agent.known_seqs[native_id] = 0
             return self._started(agent, NativeSession(native_id, has_history=True), params)
 
     async def fork_session(
@@ -324,6 +325,7 @@ class AcpAgent:
                 files,
                 handler.on_terminal_output,
                 handler.store_offered,
+                handler.forward_child,
             ),
         )
         turn.publish({"version": version})  # from here on, clients can follow the agent itself

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -14,11 +14,12 @@ from segue.acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
 from segue.acp.wire import AcpMcpServer, HttpMcpServer
 from segue.agents.base import NO_FIELDS, Tools, Turn
 from segue.model import ids
-from segue.model.event import ConfigChanged, UserMessage
+from segue.model.event import ConfigChanged, Response, ToolResult, UserMessage
 from segue.model.session import OWN, Session
 
 from .agent_options import OFFERED
 from .processes import Command, RunningAgent, SessionCallbacks
+from .tool_calls import DIALECT
 
 log = logging.getLogger("segue.agents.acp")
 
@@ -126,8 +127,10 @@ class NativeSessions:
         earlier = agent.native_ids.get(session.id)
         if earlier is not None and earlier != native_id:
             await self.close(agent, earlier)  # another process has bound the session since
-        if bound is not None and await self._has_missed_turns(turn, agent, bound):
+        missed = "none" if bound is None else await self._missed_turns(turn, agent, bound)
+        if bound is not None and missed != "none":
             await self.close(agent, bound)
+        if missed == "other":
             params = setup_params(session.roots, turn.tools, agent.client)
             new_id = await agent.client.new(turn.cwd, **params)
             native = NativeSession(new_id, has_history=False)
@@ -163,15 +166,27 @@ class NativeSessions:
                 log.info("%s: fork of %s: %s", self._command[0], native_id, error.message)
         return NativeSession(await agent.client.new(cwd, **params), has_history=False)
 
-    async def _has_missed_turns(self, turn: Turn, agent: RunningAgent, native_id: str) -> bool:
-        """Return whether another process has added turns since this process ran the last one."""
+    async def _missed_turns(
+        self, turn: Turn, agent: RunningAgent, native_id: str
+    ) -> Literal["none", "native", "other"]:
+        """Return what was added to a session since this process opened or prompted it.
+
+        Another process may have run turns in the same native session, so that opening it again is
+        enough, or turns of which the native session knows nothing.
+        """
         known = agent.known_seqs.get(native_id)
-        if known is None:
-            return False
-        return any(
-            event.seq > known and isinstance(event.body, UserMessage)
-            for event in await turn.history()
-        )
+        bodies = [
+            event.body for event in await turn.history() if known is not None and event.seq > known
+        ]
+        turns = {body.turn for body in bodies if isinstance(body, UserMessage)}
+        answered = {
+            body.turn
+            for body in bodies
+            if isinstance(body, Response | ToolResult) and DIALECT in body.extra
+        }
+        if not turns:
+            return "none"
+        return "native" if turns <= answered else "other"
 
     async def ensure_open(
         self,
@@ -203,6 +218,7 @@ class NativeSessions:
         agent.offered.setdefault(native_id, session.options.get(OFFERED, {}))
         agent.add_session(native_id, session.id)
         agent.setup_params[native_id] = params
+        agent.known_seqs[native_id] = session.last_seq
         return True
 
     async def _reopen(

@@ -45,6 +45,7 @@ Command = tuple[str, ...]
 OnUpdate = Callable[[dict[str, Any], Any], Awaitable[None]]
 OnPermission = Callable[[dict[str, Any]], Awaitable[str | dict[str, Any] | None]]
 OnTerminalOutput = Callable[[str, str], None]
+OnChildUpdate = Callable[[str, dict[str, Any], Any], None]
 OnOffered = Callable[[dict[str, Any]], Awaitable[None]]
 
 
@@ -63,6 +64,7 @@ class SessionCallbacks(NamedTuple):
     files: SessionFiles | None = None
     on_output: OnTerminalOutput | None = None
     on_offered: OnOffered | None = None
+    on_child_update: OnChildUpdate | None = None  # of the session of a subagent
 
 
 class RunningAgent:
@@ -98,6 +100,7 @@ class RunningAgent:
         self.prompts: dict[str, asyncio.Task[Any]] = {}  # running ones, by native id
         self._ports: dict[str, tuple[Session, SessionPort]] = {}  # by segue's session id
         self._between_turns: dict[str, BetweenTurns] = {}  # by native id
+        self._parents: dict[str, str] = {}  # of sessions of subagents, by native id
         self._storing: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -184,6 +187,12 @@ class RunningAgent:
         return offered
 
     async def _on_update(self, native_id: str, update: dict[str, Any]) -> None:
+        child = update.get("sessionId")
+        if update.get("sessionUpdate") == "subagent_update" and isinstance(child, str):
+            self._parents[child] = self._parents.get(native_id, native_id)
+        if (parent := self._parents.get(native_id)) is not None:
+            self._on_child_update(parent, native_id, update)
+            return
         is_offer = update.get("sessionUpdate") in _OFFERED_UPDATES
         if is_offer:
             self.update_offered(native_id, update)
@@ -195,6 +204,14 @@ class RunningAgent:
             await between.handler.on_update(update, self.client.update_meta)
             if is_offer:
                 await between.handler.store_offered(self.offered[native_id])
+
+    def _on_child_update(self, parent: str, child: str, update: dict[str, Any]) -> None:
+        """Forward an update of the session of a subagent, which segue does not store."""
+        if callbacks := self._callbacks.get(parent):
+            if callbacks.on_child_update is not None:
+                callbacks.on_child_update(child, update, self.client.update_meta)
+        elif between := self._receiver_between_turns(parent):
+            between.handler.forward_child(child, update, self.client.update_meta)
 
     # Between turns.
 
@@ -238,7 +255,8 @@ class RunningAgent:
             await between.collector.close()
 
     async def _on_permission(self, request: dict[str, Any]) -> str | dict[str, Any] | None:
-        callbacks = self._callbacks.get(str(request.get("sessionId")))
+        native_id = str(request.get("sessionId"))
+        callbacks = self._callbacks.get(self._parents.get(native_id, native_id))
         return None if callbacks is None else await callbacks.on_permission(request)
 
     def _session_id(self, native_id: str) -> str | None:

@@ -39,6 +39,7 @@ from .agent_options import OFFERED, valid_commands
 from .history_prompt import INTRODUCTION
 from .tool_calls import (
     DIALECT,
+    MIN_UNIQUE_CHARACTERS,
     PendingCall,
     call_id_of,
     one_of,
@@ -158,6 +159,11 @@ class UpdateHandler:
             payload["update"] = {**update, "toolCallId": call_id_of(self._turn.id, id)}
         self._turn.publish(payload if self._meta is None else {**payload, "_meta": self._meta})
 
+    def forward_child(self, child: str, update: dict[str, Any], meta: Any) -> None:
+        """Send an update of the session of a subagent as it is."""
+        payload = {"version": self._version, "session": child, "update": update}
+        self._turn.publish(payload if meta is None else {**payload, "_meta": meta})
+
     async def _convert(self, kind: Any, update: dict[str, Any]) -> None:
         if kind in ("user_message", "user_message_chunk"):
             if self._replaying:  # segue has the user's messages of a live turn
@@ -243,8 +249,13 @@ class UpdateHandler:
             await self._turn.emit(Draft(id=id, body=body))
 
     def _event_id(self, kind: str, message_id: str, part: int = 0) -> str:
-        """Return the event id of a message, or of a later part of it."""
-        parts = (self._turn.session.id, kind, message_id, *([str(part)] if part else []))
+        """Return the event id of a message, or of a later part of it.
+
+        Agents use short ids again in other turns.
+        """
+        is_unique = self._replaying or len(message_id) >= MIN_UNIQUE_CHARACTERS
+        scope = (self._turn.session.id,) if is_unique else (self._turn.session.id, self._turn.id)
+        parts = (*scope, kind, message_id, *([str(part)] if part else []))
         return ids.derived_id(DIALECT, *parts)
 
     async def _add_chunk(self, kind: StreamKind, update: dict[str, Any]) -> None:

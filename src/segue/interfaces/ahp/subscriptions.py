@@ -182,7 +182,7 @@ class FollowedChat:
 
     async def _receive(self, item: Event | Delta) -> None:
         if isinstance(item, Delta):
-            actions = self.state.add_delta(item)
+            actions = self.state.add_delta(item) if item.thread is None else []
         elif item.body.thread is None:
             await self._take_from_queue(item.id)
             actions = self.state.apply(item)

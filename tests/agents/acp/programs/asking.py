@@ -119,7 +119,9 @@ def turn(session: str, text: str) -> None:
         if answers and isinstance(answers[0], dict):
             for name, value in params.items():
                 params[name] = answers[0].get(name) if value == "$" else value
-        if method == "session/update":
+        if method == "child_update":
+            send(method="session/update", params=params)
+        elif method == "session/update":
             send(method=method, params={"sessionId": session, "update": params})
         elif method.startswith("!"):
             send(method=method[1:], params=params)

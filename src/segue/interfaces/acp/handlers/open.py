@@ -28,6 +28,7 @@ from segue.interfaces.acp.meta import NAMESPACE
 from segue.interfaces.acp.position import requested_position
 from segue.interfaces.acp.served_agent import ServedAgent
 from segue.interfaces.acp.versions.policy import VersionPolicy
+from segue.model import ids
 from segue.model.errors import Conflict, ReadOnly, SegueError, StoreReadOnly
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.principal import Principal
@@ -134,10 +135,22 @@ class OpenHandlers:
         fields = agent_fields(request)
         native = await self._agent.fork_session(parent, cwd, roots, mcp_servers, fields)
         try:
-            session = await fork(self._principal, parent.id, new_id=native.id, **settings)
+            new_id = await self._session_id(native, cwd)
+            session = await fork(self._principal, parent.id, new_id=new_id, **settings)
         except Conflict:  # the agent gives the same ids to sessions of other processes
             session = await fork(self._principal, parent.id, **settings)
         return await self._bind(session, native), native.meta
+
+    async def _session_id(self, native: AgentSession, cwd: str) -> str:
+        """Return the id for a session of the agent: that of a source that reads its files.
+
+        The list then has the session once.
+        """
+        if ids.parse(native.native_id) is not None:
+            return native.id  # every source uses it
+        directory = directories.real(cwd)
+        found = await self._hub.sync.find_new(self._principal, native.native_id, directory)
+        return found or native.id
 
     async def _bind(self, session: Session, native: AgentSession) -> Session:
         """Store which session of the agent belongs to a session, and return the session."""
@@ -292,7 +305,8 @@ class OpenHandlers:
         native = await self._agent.start_session(cwd, roots, mcp_servers, agent_fields(request))
         settings["native_id"] = native.native_id
         try:
-            session = await self._hub.editor.create(self._principal, id=native.id, **settings)
+            id = await self._session_id(native, cwd)
+            session = await self._hub.editor.create(self._principal, id=id, **settings)
         except Conflict:
             # The agent numbers the sessions of each process from 1, or stores them in our store.
             session = await self._hub.editor.create(self._principal, **settings)
