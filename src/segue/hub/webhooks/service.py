@@ -149,6 +149,8 @@ class Webhooks:
         object_ids = {"id": ids.new_id()}
         if type.startswith("vault_credential."):
             object_ids["vault_id"] = ids.new_id()
+        if type.startswith("session.thread_"):
+            object_ids["session_thread_id"] = ids.new_id()
         delivery = Delivery(
             event=ids.new_id(), type=type, at=clock.now(), object_ids=object_ids, test=True
         )

@@ -10,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from segue.model import ids
-from segue.model.event import Event, OutcomeEvaluated, StatusChanged
+from segue.model.event import (
+    Event,
+    OutcomeEvaluated,
+    StatusChanged,
+    ThreadChanged,
+    ThreadStarted,
+)
 from segue.model.record import Record
 from segue.model.session import Session
 
@@ -28,6 +34,9 @@ SESSION_TYPES = (
     "session.status_rescheduled",
     "session.status_terminated",
     "session.outcome_evaluation_ended",
+    "session.thread_created",
+    "session.thread_idled",
+    "session.thread_terminated",
     "session.archived",
     "session.deleted",
 )
@@ -72,6 +81,7 @@ def session_notices(
     before: Session | None, after: Session, events: Sequence[Event]
 ) -> list[Notice]:
     """Return the notices of new events; `before` is None for a new session."""
+    notices: list[Notice] = []
     types: list[str] = []
     if before is None:
         types.append("session.created")
@@ -80,16 +90,34 @@ def session_notices(
         status, turn = before.status, before.turn
     for event in events:
         body = event.body
-        if body.thread is not None:
+        if isinstance(body, ThreadStarted | ThreadChanged):
+            notices += _thread_notices(after.id, body)
+        elif body.thread is not None:
             continue
-        if isinstance(body, StatusChanged):
+        elif isinstance(body, StatusChanged):
             types += _status_types(body, changed=(status, turn) != (body.status, body.turn))
             status, turn = body.status, body.turn
         elif isinstance(body, OutcomeEvaluated) and body.result not in _UNFINISHED:
             types.append("session.outcome_evaluation_ended")
     if before is not None:
         types += _row_types(before, after)
-    return [Notice(type, {"id": after.id}) for type in types]
+    return [*(Notice(type, {"id": after.id}) for type in types), *notices]
+
+
+def _thread_notices(session: str, body: ThreadStarted | ThreadChanged) -> list[Notice]:
+    if isinstance(body, ThreadStarted):
+        change, thread = "created", body.id
+    elif body.thread is None:
+        return []
+    elif body.status == "idle" and body.stop_reason is not None:
+        change, thread = "idled", body.thread
+    elif body.status == "terminated":
+        change, thread = "terminated", body.thread
+    else:
+        return []
+    thread_id = ids.derived_id(session, "thread", thread)  # as interfaces show it
+    object_ids = {"id": session, "session_thread_id": thread_id}
+    return [Notice(f"session.thread_{change}", object_ids)]
 
 
 def purge_notices(session: Session) -> list[Notice]:
