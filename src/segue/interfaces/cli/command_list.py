@@ -37,13 +37,16 @@ _SECTIONS = {
     "Browser, server and editors": {
         "open": "commands.serve",
         "serve": "commands.serve",
-        "acp": "commands.acp",
-        "acp-check": "commands.acp",
+        "mcp": "mcp.command",
+        "acp": "editors.acp",
+        "acp-check": "editors.acp",
+        "vscode": "editors.vscode",
         "demo": "commands.demo",
     },
     "Configure": {
         "config": "commands.config",
         "keys": "commands.keys",
+        "secrets": "secrets.command",
         "quotas": "commands.config",
         "doctor": "commands.doctor",
         "completion": "commands.completion",
