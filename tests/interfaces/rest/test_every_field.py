@@ -36,6 +36,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "MCPServer": "name url",
         "CustomSkill": "skill_id version",
         "Coordinator": "agents",
+        "Multiagent": "advisor subagents",
+        "SubagentsOn": "inline_agents predefined_agents",
         "Repository": "url authorization_token checkout mount_path",
         "Branch": "name",
         "Commit": "sha",
@@ -85,6 +87,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "AgentWithOverrides": "model system",
         "AgentCreate": "model system",
         "AgentUpdate": "model system",
+        "AdvisorEntry": "model",
+        "AdvisorOn": "model",
         "RequestsModel": "id speed effort inference_geo",
         "CustomTool": "name description input_schema",
         "ResourcesMemoryStore": "instructions",
@@ -140,6 +144,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "AnthropicSkill": "skill_id version",
         "InjectionLocation": "header body",
         "Cloud": "packages",
+        "Multiagent": "workflows",
+        "WorkflowsOn": "inline_agents predefined_agents",
         "Packages": "apt cargo gem go npm pip",
     },
 }
@@ -159,6 +165,14 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
         "skills: Anthropic's skill 'xlsx'",
     ),
     ("/v1/environments", {"name": "e", "scope": "account"}, "scope: "),
+    *(
+        (
+            "/v1/agents",
+            {**AGENT, "multiagent": {"type": "multiagent_20261001", **workflows}},
+            "multiagent.workflows: segue has no workflows",
+        )
+        for workflows in ({}, {"workflows": {"type": "enabled"}}, {"workflows": None})
+    ),
     *(
         (
             "/v1/vaults/{vault}/credentials",

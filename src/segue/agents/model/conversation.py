@@ -53,6 +53,7 @@ from segue.model.event import (
     OutcomeDefined,
     OutcomeEvaluated,
     SystemMessage,
+    ThreadMessage,
     ToolCall,
     ToolResult,
     UserMessage,
@@ -72,7 +73,8 @@ _TOKENS_PER_IMAGE = 1600
 class Conversation:
     """The conversation as the model sees it, built from one event after another."""
 
-    def __init__(self, events: Iterable[Event] = ()) -> None:
+    def __init__(self, events: Iterable[Event] = (), *, thread: str | None = None) -> None:
+        self._thread = thread  # the conversation of this thread; None of the session's own agent
         self._sides: list[tuple[bool, list[Any]]] = []  # (whether it is the model's, parts)
         self._open_calls: dict[str, str] = {}  # tool calls without a result: id → name
         self._counted_tokens = 0  # by the provider, up to its last response
@@ -94,11 +96,13 @@ class Conversation:
     def add(self, event: Event) -> None:
         """Add an event, unless it belongs to another thread."""
         body = event.body
-        if body.thread is not None:
+        if body.thread != self._thread:
             return
         match body:
             case UserMessage():
                 self.latest_prompt = clean(plain_text(body.content)) or self.latest_prompt
+                self._add_to_request(UserPromptPart(content=_prompt(body.content)), body.content)
+            case ThreadMessage(reply=False):
                 self._add_to_request(UserPromptPart(content=_prompt(body.content)), body.content)
             case SystemMessage():
                 self._add_to_request(SystemPromptPart(content=_text(body.content)), body.content)

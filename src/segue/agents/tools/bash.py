@@ -50,7 +50,7 @@ async def _run_bash(context: ToolContext, arguments: BashInput) -> ToolResult:
     shells: ShellPool = context.shells
     # A shell keeps the sandbox that it was started in.
     port = None if context.egress is None else context.egress.port
-    key = (context.session, context.local, port, *sorted(context.env.items()))
+    key = (context.session, context.thread, context.local, port, *sorted(context.env.items()))
     if arguments.restart:
         await shells.drop(key)
         if arguments.command is None:
