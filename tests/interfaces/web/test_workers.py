@@ -99,7 +99,7 @@ async def _use_two_pages(browser_thread: BrowserThread, server: Server) -> dict[
     for page in (first, second):
         await expect(page.locator("#chunks .item.agent")).to_contain_text("and another")
     await _send(second, "/ask May I?\n/say thanks")
-    await first.get_by_role("group", name="The agent asks").get_by_role("button").first.click()
+    await first.get_by_role("form", name="The agent asks").get_by_role("button").first.click()
     for page in (first, second):
         await expect(page.locator(".item.agent").last).to_contain_text("thanks")
         await expect(page.locator("#head .status")).to_have_text("idle")

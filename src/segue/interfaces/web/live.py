@@ -103,7 +103,7 @@ async def shared(request: WebRequest, view: SessionView, expires_at: ExpiresAt) 
     async def view_of(session: Session) -> SessionView:
         if session.state == "trashed":
             raise NotFound("its session was deleted")
-        return view._replace(session=session)
+        return view._replace(session=request.redaction.session(session))
 
     part = _session(request, view.session, _last_seq(request), view_of)
     readers = Principal(workspace=view.session.workspace)
