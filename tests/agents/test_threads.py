@@ -171,6 +171,7 @@ async def test_a_thread_waits_for_permission_on_the_primary_stream(tmp_path: Pat
     assert len(provider.requests) == 4
 
 
+@pytest.mark.full
 async def test_an_answered_thread_continues_while_another_one_still_works(tmp_path: Path) -> None:
     async with served(tmp_path) as (api, provider):
         id = await coordinator(api, "anna", "bert", tools=[WEATHER])
@@ -196,6 +197,7 @@ async def test_an_answered_thread_continues_while_another_one_still_works(tmp_pa
     assert events[-1]["stop_reason"] == {"type": "end_turn"}
 
 
+@pytest.mark.full
 async def test_a_client_interrupts_one_thread_or_all(tmp_path: Path) -> None:
     async with served(tmp_path) as (api, provider):
         id = await coordinator(api, "anna", "bert")
@@ -262,6 +264,7 @@ async def test_a_thread_remembers_its_messages_until_it_is_archived(tmp_path: Pa
         assert "there is no thread '1' that takes messages" in str(events)
 
 
+@pytest.mark.full
 async def test_threads_start_no_threads_and_few_run_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +301,7 @@ async def test_threads_start_no_threads_and_few_run_at_the_same_time(
     assert events[-1]["stop_reason"] == {"type": "end_turn"}
 
 
-async def test_a_failed_thread_and_a_reached_budget_do_not_stop_the_coordinator_silently(
+async def test_a_failed_thread_is_reported_to_the_coordinator(
     tmp_path: Path,
 ) -> None:
     async with served(tmp_path) as (api, provider):
@@ -420,17 +423,29 @@ async def test_official_client_drives_the_threads_of_a_session(tmp_path: Path) -
     }
 
 
+@pytest.mark.full
+async def test_a_waiting_thread_survives_a_restart_on_postgresql(
+    tmp_path: Path, migrated_database_url: str
+) -> None:
+    await wait_over_a_restart(tmp_path, migrated_database_url)
+
+
+@pytest.mark.full
 async def test_a_waiting_thread_survives_a_restart(tmp_path: Path) -> None:
+    await wait_over_a_restart(tmp_path, None)
+
+
+async def wait_over_a_restart(tmp_path: Path, database: str | None) -> None:
     def anna(last: str, messages: list[Any]) -> Sequence[Step]:
         return [Use("bash", {"command": "echo 42"})] if len(messages) == 1 else [Say(last)]
 
-    async with served(tmp_path) as (api, provider):
+    async with served(tmp_path, database) as (api, provider):
         id = await coordinator(api, "anna", "bert", tools=[ASKING])
         route(provider, anna=anna, bert=[Say("2")], lead=leading(*delegate("anna", "bert")))
         await api.send(id, message("Go"))
         events = await until(api, id, rests(1))
     (use,) = events[-1]["stop_reason"]["event_ids"]
-    async with served(tmp_path) as (api, provider):
+    async with served(tmp_path, database) as (api, provider):
         route(provider, anna=anna, bert=[Say("2")], lead=leading())
         assert [t["status"] for t in await thread_list(api, id)] == ["idle"] * 3
         await api.send(
@@ -475,3 +490,18 @@ async def test_another_workspace_sees_no_thread(tmp_path: Path) -> None:
         interrupt = {"events": [{"type": "user.interrupt", "session_thread_id": thread}]}
         await other.fails(404, "POST", f"/v1/sessions/{id}/events", interrupt)
         await other.fails(400, "POST", f"/v1/sessions/{mine}/events", interrupt)
+
+
+async def test_a_budget_stops_threads_too(tmp_path: Path) -> None:
+    async with served(tmp_path) as (api, provider):
+        provider.input_tokens = 10_000
+        member = (await api.agent(name="anna", system="I am anna."))["id"]
+        roster = {"type": "coordinator", "agents": [member]}
+        lead = (await api.agent(name="lead", system="I am lead.", multiagent=roster))["id"]
+        budget = {"type": "limit", "max_list_cost": {"amount": "1", "currency": "USD"}}
+        id = (await api.session(agent=lead, budget=budget))["id"]
+        route(provider, anna=[Say("never")], lead=leading(*delegate("anna")))
+        events = await api.say(id, "Go")
+        own = await thread_events(api, id, (await thread_list(api, id))[1]["id"])
+    assert len(provider.requests) == 1
+    assert own[-1]["stop_reason"] == events[-1]["stop_reason"] == {"type": "budget_reached"}
