@@ -19,7 +19,7 @@ from segue.render.pairing import find_outcomes, pair_key
 from segue.render.reader import EventReader, MaskedReader
 from segue.secrets.events import mask_event, mask_session
 
-from .scope import McpSettings, SessionScope
+from .scope import Caller, McpSettings, SessionScope
 
 _PAIR_EVENTS = 100  # that are read to find the result of a call
 
@@ -33,13 +33,13 @@ class Call:
         principal: Principal,
         settings: McpSettings,
         scope: SessionScope,
-        excluded: frozenset[str] = frozenset(),
+        caller: Caller | None = None,
     ) -> None:
         self.hub = hub
         self.principal = principal
         self.settings = settings
         self._scope = scope
-        self._excluded = excluded
+        self._caller = caller or Caller()
 
     @property
     def reader(self) -> EventReader:
@@ -82,21 +82,20 @@ class Call:
     async def page(self, query: Query, cursor: str | None) -> tuple[list[Session], str | None]:
         """Return a page of sessions without the caller's own, and the cursor of the next page."""
         page = await self.hub.sessions.list(self.principal, query, cursor)
-        return [s for s in page.sessions if not self.is_caller(s)], page.next
+        return [s for s in page.sessions if not await self._is_caller(s)], page.next
 
     async def search(
         self, query: Query, cursor: str | None = None, *, ranked: bool = False
     ) -> tuple[list[SearchMatch], str | None, str | None]:
         """Return matches without the caller's own, the next cursor, and a corrected text."""
         if ranked:  # one more, because the calling session is left out
-            query = replace(query, limit=query.limit + len(self._excluded))
+            query = replace(query, limit=query.limit + 1)
         page = await self.hub.sessions.search(self.principal, query, cursor, ranked=ranked)
-        matches = [match for match in page.matches if not self.is_caller(match.session)]
+        matches = [m for m in page.matches if not await self._is_caller(m.session)]
         return matches, page.next, page.corrected
 
-    def is_caller(self, session: Session) -> bool:
-        """Return whether a session is the one that makes this call."""
-        return session.id in self._excluded or session.native_id in self._excluded
+    async def _is_caller(self, session: Session) -> bool:
+        return await self._caller.is_session(self.hub, self.principal, session)
 
     async def find_events(self, session: Session, words: str, limit: int) -> list[Event]:
         """Return the events of a session that contain all words, the newest first."""

@@ -19,7 +19,6 @@ Scope = Literal["directory", "repo", "all"]
 
 MAX_SCANNED_SESSIONS = 1000  # whose directories may be in the repository
 REFRESH_SECONDS = 60.0
-MAX_CALLERS = 5  # sessions that are compared with a call
 CALL_SECONDS = 120  # a session that calls was active at most so long ago
 _CALL_EVENTS = 40
 # Variables in which programs give the id of their session to the servers that they start.
@@ -114,29 +113,23 @@ def named_caller(meta: Mapping[str, Any], environment: Mapping[str, str]) -> str
     return next((environment[name] for name in _SESSION_VARIABLES if environment.get(name)), None)
 
 
-async def calling_sessions(
-    hub: Hub,
-    principal: Principal,
-    scope: tuple[str, ...],
-    caller: str | None,
-    tool: str,
-    arguments: Mapping[str, Any],
-) -> set[str]:
-    """Return the ids of the session that makes this call, as segue and its tool name it.
+class Caller(NamedTuple):
+    """What is known of the session that makes a call: its id, or the call itself."""
 
-    If the program does not name its session, it is the one whose last tool call is this one.
-    """
-    callers = set() if caller is None else {caller}
-    recent = Query(
-        directories=scope, active_after=clock.now() - CALL_SECONDS * 1_000_000, limit=MAX_CALLERS
-    )
-    for session in (await hub.sessions.list(principal, recent)).sessions:
-        if caller is not None:
-            if caller in (session.id, session.native_id):
-                callers |= {session.id, session.native_id or session.id}
-        elif await _is_calling(hub, principal, session, tool, arguments):
-            callers.add(session.id)
-    return callers
+    id: str | None = None
+    tool: str = ""
+    arguments: Mapping[str, Any] = {}
+
+    async def is_session(self, hub: Hub, principal: Principal, session: Session) -> bool:
+        """Return whether a session makes this call.
+
+        If the program does not name its session, it is the one whose last tool call is this one.
+        """
+        if self.id is not None:
+            return self.id in (session.id, session.native_id)
+        if not self.tool or session.active_at < clock.now() - CALL_SECONDS * 1_000_000:
+            return False
+        return await _is_calling(hub, principal, session, self.tool, self.arguments)
 
 
 async def _is_calling(

@@ -20,7 +20,7 @@ from segue.model.principal import Principal
 from . import catalog
 from .arguments import schema
 from .caller import Call
-from .scope import McpSettings, SessionScope, calling_sessions, named_caller
+from .scope import Caller, McpSettings, SessionScope, named_caller
 
 if TYPE_CHECKING:
     from segue.hub import Hub
@@ -68,20 +68,13 @@ class McpServer:
         """Return what a request works with."""
         hub = await self._hub()
         principal = self._principal_of(context)
-        excluded: set[str] = set()
+        caller = Caller()
         if tool:
             is_local = self._settings.directory is not None
             environment: Mapping[str, str] = os.environ if is_local else {}
-            caller = named_caller(dict(context.meta or {}), environment)
-            excluded = await calling_sessions(
-                hub,
-                principal,
-                await self._scope.directories(hub, principal),
-                caller,
-                tool,
-                arguments or {},
-            )
-        return Call(hub, principal, self._settings, self._scope, frozenset(excluded))
+            id = named_caller(dict(context.meta or {}), environment)
+            caller = Caller(id, tool, arguments or {})
+        return Call(hub, principal, self._settings, self._scope, caller)
 
     async def _list_tools(
         self, context: Context, params: types.PaginatedRequestParams | None
