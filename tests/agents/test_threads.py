@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ import uvicorn
 
 from segue.agents.model import delegation
 from segue.hub.turns.recovery import PROCESS_ENDED, closing_events
-from segue.model import ids
+from segue.model import clock, ids
 from segue.model.event import ThreadChanged
 from segue.render import documents
-from tests.interfaces.rest.api import Api, message
+from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.test_turns import rests, result, types, until
 
 from .provider import Fail, Provider, Say, Step, Use, Wait
@@ -171,6 +172,7 @@ async def test_a_thread_waits_for_permission_on_the_primary_stream(tmp_path: Pat
     assert len(provider.requests) == 4
 
 
+@pytest.mark.full
 async def test_an_answered_thread_continues_while_another_one_still_works(tmp_path: Path) -> None:
     async with served(tmp_path) as (api, provider):
         id = await coordinator(api, "anna", "bert", tools=[WEATHER])
@@ -196,6 +198,7 @@ async def test_an_answered_thread_continues_while_another_one_still_works(tmp_pa
     assert events[-1]["stop_reason"] == {"type": "end_turn"}
 
 
+@pytest.mark.full
 async def test_a_client_interrupts_one_thread_or_all(tmp_path: Path) -> None:
     async with served(tmp_path) as (api, provider):
         id = await coordinator(api, "anna", "bert")
@@ -262,6 +265,7 @@ async def test_a_thread_remembers_its_messages_until_it_is_archived(tmp_path: Pa
         assert "there is no thread '1' that takes messages" in str(events)
 
 
+@pytest.mark.full
 async def test_threads_start_no_threads_and_few_run_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +302,7 @@ async def test_threads_start_no_threads_and_few_run_at_the_same_time(
     assert events[-1]["stop_reason"] == {"type": "end_turn"}
 
 
-async def test_a_failed_thread_and_a_reached_budget_do_not_stop_the_coordinator_silently(
+async def test_a_failed_thread_is_reported_to_the_coordinator(
     tmp_path: Path,
 ) -> None:
     async with served(tmp_path) as (api, provider):
@@ -420,17 +424,29 @@ async def test_official_client_drives_the_threads_of_a_session(tmp_path: Path) -
     }
 
 
+@pytest.mark.full
+async def test_a_waiting_thread_survives_a_restart_on_postgresql(
+    tmp_path: Path, migrated_database_url: str
+) -> None:
+    await wait_over_a_restart(tmp_path, migrated_database_url)
+
+
+@pytest.mark.full
 async def test_a_waiting_thread_survives_a_restart(tmp_path: Path) -> None:
+    await wait_over_a_restart(tmp_path, None)
+
+
+async def wait_over_a_restart(tmp_path: Path, database: str | None) -> None:
     def anna(last: str, messages: list[Any]) -> Sequence[Step]:
         return [Use("bash", {"command": "echo 42"})] if len(messages) == 1 else [Say(last)]
 
-    async with served(tmp_path) as (api, provider):
+    async with served(tmp_path, database) as (api, provider):
         id = await coordinator(api, "anna", "bert", tools=[ASKING])
         route(provider, anna=anna, bert=[Say("2")], lead=leading(*delegate("anna", "bert")))
         await api.send(id, message("Go"))
         events = await until(api, id, rests(1))
     (use,) = events[-1]["stop_reason"]["event_ids"]
-    async with served(tmp_path) as (api, provider):
+    async with served(tmp_path, database) as (api, provider):
         route(provider, anna=anna, bert=[Say("2")], lead=leading())
         assert [t["status"] for t in await thread_list(api, id)] == ["idle"] * 3
         await api.send(
@@ -475,3 +491,52 @@ async def test_another_workspace_sees_no_thread(tmp_path: Path) -> None:
         interrupt = {"events": [{"type": "user.interrupt", "session_thread_id": thread}]}
         await other.fails(404, "POST", f"/v1/sessions/{id}/events", interrupt)
         await other.fails(400, "POST", f"/v1/sessions/{mine}/events", interrupt)
+
+
+async def test_a_budget_stops_threads_too(tmp_path: Path) -> None:
+    async with served(tmp_path) as (api, provider):
+        provider.input_tokens = 10_000
+        member = (await api.agent(name="anna", system="I am anna."))["id"]
+        roster = {"type": "coordinator", "agents": [member]}
+        lead = (await api.agent(name="lead", system="I am lead.", multiagent=roster))["id"]
+        budget = {"type": "limit", "max_list_cost": {"amount": "1", "currency": "USD"}}
+        id = (await api.session(agent=lead, budget=budget))["id"]
+        route(provider, anna=[Say("never")], lead=leading(*delegate("anna")))
+        events = await api.say(id, "Go")
+        own = await thread_events(api, id, (await thread_list(api, id))[1]["id"])
+    assert len(provider.requests) == 1
+    assert own[-1]["stop_reason"] == events[-1]["stop_reason"] == {"type": "budget_reached"}
+
+
+@pytest.mark.full
+async def test_threads_of_a_dead_process_continue_if_one_of_them_waits(tmp_path: Path) -> None:
+    def anna(last: str, messages: list[Any]) -> Sequence[Step]:
+        return [Use("bash", {"command": "echo 42"})] if len(messages) == 1 else [Say(last)]
+
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    async with served(tmp_path) as (api, provider):
+        id = await coordinator(api, "anna", "bert", tools=[ASKING])
+        pause = Wait()
+        route(provider, anna=anna, bert=[pause], lead=leading(*delegate("anna", "bert")))
+        await api.send(id, message("Go"))
+        await pause.reached.wait()
+        await until(api, id, lambda e: any(x.get("stop_reason", {}).get("event_ids") for x in e))
+        with (
+            closing(sqlite3.connect(tmp_path / "segue.db")) as source,
+            closing(sqlite3.connect(copy / "segue.db")) as target,
+        ):
+            source.backup(target)  # as a process that died has left it
+        route(provider, anna=anna, bert=[Say("again")], lead=leading())
+        async with open_api(copy, lease=clock.SECOND) as other:
+            other.hub.turns.engine.start()
+            events = await until(other, id, rests(2))  # the first one was before bert continued
+            assert "again" in str(events)
+            assert "session.thread_status_rescheduled" in types(events)
+            (use,) = events[-1]["stop_reason"]["event_ids"]
+            await other.send(
+                id, {"type": "user.tool_confirmation", "tool_use_id": use, "result": "allow"}
+            )
+            events = await until(other, id, rests(3))
+            assert events[-1]["stop_reason"] == {"type": "end_turn"}
+            assert "42" in str([e for e in events if e["type"] == "agent.message"])

@@ -212,7 +212,9 @@ def test_every_route_is_requested_by_a_client_method() -> None:
         results = routes.match(created.url.path)
         assert results is not None
         requested.add((created.method, results[0][created.method].path))
-    assert requested == {(route.method, route.path) for route in ROUTES}
+    # The hosted API manages webhooks in its console.
+    own = {route for route in ROUTES if route.path.startswith("/v1/webhooks")}
+    assert requested == {(route.method, route.path) for route in {*ROUTES} - own}
 
 
 def test_client_has_no_other_resources() -> None:

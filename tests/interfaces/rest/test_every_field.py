@@ -56,7 +56,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "FileRubric": "file_id",
         "EnvironmentCreate": "config scope",
         "EnvironmentUpdate": "config scope",
-        "Cloud": "networking",
+        "Cloud": "networking packages",
+        "Packages": "npm pip",
         "Limited": "allow_mcp_servers allow_package_managers allowed_hosts",
         "Stop": "force",
         "MemoriesCreate": "path content",
@@ -79,6 +80,10 @@ FIELDS: dict[str, dict[str, str]] = {
             "agent environment_id initial_events resources vault_ids schedule budget"
         ),
         "Schedule": "expression timezone",
+        "WebhooksCreate": "url event_types",
+        "WebhooksUpdate": "url event_types enabled",
+        "RotateSecret": "overlap_seconds",
+        "Test": "event_type",
         "POST /v1/files": "file expires_in_seconds",
         "POST /v1/skills": "files[]",
         "POST /v1/skills/{skill_id}/versions": "files[]",
@@ -138,15 +143,16 @@ FIELDS: dict[str, dict[str, str]] = {
         "CredentialsUpdate": "display_name metadata",
         "DeploymentsCreate": "name description metadata",
         "DeploymentsUpdate": "name description metadata",
+        "WebhooksCreate": "description",
+        "WebhooksUpdate": "description",
         "POST /v1/skills": "display_name",
     },
     REFUSED: {
         "AnthropicSkill": "skill_id version",
         "InjectionLocation": "header body",
-        "Cloud": "packages",
         "Multiagent": "workflows",
         "WorkflowsOn": "inline_agents predefined_agents",
-        "Packages": "apt cargo gem go npm pip",
+        "Packages": "apt cargo gem go",
     },
 }
 
@@ -187,7 +193,7 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
             {"name": "e", "config": {"type": "cloud", "packages": {manager: ["a"]}}},
             f"config.packages.{manager}: ",
         )
-        for manager in ("apt", "cargo", "gem", "go", "npm", "pip")
+        for manager in ("apt", "cargo", "gem", "go")
     ),
 ]
 

@@ -67,10 +67,10 @@ class ModelAgents:
         """Return the egress proxy of a session, which listens until this process ends.
 
         None if nothing restricts the session: the local user's own, in an environment without
-        limits. A remote worker uses its own network.
+        limits and packages. A remote worker uses its own network.
         """
         rules = rules_of(settings.networking, private=bool(settings.config.get("web.private")))
-        if settings.remote or (turn.local and not rules.limited):
+        if settings.remote or (turn.local and not rules.limited and not settings.packages):
             return None
         proxy = self._proxies.get(turn.session.id)
         if proxy is None:
@@ -233,7 +233,12 @@ class ModelAgent:
             env=self._hooks.env if turn.local else {},
             private=turn.private_directories,
             egress=await self._shared.egress(turn, settings),
+            packages=bool(settings.packages),
         )
+        if settings.packages:
+            from .packages import install_packages
+
+            await install_packages(turn, settings.packages, settings.package_cache, context)
         servers = await self._shared.servers(turn, settings, context)
         delegations = Delegations(turn, settings, self._shared.build)
         hooks = self._hooks.hooks

@@ -62,6 +62,8 @@ from segue.model.requests.spans import request_end
 
 # The key in an event's `extra` for the fields that a provider needs back: signatures, ids.
 DIALECT = "model"
+# The `extra` of a tool call that the model did not make and does not see.
+HIDDEN_CALL = {DIALECT: {"hidden": True}}
 REST_DIALECT = "rest"  # the key, in a block's `extra`, of fields that only REST has
 # Results of other agents may be longer; segue's own tools truncate their output earlier.
 MAX_RESULT_CHARACTERS = 60_000
@@ -112,7 +114,7 @@ class Conversation:
             case AgentThought() if not body.partial and DIALECT in body.extra:
                 part = ThinkingPart(content=clean(plain_text(body.content)), **body.extra[DIALECT])
                 self._add_to_response(part, part.content)
-            case ToolCall():
+            case ToolCall() if not body.extra.get(DIALECT, {}).get("hidden"):
                 self._add_call(body)
             case ToolResult():
                 self._add_result(body)

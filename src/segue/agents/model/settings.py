@@ -12,6 +12,8 @@ from segue.agents.base.spec import (
     DEMO,
     FUNCTIONS,
     NETWORKING,
+    PACKAGE_CACHE,
+    PACKAGES,
     ROSTER,
     TOOLS_BY_KEY,
     UNTRUSTED_SERVERS,
@@ -89,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     untrusted_servers: bool = False  # whether an imported file chose the servers
     skills: tuple[Skill, ...] = ()
     networking: dict[str, Any] | None = None  # of the session's environment
+    packages: dict[str, tuple[str, ...]] = {}  # the same, by manager
+    package_cache: str = ""
     roster: tuple[Member, ...] = ()
     advisor: Member | None = None
     inline_agents: bool = False  # whether it may define agents when it starts threads
@@ -141,6 +145,8 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
         "tools_by_key": spec.get(TOOLS_BY_KEY),
         "untrusted_servers": spec.get(UNTRUSTED_SERVERS),
         "networking": spec.get(NETWORKING),
+        "packages": spec.get(PACKAGES),
+        "package_cache": spec.get(PACKAGE_CACHE),
         "retries": spec.get("retries"),
         "backoff": spec.get("backoff"),
     }

@@ -18,7 +18,13 @@ from segue.agents.base import (
     SupportsSummary,
     Tools,
 )
-from segue.agents.base.spec import NETWORKING, ROSTER, TOOLS_BY_KEY
+from segue.agents.base.spec import (
+    NETWORKING,
+    PACKAGE_CACHE,
+    PACKAGES,
+    ROSTER,
+    TOOLS_BY_KEY,
+)
 from segue.agents.registry import DEFAULT, NEEDS_MODEL, AgentRegistry
 from segue.hub.access.config import Config
 from segue.hub.resources.agent_settings import for_local_turns, member_ref
@@ -155,6 +161,15 @@ class SessionAgents:
                     " for an agent that is a program of its own; use another environment"
                 )
             spec[NETWORKING] = networking
+        packages = await self._work_queue.packages(session)
+        if packages:
+            if spec.get("kind", DEFAULT) != DEFAULT:
+                raise NoAgent(
+                    "the environment of this session has packages, which segue cannot install for"
+                    " an agent that is a program of its own; use another environment"
+                )
+            spec[PACKAGES] = packages
+            spec[PACKAGE_CACHE] = self._workdirs().package_cache(session.workspace)
         return spec
 
     async def for_turn(

@@ -22,6 +22,7 @@ from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.sync.importer import SourceSync
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import codec, ids
+from segue.model.anthropic.agents import roster_of
 from segue.model.content import Block, Text, as_content
 from segue.model.errors import InvalidInput, NoAgent, NotFound, NotPermitted, StoreReadOnly
 from segue.model.event import (
@@ -497,6 +498,8 @@ class TurnService:
     async def check_budget(self, workspace: str, *agents: AgentRef) -> None:
         """Raise InvalidInput if a model of one of the agents has no list price."""
         specs = [await self._agents.spec_of(workspace, agent) for agent in agents]
+        advisors = [(spec, roster_of(spec.get("multiagent")).advisor) for spec in specs]
+        specs += [{**spec, "model": model} for spec, model in advisors if model is not None]
         await budgets.check_prices(specs)
 
     async def set_budget(self, principal: Principal, id: str, budget: int | None) -> Session:

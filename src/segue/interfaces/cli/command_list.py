@@ -56,6 +56,7 @@ _SECTIONS = {
         "agents": "api.command",
         "environments": "api.command",
         "skills": "api.command",
+        "webhooks": "api.command",
     },
 }
 _SOURCES_SECTION = "Import and export"  # where the commands of sources are listed

@@ -216,18 +216,37 @@ class Roster(NamedTuple):
     inline_agents: bool = False
 
 
-def roster_of(topology: Mapping[str, Any] | None) -> Roster:
-    """Return the roster of an agent's `multiagent` setting, in either of its forms."""
-    if not topology:
+def roster_of(topology: Any) -> Roster:
+    """Return the roster of an agent's `multiagent` setting, in either of its forms.
+
+    An imported agent may have any value; what is not a roster is left out.
+    """
+    if not isinstance(topology, Mapping):
         return Roster()
-    if topology["type"] != "multiagent_20261001":
-        entries = topology["agents"]
-        models = [entry["model"] for entry in entries if entry["type"] == "advisor"]
-        members = tuple(entry for entry in entries if entry["type"] == "agent")
-        return Roster(members, models[0] if models else None)
-    advisor, subagents = topology["advisor"], topology["subagents"]
-    model = advisor["model"] if advisor["type"] == "enabled" else None
-    if subagents["type"] == "disabled":
+    if topology.get("type") != "multiagent_20261001":
+        entries = _entries(topology, "agents")
+        models = [entry.get("model") for entry in entries if entry.get("type") == "advisor"]
+        model = next((model for model in models if isinstance(model, str)), None)
+        return Roster(_members(entries), model)
+    advisor, subagents = topology.get("advisor"), topology.get("subagents")
+    enabled = isinstance(advisor, Mapping) and isinstance(advisor.get("model"), str)
+    model = advisor["model"] if enabled and isinstance(advisor, Mapping) else None
+    if not isinstance(subagents, Mapping) or subagents.get("type") != "enabled":
         return Roster((), model)
-    inline = subagents["inline_agents"]["type"] == "enabled"
-    return Roster(tuple(subagents["predefined_agents"]), model, inline)
+    inline = subagents.get("inline_agents") == {"type": "enabled"}
+    return Roster(_members(_entries(subagents, "predefined_agents")), model, inline)
+
+
+def _entries(fields: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    entries = fields.get(name)
+    return [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
+
+
+def _members(entries: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        entry
+        for entry in entries
+        if entry.get("type") == "agent"
+        and isinstance(entry.get("id"), str)
+        and isinstance(entry.get("version"), int)
+    )

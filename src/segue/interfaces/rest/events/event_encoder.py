@@ -266,14 +266,18 @@ class EventEncoder:
                     **event_fields(event),
                     to_session_thread_id=thread_id(self._state.id, body.thread),
                     content=blocks.encode_content(body.content),
-                    to_agent_name=UNSET if body.thread is None else self._names[body.thread],
+                    to_agent_name=UNSET
+                    if body.thread is None
+                    else self._names.get(body.thread, ""),
                 )
             case ThreadMessage() if body.thread == self._thread:
                 yield schemas.ThreadMessageReceived(
                     **event_fields(event, derive_from="received"),
                     from_session_thread_id=thread_id(self._state.id, body.sender),
                     content=blocks.encode_content(body.content),
-                    from_agent_name=UNSET if body.sender is None else self._names[body.sender],
+                    from_agent_name=UNSET
+                    if body.sender is None
+                    else self._names.get(body.sender, ""),
                 )
             case ThreadChanged() if self._thread in (None, body.thread):
                 fields = self._thread_fields(event, body.thread)

@@ -193,8 +193,15 @@ async def _thread_agent(
         settings = await resolver.snapshot(request.workspace, thread.agent, with_roster=False)
         return convert(settings, ThreadAgent)
     if thread.kind == ADVISOR_NAME:
-        return Advisor(model=thread.definition["model"])
-    fields = {**snapshot, "description": None, **thread.definition, "type": "inline"}
+        return Advisor(model=str(thread.definition.get("model")))
+    system = thread.definition.get("system")
+    fields = {
+        **snapshot,
+        "type": "inline",
+        "name": thread.kind,
+        "description": None,
+        "system": system if isinstance(system, str) else None,
+    }
     return convert(fields, InlineAgent)
 
 

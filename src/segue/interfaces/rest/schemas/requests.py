@@ -210,13 +210,34 @@ class Limited(Body, frozen=True, tag_field="type", tag="limited"):
     allowed_hosts: Annotated[tuple[Host, ...], Meta(max_length=1000)] | None = None
 
 
+# Names with versions. Paths, URLs and options are not among them.
+PipPackage = Annotated[
+    str,
+    codec.described_pattern(
+        "a name with extras and versions, such as requests[socks]>=2,<3",
+        r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?"
+        r"((===?|[<>~!]=|[<>])[A-Za-z0-9.*+!_-]+(,(===?|[<>~!]=|[<>])[A-Za-z0-9.*+!_-]+)*)?$",
+        max_length=200,
+    ),
+]
+NpmPackage = Annotated[
+    str,
+    codec.described_pattern(
+        "a name with a version, such as @scope/name@^1.2",
+        r"^(@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*(@[A-Za-z0-9^~<>=*][A-Za-z0-9.^~<>=*+-]*)?$",
+        max_length=200,
+    ),
+]
+MAX_PACKAGES = 100
+
+
 class Packages(Body, frozen=True):
     apt: tuple[str, ...] | None = None
     cargo: tuple[str, ...] | None = None
     gem: tuple[str, ...] | None = None
     go: tuple[str, ...] | None = None
-    npm: tuple[str, ...] | None = None
-    pip: tuple[str, ...] | None = None
+    npm: Annotated[tuple[NpmPackage, ...], Meta(max_length=MAX_PACKAGES)] | None = None
+    pip: Annotated[tuple[PipPackage, ...], Meta(max_length=MAX_PACKAGES)] | None = None
     type: Literal["packages"] | None = None
 
 
