@@ -79,6 +79,16 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     "tests/interfaces/web/test_session_actions.py": {"width": {"desktop"}},
     "tests/interfaces/web/test_workers.py": {"options": {"postgres"}},
     "tests/interfaces/web/test_live.py": {"width": {"desktop"}},
+    "tests/interfaces/web/test_jobs.py": {"width": set()},
+    "tests/interfaces/web/test_jobs.py::test_see_and_answer_what_waits": {
+        "width": {"phone"},
+        "scheme": {"dark"},
+    },
+    "tests/interfaces/web/test_jobs.py::test_clean_up_many_sessions": {
+        "width": {"desktop"},
+        "scheme": {"light"},
+    },
+    "tests/interfaces/web/test_starting.py": {"width": {"desktop"}},
     "tests/interfaces/web/test_long_sessions.py": {
         "width": {"phone"},
         "messages": {400},

@@ -51,6 +51,7 @@ ALLOWED = {
     "testing": {"model", "store", "sources", "hub"},
     "claude": {
         "model",
+        "secrets",
         "sources",
         "render",
         "store",
@@ -88,7 +89,10 @@ KNOWN_INTERFACE_IMPORTS = {
     "cli": {
         "agents.registry",  # `segue acp --agent` is checked before a hub is open
         "interfaces.acp",  # `segue acp` serves this interface
+        "interfaces.mcp.scope",  # `segue mcp` serves this one
+        "interfaces.mcp.server",
     },
+    "mcp": set(),
     # Its functions are those of the Agent SDK, which `segue.claude` implements for Claude Code.
     "python": {"claude", "claude.event_messages"},
     "rest": set(),

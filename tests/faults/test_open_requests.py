@@ -241,8 +241,7 @@ async def in_terminal(directory: Path, *words: str, typed: list[str] | None = No
     with os.fdopen(controller, "r+b", buffering=0) as terminal, suppress(OSError):
         while chunk := await asyncio.to_thread(terminal.read, 65536):
             output += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", chunk.decode())
-            questions = output.count("Your choice: ") + output.count("\n> ")
-            if rest and questions > len(typed or []) - len(rest):
+            if rest and output.endswith(("Your choice: ", "\n> ", "\r> ")):
                 terminal.write(rest.pop(0).encode())
     assert await process.wait() == 0, output
     return output

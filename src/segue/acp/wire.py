@@ -223,6 +223,15 @@ class CompactionUpdate(SessionUpdate, frozen=True, tag="compaction_update"):
     summary: list[ContentBlock] | UnsetType = UNSET
 
 
+class SubagentUpdate(SessionUpdate, frozen=True, tag="subagent_update"):
+    """A thread of the session; unstable. Its `session_id` cannot be loaded."""
+
+    session_id: str
+    title: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    state: dict[str, Any] | UnsetType = UNSET
+
+
 # Requests that are the same in both versions.
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pytest
 
+from segue.agents.egress import addresses
 from segue.agents.tools import web, websearch
 from segue.agents.tools.page_text import plain_text
 from segue.untrusted import MAX_ASYNC_CALLS
@@ -121,7 +122,7 @@ async def test_private_addresses_are_refused_in_every_notation(
     ],
 )
 def test_is_public_recognises_public_addresses(address: str, expected: bool) -> None:
-    assert web.is_public(address) is expected
+    assert addresses.is_public(address) is expected
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://example.org/", "nonsense", "http://"])
@@ -132,7 +133,7 @@ async def test_only_http_urls_are_fetched(directory: SessionDirectory, url: str)
 async def test_a_redirect_to_a_private_address_is_refused(
     directory: SessionDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr(addresses, "is_public", lambda address: address == "127.0.0.1")
     async with Site(lambda _: page("x")) as site:
 
         def redirect(_: str) -> tuple[int, dict[str, str], bytes]:
@@ -157,7 +158,7 @@ async def test_a_host_name_is_resolved_once(
         return real_getaddrinfo(host, *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    monkeypatch.setattr(web, "is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr(addresses, "is_public", lambda address: address == "127.0.0.1")
     async with Site(lambda _: page("fine")) as site:
         result = await directory.run("web_fetch", url=f"http://rebind.test:{site.port}/")
     assert text_of(result).endswith("fine") and lookups == ["rebind.test"]

@@ -81,7 +81,7 @@ class AhpClient:
 
     async def prompt(self, chat: str, text: str) -> str:
         """Start a turn and return its id."""
-        turn_id = str(uuid.uuid4())
+        turn_id = f"request_{uuid.uuid4()}"  # as VS Code names its turns
         message = {"text": text, "origin": {"kind": "user"}}
         await self.dispatch(chat, "chat/turnStarted", turnId=turn_id, message=message)
         return turn_id

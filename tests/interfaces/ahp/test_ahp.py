@@ -20,6 +20,7 @@ from segue.interfaces.ahp.protocol import (
     ROOT,
     VERSIONS,
     chat_uri,
+    event_id_of,
     parse_channel,
     session_uri,
 )
@@ -158,6 +159,17 @@ async def test_prompt_is_echoed_streamed_and_completed(tmp_path: Path) -> None:
             assert numbers == sorted(set(numbers))
             again = await client.request("subscribe", channel=chat)
             assert [turn["id"] for turn in again["snapshot"]["state"]["turns"]][-1] == turn_id
+
+
+async def test_two_messages_of_one_turn_are_kept_apart(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        await hub.turns.run(LOCAL, session.id, "/say One\n/say Two")
+        async with server.connect() as client:
+            await client.initialize()
+            snapshot = await client.request("subscribe", channel=chat_uri(session.id))
+            turn = snapshot["snapshot"]["state"]["turns"][-1]
+            assert [part["content"] for part in turn["responseParts"]] == ["One", "\n\nTwo"]
 
 
 @pytest.mark.parametrize("approved", [True, False])
@@ -308,7 +320,7 @@ async def test_messages_are_queued_and_withdrawn(tmp_path: Path) -> None:
             await client.request("subscribe", channel=chat)
             first = await client.prompt(chat, "/wait 600")
             await client.wait_for_action("chat/turnStarted", turnId=first)
-            kept, withdrawn = str(uuid.uuid4()), str(uuid.uuid4())
+            kept, withdrawn = f"request_{uuid.uuid4()}", str(uuid.uuid4())
             for id in (kept, withdrawn):
                 message = {"text": "/say next", "origin": {"kind": "user"}}
                 await client.dispatch(
@@ -317,7 +329,7 @@ async def test_messages_are_queued_and_withdrawn(tmp_path: Path) -> None:
                 await client.wait_for_action("chat/pendingMessageSet", id=id)
             await client.dispatch(chat, "chat/pendingMessageRemoved", kind="queued", id=withdrawn)
             await client.wait_for_action("chat/pendingMessageRemoved", id=withdrawn)
-            assert list(await hub.turns.queued(LOCAL, session.id)) == [kept]
+            assert list(await hub.turns.queued(LOCAL, session.id)) == [event_id_of(kept)]
             await client.dispatch(chat, "chat/turnCancelled", turnId=first, duration=0)
             await client.wait_for_action("chat/pendingMessageRemoved", id=kept)
             await client.wait_for_action("chat/turnComplete", turnId=kept)
@@ -352,7 +364,7 @@ async def test_unsupported_actions_and_wrong_fields_are_rejected(tmp_path: Path)
             await client.request("subscribe", channel=chat)
             rejected = {
                 "chat/truncated": {"turnId": "x"},
-                "chat/turnStarted": {"turnId": "no uuid", "message": {"text": "Hi"}},
+                "chat/turnStarted": {"turnId": "a", "message": {"text": " "}},
                 "session/titleChanged": {},
                 "session/configChanged": {"config": {"isolation": "worktree"}},
             }

@@ -15,6 +15,7 @@ from segue.store.base import SHARE_KIND, share_record_id
 
 _SECRET_BYTES = 24
 MAX_SHARE_DAYS = 3650
+SECRETS_MASKED = Redaction(mask_secrets=True)
 
 
 class ShareBody(RecordBody, frozen=True):
@@ -24,6 +25,7 @@ class ShareBody(RecordBody, frozen=True):
     secret: str | None = None
     expires_at: int | None = None
     hide_tool_output: bool = False
+    mask_secrets: bool = True
 
 
 class Share(NamedTuple):
@@ -62,7 +64,7 @@ class Shares:
         id: str,
         *,
         days: int | None = None,
-        redaction: Redaction = NOTHING_HIDDEN,
+        redaction: Redaction = SECRETS_MASKED,
     ) -> str:
         """Share a session and return the secret in its link.
 
@@ -84,6 +86,7 @@ class Shares:
             secret=secret,
             expires_at=None if days is None else clock.now() + days * clock.DAY,
             hide_tool_output=redaction.hide_tool_output,
+            mask_secrets=redaction.mask_secrets,
         )
         try:
             if record is None:
@@ -134,4 +137,5 @@ def _share(record: Record | None) -> Share | None:
     body = ShareBody.of(record)
     if body.secret is None:
         return None
-    return Share(body.secret, body.expires_at, Redaction(hide_tool_output=body.hide_tool_output))
+    redaction = Redaction(body.hide_tool_output, body.mask_secrets)
+    return Share(body.secret, body.expires_at, redaction)

@@ -7,14 +7,22 @@ from typing import Any
 
 from segue.acp.rpc import RpcError
 from segue.agents.base.spec import MODE_LABELS
-from segue.model import ids
 from segue.model.content import Block, Image, Text
 from segue.model.errors import SegueError
 from segue.model.event import ConfigChanged, PermissionAsked
 
 from .client import Client, Origin
 from .config import MODE
-from .protocol import DEFAULT_CHAT, ROOT, Action, Channel, chat_uri, parse_channel, session_uri
+from .protocol import (
+    DEFAULT_CHAT,
+    ROOT,
+    Action,
+    Channel,
+    chat_uri,
+    event_id_of,
+    parse_channel,
+    session_uri,
+)
 
 
 class Refused(Exception):
@@ -78,9 +86,7 @@ class ClientActions:
     async def _start_turn(self, place: Channel, action: Action, origin: Origin) -> None:
         if place.chat != DEFAULT_CHAT:
             raise Refused("the chat of a subagent can only be read")
-        turn_id = ids.parse(str(action["turnId"]))
-        if turn_id is None:
-            raise Refused(f"{action['turnId']!r} is not a UUID")
+        turn_id = str(action["turnId"])
         message = action["message"]
         content = _content(message)
         await self._create_from_draft(place.session_id)
@@ -95,12 +101,15 @@ class ClientActions:
             raise
 
     async def _submit(
-        self, session_id: str, content: list[Block], turn_id: str, message: Mapping[str, Any]
+        self, session_id: str, content: list[Block], client_id: str, message: Mapping[str, Any]
     ) -> None:
+        """Send a message to the agent, under the id that the client gave it."""
         model = (message.get("model") or {}).get("id")
         known = [each["id"] for each in await self._client.models()]
         if model is not None and model not in known:
             raise Refused(f"there is no model {model!r}; segue answers with {known[0]!r}")
+        turn_id = event_id_of(client_id)
+        self._client.ids_of_events[turn_id] = client_id
         await self._hub.turns.submit(self._principal, session_id, content, turn_id=turn_id)
 
     async def _create_from_draft(self, session_id: str) -> None:
@@ -118,7 +127,7 @@ class ClientActions:
     async def _cancel_turn(self, place: Channel, action: Action, origin: Origin) -> None:
         turn_id = str(action["turnId"])
         self._client.expected["chat/turnCancelled", turn_id] = ({"type": action["type"]}, origin)
-        await self._hub.turns.cancel(self._principal, place.session_id, ids.parse(turn_id))
+        await self._hub.turns.cancel(self._principal, place.session_id, event_id_of(turn_id))
 
     async def _confirm(self, place: Channel, action: Action, origin: Origin) -> None:
         call_id = str(action["toolCallId"])
@@ -141,9 +150,7 @@ class ClientActions:
 
     async def _queue_message(self, place: Channel, action: Action, origin: Origin) -> None:
         """Submit a message for after the running turn, or for the turn itself to take up."""
-        message_id = ids.parse(str(action["id"]))
-        if message_id is None:
-            raise Refused(f"{action['id']!r} is not a UUID")
+        message_id = str(action["id"])
         message = action["message"]
         chat = self._client.chats.get(place.session_id)
         if chat is not None:
@@ -152,8 +159,9 @@ class ClientActions:
         await self._submit(place.session_id, _content(message), message_id, message)
 
     async def _unqueue_message(self, place: Channel, action: Action, origin: Origin) -> None:
-        message_id = ids.parse(str(action["id"])) or ""
-        if not await self._hub.turns.withdraw(self._principal, place.session_id, message_id):
+        message_id = str(action["id"])
+        event_id = event_id_of(message_id)
+        if not await self._hub.turns.withdraw(self._principal, place.session_id, event_id):
             raise Refused("the turn of this message has begun")
         chat = self._client.chats.get(place.session_id)
         if chat is not None:

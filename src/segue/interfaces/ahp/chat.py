@@ -7,6 +7,7 @@ copy in the same way. A snapshot is the state after all events so far.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from segue.model.content import Content, Diff, FileChange, Image, plain_text
@@ -44,8 +45,10 @@ _NOT_NEEDED, _USER_ACTION = "not-needed", "user-action"
 class ChatState:
     """The turns of one chat. The last one may be running."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, client_ids: Mapping[str, str] | None = None) -> None:
+        """Create an empty chat. `client_ids` has the ids that a client gave to its messages."""
         self._session_id = session_id
+        self._client_ids = client_ids if client_ids is not None else {}
         self.turns: list[dict[str, Any]] = []
         self.active: dict[str, Any] | None = None
         self._started_at = 0
@@ -56,6 +59,7 @@ class ChatState:
         self._is_cancelled = False
         self._calls: dict[str, ToolCall] = {}
         self._parts: dict[str, dict[str, Any]] = {}  # of the active turn: by message or call
+        self._separators: dict[str, str] = {}  # before messages that are being written
         self._requests: dict[str, PermissionAsked] = {}
 
     def fields(self) -> dict[str, Any]:
@@ -118,8 +122,10 @@ class ChatState:
         actions: list[Action] = []
         part = self._parts.get(delta.message)
         if part is None:
-            part = self._add_part({"kind": kind, "id": delta.message, "content": ""})
+            separator = self._separator(kind)
+            part = self._add_part({"kind": kind, "id": delta.message, "content": separator})
             self._parts[delta.message] = part
+            self._separators[delta.message] = separator
             actions.append(self._part_action(dict(part)))
         part["content"] += delta.text
         return [*actions, self._append_action(part, delta.text)]
@@ -148,6 +154,7 @@ class ChatState:
         self.turns.append({**turn, "duration": duration, "state": state})
         self.active = None
         self._parts.clear()
+        self._separators.clear()
         self._requests.clear()
         return [*actions, end]
 
@@ -167,7 +174,7 @@ class ChatState:
         self._usage = self._model = self._error = None
         self._is_cancelled = False
         self.active = {
-            "id": event.id,
+            "id": self._client_ids.get(event.id, event.id),
             "startedAt": time_text(event.at),
             "message": message,
             "responseParts": [],
@@ -176,7 +183,7 @@ class ChatState:
         return [
             {
                 "type": "chat/turnStarted",
-                "turnId": event.id,
+                "turnId": self.active["id"],
                 "startedAt": self.active["startedAt"],
                 "message": message,
             }
@@ -209,12 +216,20 @@ class ChatState:
         part = self._parts.get(event_id)
         if part is None:
             kind = "markdown" if isinstance(message, AgentMessage) else "reasoning"
-            part = self._add_part({"kind": kind, "id": event_id, "content": text})
+            content = self._separator(kind) + text
+            part = self._add_part({"kind": kind, "id": event_id, "content": content})
             return [self._part_action(dict(part))]
+        text = self._separators.pop(event_id, "") + text
         streamed = part["content"]
         part["content"] = text if text.startswith(streamed) else streamed
         rest = part["content"][len(streamed) :]
         return [self._append_action(part, rest)] if rest else []
+
+    def _separator(self, kind: str) -> str:
+        """Return what keeps a message apart from the one before it: clients join such parts."""
+        assert self.active is not None
+        parts = self.active["responseParts"]
+        return "\n\n" if parts and parts[-1]["kind"] == kind else ""
 
     def _notify(self, text: str) -> list[Action]:
         if self.active is None:

@@ -58,6 +58,7 @@ class Client:
         self.drafts: dict[str, Draft] = {}
         self.active_clients: dict[str, dict[str, Any]] = {}
         self.root_values: dict[str, Any] = {}
+        self.ids_of_events: dict[str, str] = {}  # the client's own ids of its messages
         # Actions of this client whose effects are events: they carry its origin when they arrive.
         self.expected: dict[tuple[str, str], tuple[Action, Origin]] = {}
         self._send = send
@@ -94,7 +95,7 @@ class Client:
     async def follow_chat(self, session: Session) -> FollowedChat:
         """Return the chat of a session as it is now, and follow it."""
         await self.unsubscribe(chat_uri(session.id))
-        chat = FollowedChat(self.hub, self.principal, session.id, self.act)
+        chat = FollowedChat(self.hub, self.principal, session.id, self.act, self.ids_of_events)
         await chat.load(session)
         self.chats[session.id] = chat
         self.start_task(chat.uri, chat.follow)

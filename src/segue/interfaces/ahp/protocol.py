@@ -77,6 +77,14 @@ def _decode(text: str) -> str:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
 
 
+def event_id_of(client_id: str) -> str:
+    """Return the id of the event for a turn or message to which a client gave an id of its own.
+
+    VS Code's ids are `request_` and a UUID.
+    """
+    return ids.parse(client_id) or ids.derived_id("ahp", client_id)
+
+
 def time_text(at: int) -> str:
     """Return a time in microseconds as ISO 8601 with milliseconds."""
     return clock.to_rfc3339(at)[:23] + "Z"

@@ -32,6 +32,7 @@ from .protocol import (
     chat_uri,
     directory_of,
     directory_uri,
+    event_id_of,
     parse_channel,
     time_text,
 )
@@ -268,7 +269,7 @@ class Requests:
 
     async def _last_seq_of_turn(self, session_id: str, turn_id: str) -> int:
         """Return the seq of the last event before the next message of the user."""
-        seq = await self._hub.history.locate(self._principal, session_id, turn_id)
+        seq = await self._hub.history.locate(self._principal, session_id, event_id_of(turn_id))
         following = await self._hub.history.events(
             self._principal, session_id, after=seq, types=("user_message",), limit=1
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -110,14 +110,22 @@ class SessionList:
 class FollowedChat:
     """The chat of a session, or of one of its subagents, as one client has it."""
 
-    def __init__(self, hub: Hub, principal: Principal, session_id: str, act: Act) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        principal: Principal,
+        session_id: str,
+        act: Act,
+        client_ids: Mapping[str, str],
+    ) -> None:
         self._hub = hub
         self._principal = principal
         self._session_id = session_id
         self._act = act
+        self._client_ids = client_ids
         self._last_seq = 0
         self.uri = chat_uri(session_id)
-        self.state = ChatState(session_id)
+        self.state = ChatState(session_id, client_ids)
         self.queued: list[dict[str, Any]] = []
 
     async def load(self, session: Session) -> None:
@@ -174,7 +182,7 @@ class FollowedChat:
 
     async def _receive(self, item: Event | Delta) -> None:
         if isinstance(item, Delta):
-            actions = self.state.add_delta(item)
+            actions = self.state.add_delta(item) if item.thread is None else []
         elif item.body.thread is None:
             await self._take_from_queue(item.id)
             actions = self.state.apply(item)
@@ -192,9 +200,10 @@ class FollowedChat:
 
     async def _take_from_queue(self, event_id: str) -> None:
         """Remove a message from the queue when its turn begins."""
-        if any(message["id"] == event_id for message in self.queued):
-            self.queued = [message for message in self.queued if message["id"] != event_id]
-            removed = {"type": "chat/pendingMessageRemoved", "kind": "queued", "id": event_id}
+        id = self._client_ids.get(event_id, event_id)
+        if any(message["id"] == id for message in self.queued):
+            self.queued = [message for message in self.queued if message["id"] != id]
+            removed = {"type": "chat/pendingMessageRemoved", "kind": "queued", "id": id}
             await self._act(self.uri, removed)
 
 

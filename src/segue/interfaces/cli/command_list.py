@@ -37,6 +37,7 @@ _SECTIONS = {
     "Browser, server and editors": {
         "open": "commands.serve",
         "serve": "commands.serve",
+        "mcp": "mcp.command",
         "acp": "editors.acp",
         "acp-check": "editors.acp",
         "vscode": "editors.vscode",
@@ -45,6 +46,7 @@ _SECTIONS = {
     "Configure": {
         "config": "commands.config",
         "keys": "commands.keys",
+        "secrets": "secrets.command",
         "quotas": "commands.config",
         "doctor": "commands.doctor",
         "completion": "commands.completion",
@@ -54,6 +56,7 @@ _SECTIONS = {
         "agents": "api.command",
         "environments": "api.command",
         "skills": "api.command",
+        "webhooks": "api.command",
     },
 }
 _SOURCES_SECTION = "Import and export"  # where the commands of sources are listed

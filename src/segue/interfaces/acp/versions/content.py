@@ -26,6 +26,8 @@ from segue.model.event import (
     PermissionAsked,
     PlanEntry,
     StatusChanged,
+    ThreadChanged,
+    ThreadStarted,
     ToolCall,
     ToolCallChanged,
 )
@@ -140,6 +142,27 @@ def encode_usage(body: ModelCalled, session: Session | None) -> Iterator[wire.Us
         yield wire.UsageUpdate(
             used=body.context_used, size=body.context_size, cost=total_cost(session)
         )
+
+
+def encode_thread(
+    body: ThreadStarted | ThreadChanged, session: Session | None
+) -> Iterator[wire.SubagentUpdate]:
+    """Encode a thread that has started or whose status has changed, as a subagent."""
+    if session is None:
+        return  # a replay shows the tool calls that started threads
+    if isinstance(body, ThreadStarted):
+        title, description = body.title or body.name, body.name
+        yield wire.SubagentUpdate(
+            session_id=f"{session.id}.{body.id}", title=title, description=description
+        )
+        return
+    state: dict[str, Any] = {"state": "running"}
+    if body.stop_reason == "requires_action":
+        state = {"state": "requires_action"}
+    elif body.status in ("idle", "terminated"):
+        reason = None if body.stop_reason == "budget_reached" else body.stop_reason
+        state = {"state": "idle", "stopReason": reason}
+    yield wire.SubagentUpdate(session_id=f"{session.id}.{body.thread}", state=state)
 
 
 def encode_compaction(event_id: str, body: Compacted) -> wire.CompactionUpdate:

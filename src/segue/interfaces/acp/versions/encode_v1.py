@@ -21,6 +21,8 @@ from segue.model.event import (
     InfoChanged,
     PlanChanged,
     StatusChanged,
+    ThreadChanged,
+    ThreadStarted,
     ToolCall,
     ToolCallChanged,
     ToolResult,
@@ -39,6 +41,7 @@ from .content import (
     encode_current_info,
     encode_info,
     encode_plan_entry,
+    encode_thread,
     encode_tool_content,
     encode_turn_end,
     encode_usage,
@@ -168,6 +171,9 @@ class EncoderV1:
             case StatusChanged(status="idle", turn=turn) if turn is not None:
                 if session is not None and session.turn is None:
                     yield encode_turn_end(session)
+            case ThreadStarted() | ThreadChanged() as body:
+                if self._capabilities.subagents is not None:
+                    yield from encode_thread(body, session)
             case Compacted() as body if self._client_session.compaction is not None:
                 yield encode_compaction(event.id, body)
             case Failed() as body if self._client_session.notices is not None:

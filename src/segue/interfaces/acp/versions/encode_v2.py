@@ -22,6 +22,8 @@ from segue.model.event import (
     InfoChanged,
     PlanChanged,
     StatusChanged,
+    ThreadChanged,
+    ThreadStarted,
     ToolCall,
     ToolCallChanged,
     ToolResult,
@@ -41,6 +43,7 @@ from .content import (
     encode_current_info,
     encode_info,
     encode_plan_entry,
+    encode_thread,
     encode_tokens,
     encode_tool_content,
     encode_turn_end,
@@ -155,6 +158,8 @@ class EncoderV2:
                     yield from self._encode_settings(session)
             case StatusChanged() as body:
                 yield from self._encode_status(body, session)
+            case ThreadStarted() | ThreadChanged() as body:
+                yield from encode_thread(body, session)
             case Compacted() as body:
                 yield encode_compaction(event.id, body)
             case Failed(retry="retrying", message=message):

@@ -13,6 +13,7 @@ from segue.model.event import (
     Failed,
     PermissionAnswered,
     PermissionAsked,
+    ThreadChanged,
     UserMessage,
 )
 from segue.model.session import Session
@@ -110,3 +111,8 @@ class Cancellable:
     def find(self, field: str, id: str) -> str | None:
         """Return the agent's id of a tool call or terminal that can be cancelled now, or None."""
         return self._native_ids.get((field, id))
+
+
+def is_shown(event: Event) -> bool:
+    """Return whether clients receive an event: of a thread, only the changes of its status."""
+    return event.body.thread is None or isinstance(event.body, ThreadChanged)

@@ -65,18 +65,23 @@ class EventFilter(NamedTuple):
 
 
 async def read_page(
-    request: RestRequest, session: Session, event_filter: EventFilter, *, descending: bool = False
+    request: RestRequest,
+    session: Session,
+    event_filter: EventFilter,
+    *,
+    descending: bool = False,
+    thread: str | None = None,
 ) -> schemas.EventPage:
-    """Return the page of events that a request asks for with `limit` and `page`."""
+    """Return the page of a thread's events that a request asks for with `limit` and `page`."""
     limit = request.params.limit(MAX_PAGE_SIZE, MAX_PAGE_SIZE)
-    list_name = f"events:{session.id}"
+    list_name = f"events:{session.id}" if thread is None else f"events:{session.id}:{thread}"
     start: EventPosition | None = None
     if token := request.params.text("page"):
         seq, part = await paging.decode_page(request, token, list_name, descending=descending)
         start = EventPosition(seq, int(part))
     if event_filter.types and not event_filter.kinds_to_read():
         return schemas.EventPage(data=[], next_page=None)
-    reader = _PageReader(request, session, event_filter, descending=descending)
+    reader = _PageReader(request, session, event_filter, thread, descending=descending)
     events = await reader.read(start, limit + 1)
     next_page = None
     if len(events) > limit:
@@ -100,9 +105,16 @@ class _PageReader:
     """Reads stored events in batches, and encodes those that a filter includes."""
 
     def __init__(
-        self, request: RestRequest, session: Session, event_filter: EventFilter, *, descending: bool
+        self,
+        request: RestRequest,
+        session: Session,
+        event_filter: EventFilter,
+        thread: str | None,
+        *,
+        descending: bool,
     ) -> None:
         self._request = request
+        self._thread = thread
         self._session = session
         self._filter = event_filter
         self._descending = descending
@@ -119,7 +131,9 @@ class _PageReader:
             if not batch:
                 break
             if encoder is None or self._descending:
-                encoder = await encoder_from(self._request, self._session, batch[0].seq)
+                encoder = await encoder_from(
+                    self._request, self._session, batch[0].seq, self._thread
+                )
             events += await self._encode_batch(encoder, batch, start)
             if len(batch) < _BATCH_SIZE or (self._descending and batch[0].seq <= 1):
                 break
@@ -131,6 +145,8 @@ class _PageReader:
     async def _read_open_request(self) -> list[PositionedEvent]:
         """Return the start of a model request without a response, which is the newest event."""
         hub, principal = self._request.hub, self._request.principal
+        if self._thread is not None:
+            return []
         request = await hub.history.open_request(principal, self._session.id)
         if request is None or request.asked_at is None:
             return []
