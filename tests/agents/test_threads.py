@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ import uvicorn
 
 from segue.agents.model import delegation
 from segue.hub.turns.recovery import PROCESS_ENDED, closing_events
-from segue.model import ids
+from segue.model import clock, ids
 from segue.model.event import ThreadChanged
 from segue.render import documents
-from tests.interfaces.rest.api import Api, message
+from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.test_turns import rests, result, types, until
 
 from .provider import Fail, Provider, Say, Step, Use, Wait
@@ -505,3 +506,37 @@ async def test_a_budget_stops_threads_too(tmp_path: Path) -> None:
         own = await thread_events(api, id, (await thread_list(api, id))[1]["id"])
     assert len(provider.requests) == 1
     assert own[-1]["stop_reason"] == events[-1]["stop_reason"] == {"type": "budget_reached"}
+
+
+@pytest.mark.full
+async def test_threads_of_a_dead_process_continue_if_one_of_them_waits(tmp_path: Path) -> None:
+    def anna(last: str, messages: list[Any]) -> Sequence[Step]:
+        return [Use("bash", {"command": "echo 42"})] if len(messages) == 1 else [Say(last)]
+
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    async with served(tmp_path) as (api, provider):
+        id = await coordinator(api, "anna", "bert", tools=[ASKING])
+        pause = Wait()
+        route(provider, anna=anna, bert=[pause], lead=leading(*delegate("anna", "bert")))
+        await api.send(id, message("Go"))
+        await pause.reached.wait()
+        await until(api, id, lambda e: any(x.get("stop_reason", {}).get("event_ids") for x in e))
+        with (
+            closing(sqlite3.connect(tmp_path / "segue.db")) as source,
+            closing(sqlite3.connect(copy / "segue.db")) as target,
+        ):
+            source.backup(target)  # as a process that died has left it
+        route(provider, anna=anna, bert=[Say("again")], lead=leading())
+        async with open_api(copy, lease=clock.SECOND) as other:
+            other.hub.turns.engine.start()
+            events = await until(other, id, rests(2))  # the first one was before bert continued
+            assert "again" in str(events)
+            assert "session.thread_status_rescheduled" in types(events)
+            (use,) = events[-1]["stop_reason"]["event_ids"]
+            await other.send(
+                id, {"type": "user.tool_confirmation", "tool_use_id": use, "result": "allow"}
+            )
+            events = await until(other, id, rests(3))
+            assert events[-1]["stop_reason"] == {"type": "end_turn"}
+            assert "42" in str([e for e in events if e["type"] == "agent.message"])
