@@ -117,7 +117,15 @@ async def test_cancel_is_answered_while_the_process_that_resumed_the_turn_is_sus
             other.suspend()
             holder = await hub.store.lease_of(WORKSPACE, session)
             await client.notify("session/cancel", {"sessionId": session})
-            assert await client.wait_response(prompt) == {"stopReason": "cancelled"}
+            usage = {
+                "inputTokens": 10,
+                "outputTokens": 7,
+                "cachedReadTokens": 0,
+                "cachedWriteTokens": 0,
+                "totalTokens": 17,
+            }
+            answer = await client.wait_response(prompt)
+            assert answer == {"stopReason": "cancelled", "usage": usage}
             assert await hub.store.lease_of(WORKSPACE, session) == holder
             other.resume()
             await wait_until_idle(hub, session)

@@ -10,7 +10,17 @@ from msgspec.structs import replace
 
 from segue.hub.sync import export_file
 from segue.model import projection
-from segue.model.event import BODIES, AgentMessage, Event, Usage
+from segue.model.content import as_content
+from segue.model.event import (
+    BODIES,
+    AgentMessage,
+    AnyBody,
+    Event,
+    ThreadChanged,
+    ThreadMessage,
+    ThreadStarted,
+    Usage,
+)
 
 OLD_EXPORTS = Path(__file__).parent.parent / "hub" / "old_exports"
 OLD_EXPORT = OLD_EXPORTS / "version_1.jsonl"
@@ -33,10 +43,28 @@ def with_usage(event: Event) -> Event:
     return replace(event, body=body)
 
 
+def thread_events(last: Event) -> list[Event]:
+    """Return the events of a thread that answers a tool call, to follow the last event."""
+    bodies: list[AnyBody] = [
+        ThreadStarted(id="1", name="helper", call_id="c1", title="Look"),
+        ThreadChanged(thread="1", status="running", call_id="c1"),
+        ThreadMessage(thread="1", content=as_content("Look"), call_id="c1"),
+        ThreadChanged(thread="1", status="idle", stop_reason="end_turn", running_time=5),
+    ]
+    return [
+        Event(seq=last.seq + number, id=f"of the thread {number}", at=last.at, body=body)
+        for number, body in enumerate(bodies, 1)
+    ]
+
+
 async def current_export() -> list[bytes]:
-    """Return the old export as the current version writes it, with the usage of a response."""
+    """Return the old export as the current version writes it.
+
+    It also has the usage of a response and the events of a thread.
+    """
     header, read = export_file.read(OLD_EXPORT.read_bytes().splitlines())
     events = [with_usage(event) for event in read]
+    events += thread_events(events[-1])
     session = projection.project("local", header.session.id, events)
 
     async def stored() -> AsyncIterator[Event]:

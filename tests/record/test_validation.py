@@ -31,7 +31,7 @@ def line_of(lines: list[bytes], type: str) -> int:
 
 def test_files_of_all_versions_are_valid(exported: list[bytes]) -> None:
     id = json.loads(exported[0])["session"]["id"]
-    assert validate(exported) == ValidFile(version=3, session=id, events=23, dangling=0)
+    assert validate(exported) == ValidFile(version=3, session=id, events=27, dangling=0)
     for version in (1, 2):
         old = (OLD_EXPORTS / f"version_{version}.jsonl").read_bytes().splitlines()
         assert validate(old) == ValidFile(version=version, session=id, events=23, dangling=0)
@@ -170,7 +170,7 @@ def test_fault_in_the_header_is_named(
 
 def test_header_must_count_the_events(exported: list[bytes]) -> None:
     with pytest.raises(
-        InvalidLine, match=r"line 24: the file ends after event 22 of 23: it was cut"
+        InvalidLine, match=r"line 28: the file ends after event 26 of 27: it was cut"
     ):
         validate(exported[:-1])
     fewer = changed(exported, 1, lambda line: line["session"].update(last_seq=20))
@@ -195,7 +195,7 @@ def test_body_of_a_newer_version_is_accepted(exported: list[bytes]) -> None:
         line.update(version=99, body={"type": "hologram", "rays": 7})
 
     number = line_of(exported, "foreign")
-    assert validate(changed(exported, number, make_newer)).events == 23
+    assert validate(changed(exported, number, make_newer)).events == 27
 
 
 def test_references_of_another_tool_may_lead_nowhere(exported: list[bytes]) -> None:
@@ -216,7 +216,7 @@ def test_file_is_read_line_by_line(exported: list[bytes]) -> None:
             yield line
 
     validate(lines(), lambda count: checked.append((count, read)))
-    assert checked == [(count, count + 1) for count in range(1, 24)]
+    assert checked == [(count, count + 1) for count in range(1, 28)]
 
 
 def test_old_file_names_the_field_of_the_session(tmp_path: Path) -> None:

@@ -186,8 +186,6 @@ def _created(session: Session, event: Event, body: Created) -> Changes:
 
 
 def _message(session: Session, event: Event, body: Body) -> Changes:
-    if body.thread is not None:
-        return {}
     changes: Changes = {"messages": session.messages + 1}
     if body.starts_turn and session.turn is None:
         changes["turns"] = session.turns + 1
