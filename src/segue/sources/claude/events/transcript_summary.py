@@ -125,8 +125,13 @@ def add_entry(summary: TranscriptSummary, entry: Entry) -> int | None:
 def _add_body(
     summary: TranscriptSummary, body: AnyBody, at: int | None, *, inherited: bool
 ) -> None:
-    """Add an event to the totals; the days of inherited events count for the parent."""
+    """Add an event to the totals; the days of inherited events count for the parent.
+
+    Messages of a subagent do not count, as in the projection of the events.
+    """
     if isinstance(body, UserMessage | AgentMessage):
+        if body.thread is not None:
+            return
         summary.messages += 1
         if inherited:
             return
