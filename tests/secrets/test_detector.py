@@ -143,3 +143,14 @@ def test_parts_keep_the_text_around_a_split_secret() -> None:
     masked = mask_parts(parts)
     assert masked.total == 1
     assert masked.texts == ["before ghp_…8B4a [masked]", "", " after"]
+
+
+def test_secret_below_ten_thousand_lists_is_masked() -> None:
+    value: object = {"password": "hunter2-correct-horse"}
+    for _ in range(10_000):
+        value = [value]
+    masked, count = mask_value(value)
+    assert count == 1
+    while isinstance(masked, list):
+        (masked,) = masked
+    assert "hunter2" not in str(masked) and "[masked]" in masked["password"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from segue.secrets.detector import Secret, find_secrets
@@ -18,6 +18,8 @@ _ID_FIELDS = frozenset(
     ("signature", "uuid", "parentUuid", "sessionId", "id", "requestId", "tool_use_id", "call_id")
 )
 _PLAIN_NAME = re.compile(r"[\w .-]{1,80}")
+# Yields the values inside a value, gets each masked with its count, and returns the whole so.
+_Masking = Generator[Any, Any, tuple[Any, int]]
 
 
 def mask_of(secret: str, prefix: str = "") -> str:
@@ -155,31 +157,54 @@ def mask_value(value: Any, found: Found | None = None) -> tuple[Any, int]:
     """Return a JSON value with masks instead of secrets, and how many secrets it had.
 
     The name of a field counts: `{"password": "…"}` is masked like `password: …`. `found` gets the
-    secrets.
+    secrets. Values may be nested deeper than Python can call functions.
     """
+    outer: list[_Masking] = []
+    masking, masked = _start(value, found)
+    while masking is not None:
+        try:
+            inner = masking.send(masked)
+        except StopIteration as end:
+            masked = end.value
+            masking = outer.pop() if outer else None
+        else:
+            nested, masked = _start(inner, found)
+            if nested is not None:
+                outer.append(masking)
+                masking = nested
+    whole, count = masked
+    return whole, count
+
+
+def _start(value: Any, found: Found | None) -> tuple[_Masking | None, Any]:
+    """Return how to mask a value that has others, or the masked value and its count."""
     match value:
         case str():
-            masked = mask(value)
-            _report(value, masked.secrets, found)
-            return (masked.text, len(masked.secrets)) if masked.secrets else (value, 0)
+            return None, _mask_string(value, found)
         case dict():
-            return _mask_fields(value, found)
+            return _mask_fields(value, found), None
         case list() | tuple():
-            return _mask_items(value, found)
-    return value, 0
+            return _mask_items(value, found), None
+    return None, (value, 0)
 
 
-def _mask_fields(fields: dict[Any, Any], found: Found | None) -> tuple[dict[Any, Any], int]:
+def _mask_string(value: str, found: Found | None) -> tuple[str, int]:
+    masked = mask(value)
+    _report(value, masked.secrets, found)
+    return (masked.text, len(masked.secrets)) if masked.secrets else (value, 0)
+
+
+def _mask_fields(fields: dict[Any, Any], found: Found | None) -> _Masking:
     masked: dict[Any, Any] = {}
     count = 0
     for name, value in fields.items():
-        key, in_name = mask_value(name, found) if isinstance(name, str) else (name, 0)
+        key, in_name = _mask_string(name, found) if isinstance(name, str) else (name, 0)
         if name in _ID_FIELDS and isinstance(value, str):
             masked[key], number = value, 0
         elif isinstance(value, str):
             masked[key], number = _mask_named(str(name), value, found)
         else:
-            masked[key], number = mask_value(value, found)
+            masked[key], number = yield value
         count += number + in_name
     if count == 0:
         return fields, 0
@@ -188,7 +213,7 @@ def _mask_fields(fields: dict[Any, Any], found: Found | None) -> tuple[dict[Any,
 
 def _mask_named(name: str, value: str, found: Found | None) -> tuple[str, int]:
     """Mask a field's value. A short one is a secret if the name of the field says so."""
-    masked, count = mask_value(value, found)
+    masked, count = _mask_string(value, found)
     if count or not value or len(value) > 400 or not _PLAIN_NAME.fullmatch(name):
         return masked, count
     introduction = f'"{name}": "'
@@ -202,14 +227,18 @@ def _mask_named(name: str, value: str, found: Found | None) -> tuple[str, int]:
     return value, 0
 
 
-def _mask_items(items: list[Any] | tuple[Any, ...], found: Found | None) -> tuple[Any, int]:
+def _mask_items(items: list[Any] | tuple[Any, ...], found: Found | None) -> _Masking:
     """Mask the items of a list, and the arguments of a command that follow an option."""
     if items and all(isinstance(item, str) for item in items):
         texts = _mask_arguments([str(item) for item in items], found)
         return (list(texts.texts), texts.total) if texts.total else (items, 0)
-    masked = [mask_value(item, found) for item in items]
-    count = sum(number for _item, number in masked)
-    return ([item for item, _number in masked], count) if count else (items, 0)
+    masked: list[Any] = []
+    count = 0
+    for item in items:
+        masked_item, number = yield item
+        masked.append(masked_item)
+        count += number
+    return (masked, count) if count else (items, 0)
 
 
 def _mask_arguments(arguments: list[str], found: Found | None) -> MaskedParts:
