@@ -30,6 +30,7 @@ READS: dict[str, dict[str, Read]] = {
         "resolve": lambda hub, id: hub.sessions.resolve(LOCAL, id[:8]),
         "owner": lambda hub, id: hub.sessions.owner(LOCAL, id),
         "list": lambda hub, id: hub.sessions.list(LOCAL, Query(cwd="/", worktrees=True)),
+        "count": lambda hub, id: hub.sessions.count(LOCAL, Query()),
         "in_id_range": lambda hub, id: hub.sessions.in_id_range(LOCAL, id, id),
         "search": lambda hub, id: hub.sessions.search(LOCAL, Query(text="hello"), ranked=True),
         "stats": lambda hub, id: hub.sessions.stats(LOCAL, 7),
@@ -55,6 +56,7 @@ READS: dict[str, dict[str, Read]] = {
         "open_requests": lambda hub, id: _open_requests(hub, id),
     },
     "sync": {
+        "missing_original": lambda hub, id: _missing_original(hub, id),
         "ensure_current": lambda hub, id: hub.sync.ensure_current(LOCAL, id),
         "transcript": lambda hub, id: hub.sync.transcript(LOCAL, id, "claude"),
         "resuming_tool": lambda hub, id: _resuming_tool(hub, id),
@@ -82,6 +84,10 @@ WRITES = {
     "exchange": {"import_session"},
     "retention": {"set_policy", "purge_idle"},
 }
+
+
+async def _missing_original(hub: Hub, id: str) -> Any:
+    return await hub.sync.missing_original(LOCAL, await hub.sessions.get(LOCAL, id))
 
 
 async def _decoded_cursor(hub: Hub) -> Any:

@@ -22,7 +22,10 @@ class SavedPrices:
 
     def __init__(self) -> None:
         directory = saved_in()
-        self._path = None if directory is None else directory / f"prices-{_table_key()}.json"
+        key = table_key()
+        self._path = None
+        if directory is not None and key is not None:
+            self._path = directory / f"prices-{key}.json"
 
     def get(self, model: str) -> ModelPrices | None:
         """Return the saved prices of a model."""
@@ -53,11 +56,12 @@ class SavedPrices:
 
 
 @cache
-def _table_key() -> str:
-    """Return a name for the installed price table, without importing it."""
+def table_key() -> str | None:
+    """Return a name for the installed price table, without importing it; None if there is none."""
     from importlib.util import find_spec
 
     spec = find_spec("genai_prices")
-    assert spec is not None and spec.origin is not None
+    if spec is None or spec.origin is None:
+        return None
     status = os.stat(Path(spec.origin).with_name("data.py"))
     return f"{status.st_size:x}-{status.st_mtime_ns:x}"

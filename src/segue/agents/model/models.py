@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 OLLAMA_URL = "http://127.0.0.1:11434/v1"
-REQUIREMENT = "pydantic-ai-slim[anthropic,openai]>=2.60"  # the extra `model`
 
 
 class ModelUnavailable(Exception):
@@ -80,9 +79,10 @@ def make_model(name: str, base_url: str | None = None) -> Model:
         from pydantic_ai.models import infer_model
         from pydantic_ai.providers import infer_provider, infer_provider_class
     except ImportError:
-        raise ModelUnavailable(
-            f"models need more packages; run: pip install '{REQUIREMENT}'"
-        ) from None
+        from segue.extras import install_command
+
+        command = install_command("model")
+        raise ModelUnavailable(f"models need more packages; run: {command}") from None
 
     def make_provider(name: str) -> Any:
         url = base_url

@@ -41,8 +41,9 @@ def session_arguments(command: F) -> F:
 
 
 def file_or_session_argument(command: F) -> F:
-    """Add the argument SESSION, which may also be the path of a file."""
-    return click.argument("session", shell_complete=_complete_file_or_session)(command)
+    """Add the argument SESSION, which may also be the path of a file, and may be left out."""
+    argument = click.argument("session", required=False, shell_complete=_complete_file_or_session)
+    return argument(command)
 
 
 def cwd_option(help: str, default: str | None = None) -> Callable[[F], F]:

@@ -69,7 +69,7 @@ def check_options(model: str, options: Options) -> None:
         raise InvalidInput(f"max_turns must be at least 1, not {max_turns}")
     for name in ("hooks", "env"):
         if model == DEMO and options.get(name):
-            raise InvalidInput(f"{name}: the demo agent does not support this; choose a model")
+            raise InvalidInput(f"{name} needs a real model; pass model=")
     for name, value in options.get("env", {}).items():
         if not isinstance(name, str) or not isinstance(value, str) or not _ENV_NAME.fullmatch(name):
             raise InvalidInput(
