@@ -42,6 +42,7 @@ MAX_CHUNK_US, MAX_CALL_MS, MAX_CANCEL_MS = 100.0, 5.0, 1000.0
 MIN_CHUNKS_PER_MINUTE, MAX_HANDOVER_MS = 200_000, 50.0
 MAX_CHUNK_BYTES, MAX_PROMPT_SECONDS = 500.0, 10.0
 WORD = "word12 "
+OTHER_PROCESS = "--other-process"  # the option that starts the second process of a hand-over
 
 Stream = Callable[[list[ModelMessage], AgentInfo], AsyncIterator[Any]]
 RunLongAnswer = Callable[[Path, int], Awaitable[int]]
@@ -366,20 +367,35 @@ async def time_long_prompt(directory: Path, bytes: int) -> float:
         return time.perf_counter() - start
 
 
+SLOW_TURN = "/slow 0.01\n/say one two three"
+
+
+def open_demo(directory: Path) -> Hub:
+    """Return a hub whose agent is the demo agent."""
+    return Hub(SQLiteStore.open(directory / "segue.db"), directory)
+
+
+async def run_turns_in_another_process(directory: Path) -> None:
+    """Begin a slow turn for each session id on standard input, and print its id."""
+    async with open_demo(directory) as hub:
+        while id := (await asyncio.to_thread(sys.stdin.readline)).strip():
+            print(await hub.turns.submit(LOCAL, id, SLOW_TURN), flush=True)
+
+
 async def time_handovers(directory: Path, rounds: int) -> list[float]:
-    """Return the seconds from the end of a turn to the start of one in another process.
-
-    The two hubs have stores of their own on one file, as two processes have.
-    """
-
-    def open_one() -> Hub:
-        return Hub(SQLiteStore.open(directory / "segue.db"), directory)
-
+    """Return the seconds from the end of a turn to the start of one in another process."""
     seconds = []
-    async with open_one() as hub, open_one() as other:
+    async with open_demo(directory) as hub:
         session = await hub.editor.create(LOCAL, cwd=str(directory))
+        other = await asyncio.create_subprocess_exec(
+            *(sys.executable, __file__, OTHER_PROCESS, str(directory)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert other.stdin is not None and other.stdout is not None
         for _ in range(rounds):
-            first = await other.turns.submit(LOCAL, session.id, "/slow 0.01\n/say one two three")
+            other.stdin.write(f"{session.id}\n".encode())
+            first = (await other.stdout.readline()).decode().strip()
             await hub.turns.wait_started(LOCAL, session.id, first)
             second = await hub.turns.submit(LOCAL, session.id, "/say next")
             await hub.turns.wait(LOCAL, session.id, second)
@@ -387,6 +403,8 @@ async def time_handovers(directory: Path, rounds: int) -> list[float]:
             ended = [e.at for e in events if getattr(e.body, "stop_reason", None) is not None][-2]
             begun = next(event.at for event in events if event.id == second)
             seconds.append((begun - ended) / 1e6)
+        other.stdin.close()
+        await other.wait()
     return seconds
 
 
@@ -535,4 +553,7 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    if sys.argv[1:2] == [OTHER_PROCESS]:
+        asyncio.run(run_turns_in_another_process(Path(sys.argv[2])))
+    else:
+        sys.exit(asyncio.run(main()))

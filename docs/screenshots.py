@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import uvicorn
 from playwright.async_api import Browser, async_playwright
@@ -286,7 +287,7 @@ async def shoot(
         ),
     )
     page.on("pageerror", lambda error: print(path, error))
-    await page.goto(f"{url}/login?token={token}&next={path}")
+    await page.goto(f"{url}/login?token={token}&next={quote(path)}")
     await page.wait_for_timeout(700)
     if prepare:
         await page.evaluate(prepare)
@@ -311,7 +312,11 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[str, str]]:
         "info": (main, OPEN + "document.querySelector('[data-pane=info]').click()"),
         "errors": (main, "document.querySelector('[data-view=errors]').click()"),
         "approval": (f"/s/{ids['waiting']}", ""),
-        "dashboard": ("/dashboard", ""),
+        "dashboard": ("/dashboard?days=30", ""),
+        "new": ("/new", ""),
+        "search": ("/search?q=vat", ""),
+        "palette": ("/", "document.querySelector('#palette-open').click()"),
+        "compare": (f"/compare?a={ids['main']}&b={ids['fork']}", ""),
         "share": (f"{main}/share", ""),
     }
 

@@ -1,6 +1,8 @@
 """The shape of the code: which way imports point, what is public, what a plain import costs."""
 
 import ast
+import json
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +14,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import segue
+from tests.clients import toolbox
+from tests.code_blocks import write_programs
 from tests.default_tier import SAMPLES
 
 SOURCE = Path(segue.__file__).parent
@@ -378,11 +382,40 @@ except StopIteration as done:
     assert not loaded(code) & (reading | others)
 
 
-@pytest.mark.parametrize("tool", [["ruff", "check"], ["ruff", "format", "--check"], ["mypy"]])
+@pytest.mark.parametrize("tool", [["ruff", "check"], ["ruff", "format", "--check"]])
 def test_the_code_is_clean(tool: list[str]) -> None:
-    root = Path(__file__).parent.parent
+    _run_checker([sys.executable, "-m", *tool])
+
+
+def test_mypy_accepts_the_code_the_example_agent_and_the_documentation(tmp_path: Path) -> None:
+    programs = write_programs(tmp_path)
+    code = ["src/segue", "bootstrap.py", "examples/gardener_agent.py"]
+    command = [sys.executable, "-m", "mypy", *code, *map(str, programs)]
+    _run_checker(command, MYPYPATH=str(tmp_path))
+
+
+def test_pyright_accepts_the_documentation(tmp_path: Path) -> None:
+    write_programs(tmp_path)
+    (tmp_path / "claude_agent_sdk.py").write_text("from typing import Any\n" + _AGENT_SDK_NAMES)
+    environment = Path(sys.prefix)
+    config = {"venvPath": str(environment.parent), "venv": environment.name}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
+    pyright = toolbox.node_package("pyright@1.1.414") / "node_modules" / "pyright" / "index.js"
+    _run_checker([toolbox.node(), str(pyright), "-p", str(tmp_path)])
+
+
+# The Agent SDK is not installed: its wheel contains a program of more than a hundred megabytes.
+_AGENT_SDK_NAMES = "ClaudeAgentOptions: Any\nResultMessage: Any\nquery: Any\n"
+
+
+def _run_checker(command: list[str], **variables: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", *tool], cwd=root, capture_output=True, text=True, check=False
+        command,
+        cwd=Path(__file__).parent.parent,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

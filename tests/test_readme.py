@@ -1,4 +1,4 @@
-"""The README's words about code are true."""
+"""What the README and the documentation say about code is true."""
 
 import os
 import re
@@ -9,52 +9,26 @@ from pathlib import Path
 import pytest
 
 from segue.interfaces.cli.command_list import sections
+from tests.code_blocks import ROOT, runnable_programs
 from tests.command_server import CommandServer
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+README = (ROOT / "README.md").read_text()
 COMMANDS = {name for names in sections().values() for name in names}
-PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+# The programs of docs/claude.md need sessions: tests/claude/test_docs.py runs them.
+PROGRAMS = {
+    name: program for name, program in runnable_programs().items() if "docs_claude" not in name
+}
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
-def test_each_program_runs_as_it_stands(program: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "SEGUE_DATA_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    listed = subprocess.run(
-        [sys.executable, "-m", "segue", "list"], env=environment, capture_output=True, text=True
-    )
-    assert len(listed.stdout.splitlines()) == 1
-
-
-# The programs of docs/claude.md want sessions to be there: tests/claude/test_docs.py runs them.
-PAGES = [
-    page for page in (Path(__file__).parent.parent / "docs").glob("*.md") if page.stem != "claude"
-]
-SHOWN = [
-    pytest.param(program, id=f"{page.stem}-{number}")
-    for page in sorted(PAGES)
-    for number, program in enumerate(
-        re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    )
-]
-
-
-@pytest.mark.parametrize("program", SHOWN)
-def test_each_program_of_the_docs_runs_as_it_stands(program: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_program_runs_as_it_stands(name: str, tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "SEGUE_DATA_DIR": str(tmp_path / "data"),
         "CLAUDE_CONFIG_DIR": str(tmp_path / "claude"),
     }
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
+        [sys.executable, "-W", "error", "-c", PROGRAMS[name]],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

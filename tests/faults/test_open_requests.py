@@ -87,6 +87,41 @@ async def test_acp_client_that_opens_the_session_gets_the_open_requests(
                 await wait_until_idle(hub, session)
 
 
+async def test_cancel_is_answered_while_the_process_that_resumed_the_turn_is_suspended(
+    tmp_path: Path,
+) -> None:
+    location, work = StoreLocation(tmp_path / "data"), tmp_path / "work"
+    use = Use("bash", {"command": "touch begun; sleep 60"})
+    async with (
+        Provider([use]) as provider,
+        Hub(await location.open(), location.directory, lease=LEASE) as hub,
+        asyncio.timeout(TIMEOUT_SECONDS),
+    ):
+        await hub.config.set(WORKSPACE, "model", MODEL)
+        await hub.config.set(WORKSPACE, "model.base_url", provider.url)
+        session = await create_session(hub, work, hosted=False)
+        async with (
+            AcpTestbed(tmp_path).connect_in_process(1) as client,
+            child("holder.py", *location.arguments, LEASE) as other,
+        ):
+            client.answer_permission = lambda _: None
+            await client.open_session("resume", session, work)
+            params = client.prompt_params(session, "Go")
+            prompt = await client.send_request("session/prompt", params)
+            row = await until_waiting(hub, session)
+            await other.request(do="answer", session=session, ask=row.open_asks[0])
+            while not (work / "begun").exists():
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.3)  # not during a write, because its locks would stay
+            other.suspend()
+            holder = await hub.store.lease_of(WORKSPACE, session)
+            await client.notify("session/cancel", {"sessionId": session})
+            assert await client.wait_response(prompt) == {"stopReason": "cancelled"}
+            assert await hub.store.lease_of(WORKSPACE, session) == holder
+            other.resume()
+            await wait_until_idle(hub, session)
+
+
 async def test_acp_client_that_may_not_answer_gets_no_request(tmp_path: Path) -> None:
     testbed = AcpTestbed(tmp_path)
     async with (

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from segue.hub import Hub
 from segue.hub.turns.runner import TurnRunner
 from segue.model.content import as_content, plain_text
+from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import (
     AgentMessage,
     Event,
@@ -52,9 +53,9 @@ def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def waiting_turn(
-    location: StoreLocation, cwd: Path, kind: str
+    location: StoreLocation, cwd: Path, kind: str, *, client_servers: bool = False
 ) -> AsyncIterator[tuple[Hub, Child, str, Provider]]:
-    """Run a turn in another process until it waits."""
+    """Run a turn in another process until it waits; with MCP servers of its client if asked."""
     async with (
         Provider(WAITING[kind]) as provider,
         Hub(await location.open(), location.directory, lease=LEASE) as hub,
@@ -63,6 +64,8 @@ async def waiting_turn(
         await hub.config.set(WORKSPACE, "model", MODEL)
         await hub.config.set(WORKSPACE, "model.base_url", provider.url)
         session = await create_session(hub, cwd, hosted=kind == "self-hosted tool")
+        if client_servers:
+            await other.request(do="hold", session=session)
         await other.request(do="prompt", session=session, text="Go")
         await until_waiting(hub, session)
         yield hub, other, session, provider
@@ -160,6 +163,30 @@ def test_answers_resume_a_turn_whose_process_has_ended(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("how", ["SIGKILL", "drain"])
+def test_waiting_turn_that_needs_its_client_is_closed_with_the_reason(
+    location: StoreLocation, how: str
+) -> None:
+    async def main() -> None:
+        work = location.directory / "work"
+        async with waiting_turn(location, work, "permission", client_servers=True) as (
+            hub,
+            other,
+            session,
+            _provider,
+        ):
+            assert len((await hub.sessions.get(LOCAL, session)).open_asks) == 1
+            await end(other, how)
+            hub.turns.engine.start()
+            await wait_until_idle(hub, session)
+            events = await read_events(hub, session)
+            assert_idle(await hub.sessions.get(LOCAL, session), events)
+            (interrupted,) = bodies(events, Interrupted)
+            assert interrupted.reason == "this turn needs the MCP servers of a client that is gone"
+
+    asyncio.run(main())
+
+
 def test_waiting_turn_has_no_lease_and_no_task(sqlite_location: StoreLocation) -> None:
     async def main() -> None:
         cwd = sqlite_location.directory / "work"
@@ -215,12 +242,40 @@ def test_repeated_answer_is_accepted_and_changes_nothing(
             _provider,
         ):
             (ask,) = (await hub.sessions.get(LOCAL, session)).open_asks
+            with pytest.raises(InvalidInput, match="has no option 'perhaps'"):
+                await hub.turns.answer(LOCAL, session, ask, "perhaps")
             first = await hub.turns.answer(LOCAL, session, ask, "allow")
+            assert await hub.turns.answer(LOCAL, session, ask, "allow") == first
+            with pytest.raises(NotFound):
+                await hub.turns.answer(LOCAL, session, ask, "reject")
             await wait_until_idle(hub, session)
             before = await read_events(hub, session)
             assert await hub.turns.answer(LOCAL, session, ask, "allow") == first
+            with pytest.raises(NotFound):
+                await hub.turns.answer(LOCAL, session, ask, "reject")
             assert await read_events(hub, session) == before
-            assert len(bodies(before, PermissionAnswered)) == 1
+            assert [e.id for e in before if isinstance(e.body, PermissionAnswered)] == [first]
+
+    asyncio.run(main())
+
+
+def test_repeated_result_is_accepted_and_another_one_refused(
+    sqlite_location: StoreLocation,
+) -> None:
+    async def main() -> None:
+        work = sqlite_location.directory / "work"
+        async with waiting_turn(sqlite_location, work, "custom tool") as (hub, _, session, _p):
+            (call,) = (await hub.sessions.get(LOCAL, session)).open_calls
+            result = ToolResult(call_id=call, content=as_content("sent"))
+            other = ToolResult(call_id=call, content=as_content("other"))
+            first = await hub.turns.submit_tool_result(LOCAL, session, result)
+            for _ in range(2):  # before and after the result is stored
+                assert await hub.turns.submit_tool_result(LOCAL, session, result) == first
+                with pytest.raises(InvalidInput, match="has another result"):
+                    await hub.turns.submit_tool_result(LOCAL, session, other)
+                await wait_until_idle(hub, session)
+            events = await read_events(hub, session)
+            assert [e.id for e in events if isinstance(e.body, ToolResult)] == [first]
 
     asyncio.run(main())
 

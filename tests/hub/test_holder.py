@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import pytest
+
 from segue.hub import Hub
 from segue.hub.turns import holder
 from segue.hub.turns.holder import StillnessWatch, holder_name, interrupted_sessions, is_dead
@@ -50,6 +52,17 @@ def test_process_of_another_boot_or_namespace_may_be_alive() -> None:
     for other in ("boot:1:2:3:x", "not a holder", ""):
         assert not is_dead(other)
         assert not holder.is_comparable(other)
+
+
+def test_process_that_the_system_hides_may_be_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int, signal: int) -> None:
+        raise PermissionError
+
+    name = name_of(os.getpid())
+    monkeypatch.setattr(os, "access", lambda *_: False)  # /proc is mounted with `hidepid`
+    monkeypatch.setattr(os, "kill", refuse)
+    assert not is_dead(name)
+    assert not holder.is_comparable(name)
 
 
 async def test_closed_engine_of_a_living_process_is_dead(make_hub: MakeHub) -> None:

@@ -12,7 +12,7 @@ from segue.hub import Hub
 from segue.hub.turns.inbox import SystemText
 from segue.model import ids
 from segue.model.content import as_content
-from segue.model.errors import NotFound
+from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import (
     Event,
     Interrupted,
@@ -127,13 +127,15 @@ async def test_submitted_tool_result_is_stored_under_its_own_id(make_hub: MakeHu
         ]
         session = await hub.sessions.get(LOCAL, id)
         assert (session.open_calls, session.pending) == ((), ())
-        # The call is answered, and other workspaces do not have it.
-        for principal, call in ((LOCAL, called.body.call_id), (OTHER, called.body.call_id)):
-            with pytest.raises(NotFound):
-                await hub.turns.submit_tool_result(principal, id, ToolResult(call_id=call))
+        # The call has another result, and other workspaces do not have it.
+        for principal, error in ((LOCAL, InvalidInput), (OTHER, NotFound)):
+            with pytest.raises(error):
+                await hub.turns.submit_tool_result(
+                    principal, id, ToolResult(call_id=called.body.call_id)
+                )
 
 
-async def test_second_result_of_a_call_is_ignored(make_hub: MakeHub) -> None:
+async def test_second_result_of_a_call_is_refused(make_hub: MakeHub) -> None:
     submitted = asyncio.Event()
 
     async def play(turn: Turn) -> None:
@@ -146,9 +148,13 @@ async def test_second_result_of_a_call_is_ignored(make_hub: MakeHub) -> None:
         turn = await hub.turns.submit(LOCAL, id, "go")
         called = await wait_for(hub, id, ToolCall)
         assert isinstance(called.body, ToolCall)
-        for text in ("rain", "snow"):
-            result = ToolResult(call_id=called.body.call_id, content=as_content(text))
-            await hub.turns.submit_tool_result(LOCAL, id, result)
+        rain, snow = [
+            ToolResult(call_id=called.body.call_id, content=as_content(text))
+            for text in ("rain", "snow")
+        ]
+        await hub.turns.submit_tool_result(LOCAL, id, rain)
+        with pytest.raises(InvalidInput, match="has another result already"):
+            await hub.turns.submit_tool_result(LOCAL, id, snow)
         submitted.set()
         assert await hub.turns.wait(LOCAL, id, turn) == "end_turn"
         (result,) = await read_bodies(hub, id, "tool_result")

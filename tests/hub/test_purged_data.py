@@ -37,7 +37,7 @@ async def test_a_share_link_ends_with_its_session(tmp_path: Path, database_url: 
             await hub.shares.authenticate("local", session.id, secret)
         imported = await hub.exchange.import_session(LOCAL, data.splitlines())
         assert imported.id == session.id
-        assert await hub.shares.get_secret(LOCAL, session.id) is None
+        assert await hub.shares.get(LOCAL, session.id) is None
         with pytest.raises(NotFound):
             await hub.shares.authenticate("local", session.id, secret)
         assert await hub.shares.share(LOCAL, session.id) != secret

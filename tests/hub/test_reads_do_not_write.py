@@ -33,7 +33,7 @@ READS: dict[str, dict[str, Read]] = {
         "count": lambda hub, id: hub.sessions.count(LOCAL, Query()),
         "in_id_range": lambda hub, id: hub.sessions.in_id_range(LOCAL, id, id),
         "search": lambda hub, id: hub.sessions.search(LOCAL, Query(text="hello"), ranked=True),
-        "stats": lambda hub, id: hub.sessions.stats(LOCAL, 7),
+        "stats": lambda hub, id: hub.sessions.stats(LOCAL, 0, 30_000, hub.history.events),
         "encode_cursor": lambda hub, id: hub.sessions.encode_cursor(LOCAL, POSITION),
         "decode_cursor": lambda hub, id: _decoded_cursor(hub),
     },

@@ -37,6 +37,11 @@ class HostCheck:
             )
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether only this computer reaches a server under a host name."""
+    return host.lower() in LOOPBACK_HOSTS or host.startswith("127.")
+
+
 def port_of(host: str) -> int | None:
     """Return the port in a Host header, or None if it has none."""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from segue.model.event import Event
+from segue.model.event import Event, select_events
 from segue.model.principal import Principal
 from segue.model.session import Thread
 
@@ -58,14 +58,9 @@ class ConversationReader:
         backward: bool = False,
     ) -> Sequence[Event]:
         """Return events with `after < seq < before`, oldest first, whichever end is read."""
-        events = [
-            event
-            for event in self._events
-            if event.seq > after
-            and (before is None or event.seq < before)
-            and (not types or event.type in types)
-        ]
-        return events[-limit:] if backward else events[:limit]
+        return select_events(
+            self._events, after=after, before=before, types=types, limit=limit, backward=backward
+        )
 
     async def threads(self, principal: Principal, id: str, /) -> Sequence[Thread]:
         """Return no threads."""

@@ -87,6 +87,7 @@ def environment(*directories: Path) -> Environment:
         "count": format.count,
         "iso": clock.to_rfc3339,
         "markdown": markdown,
+        "money": format.money,
         "session_cost": format.session_cost,
         "project": project_name,
         "seconds": format.seconds,

@@ -1,8 +1,8 @@
 """Find secrets in text, and mask them before the text leaves segue.
 
-Everything here is pure: no files, no network, no other part of segue. `find_secrets` returns the
-secrets of a text, `mask_text` replaces them, `mask_parts` also those that are split over several
-texts, and `mask_value` those in JSON values.
+Everything here is pure: no files, no network. `find_secrets` returns the secrets of a text,
+`mask_text` replaces them, `mask_parts` also those that are split over several texts, and
+`mask_value` those in JSON values. `segue.secrets.events` masks events and session rows.
 """
 
 from segue.secrets.detector import Secret as Secret

@@ -56,11 +56,20 @@ def _replace(text: str, secrets: Sequence[Secret]) -> str:
     return "".join(pieces)
 
 
+class Replacement(NamedTuple):
+    """A part of a text that was replaced, and the length of what replaces it."""
+
+    start: int
+    end: int
+    length: int
+
+
 class MaskedParts(NamedTuple):
-    """The masked texts, and the number of secrets in all of them."""
+    """The masked texts, the number of secrets in all of them, and what was replaced in each."""
 
     texts: list[str]
     total: int
+    replaced: list[list[Replacement]]
 
 
 def mask_parts(parts: Sequence[str]) -> MaskedParts:
@@ -69,9 +78,6 @@ def mask_parts(parts: Sequence[str]) -> MaskedParts:
     The mask of such a secret is in the text in which it begins.
     """
     separate = [find_secrets(part) for part in parts]
-    if len(parts) < 2:
-        texts = [_replace(part, secrets) for part, secrets in zip(parts, separate, strict=True)]
-        return MaskedParts(texts, sum(map(len, separate)))
     whole = "".join(parts)
     starts: list[int] = []
     position = 0
@@ -83,7 +89,8 @@ def mask_parts(parts: Sequence[str]) -> MaskedParts:
         for start, secrets in zip(starts, separate, strict=True)
         for secret in secrets
     ]
-    spans += find_secrets(whole)
+    if len(parts) > 1:
+        spans += find_secrets(whole)
     return _split(whole, _join(spans), [*starts, position])
 
 
@@ -100,23 +107,27 @@ def _join(secrets: list[Secret]) -> list[Secret]:
 
 def _split(whole: str, secrets: list[Secret], bounds: list[int]) -> MaskedParts:
     texts: list[str] = []
+    replaced: list[list[Replacement]] = []
     remaining = list(reversed(secrets))
     for start, end in itertools.pairwise(bounds):
         pieces: list[str] = []
+        changes: list[Replacement] = []
         position = start
         while remaining and remaining[-1].start < end:
             secret = remaining[-1]
-            if secret.start >= start:
-                pieces.append(whole[position : secret.start])
-                pieces.append(mask_of(whole[secret.start : secret.end], secret.prefix))
+            is_first = secret.start >= start
+            mask = mask_of(whole[secret.start : secret.end], secret.prefix) if is_first else ""
+            first, last = max(secret.start, start), min(secret.end, end)
+            pieces += [whole[position:first], mask]
+            changes.append(Replacement(first - start, last - start, len(mask)))
+            position = last
             if secret.end > end:
-                position = end
                 break
-            position = max(position, secret.end)
             remaining.pop()
         pieces.append(whole[position:end])
         texts.append("".join(pieces))
-    return MaskedParts(texts, len(secrets))
+        replaced.append(changes)
+    return MaskedParts(texts, len(secrets), replaced)
 
 
 def mask_value(value: Any) -> tuple[Any, int]:
@@ -179,4 +190,4 @@ def _mask_arguments(arguments: list[str]) -> MaskedParts:
     for argument in arguments:
         parts += [argument, " "]
     masked = mask_parts(parts[:-1])
-    return MaskedParts(masked.texts[::2], masked.total)
+    return MaskedParts(masked.texts[::2], masked.total, masked.replaced[::2])

@@ -300,7 +300,10 @@ class Store(Protocol):
         """
 
     async def disown_inbox(self, holder: str) -> None:
-        """Let any process act on the inbox items of a holder that ends."""
+        """Let any process act on the inbox items of a holder that ends.
+
+        Turns that have begun keep their holder: they need what only its process had.
+        """
 
     async def waiting(self) -> list[tuple[str, str]]:
         """Return (workspace, session) of sessions without a lease that have inbox items.

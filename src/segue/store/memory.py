@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from segue.model import clock, codec, errors, event, projection, search_text
 from segue.model.cursor import ChangePoint
-from segue.model.event import Delta, Draft, Drafts, Event
+from segue.model.event import Delta, Draft, Drafts, Event, select_events
 from segue.model.principal import ApiKey
 from segue.model.query import Position, Query, SearchHit, matches, position
 from segue.model.record import Record
@@ -218,16 +218,16 @@ class MemoryStore(Store):
         limit: int = 1000,
         backward: bool = False,
     ) -> list[Event]:
-        events = [
-            event
-            for event in self._find(workspace, id).events
-            if event.seq > after
-            and (before is None or event.seq < before)
-            and (not types or event.type in types)
-            and (since is None or event.at >= since)
-            and (until is None or event.at <= until)
-        ]
-        return events[max(0, len(events) - limit) :] if backward else events[:limit]
+        return select_events(
+            self._find(workspace, id).events,
+            after=after,
+            before=before,
+            types=types,
+            since=since,
+            until=until,
+            limit=limit,
+            backward=backward,
+        )
 
     async def locate(self, workspace: str, id: str, event_id: str) -> int | None:
         events = self._find(workspace, id).events
@@ -405,11 +405,12 @@ class MemoryStore(Store):
 
     async def disown_inbox(self, holder: str) -> None:
         for name, entry in self._entries.items():
-            if holder and any(item.holder == holder for item in entry.inbox):
-                entry.inbox = [
-                    replace(item, holder="") if item.holder == holder else item
-                    for item in entry.inbox
-                ]
+            inbox = [
+                replace(item, holder="") if item.holder == holder and item.kind != "turn" else item
+                for item in entry.inbox
+            ]
+            if inbox != entry.inbox:
+                entry.inbox = inbox
                 self._notify(Signal("inbox", *name))
 
     async def waiting(self) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from common import WORKSPACE, open_location, read_requests, report
 
+from segue.agents.base import McpTool
 from segue.hub import Hub
 from segue.hub.turns import engine
 from segue.hub.turns.opened import OpenSession
@@ -29,6 +30,9 @@ class Hanging:
 
     def servers(self) -> Sequence[str]:
         return ("stuck",)
+
+    async def offered(self) -> Sequence[McpTool]:
+        return ()
 
     async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         await asyncio.Event().wait()

@@ -1,7 +1,5 @@
 """The SDK for agent authors: declarations, tools, plans, the client and hooks."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +7,7 @@ import pytest
 
 import segue
 from tests.interfaces.acp.harness import Client, selected
-from tests.interfaces.acp.test_serve import EXAMPLES, ROOT, program
+from tests.interfaces.acp.test_serve import EXAMPLES, program
 from tests.interfaces.acp.testbed import AcpTestbed
 
 GARDENER = EXAMPLES / "gardener_agent.py"
@@ -36,13 +34,10 @@ def tool_updates(client: Client) -> list[dict[str, Any]]:
 # The example.
 
 
-def test_example_agent_is_short_typed_and_imports_segue_only() -> None:
+def test_example_agent_is_short_and_imports_segue_only() -> None:
     lines = GARDENER.read_text().splitlines()
     assert len(lines) < 35
     assert [line for line in lines if "import " in line] == ["import segue"]
-    command = [sys.executable, "-m", "mypy", "--strict", str(GARDENER)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
 
 
 async def test_example_agent_plans_asks_and_shows_the_diff(

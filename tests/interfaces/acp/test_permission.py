@@ -118,6 +118,31 @@ async def test_all_clients_are_asked_and_the_first_answer_counts(
         await first.wait_until(lambda: bool(first.cancelled_requests))
 
 
+@pytest.mark.parametrize("answer", [{"outcome": {"outcome": "cancelled"}}, {"code": -32601}])
+async def test_request_stays_open_if_a_client_that_only_follows_dismisses_it(
+    testbed: AcpTestbed, version: int, answer: Any
+) -> None:
+    async with (
+        testbed.connect_in_process(version) as first,
+        testbed.connect_in_process(version) as second,
+        testbed.hub() as hub,
+    ):
+        first.answer_permission = lambda params: None
+        second.answer_permission = lambda params: {"message": "not here", **answer}
+        id = await first.new_session("/")
+        await second.open_session("resume", id, "/")
+        request = await first.start_prompt(id, ASKED)
+        for client in (first, second):
+            await client.wait_until(lambda client=client: bool(client.permission_requests))
+        await second.request("session/list", {})  # the answer arrived before this request
+        (ask,) = (await hub.sessions.get(LOCAL, id)).open_asks
+        await hub.turns.answer(LOCAL, id, ask, "allow")
+        await first.wait_response(request)
+        if version == 2:
+            await first.wait_for_update(is_idle)
+        assert last_result(first) == ("completed", "Allow")
+
+
 async def test_answer_from_another_interface_withdraws_the_request(
     testbed: AcpTestbed, version: int
 ) -> None:

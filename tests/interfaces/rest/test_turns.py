@@ -82,8 +82,12 @@ async def test_client_runs_a_custom_tool(tmp_path: Path, failed: bool) -> None:
         assert (after[0]["custom_tool_use_id"], after[0]["is_error"]) == (use["id"], failed)
         assert agent_texts(after) == [f"weather {'failed' if failed else 'completed'}: rain"]
         assert after[-1]["stop_reason"] == {"type": "end_turn"}
-        # Sending the result again changes nothing and is not an error.
-        await api.send(id, result(use["id"], "snow"))
+        # Sending the result again changes nothing and is not an error; another one is refused.
+        (again,) = (await api.send(id, result(use["id"], "rain", is_error=failed)))["data"]
+        assert again["id"] == echo["id"]
+        other = {"events": [result(use["id"], "snow", is_error=failed)]}
+        reason = await api.fails(400, "POST", f"/v1/sessions/{id}/events", other)
+        assert f"{use['id']} has another result already" in reason
         assert len(await api.events(id)) == len(events) + len(after)
 
 
@@ -156,7 +160,11 @@ async def test_worker_can_run_a_tool_of_the_agent(tmp_path: Path) -> None:
         (shown,) = [event for event in events if event["type"] == "user.tool_result"]
         assert (shown["tool_use_id"], shown["content"]) == (use["id"], content)
         assert await api.events(id, **{"types[]": "user.tool_result"}) == [shown]
-        await api.fails(400, "POST", path, {"events": [sent]})  # the session does not wait any more
+        (again,) = (await api.send(id, sent))["data"]
+        assert again["id"] == shown["id"]
+        other = {**sent, "content": [{"type": "text", "text": "c"}]}
+        assert "another result" in await api.fails(400, "POST", path, {"events": [other]})
+        assert await api.events(id, **{"types[]": "user.tool_result"}) == [shown]
 
 
 async def test_interrupt_ends_a_turn_that_waits_for_the_client(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ async def test_an_invalid_utc_offset_cookie_is_ignored(tmp_path: Path, offset: s
 async def test_only_the_local_user_can_choose_a_working_directory(tmp_path: Path) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         await site.sign_in(Principal(workspace="team"))
-        response = await site.post("/new", cwd="/etc")
+        response = await site.post("/new", project="other", cwd="/etc", text="/say hello")
         session = await site.hub.sessions.get(
             Principal(workspace="team"), response.headers["location"].rpartition("/")[2]
         )

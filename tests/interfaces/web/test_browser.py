@@ -31,7 +31,7 @@ async def test_a_row_of_the_list_opens_its_session(harness: BrowserHarness) -> N
     await expect(page.locator("#e12")).to_contain_text("retries three times")
     if harness.phone:
         await expect(page.locator("#sidebar")).to_be_hidden()
-        await page.get_by_role("link", name="All sessions").click()
+        await page.get_by_role("link", name="List", exact=True).click()
         await expect(page.locator("#sidebar")).to_be_visible()
     else:
         await expect(page.locator(".row > a[aria-current=page]")).to_contain_text("Retry")
@@ -333,21 +333,21 @@ async def test_days_are_in_the_browsers_time_zone(
     await expect(scriptless_page.locator(".group h2")).to_have_text(["Today"])
 
 
-async def test_the_dashboard_plots_activity_tokens_and_cost(harness: BrowserHarness) -> None:
+async def test_the_dashboard_leads_from_costs_to_sessions(harness: BrowserHarness) -> None:
     await examples.create_many_sessions(harness.hub, 40, days=20)
     session = await examples.create_full_session(harness.hub)
     page = await harness.window()
     await page.get_by_role("link", name="Dashboard").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Dashboard")
-    tiles = await page.locator(".tiles dd").all_text_contents()
-    assert tiles == ["41", "84", "54.8k", "$0.0234"]
-    assert await page.locator(".days rect").count() >= 19
-    await expect(page.locator(".bars").first).to_contain_text("claude-sonnet-4-5")
-    await expect(page.locator(".bars").last).to_contain_text("courier")
+    await page.get_by_role("link", name="30 days").click()
+    await expect(page.locator(".tiles dd")).to_have_text(["$0.0234", "41", "84", "54.8k"])
+    assert await page.locator(".days:not(.costs) rect").count() >= 19
+    await expect(page.locator(".costs rect")).to_have_count(1)
+    await page.get_by_role("link", name="By model").click()
+    await expect(page.locator(".bars")).to_contain_text("claude-sonnet-4-5")
+    await page.get_by_role("link", name="By project").last.click()
+    await page.locator(".bars").get_by_role("link", name="courier").click()
+    await expect(page.locator(".spent tbody tr")).to_have_count(1)
     assert await accessibility_problems(page) == []
-    week = page.locator(".dashboard").get_by_role("link", name="7 days")
-    await week.click()
-    await expect(week).to_have_attribute("aria-current", "page")
-    assert await page.locator(".days rect").count() <= 7
-    await page.locator(".longest a").first.click()
+    await page.locator(".spent a").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")

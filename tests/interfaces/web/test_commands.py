@@ -116,8 +116,9 @@ async def test_only_the_local_user_sees_the_data_directory(tmp_path: Path) -> No
         await site.get("/")
         for shared in (session, project_session):
             await site.post(f"/s/{shared.id}/share")
-            secret = await site.hub.shares.get_secret(team, shared.id)
-            pages.append(await site.get(f"/shared/team/{shared.id}/{secret}"))
+            share = await site.hub.shares.get(team, shared.id)
+            assert share is not None
+            pages.append(await site.get(f"/shared/team/{shared.id}/{share.secret}"))
         assert [page for page in pages if str(tmp_path) in page] == []
         assert "<span>courier</span>" in pages[-1] and "/home/me" not in pages[-1]
         assert "/home/me/src/courier" in await site.get(f"/s/{project_session.id}")

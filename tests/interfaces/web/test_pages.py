@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from segue.interfaces import web
-from segue.model import ids
-from segue.model.event import ModelCalled, Usage
+from segue.model import clock, ids
+from segue.model.content import Text
+from segue.model.event import Created, Draft, ModelCalled, Usage, UserMessage
 from segue.model.principal import LOCAL
 from segue.render import markdown
 from segue.sources.claude.format.paths import ClaudeHome
@@ -68,6 +69,42 @@ async def test_the_dashboard_counts_the_sessions_of_the_workspace(tmp_path: Path
             assert "<dd>no price</dd>" in page
             assert "1 session used a model without a known price" in page
         await site.get("/dashboard?days=13", 400)
+        await site.get("/dashboard?from=2026-02-30", 400)
+        await site.get("/dashboard?by=colour", 400)
+
+
+async def test_the_dashboard_counts_only_what_was_used_in_the_period(tmp_path: Path) -> None:
+    day = clock.from_rfc3339("2026-03-05")
+    async with open_site(tmp_path) as site:
+        drafts = [
+            Draft(body=body, at=at)
+            for at, body in (
+                (day - 30 * clock.DAY, Created(cwd="/p/=courier")),
+                (day - 30 * clock.DAY, UserMessage(content=(Text(text="first"),))),
+                (day - 30 * clock.DAY, called("old-model", 5_000_000)),
+                (day, UserMessage(content=(Text(text="second"),))),
+                (day, called("new-model", 2_000_000)),
+                (day + 40 * clock.DAY, UserMessage(content=(Text(text="third"),))),
+                (day + 40 * clock.DAY, called("new-model", 1_000_000)),
+            )
+        ]
+        session = await site.hub.store.create("local", ids.new_id(), drafts)
+        march = "/dashboard?month=2026-03&by=model"
+        page = await site.get(march)
+        assert "<dd>$2.00</dd>" in page and "new-model" in page and "old-model" not in page
+        page = await site.get("/dashboard?from=2026-02-01&to=2026-04-30&by=model")
+        assert "<dd>$8.00</dd>" in page and "old-model" in page
+        for model, is_listed in (("new-model", True), ("old-model", False)):
+            sessions = (await site.get(f"{march}&name={model}")).partition('id="sessions"')[2]
+            assert (f"/s/{session.id}" in sessions) is is_listed
+        table = await site.get("/dashboard.csv?month=2026-03&by=model")
+        assert table.splitlines()[1].startswith("new-model,1,1,9,0,0,0,2.000000")
+        table = await site.get("/dashboard.csv?month=2026-03&name=/p/%3Dcourier")
+        assert session.id in table and "/p/=courier" in table
+
+
+def called(model: str, cost: int) -> ModelCalled:
+    return ModelCalled(model=model, usage=Usage(input_tokens=9, cost=cost))
 
 
 async def test_estimated_costs_are_marked(tmp_path: Path) -> None:

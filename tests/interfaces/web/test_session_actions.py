@@ -222,29 +222,6 @@ async def test_resume_command_and_message_link_are_copied(
     await expect(page.locator(".item.agent")).to_be_in_viewport()
 
 
-async def test_a_new_session_can_be_started_on_the_page(harness: BrowserHarness) -> None:
-    page = await harness.window()
-    await expect(page.locator("#list")).to_contain_text("No sessions yet")
-    await page.locator("#new > summary").click()
-    for width in (harness.size[0], 320, 800, 1600):
-        await page.set_viewport_size({"width": width, "height": 800})
-        box = await page.locator("#new .sheet").bounding_box()
-        assert box and box["x"] >= 0 and box["x"] + box["width"] <= width
-    await page.get_by_label("Directory").first.fill(str(harness.directory))
-    await page.get_by_role("button", name="New session").click()
-    await expect(page.locator("#text")).to_be_focused()
-    await page.keyboard.type("/say begun")
-    await page.keyboard.press("Control+Enter")
-    await expect(page.locator(".item.agent")).to_contain_text("begun")
-    [session] = (await harness.hub.sessions.list(LOCAL)).sessions
-    assert session.cwd == str(harness.directory) and session.origin == "web"
-    await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")
-    await page.locator("#text").blur()
-    await page.keyboard.press("n")  # also works while a session is open
-    await expect(page.get_by_label("Directory").first).to_be_focused()
-    await expect(page.locator("#new .sheet")).to_be_in_viewport()
-
-
 @pytest.mark.full
 async def test_the_action_menu_updates_after_changes_by_other_interfaces(
     harness: BrowserHarness,

@@ -23,7 +23,7 @@ from .codex import VERSIONS, Codex
 from .programs import Home
 from .scripted_model import running_model
 from .sent_messages import Sent, sent_messages
-from .tools import ClaudeCode, Copilot, Gemini, Goose, Kimi, Opencode, Qwen, Tool
+from .tools import ClaudeCode, Copilot, Gemini, Goose, Kimi, Opencode, Qwen, Tool, is_older
 
 pytestmark = pytest.mark.full
 
@@ -108,8 +108,9 @@ OTHERS = {
 TARGETS = [
     pytest.param(type, version, source, id=f"{source}-{type.name}-{version}")
     for type in (ClaudeCode, Copilot, Gemini, Qwen, Kimi, Opencode, Goose)
-    for version in type.versions
+    for version in type.versions + type.older_versions
     for source in OTHERS[type.name]
+    if version in type.versions or source == "claude"
 ]
 
 
@@ -181,6 +182,7 @@ def test_program_resumes_a_session_of_another_tool_with_every_message_and_result
         expected = expected_messages(conversation.items)
         assert len(expected) > 200
         assert missing_messages([*expected, Sent("text", "the new prompt")], sent) == []
-        if source != "codex":
+        # Older versions of Qwen do not send the images of a session that they resume.
+        if source != "codex" and not (isinstance(tool, Qwen) and is_older(version, "0.20.0")):
             images = sum(message.kind == "image" for message in sent)
             assert images == report.images > 0

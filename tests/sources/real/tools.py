@@ -21,6 +21,9 @@ class Tool(ABC):
 
     name: ClassVar[str]
     versions: ClassVar[tuple[str, ...]]
+    older_versions: ClassVar[tuple[str, ...]] = ()  # of which sessions are read and resumed only
+    counts_cached = True  # whether the tool records which tokens were cached
+    counts_all = True  # whether it records the tokens of each request
 
     def __init__(self, version: str, home: Home, model: ScriptedModel) -> None:
         self.version = version
@@ -75,6 +78,17 @@ def node_program(package: str, *paths: str) -> list[str]:
     return [toolbox.node(), str(program)]
 
 
+def is_older(version: str, other: str) -> bool:
+    """Return whether a version is before another one."""
+    return tuple(map(int, version.split("."))) < tuple(map(int, other.split(".")))
+
+
+def drop_proxies(home: Home) -> None:
+    """Remove the proxies, which some versions use for loopback addresses too."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY"):
+        home.environment.pop(name)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a file of settings."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,6 +100,7 @@ class Copilot(Tool):
 
     name = "copilot"
     versions = ("1.0.102", "1.0.81")
+    older_versions = ("1.0.69", "1.0.43")
 
     def install(self) -> None:
         package = unpacked_package(f"@github/copilot-linux-x64@{self.version}")
@@ -118,6 +133,7 @@ class Opencode(Tool):
 
     name = "opencode"
     versions = ("1.18.34", "1.17.9")
+    older_versions = ("1.14.41", "1.2.27", "1.1.65")
 
     def install(self) -> None:
         package = unpacked_package(f"opencode-linux-x64@{self.version}")
@@ -156,9 +172,9 @@ class Opencode(Tool):
     def command(self, prompt: str) -> tuple[list[str], str]:
         return [str(self._program), "run", "--format", "json"], prompt
 
-    def resume(self, native_id: str, text: str, *steps: dict[str, Any]) -> None:
-        command = [str(self._program), "run", "--format", "json", "--session", native_id]
-        self.home.run(*command, input=script(text, *steps))
+    def resume_command(self, native_id: str, prompt: str) -> tuple[list[str], str]:
+        command, input = self.command(prompt)
+        return [*command, "--session", native_id], input
 
     def shown(self) -> str:
         return self.home.run(str(self._program), "session", "list", "--format", "json")
@@ -173,10 +189,12 @@ class Goose(Tool):
 
     name = "goose"
     versions = ("1.52.0", "1.50.0")
+    older_versions = ("0.20.2",)  # the package of Goose 1.37.0
 
     def install(self) -> None:
         package = unpacked_package(f"@aaif/goose-binary-linux-x64@{self.version}")
         self._program = package / "bin" / "goose"
+        self.counts_cached = self.version != "0.20.2"
         self.home.environment |= {
             "PATH": on_path(self._program),
             "GOOSE_PROVIDER": "openai",
@@ -191,9 +209,9 @@ class Goose(Tool):
     def command(self, prompt: str) -> tuple[list[str], str]:
         return [str(self._program), "run", "-t", prompt], ""
 
-    def resume(self, native_id: str, text: str, *steps: dict[str, Any]) -> None:
+    def resume_command(self, native_id: str, prompt: str) -> tuple[list[str], str]:
         command = [str(self._program), "run", "--resume", "--session-id", native_id]
-        self.home.run(*command, "-t", script(text, *steps))
+        return [*command, "-t", prompt], ""
 
     def shown(self) -> str:
         return self.home.run(str(self._program), "session", "list", "--format", "json")
@@ -210,17 +228,26 @@ class Gemini(Tool):
 
     name = "gemini"
     versions = ("0.61.0", "0.51.0")
+    older_versions = ("0.45.2", "0.33.2", "0.24.5")
 
     def install(self) -> None:
         package = f"@google/gemini-cli@{self.version}"
         self._command = node_program(package, "bundle/gemini.js", "dist/index.js")
+        program = self.home.path / "bin" / "gemini"  # segue looks up its version
+        program.parent.mkdir()
+        program.symlink_to(self._command[1])
+        Path(self._command[1]).chmod(0o755)
         settings = {
             "security": {"auth": {"selectedType": "gemini-api-key"}},
             "general": {"enableAutoUpdate": False},
             "privacy": {"usageStatisticsEnabled": False},
         }
         write_json(self.home.path / ".gemini/settings.json", settings)
+        self.counts_all = self.version != "0.24.5"  # it joins the replies of a turn
+        if is_older(self.version, "0.40.0"):
+            drop_proxies(self.home)
         self.home.environment |= {
+            "PATH": f"{program.parent}:{self.home.environment['PATH']}",
             "GOOGLE_GEMINI_BASE_URL": self.model.url,
             "GEMINI_API_KEY": "x",
             "GEMINI_CLI_TRUST_WORKSPACE": "true",
@@ -242,9 +269,12 @@ class Qwen(Tool):
 
     name = "qwen"
     versions = ("0.24.4", "0.21.10")
+    older_versions = ("0.15.6", "0.12.0", "0.7.1")
 
     def install(self) -> None:
         self._command = node_program(f"@qwen-code/qwen-code@{self.version}", "cli.js")
+        if is_older(self.version, "0.20.0"):
+            drop_proxies(self.home)
         self.home.environment |= {
             "OPENAI_API_KEY": "x",
             "OPENAI_BASE_URL": f"{self.model.url}/v1",
@@ -267,6 +297,7 @@ class Kimi(Tool):
 
     name = "kimi"
     versions = ("2.1.0", "0.34.0")
+    older_versions = ("0.43.1", "0.20.0")
 
     def install(self) -> None:
         self._command = node_program(f"@moonshot-ai/kimi-code@{self.version}", "dist/main.mjs")
@@ -286,7 +317,7 @@ class Kimi(Tool):
         return [*command, "-S", native_id], input
 
     def shown(self) -> str:
-        if tuple(map(int, self.version.split("."))) < (0, 43):
+        if is_older(self.version, "0.43.0"):
             return super().shown()
         return self.home.run(*self._command, "session", "list", "--json")
 
@@ -298,7 +329,7 @@ class ClaudeCode(Tool):
     versions = ("2.1.326", "2.0.76")
 
     def install(self) -> None:
-        if tuple(map(int, self.version.split("."))) < (2, 1, 113):
+        if is_older(self.version, "2.1.113"):
             self._command = node_program(f"@anthropic-ai/claude-code@{self.version}", "cli.js")
         else:
             package = unpacked_package(f"@anthropic-ai/claude-code-linux-x64@{self.version}")

@@ -2,20 +2,26 @@
 
 import json
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from segue.model.content import Text, plain_text
 from segue.model.errors import Conflict, InvalidInput
-from segue.model.event import AgentMessage, SystemMessage, UserMessage
+from segue.model.event import AgentMessage, Compacted, SystemMessage, UserMessage
 from segue.sources import registry
+from segue.sources.claude.tool_names import NAMES as CLAUDE_NAMES
+from segue.sources.gemini.reader import GeminiReader
 from segue.sources.writing.port import NewFile
 from segue.sources.writing.staging import write_directory
+from tests.sources.golden import read_home
 
 from .tool_sessions import (
+    SUMMARY,
     as_events,
     convert_for,
+    rich_session,
     use_homes,
     writable_tools,
     write_and_read,
@@ -171,22 +177,69 @@ def test_directory_of_a_session_is_never_replaced(tmp_path: Path) -> None:
     assert list(tmp_path.glob(".segue-*")) == []
 
 
-@pytest.mark.parametrize("has_package", [True, False])
-def test_gemini_that_does_not_read_journals_is_refused_by_its_version(
-    has_package: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "package" / "dist" / "gemini"
-    program.parent.mkdir(parents=True)
-    version = "none" if has_package else "0.38.2"
+def install_gemini(directory: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a program on the path that only says its version."""
+    program = directory / "gemini-program" / "gemini"
+    program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\necho {version}\n")
     program.chmod(0o755)
-    if has_package:
-        (tmp_path / "package" / "package.json").write_text('{"version": "0.38.2"}')
     monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+
+
+@pytest.mark.parametrize("has_package", [True, False])
+def test_gemini_that_is_too_old_is_refused_by_its_version(
+    has_package: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_gemini(tmp_path, "none" if has_package else "0.9.0", monkeypatch)
+    if has_package:
+        (tmp_path / "gemini-program" / "package.json").write_text('{"version": "0.9.0"}')
     events = as_events([prompt("hello")])
-    with pytest.raises(InvalidInput, match=r"Gemini CLI 0\.38\.2 is too old .* install 0\.39\.0"):
+    with pytest.raises(InvalidInput, match=r"Gemini CLI 0\.9\.0 is too old .* install 0\.24\.0"):
         write_and_read("gemini", events, None, str(tmp_path))
     assert not list(tmp_path.rglob("session-*"))
-    program.write_text("#!/bin/sh\necho 0.61.0\n")
-    (tmp_path / "package" / "package.json").write_text('{"version": "0.61.0"}')
-    write_and_read("gemini", events, None, str(tmp_path))
+
+
+@pytest.mark.parametrize("version", ["0.24.5", "0.28.2", "0.33.2", "0.38.2"])
+def test_gemini_before_journals_gets_one_object(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_gemini(tmp_path, version, monkeypatch)
+    cwd = str(tmp_path / "app")
+    read, report = write_and_read("gemini", as_events(rich_session(cwd)), CLAUDE_NAMES, cwd)
+    home = Path(registry.get("gemini").home())
+    (path,) = home.glob("tmp/*/chats/session-*.json")
+    session = json.loads(path.read_text())
+    project = path.parent.parent
+    digest = sha256(cwd.encode()).hexdigest()
+    assert session["projectHash"] == digest
+    if version < "0.29":
+        assert project.name == digest and not (project / ".project_root").exists()
+    else:
+        assert (project / ".project_root").read_text() == cwd
+    assert session["summary"] == "A session"
+    assert session["messages"][0]["content"][0]["text"].endswith(SUMMARY)
+    (loss,) = [loss for loss in report.losses if loss.what == "messages before the compaction"]
+    assert loss.becomes == "summary" and loss.count > 2
+    said = [plain_text(e.body.content) for e in read if isinstance(e.body, UserMessage)]
+    assert said[1:] == ["Thanks. And now?", "Stop."]
+    (listed,) = read_home(GeminiReader(str(home)), tmp_path / "index").sessions.values()
+    assert listed.row.cwd == cwd
+
+
+def test_images_of_prompts_are_text_for_gemini_before_0_28(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [body for body in rich_session("/work") if not isinstance(body, Compacted)]
+    for version, images in (("0.27.4", 1), ("0.28.2", 2)):
+        install_gemini(tmp_path, version, monkeypatch)
+        _, report = convert_for("gemini", as_events(bodies), CLAUDE_NAMES, "/work")
+        assert report.images == images
+        assert [loss.what for loss in report.losses].count("images") == 2 - images
+
+
+def test_without_the_program_gemini_gets_the_form_of_its_newest_session(tmp_path: Path) -> None:
+    chats = Path(registry.get("gemini").home(), "tmp/app/chats")
+    chats.mkdir(parents=True)
+    (chats / "session-2026-01-01T00-00-01234567.json").write_text('{"sessionId": "01234567"}')
+    write_and_read("gemini", as_events([prompt("hello")]), None, str(tmp_path / "app"))
+    assert len(list(chats.parent.parent.glob("*/chats/*.json"))) == 2

@@ -13,8 +13,14 @@ FUNCTIONS = "functions"
 # The model name that selects the demo agent, even if a model is configured.
 DEMO = "demo"
 
-# The permission modes that a user can set for a session.
-MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
+# The permission modes that a user can set for a session: the name of each, and what it means.
+MODE_LABELS: dict[str, tuple[str, str]] = {
+    "default": ("Ask", "Ask before anything that changes files or runs programs"),
+    "acceptEdits": ("Accept edits", "Change files without asking; ask before running programs"),
+    "plan": ("Plan", "Read and plan only"),
+    "bypassPermissions": ("Do not ask", "Never ask for permission"),
+}
+MODES = tuple(MODE_LABELS)
 # In an agent's specification: whether an API key set `tools`, with their permission policies.
 TOOLS_BY_KEY = "tools_by_key"
 # In an agent's specification: whether an imported file set `mcp_servers`.

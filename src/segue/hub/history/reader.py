@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 
 from segue.hub.sessions.interrupted import EndedSession, ended
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.model import search_text
 from segue.model.errors import InvalidInput, NotFound
-from segue.model.event import Delta, Event, PermissionAsked, ToolCall
+from segue.model.event import Delta, Event, PermissionAsked, ToolCall, select_events
 from segue.model.principal import Principal
 from segue.model.query import SearchHit
 from segue.model.requests.spans import OpenRequest
@@ -264,6 +264,18 @@ class HistoryReader:
         _, source = await self._lookup.find(principal, id)
         return 0 if source is not None else await self._store.acked_seq(principal.workspace, id)
 
+    @overload
+    def follow(
+        self,
+        principal: Principal,
+        id: str,
+        after: int = 0,
+        *,
+        deltas: Literal[False] = False,
+        requests: Literal[False] = False,
+    ) -> AsyncGenerator[Event, None]: ...
+
+    @overload
     def follow(
         self,
         principal: Principal,
@@ -272,7 +284,17 @@ class HistoryReader:
         *,
         deltas: bool = False,
         requests: bool = False,
-    ) -> AsyncGenerator[Event | Delta, None]:
+    ) -> AsyncGenerator[Event | Delta, None]: ...
+
+    def follow(
+        self,
+        principal: Principal,
+        id: str,
+        after: int = 0,
+        *,
+        deltas: bool = False,
+        requests: bool = False,
+    ) -> AsyncGenerator[Event, None] | AsyncGenerator[Event | Delta, None]:
         """Yield the stored events after a seq, then new ones from any process as they come.
 
         With `deltas`, also yield the deltas of messages that are being written, and with `requests`
@@ -373,13 +395,9 @@ class EndedHistory:
         backward: bool = False,
     ) -> Sequence[Event]:
         """Return events with `after < seq < before`, oldest first, whichever end is read."""
-        closing = [
-            event
-            for event in self._closing
-            if event.seq > after
-            and (before is None or event.seq < before)
-            and (not types or event.type in types)
-        ]
+        closing = select_events(
+            self._closing, after=after, before=before, types=types, limit=len(self._closing)
+        )
         if self._closing:  # recovery may store its own events meanwhile
             first = self._closing[0].seq
             before = first if before is None else min(before, first)

@@ -295,8 +295,8 @@ class Records:
         self._source_agents[workspace, source_agent_id(workspace, source)] = body
         self._built_in.pop(workspace, None)
 
-    def is_usual(self, workspace: str, ref: AgentRef) -> bool:
-        """Return whether an agent is that of sessions that name none."""
+    def is_default(self, workspace: str, ref: AgentRef) -> bool:
+        """Return whether an agent is the default one, which sessions have that name no agent."""
         return ref.id == agent_id(workspace)
 
     def is_built_in(self, record: Record) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from .resolve import SessionResolver
 
 if TYPE_CHECKING:
     from .search import SearchPage
-    from .stats import UsageStats
+    from .stats import ReadEvents, SessionUsage, UsageStats
 
 
 class SessionCatalog:
@@ -120,17 +120,27 @@ class SessionCatalog:
         page = await self.list(principal, replace(query, limit=MAX_PAGE_SIZE))
         return len(page.sessions) if page.next is None else None
 
-    async def stats(self, principal: Principal, days: int) -> UsageStats:
-        """Return messages, tokens and cost of the sessions that were active in the last days."""
-        from .stats import UsageStats
+    async def stats(
+        self,
+        principal: Principal,
+        since: int,
+        until: int,
+        read_events: ReadEvents,
+        *,
+        shown: Callable[[SessionUsage], bool] = lambda used: True,
+        max_sessions: int = 10,
+    ) -> UsageStats:
+        """Return messages, tokens and cost between two days, counted from 1970, both included.
 
-        until = clock.now() // clock.DAY
-        since = until - days + 1
-        stats = UsageStats(since=since, until=until)
+        The events of sessions that were active outside the period too are read with `read_events`.
+        """
+        from .stats import read_stats
+
         query = Query(archived="include", active_after=since * clock.DAY - 1, limit=MAX_PAGE_SIZE)
-        async for sessions in self._pages(principal, query):
-            stats.add(sessions)
-        return stats
+        pages = self._pages(principal, query)
+        return await read_stats(
+            principal, pages, read_events, since, until, shown=shown, max_sessions=max_sessions
+        )
 
     async def encode_cursor(self, principal: Principal, position: ListPosition) -> str:
         """Return a signed cursor for a position in a list of anything but sessions."""

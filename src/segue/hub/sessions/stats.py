@@ -1,17 +1,37 @@
-"""Sum up messages, tokens and cost of a workspace's sessions by day, model and project."""
+"""Sum up messages, tokens and cost of a period by day, model, project and source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from heapq import nlargest
+from typing import Protocol
 
 import msgspec
 
 from segue.model import clock
-from segue.model.event import Usage
+from segue.model.event import Event, Usage
+from segue.model.principal import Principal
 from segue.model.session import Session
 
-LONGEST_SESSIONS = 10
+READ_EVENTS = 1000  # at a time
+MAX_DIVIDED_SESSIONS = 200  # whose events are read because they were active outside the period too
+DIMENSIONS = ("project", "model", "source")
+
+
+class ReadEvents(Protocol):
+    """Return events of a session with `after < seq`, of some types, in a period."""
+
+    async def __call__(
+        self,
+        principal: Principal,
+        id: str,
+        *,
+        after: int,
+        types: Sequence[str],
+        since: int,
+        until: int,
+        limit: int,
+    ) -> Sequence[Event]: ...
 
 
 class UsageTotal(msgspec.Struct):
@@ -24,13 +44,14 @@ class UsageTotal(msgspec.Struct):
 
     def add(self, session: Session) -> None:
         """Add one session."""
-        self._add(session.usage, session.messages, priced=session.has_full_cost)
+        self.add_usage(session.usage, session.messages, priced=session.has_full_cost)
 
     def add_model(self, usage: Usage, messages: int = 0) -> None:
         """Add what one session used of a model."""
-        self._add(usage, messages, priced=usage.is_priced)
+        self.add_usage(usage, messages, priced=usage.is_priced)
 
-    def _add(self, usage: Usage, messages: int, *, priced: bool) -> None:
+    def add_usage(self, usage: Usage, messages: int, *, priced: bool) -> None:
+        """Add what one session used."""
         self.sessions += 1
         self.messages += messages
         self.usage += usage
@@ -44,44 +65,171 @@ class UsageTotal(msgspec.Struct):
         self.unpriced += other.unpriced
 
 
-class UsageStats(msgspec.Struct):
-    """Statistics of the sessions that were active between two days, counted from 1970.
+class SessionUsage(msgspec.Struct, frozen=True):
+    """What a session used in a period, by model; "" stands for an unknown model.
 
-    `days` has the messages of each day. Tokens and cost are those of whole sessions, because a
-    session row does not record when a model was called. Usage of an unknown model is under "".
+    `costs` has the cost of each day, in millionths of a US dollar. The cost of a session that was
+    active on several days of the period, and on no other, is divided by its messages. `is_priced`
+    says that the cost of every model is known.
+    """
+
+    session: Session
+    messages: int
+    models: Mapping[str, Usage]
+    costs: Mapping[int, int]
+    is_priced: bool
+
+    @property
+    def usage(self) -> Usage:
+        """Return the sum over all models."""
+        total = Usage()
+        for usage in self.models.values():
+            total += usage
+        return total
+
+    def cost_of(self, usage: Usage) -> Mapping[int, float]:
+        """Return the cost of one of the models by day, in proportion to the cost of each day."""
+        total = sum(self.costs.values())
+        return {day: cost * (usage.cost or 0) / total for day, cost in self.costs.items() if total}
+
+
+class UsageStats(msgspec.Struct):
+    """What the sessions used between two days, counted from 1970, both included.
+
+    `days` has the messages of each day. `totals` has what each project, model and source used, by
+    dimension; `costs` has its cost by day. `sessions` are those with the highest cost, among those
+    that are `shown`. `undivided` counts sessions that were active outside the period as well, and
+    were too many to read: they count as a whole.
     """
 
     since: int
     until: int
     total: UsageTotal = msgspec.field(default_factory=UsageTotal)
     days: dict[int, int] = msgspec.field(default_factory=dict)
-    models: dict[str, UsageTotal] = msgspec.field(default_factory=dict)
-    projects: dict[str, UsageTotal] = msgspec.field(default_factory=dict)
-    longest: list[Session] = []
+    totals: dict[str, dict[str, UsageTotal]] = msgspec.field(default_factory=dict)
+    costs: dict[str, dict[str, dict[int, float]]] = msgspec.field(default_factory=dict)
+    sessions: list[SessionUsage] = []
+    shown: UsageTotal = msgspec.field(default_factory=UsageTotal)
+    undivided: int = 0
 
-    def add(self, sessions: Iterable[Session]) -> None:
-        """Add some sessions."""
-        batch = list(sessions)
-        for session in batch:
-            self.total.add(session)
-            self.projects.setdefault(session.directory, UsageTotal()).add(session)
-            self._add_models(session)
-            self._add_days(session)
-        self.longest = nlargest(
-            LONGEST_SESSIONS, [*self.longest, *batch], key=lambda session: session.messages
-        )
+    def contains(self, day: int) -> bool:
+        """Return whether a day is in the period."""
+        return self.since <= day <= self.until
 
-    def _add_days(self, session: Session) -> None:
-        # Without messages per day, all of them count for the day of the last activity.
-        days = session.days or {str(session.active_at // clock.DAY): session.messages}
-        for number, messages in days.items():
-            day = int(number)
-            if self.since <= day <= self.until:
+    def add(self, used: SessionUsage) -> None:
+        """Add what one session used."""
+        session, usage = used.session, used.usage
+        self.total.add_usage(usage, used.messages, priced=used.is_priced)
+        for day, messages in _days(session).items():
+            if self.contains(day):
                 self.days[day] = self.days.get(day, 0) + messages
+        for dimension, name in (("project", session.directory), ("source", session.source)):
+            total = self._total(dimension, name)
+            total.add_usage(usage, used.messages, priced=used.is_priced)
+            self._add_costs(dimension, name, used.costs)
+        for model, part in used.models.items():
+            self._total("model", model).add_model(part, used.messages)
+            self._add_costs("model", model, used.cost_of(part))
 
-    def _add_models(self, session: Session) -> None:
-        for model, usage in usage_by_model(session).items():
-            self.models.setdefault(model, UsageTotal()).add_model(usage)
+    def _total(self, dimension: str, name: str) -> UsageTotal:
+        return self.totals.setdefault(dimension, {}).setdefault(name, UsageTotal())
+
+    def _add_costs(self, dimension: str, name: str, costs: Mapping[int, float]) -> None:
+        days = self.costs.setdefault(dimension, {}).setdefault(name, {})
+        for day, cost in costs.items():
+            days[day] = days.get(day, 0) + cost
+
+
+async def read_stats(
+    principal: Principal,
+    pages: AsyncIterable[Iterable[Session]],
+    read_events: ReadEvents,
+    since: int,
+    until: int,
+    *,
+    shown: Callable[[SessionUsage], bool],
+    max_sessions: int,
+) -> UsageStats:
+    """Return what some sessions used between two days; `sessions` has at most `max_sessions`."""
+    stats = UsageStats(since=since, until=until)
+    divided = 0
+    async for page in pages:
+        kept = []
+        for session in page:
+            days = _days(session)
+            inside = {day: count for day, count in days.items() if stats.contains(day)}
+            if not inside:
+                continue
+            if len(inside) == len(days):
+                used = _whole(session, inside)
+            elif divided < MAX_DIVIDED_SESSIONS:
+                divided += 1
+                used = await _part(principal, session, inside, read_events, since, until)
+            else:
+                stats.undivided += 1
+                used = _whole(session, inside)
+            stats.add(used)
+            if shown(used):
+                stats.shown.add_usage(used.usage, used.messages, priced=used.is_priced)
+                kept.append(used)
+        stats.sessions = nlargest(
+            max_sessions,
+            [*stats.sessions, *kept],
+            key=lambda used: (used.usage.cost or 0, used.usage.tokens, used.messages),
+        )
+    return stats
+
+
+def _days(session: Session) -> dict[int, int]:
+    """Return the messages of a session by day."""
+    # Without messages per day, all of them count for the day of the last activity.
+    days = session.days or {str(session.active_at // clock.DAY): session.messages}
+    return {int(day): messages for day, messages in days.items()}
+
+
+def _whole(session: Session, days: Mapping[int, int]) -> SessionUsage:
+    """Return what a session used, with its cost divided among days by their messages."""
+    messages, cost = sum(days.values()), session.usage.cost or 0
+    costs = {day: cost * count // messages for day, count in days.items()} if messages else {}
+    last = max(days)
+    costs[last] = costs.get(last, 0) + cost - sum(costs.values())
+    return SessionUsage(session, messages, usage_by_model(session), costs, session.has_full_cost)
+
+
+async def _part(
+    principal: Principal,
+    session: Session,
+    days: Mapping[int, int],
+    read_events: ReadEvents,
+    since: int,
+    until: int,
+) -> SessionUsage:
+    """Return what a session used in a period, from the model requests that ended in it."""
+    from segue.model.requests.spans import RESPONSE_TYPES, request_end
+
+    models: dict[str, Usage] = {}
+    costs: dict[int, int] = {}
+    after = session.fork.seq if session.fork is not None else 0  # its parent has paid for those
+    while True:
+        events = await read_events(
+            principal,
+            session.id,
+            after=after,
+            types=RESPONSE_TYPES,
+            since=since * clock.DAY,
+            until=(until + 1) * clock.DAY - 1,
+            limit=READ_EVENTS,
+        )
+        for event in events:
+            if (end := request_end(event.body)) is not None:
+                day, model = event.at // clock.DAY, end.model or ""
+                models[model] = models.get(model, Usage()) + end.usage
+                costs[day] = costs.get(day, 0) + (end.usage.cost or 0)
+        if len(events) < READ_EVENTS:
+            break
+        after = events[-1].seq
+    is_priced = all(usage.is_priced for usage in models.values())
+    return SessionUsage(session, sum(days.values()), models, costs, is_priced)
 
 
 def usage_by_model(session: Session) -> dict[str, Usage]:

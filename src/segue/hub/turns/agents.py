@@ -129,7 +129,7 @@ class SessionAgents:
         if local:
             session = session.for_local_turn()
         ref = session.agent
-        if ref is not None and self._records.is_usual(session.workspace, ref):
+        if ref is not None and self._records.is_default(session.workspace, ref):
             current = await self._records.built_in_agent(session.workspace)
             if current.version != ref.version:
                 await self._records.store_built_in(session.workspace, current)
@@ -149,14 +149,17 @@ class SessionAgents:
 
         It is "" if no agent can answer. With `local`, the turn is the local user's.
         """
-        from segue.agents.model.settings import resolve_model
-
         if local:
             session = session.for_local_turn()
         try:
-            spec = await self.spec(session, {}, local=local)
+            return self.describe_spec(await self.spec(session, {}, local=local))
         except NoAgent:
             return ""
+
+    def describe_spec(self, spec: AgentSpec) -> str:
+        """Return who answers for a specification; "" if no agent can."""
+        from segue.agents.model.settings import resolve_model
+
         kind = spec.get("kind", DEFAULT)
         if kind not in (DEFAULT, "model"):
             return str(spec.get("name") or kind)

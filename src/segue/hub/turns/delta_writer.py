@@ -8,6 +8,7 @@ from typing import Any
 from segue.hub.history.follow import LiveUpdate, LiveUpdates
 from segue.model.errors import SegueError
 from segue.model.event import Delta, DeltaKind
+from segue.model.requests.spans import OpenRequest, encode_request
 from segue.store.base import Lease, Store
 
 from .turn_events import join_deltas
@@ -27,19 +28,17 @@ class DeltaWriter:
         self._flusher: asyncio.Task[None] | None = None
         self._update_count = 0
 
+    async def publish_request(self, request: OpenRequest) -> None:
+        """Announce a model request. It is stored first, because lists of events show it."""
+        delta = self._delta(request.id, "request", 0, encode_request(request))
+        await self._store_deltas([delta])
+        self._show(delta)
+
     def publish(self, message: str, kind: DeltaKind, offset: int, text: str) -> None:
-        """Add text to a message that is being written, or announce a model request."""
-        name = (self._lease.workspace, self._lease.session)
-        self._live.add_delta(name, message, kind, offset, text)
-        self._unflushed.append(
-            Delta(
-                session=self._lease.session,
-                message=message,
-                kind=kind,
-                offset=offset,
-                text=text,
-            )
-        )
+        """Add text to a message that is being written."""
+        delta = self._delta(message, kind, offset, text)
+        self._show(delta)
+        self._unflushed.append(delta)
         if self._flusher is None or self._flusher.done():
             self._flusher = asyncio.get_running_loop().create_task(self._flush())
 
@@ -66,14 +65,32 @@ class DeltaWriter:
         async with self._flushing:
             return
 
+    def _delta(self, message: str, kind: DeltaKind, offset: int, text: str) -> Delta:
+        return Delta(
+            session=self._lease.session, message=message, kind=kind, offset=offset, text=text
+        )
+
+    def _show(self, delta: Delta) -> None:
+        name = (self._lease.workspace, self._lease.session)
+        self._live.add_delta(name, delta.message, delta.kind, delta.offset, delta.text)
+
     async def _flush(self) -> None:
         """Store the deltas for other processes, a few times a second."""
         await asyncio.sleep(FLUSH_SECONDS)
         while self._unflushed:
             deltas, self._unflushed = self._unflushed, []
-            try:
-                async with self._flushing:
-                    await self._store.put_deltas(self._lease, join_deltas(deltas))
-            except SegueError:
-                return  # a lost delta does no harm: the message itself will be stored
+            if not await self._store_deltas(join_deltas(deltas)):
+                return
             await asyncio.sleep(FLUSH_SECONDS)
+
+    async def _store_deltas(self, deltas: list[Delta]) -> bool:
+        """Store deltas; return False if the store refuses them.
+
+        A lost delta does no harm: the message itself will be stored.
+        """
+        try:
+            async with self._flushing:
+                await self._store.put_deltas(self._lease, deltas)
+        except SegueError:
+            return False
+        return True

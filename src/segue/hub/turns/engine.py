@@ -75,6 +75,10 @@ class TurnEngine:
         """The number of turns that run in this process."""
         return sum(driver.busy for driver in self._drivers.values())
 
+    def has_lease(self, name: Name) -> bool:
+        """Return whether this process has the lease of a session."""
+        return name in self._drivers
+
     def start(self) -> None:
         """Begin to renew leases and to recover the turns of dead processes."""
         if self._started:

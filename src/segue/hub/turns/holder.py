@@ -63,9 +63,10 @@ def is_dead(holder: str) -> bool:
     process = _comparable(holder)
     if process is None:
         return False
-    if int(process.pid) == os.getpid() and process.started == _start_time(os.getpid()):
+    started = _start_time(int(process.pid))
+    if int(process.pid) == os.getpid() and process.started == started:
         return process.token not in _open_tokens
-    return _start_time(int(process.pid)) != process.started
+    return started != process.started
 
 
 def is_comparable(holder: str) -> bool:
@@ -74,12 +75,24 @@ def is_comparable(holder: str) -> bool:
 
 
 def _comparable(holder: str) -> _Process | None:
-    """Return the parts of a holder's name, if its process runs on this boot and namespace."""
+    """Return the parts of a holder's name, if this process can see the one that it names."""
     parts = holder.split(_SEPARATOR)
     boot, namespace = _here()
     if not boot or len(parts) != len(_Process._fields) or parts[:2] != [boot, namespace]:
         return None
-    return _Process(*parts)
+    process = _Process(*parts)
+    return None if _is_hidden(int(process.pid)) else process
+
+
+def _is_hidden(pid: int) -> bool:
+    """Return whether a process of another user exists that /proc does not show (`hidepid`)."""
+    if os.access(f"/proc/{pid}/stat", os.R_OK):
+        return False
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
 
 
 @cache

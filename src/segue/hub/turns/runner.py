@@ -42,7 +42,6 @@ from segue.model.event import (
     ToolCall,
 )
 from segue.model.lifecycle import StopReason
-from segue.model.requests.spans import encode_request
 from segue.model.session import Session
 from segue.store.base import InboxItem, Lease, finished_messages
 
@@ -465,7 +464,7 @@ class TurnRunner:
         self._check()
         await self.append(self._requests.failed())
         request = self._requests.begin(model)
-        self._deltas.publish(request.id, "request", 0, encode_request(request))
+        await self._deltas.publish_request(request)
         return request.id
 
     def _note_call(self, call: ToolCall) -> None:

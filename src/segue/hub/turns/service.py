@@ -13,6 +13,7 @@ from segue.agents.base import Agent, SpeaksBetweenTurns, SupportsCheck, Tools
 from segue.agents.base.client import ClientPort
 from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub.access.quotas import Quotas
+from segue.hub.history.follow import Name
 from segue.hub.history.reader import HistoryReader
 from segue.hub.resources.records import Records
 from segue.hub.resources.work_queue import WorkQueue
@@ -41,7 +42,7 @@ from segue.model.lifecycle import StopReason
 from segue.model.principal import Principal
 from segue.model.session import Session
 from segue.sources import registry
-from segue.store.base import InboxKind, Store
+from segue.store.base import InboxItem, InboxKind, Store
 
 from . import budgets
 from .agents import SessionAgents, model_spec
@@ -209,6 +210,10 @@ class TurnService:
         )
         return cancel_id if events else None
 
+    def runs_here(self, principal: Principal, id: str) -> bool:
+        """Return whether this process runs a turn of a session."""
+        return self.engine.has_lease((principal.workspace, id))
+
     async def queued(self, principal: Principal, id: str) -> Sequence[str]:
         """Return the ids of prompts whose turns have not begun, in order."""
         await self._lookup.find_stored(principal, id)
@@ -243,14 +248,21 @@ class TurnService:
 
         An allowed tool runs with `input`, if there is one, instead of the input that it asked for.
         `extra` has fields that only the client's protocol has, by protocol.
-        Returns the id that the PermissionAnswered event will have. Raises NotPermitted if the turn
-        is the local user's and the caller is not.
+        Returns the id that the PermissionAnswered event will have; for an answer that repeats an
+        earlier one, the id of that one's. Raises InvalidInput if the request has no such option,
+        NotFound if it was answered differently or is not open, and NotPermitted if the turn is the
+        local user's and the caller is not.
         """
         session = await self._lookup.find_stored(principal, id)
         if ask_id not in session.open_asks:
             return await self._repeated_answer(principal, id, ask_id, option)
-        if not principal.local:
-            await self._check_answerable(principal, id, ask_id)
+        await self._check_answer(principal, id, ask_id, option)
+        items = await self._store.inbox(principal.workspace, id)
+        for item in items:
+            if item.kind == "answer" and item.body.get("ask_id") == ask_id:
+                if item.body.get("option") == option:
+                    return item.id
+                raise _not_open(id, ask_id)
         body = {
             "ask_id": ask_id,
             "option": option,
@@ -259,23 +271,21 @@ class TurnService:
             "local": principal.local,
             "extra": extra or {},
         }
-        answer_id = ids.new_id()
-        await self._put_inbox(principal, id, "answer", answer_id, body)
-        return answer_id
+        return await self._put_inbox((principal.workspace, id), items, "answer", body)
 
     async def _put_inbox(
-        self, principal: Principal, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
-    ) -> None:
-        """Put an item into a session's inbox, and act on it if no other process does.
+        self, name: Name, items: Sequence[InboxItem], kind: InboxKind, body: dict[str, Any]
+    ) -> str:
+        """Put an item into a session's inbox, act on it if no other process does; return its id.
 
-        A turn that needs the process which began it is resumed there.
+        `items` are those that the inbox has. A turn that needs the process which began it is
+        resumed there.
         """
-        name = (principal.workspace, id)
-        items = await self._store.inbox(*name)
         owner = next((item.holder for item in items if item.kind == "turn"), "")
-        holder = owner or self.engine.holder
-        await self._store.put_inbox(*name, kind, item_id, body, holder)
+        item_id = ids.new_id()
+        await self._store.put_inbox(*name, kind, item_id, body, owner or self.engine.holder)
         await self.engine.kick(name)
+        return item_id
 
     async def _repeated_answer(
         self, principal: Principal, id: str, ask_id: str, option: str | None
@@ -287,7 +297,7 @@ class TurnService:
                 if body.option == option:
                     return event.id
                 break
-        raise NotFound(f"session {id} has no open permission request {ask_id}", session=id)
+        raise _not_open(id, ask_id)
 
     async def _recent(self, principal: Principal, id: str, type: str) -> list[Event]:
         """Return the latest events of a type, newest first."""
@@ -295,12 +305,23 @@ class TurnService:
         events = await self._store.events(*name, types=(type,), limit=RECENT_EVENTS, backward=True)
         return events[::-1]
 
-    async def _check_answerable(self, principal: Principal, id: str, ask_id: str) -> None:
-        """Raise NotPermitted if only the local user may answer a permission request."""
+    async def _check_answer(
+        self, principal: Principal, id: str, ask_id: str, option: str | None
+    ) -> None:
+        """Raise an error if a permission request has no such option, or is for the local user."""
         name = (principal.workspace, id)
         seq = await self._store.locate(*name, ask_id) or 0
         for event in await self._store.events(*name, after=seq - 1, limit=1):
-            if isinstance(event.body, PermissionAsked) and event.body.local:
+            if not isinstance(event.body, PermissionAsked):
+                continue
+            options = [offered.id for offered in event.body.options]
+            if option is not None and option not in options:
+                raise InvalidInput(
+                    f"permission request {ask_id} has no option {option!r}; choose one of:"
+                    f" {', '.join(options)}",
+                    session=id,
+                )
+            if event.body.local and not principal.local:
                 raise NotPermitted(
                     f"permission request {ask_id} belongs to a turn of the local user, who must"
                     " answer it: in their terminal or editor, or in a browser that was signed in"
@@ -318,24 +339,33 @@ class TurnService:
     ) -> str:
         """Submit the result of a tool call that the client runs for a turn.
 
-        Returns the id that the ToolResult event will have. Raises NotPermitted if the call belongs
-        to a turn of the local user and the caller is not that user, and QuotaExceeded if the
-        workspace has too many bytes.
+        Returns the id that the ToolResult event will have; for a result that repeats an earlier
+        one, the id of that one's. Raises InvalidInput if the call has another result, NotFound if
+        its turn ended without one, NotPermitted if the call belongs to a turn of the local user and
+        the caller is not that user, and QuotaExceeded if the workspace has too many bytes.
         """
         session = await self._lookup.find_stored(principal, id)
         if result.call_id not in session.open_calls:
             for event in await self._recent(principal, id, "tool_result"):
-                if _is_same_result(event.body, result):
-                    return event.id  # it was submitted before
+                if isinstance(event.body, ToolResult) and event.body.call_id == result.call_id:
+                    if event.body.status == "cancelled":
+                        break  # the server closed the call
+                    _require_same_result(event.body, result, id)
+                    return event.id
             raise NotFound(f"session {id} has no open tool call {result.call_id}", session=id)
-        result_id = ids.new_id()
+        items = await self._store.inbox(principal.workspace, id)
+        for item in items:
+            if item.kind == "result":
+                queued = codec.convert(item.body, Result).result
+                if queued.call_id == result.call_id:
+                    _require_same_result(queued, result, id)
+                    return item.id
         submitted = Result(result=result, local=principal.local, system=system)
         body: dict[str, Any] = to_builtins(submitted)
         if not principal.local:
             await self._check_submittable(principal, id, result.call_id)
             await self._quotas.check(principal, bytes=len(codec.encode(body)))
-        await self._put_inbox(principal, id, "result", result_id, body)
-        return result_id
+        return await self._put_inbox((principal.workspace, id), items, "result", body)
 
     async def _check_submittable(self, principal: Principal, id: str, call_id: str) -> None:
         """Raise NotPermitted if only the local user may submit the result of a tool call."""
@@ -484,11 +514,18 @@ class TurnService:
         return turn_id
 
 
-def _is_same_result(body: AnyBody, result: ToolResult) -> bool:
-    return isinstance(body, ToolResult) and (
-        (body.call_id, body.status, body.content, body.output)
-        == (result.call_id, result.status, result.content, result.output)
-    )
+def _not_open(id: str, ask_id: str) -> NotFound:
+    return NotFound(f"session {id} has no open permission request {ask_id}", session=id)
+
+
+def _require_same_result(earlier: ToolResult, result: ToolResult, id: str) -> None:
+    """Raise InvalidInput if a result differs from the one that its call has."""
+    if (earlier.status, earlier.content, earlier.output) != (
+        result.status,
+        result.content,
+        result.output,
+    ):
+        raise InvalidInput(f"tool call {result.call_id} has another result already", session=id)
 
 
 def _process_needs(overrides: dict[str, Any], opened: OpenSession | None) -> str | None:

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("segue.acp")
 
-# How long an edit of a session waits for a cancelled turn that another process runs.
-TURN_END_SECONDS = 5.0
+# How long an edit of a session, and a cancelled prompt, wait for a turn in another process.
+TURN_END_SECONDS, CANCEL_ANSWER_SECONDS = 5.0, 0.8
 
 
 class AttachedSession:
@@ -247,6 +247,15 @@ class AttachedSession:
         async with self._submit_lock:
             await self._hub.turns.cancel(self._principal, self.id)
         await self._answer_withdrawn()
+        cancelled = {id: self._answers[id] for id in self._started if id in self._answers}
+        if cancelled and not self._hub.turns.runs_here(self._principal, self.id):
+            self.run_while_attached(self._answer_cancelled(cancelled))
+
+    async def _answer_cancelled(self, prompts: dict[str, asyncio.Future[Any]]) -> None:
+        """Answer prompts of a cancelled turn, if its process is suspended or unreachable."""
+        await asyncio.wait(prompts.values(), timeout=CANCEL_ANSWER_SECONDS)
+        for turn_id in prompts:
+            self._answer(turn_id, "cancelled")
 
     async def wait_sent(self) -> None:
         """Wait until the client has received every event that is stored now."""
@@ -479,7 +488,8 @@ class AttachedSession:
             case ToolCallChanged(call_id=call_id) if call_id in self._calls:
                 self._calls[call_id] = apply_change(self._calls[call_id], body)
             case PermissionAsked():
-                self._permission_requests.send(body, self._calls.get(body.call_id or ""))
+                call = self._calls.get(body.call_id or "")
+                self._permission_requests.send(body, call, own_turn=bool(self._started))
             case PermissionAnswered():
                 self._permission_requests.withdraw(body.ask_id)
         self._progress.set()

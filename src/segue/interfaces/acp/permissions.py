@@ -40,17 +40,15 @@ class PermissionRequests:
         self._client_session_id = client_session_id
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def send(
-        self, body: PermissionAsked, call: ToolCall | None, *, of_earlier_turn: bool = False
-    ) -> None:
+    def send(self, body: PermissionAsked, call: ToolCall | None, *, own_turn: bool) -> None:
         """Send a permission request, and store the client's answer when it arrives.
 
-        A client that may not answer it does not get it. A request of a turn that the client found
-        open stays open, for other clients too, if this one does not answer.
+        A client that may not answer it does not get it. If the client dismisses a request of its
+        own turn, the request is withdrawn. Any other request stays open for other clients.
         """
         if body.local and not self._principal.local:
             return
-        request = self._request_and_answer(body, call, of_earlier_turn=of_earlier_turn)
+        request = self._request_and_answer(body, call, own_turn=own_turn)
         self._tasks[body.ask_id] = asyncio.get_running_loop().create_task(request)
 
     def withdraw(self, ask_id: str) -> None:
@@ -68,10 +66,10 @@ class PermissionRequests:
     async def send_stored(self, session: Session) -> None:
         """Send the permission requests that were open before the client attached the session."""
         for request, call in await self._hub.history.open_requests(self._principal, session):
-            self.send(request, call, of_earlier_turn=True)
+            self.send(request, call, own_turn=False)
 
     async def _request_and_answer(
-        self, body: PermissionAsked, call: ToolCall | None, *, of_earlier_turn: bool
+        self, body: PermissionAsked, call: ToolCall | None, *, own_turn: bool
     ) -> None:
         option_id: str | None = None
         extra: dict[str, Any] = {}
@@ -92,7 +90,7 @@ class PermissionRequests:
         except Disconnected:
             return
         self._tasks.pop(body.ask_id, None)
-        if option_id is None and of_earlier_turn:
+        if option_id is None and not own_turn:
             return
         try:
             await self._hub.turns.answer(

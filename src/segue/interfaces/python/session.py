@@ -252,7 +252,8 @@ class SDKSession:
 
         async def run() -> None:
             result = await tool.call(call.call_id, call.input)
-            with suppress(NotFound):  # the turn was cancelled
+            # The turn was cancelled, or another client has sent a result.
+            with suppress(NotFound, InvalidInput):
                 await hub.turns.submit_tool_result(LOCAL, self.session_id, result)
 
         task = asyncio.create_task(run())

@@ -18,13 +18,15 @@ class Period(NamedTuple):
     """A period that ends now."""
 
     label: str
+    short: str
     days: int
 
 
 ACTIVITY_PERIODS = {
-    "1d": Period("the last day", 1),
-    "7d": Period("the last 7 days", 7),
-    "30d": Period("the last 30 days", 30),
+    "1d": Period("the last day", "1 day", 1),
+    "7d": Period("the last 7 days", "7 days", 7),
+    "30d": Period("the last 30 days", "30 days", 30),
+    "1y": Period("the last year", "1 year", 365),
 }
 # Statuses that no session row has: they follow from several fields of it.
 DERIVED_STATUSES = ("waiting", "failed")

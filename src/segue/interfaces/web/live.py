@@ -146,11 +146,9 @@ async def _session(
         return
     after = min(after, session.last_seq)
     agent = await transcript.agent_name(request, session)
-    pairs = PairTracker(request.hub.history, request.principal, session.id)
+    pairs = PairTracker(request.history, request.principal, session.id)
     unfinished_texts: dict[str, str] = {}
-    async for received in request.hub.history.follow(
-        request.principal, session.id, after, deltas=True
-    ):
+    async for received in request.history.follow(request.principal, session.id, after, deltas=True):
         if isinstance(received, Delta):
             started = time.monotonic()
             frame = await _unfinished_message(received, unfinished_texts)
@@ -187,7 +185,7 @@ async def _turn_end(request: WebRequest, view: SessionView, event: Event) -> str
     """Return the line at the end of a turn, if an event is the last one of it; else ""."""
     if not turns.ends_turn(event) or event.seq < view.session.last_seq:
         return ""
-    turn = await turns.last_turn(request.hub.history, request.principal, view.session)
+    turn = await turns.last_turn(request.history, request.principal, view.session)
     return str(templates.macros("items.html").turn_end(view, turn)) if turn else ""
 
 

@@ -16,6 +16,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from segue.http.body import MAX_BODY_BYTES, read_body
 from segue.http.errors import BodyTooLarge
 from segue.hub import Hub
+from segue.hub.history.reader import HistoryReader
+from segue.hub.history.redacted import NOTHING_HIDDEN, RedactedHistory, Redaction
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.principal import LOCAL, Principal
@@ -84,9 +86,11 @@ class WebRequest:
         token: str = "",
         *,
         max_form_bytes: int = MAX_FORM_BYTES,
+        redaction: Redaction = NOTHING_HIDDEN,
     ) -> None:
         self.context = context
         self.hub = context.hub
+        self.redaction = redaction
         self.http = http
         self.path_params = path_params
         self.token = token
@@ -98,6 +102,16 @@ class WebRequest:
     def principal(self) -> Principal:
         assert self._principal is not None, "a public path has no principal"
         return self._principal
+
+    @cached_property
+    def history(self) -> HistoryReader | RedactedHistory:
+        """Return the histories that pages show. Readers of a share link may see less of them."""
+        history = self.hub.history
+        return (
+            history
+            if self.redaction == NOTHING_HIDDEN
+            else RedactedHistory(history, self.redaction)
+        )
 
     @property
     def csrf(self) -> str:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from html import escape
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 from segue.hub.sessions.search import SearchMatch
 from segue.model import clock
@@ -53,7 +54,8 @@ def row_from_match(match: SearchMatch) -> Row:
     if match.copies:
         count = len(match.copies)
         html += f' <span class="quiet">· also in {count} fork{"s" * (count > 1)}</span>'
-    return Row(match.session, html, None if match.event is None else match.event.seq)
+    # Without an event the title or path matches: the link leads to the beginning.
+    return Row(match.session, html, 1 if match.event is None else match.event.seq)
 
 
 def group_of(session: Session, filters: Filters, now: int, utc_offset: int) -> tuple[str, str]:
@@ -101,6 +103,18 @@ def render_group(group: Group, filters: Filters, now: int) -> str:
         f'<section class="group" data-key="{key}">\n<h2 title="{key}">{label}</h2>\n'
         f"<ul>\n{rows}\n</ul>{link}\n</section>"
     )
+
+
+def render_search_head(filters: Filters, corrected: str | None) -> str:
+    """Return what is above search results: the corrected text, and a link to the search page."""
+    note = ""
+    if corrected:
+        note = (
+            f'<p class="corrected">Nothing contains “{_escape(filters.search)}”.'
+            f" These results are for “{_escape(corrected)}”.</p>\n"
+        )
+    query = urlencode({"q": filters.search}, errors="replace")
+    return f'{note}<a class="best" href="/search?{escape(query)}">Best matches, with previews</a>\n'
 
 
 def render_row(row: Row, filters: Filters, now: int) -> str:

@@ -41,6 +41,7 @@ class CopilotReader(Reader):
     """The sessions of one Copilot home."""
 
     name = "copilot"
+    version = 2
     edits = frozenset({"title", "trash", "delete", "fork"})
 
     def __init__(self, home: str) -> None:

@@ -406,9 +406,11 @@ def _failure(data: dict[str, Any]) -> AnyBody:
 
 
 def _exit_code(data: dict[str, Any], text: str) -> int | None:
-    code = _field(data.get("shellExecution"), "exitCode")
-    if isinstance(code, int):
-        return code
+    metrics = _field(data.get("toolTelemetry"), "metrics")
+    # Copilot replaces the characters of secrets in texts, so that the text may not say it.
+    for code in (_field(data.get("shellExecution"), "exitCode"), _field(metrics, "exit_code")):
+        if isinstance(code, int) and not isinstance(code, bool):
+            return code
     match = _EXIT_CODE.search(text[-200:])
     return int(match[1]) if match else None
 

@@ -65,10 +65,19 @@ def project_of(path: str) -> str:
     return os.path.dirname(chats)
 
 
-def new_path(project: str, id: str, at: int) -> str:
+def new_path(project: str, id: str, at: int, *, is_journal: bool) -> str:
     """Return the path of a new session in a project's directory."""
     minute = clock.to_rfc3339(at)[:16].replace(":", "-")
-    return os.path.join(project, "chats", f"session-{minute}-{id[:_SHORT]}.jsonl")
+    suffix = ".jsonl" if is_journal else ".json"
+    return os.path.join(project, "chats", f"session-{minute}-{id[:_SHORT]}{suffix}")
+
+
+def newest_path(home: str) -> str:
+    """Return the file that was written last; empty if there is none."""
+    paths = (path for paths in list_chats(home).files.values() for path in paths)
+    statuses = ((safe_io.nonempty_file_status(path), path) for path in paths)
+    times = ((status.st_mtime_ns, path) for status, path in statuses if status is not None)
+    return max(times, default=(0, ""))[1]
 
 
 def parent_of(path: str) -> str | None:

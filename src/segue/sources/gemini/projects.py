@@ -76,6 +76,16 @@ def project_directory(home: str, cwd: str) -> str:
     raise AssertionError  # there is always a free number
 
 
+def hashed_directory(home: str, cwd: str) -> str:
+    """Return the project's directory of a working directory, as versions before 0.29 name it."""
+    return os.path.join(chats.projects_directory(home), hash_of(cwd))
+
+
+def hash_of(path: str) -> str:
+    """Return the hash of a working directory, which every session has."""
+    return sha256(path.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def claim_project(home: str, cwd: str) -> str:
     """Return the project's directory of a working directory; it is created if there is none.
 
@@ -132,7 +142,7 @@ class _Matches:
         for path in paths:
             while path not in self._tried:
                 self._tried.add(path)
-                if sha256(path.encode("utf-8", "surrogatepass")).hexdigest() == self._digest:
+                if hash_of(path) == self._digest:
                     return path
                 path = os.path.dirname(path)
         return None

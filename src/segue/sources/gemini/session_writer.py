@@ -1,14 +1,15 @@
-"""Write the conversation of any session as a new journal that Gemini CLI resumes.
+"""Write the conversation of any session as a new session that Gemini CLI resumes.
 
-It is a file in the form of Gemini CLI 0.39 and later.
+Gemini CLI 0.39 and later have journals of lines; versions before have one object in a file. The
+form is that of the installed program.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from hashlib import sha256
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from segue.model import clock, ids
 from segue.model.content import plain_text
@@ -27,31 +28,59 @@ from segue.sources.writing.port import NewFile, PreparedSession
 from segue.sources.writing.replies import Reply, replies
 from segue.sources.writing.staging import write_files
 from segue.sources.writing.tool_names import argument_object, function_name
-from segue.sources.writing.versions import require_version
+from segue.sources.writing.versions import Version, installed_version, require_version
 
 from . import chats, projects
 from .messages import REPLY_TO_SUMMARY, is_ignored
 from .tool_names import NAMES
 from .translator import CANCELLED
 
-_OLDEST_VERSION = (0, 39, 0)  # those before read one object instead of lines
+_OLDEST_VERSION = (0, 24, 0)  # that was tested
+_PROMPT_PARTS = (0, 28, 0)  # the first version that sends the images of a resumed prompt
+_NAMED_PROJECTS = (0, 29, 0)  # before, a project's directory has the hash of the working directory
+_JOURNALS = (0, 39, 0)
 _NO_TOKENS = dict.fromkeys(("input", "output", "cached", "thoughts", "tool", "total"), 0)
 _QUOTED = "The user wrote: "
 Record = dict[str, Any]
 
 
-class GeminiWriter:
-    """Writes journals of one Gemini home."""
+class _Form(NamedTuple):
+    """The form of the sessions of a version."""
 
-    holds = Holds(own_thought=has_text, system_messages="text", adjacent_answers=False)
+    prompt_images: bool = True
+    named_projects: bool = True
+    is_journal: bool = True
+
+
+class GeminiWriter:
+    """Writes sessions of one Gemini home, for the program that is installed."""
+
     names = NAMES
     deletes_resumed = True  # version 0.61 does, when it starts again
 
     def __init__(self, home: str) -> None:
         self._home = home
 
+    @cached_property
+    def _form(self) -> _Form:
+        version: Version | None = installed_version("gemini")
+        if version is None:  # the newest session says it, if there is one
+            return _Form(is_journal=not chats.newest_path(self._home).endswith(".json"))
+        return _Form(version >= _PROMPT_PARTS, version >= _NAMED_PROJECTS, version >= _JOURNALS)
+
+    @property
+    def holds(self) -> Holds:
+        """What a session can hold: one object has no place for what a summary replaces."""
+        return Holds(
+            prompt_images=self._form.prompt_images,
+            own_thought=has_text,
+            system_messages="text",
+            compactions=self._form.is_journal,
+            adjacent_answers=False,
+        )
+
     def prepare(self, conversation: Conversation) -> PreparedSession:
-        """Encode a conversation as the lines of a journal."""
+        """Encode a conversation as the lines of a journal, or as one object."""
         session = conversation.session
         # Gemini shows the first prompt itself.
         title = None if session.title_by == "auto" else session.title
@@ -59,53 +88,75 @@ class GeminiWriter:
         # and ids that begin with a time do.
         native_id = ids.derived_id(conversation.new_id)
         now = clock.now()
-        data = b"".join(_Journal(native_id, conversation, now).encode(title))
-        project = projects.project_directory(self._home, session.cwd)
-        path = chats.new_path(project, native_id, now)
+        encoder = _Encoder(native_id, conversation, now, title)
+        is_journal = self._form.is_journal
+        data = b"".join(encoder.lines()) if is_journal else encoder.object()
+        path = chats.new_path(self._project(session.cwd), native_id, now, is_journal=is_journal)
         return PreparedSession(native_id, title, [NewFile(path, data)], session.cwd)
 
-    def write(self, prepared: PreparedSession) -> str:
-        """Create the journal in the directory of its project, which is created if need be.
+    def _project(self, cwd: str) -> str:
+        if self._form.named_projects:
+            return projects.project_directory(self._home, cwd)
+        return projects.hashed_directory(self._home, cwd)
 
-        Raises InvalidInput if the installed Gemini CLI does not read journals yet.
+    def write(self, prepared: PreparedSession) -> str:
+        """Create the file in the directory of its project, which is created if need be.
+
+        Raises InvalidInput if the installed Gemini CLI is too old.
         """
         require_version("gemini", "Gemini CLI", _OLDEST_VERSION)
-        project = projects.claim_project(self._home, prepared.cwd)
-        name = os.path.relpath(prepared.files[0].path, chats.project_of(prepared.files[0].path))
-        write_files([prepared.files[0]._replace(path=os.path.join(project, name))])
+        file = prepared.files[0]
+        if self._form.named_projects:
+            project = projects.claim_project(self._home, prepared.cwd)
+            name = os.path.relpath(file.path, chats.project_of(file.path))
+            file = file._replace(path=os.path.join(project, name))
+        write_files([file])
         return prepared.native_id
 
 
-class _Journal:
+class _Encoder:
     """Encodes one conversation."""
 
-    def __init__(self, native_id: str, conversation: Conversation, now: int) -> None:
+    def __init__(
+        self, native_id: str, conversation: Conversation, now: int, title: str | None
+    ) -> None:
         self._native_id = native_id
         self._conversation = conversation
-        self._now = now
+        self._now = clock.to_rfc3339(now)
+        self._title = {} if title is None else {"summary": title}
 
-    def encode(self, title: str | None) -> Iterator[bytes]:
-        """Yield the lines of the journal."""
-        now = clock.to_rfc3339(self._now)
-        digest = sha256(self._conversation.session.cwd.encode("utf-8", "surrogatepass"))
+    def _header(self) -> Record:
+        digest = projects.hash_of(self._conversation.session.cwd)
         # Gemini deletes sessions that were not updated for 30 days.
-        times = {"startTime": now, "lastUpdated": now}
-        header = {"sessionId": self._native_id, "projectHash": digest.hexdigest(), **times}
-        yield encode_line({**header, "kind": "main"})
+        times = {"startTime": self._now, "lastUpdated": self._now}
+        return {"sessionId": self._native_id, "projectHash": digest, **times}
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines of a journal."""
+        yield encode_line({**self._header(), "kind": "main"})
+        for record in self._records():
+            yield encode_line(record)
+        yield encode_line({"$set": {"lastUpdated": self._now, **self._title}})
+
+    def object(self) -> bytes:
+        """Return a session in one object; without summaries, all records are messages."""
+        # Where a project is a hash, only this says which directory it is.
+        directories = [self._conversation.session.cwd]
+        messages = list(self._records())
+        others = {"directories": directories, **self._title}
+        return encode_line({**self._header(), "messages": messages, **others})
+
+    def _records(self) -> Iterator[Record]:
         for step in replies(self._conversation.items):
             match step:
                 case Message():
-                    yield encode_line(self._prompt(step))
+                    yield self._prompt(step)
                 case Reply():
-                    yield encode_line(self._reply(step))
+                    yield self._reply(step)
                 case Summary():
-                    yield encode_line({"$set": {"messages": list(self._summary(step))}})
+                    yield {"$set": {"messages": list(self._summary(step))}}
                 case Interruption():
-                    yield encode_line(self._message("info", step.id, step.at, CANCELLED))
-        changes = {"lastUpdated": now}
-        if title is not None:
-            changes["summary"] = title
-        yield encode_line({"$set": changes})
+                    yield self._message("info", step.id, step.at, CANCELLED)
 
     def _prompt(self, item: Message) -> Record:
         parts = model_parts.content_parts(item.content)

@@ -49,7 +49,7 @@ def first_records(home: str, cwd: str, workspace: str, now: int) -> list[Record]
     instructions of its own. Without such a session, they name the user's default model.
     """
     for records in _newest_first(home, workspace):
-        if copied := _copied(records, cwd, workspace, now):
+        if copied := _copy_records(records, cwd, workspace, now):
             return copied
     metadata = {"type": "metadata", "protocol_version": _PROTOCOL, "created_at": now}
     update: Record = {"type": "config.update", "agentId": "main", "profileName": "agent"}
@@ -76,8 +76,8 @@ def _newest_first(home: str, workspace: str) -> Iterator[list[Record]]:
             continue  # it was removed a moment ago
 
 
-def _copied(records: list[Record], cwd: str, workspace: str, now: int) -> list[Record] | None:
-    """Return copies of the records that describe a session; None if another has to be found."""
+def _copy_records(records: list[Record], cwd: str, workspace: str, now: int) -> list[Record] | None:
+    """Return copies of the records that describe a session; None if they do not fit `cwd`."""
     profile = next((record for record in records if _has_prompt(record)), None)
     if profile is None or records[0].get("type") != "metadata":
         return None

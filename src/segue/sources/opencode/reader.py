@@ -59,6 +59,7 @@ class OpencodeReader(Reader):
     """The sessions of one data directory. `path` is the database, if it is not found there."""
 
     name = "opencode"
+    version = 2
 
     def __init__(self, directory: str, path: str | None = None) -> None:
         self.directory = directory

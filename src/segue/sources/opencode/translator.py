@@ -26,6 +26,7 @@ _SOURCE = "opencode"
 _ABORTED = "MessageAbortedError"
 _ABANDONED_MS = 60_000  # after the last write of a text that the model has not ended
 _CONTINUES = ("tool-calls", "unknown")  # the finish of a message that another one follows
+_VERSIONS_WITHOUT_TOTAL = ("0.", "1.0.", "1.1.")
 _IGNORED = frozenset({"step-start", "step-finish", "snapshot"})
 _KINDS: dict[str, ToolKind] = {"todowrite": "think", "todoread": "think", "task": "other"}
 
@@ -76,6 +77,7 @@ class Translator:
     def __init__(self, state: OpencodeState, session: SessionInfo) -> None:
         self.state = state
         self.problems: list[str] = []
+        self.version = bodies.text(session.extra.get("version"))
         self._session = session
         self._now_ms = clock.now() // 1000
 
@@ -289,7 +291,7 @@ class _AssistantMessage:
         """Return what is known at the end of a message: its tokens, an error, a summary."""
         state, id = self._state, self._message.id
         at = self._ended_ms or self._message.created_ms
-        tokens = _usage(self._data)
+        tokens = _usage(self._data, self._translator.version)
         if not tokens.is_zero:
             yield _Event(at, f"{id}.usage", bodies.model_called(tokens, state.model))
         error = self._error
@@ -379,14 +381,14 @@ def _failed(error: Any) -> Any:
     return bodies.failed(message, name or "unknown")
 
 
-def _usage(data: Mapping[str, Any]) -> Usage:
+def _usage(data: Mapping[str, Any], version: str) -> Usage:
     """Return the tokens of a message; those of thoughts are output."""
     tokens = data.get("tokens")
     counts = tokens if isinstance(tokens, dict) else {}
     cache = counts.get("cache")
     cached = cache if isinstance(cache, dict) else {}
     cost, output = data.get("cost"), counts.get("output")
-    if counts.get("reasoning") is not None:
+    if counts.get("reasoning") is not None and not _has_thoughts(counts, cached, version):
         output = bodies.count(output) + bodies.count(counts["reasoning"])
     return bodies.usage(
         input=counts.get("input"),
@@ -396,6 +398,14 @@ def _usage(data: Mapping[str, Any]) -> Usage:
         cost=cost if isinstance(cost, int | float) else None,
         input_includes_cache=False,
     )
+
+
+def _has_thoughts(counts: Mapping[str, Any], cached: Mapping[str, Any], version: str) -> bool:
+    """Return whether the output of a message includes its thoughts, as in older versions."""
+    if counts.get("total") is None:
+        return version.startswith(_VERSIONS_WITHOUT_TOTAL)
+    values = (counts.get("input"), counts.get("output"), cached.get("read"), cached.get("write"))
+    return sum(map(bodies.count, values)) == bodies.count(counts["total"])
 
 
 def _diffs(tool: str, fields: Mapping[str, Any]) -> list[Diff]:

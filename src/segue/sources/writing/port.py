@@ -34,9 +34,13 @@ class PreparedSession(NamedTuple):
 class SessionWriter(Protocol):
     """Writes sessions of one tool. It holds paths only."""
 
-    holds: Holds  # what a session of the tool can hold
     names: ToolNames
     deletes_resumed: bool  # whether the tool is known to delete sessions that it resumed
+
+    @property
+    def holds(self) -> Holds:
+        """What a session of the tool can hold; it may depend on the installed version."""
+        ...
 
     def prepare(self, conversation: Conversation) -> PreparedSession:
         """Encode a conversation; nothing is written."""

@@ -166,7 +166,8 @@ class TurnState:
     async def disown_inbox(self, holder: str) -> None:
         sql = """
             WITH disowned AS (
-              UPDATE inbox SET holder = '' WHERE holder = $1 AND holder <> '' RETURNING session
+              UPDATE inbox SET holder = '' WHERE holder = $1 AND holder <> '' AND kind <> 'turn'
+              RETURNING session
             )
             SELECT DISTINCT s.workspace, s.id FROM disowned d JOIN sessions s ON s.pk = d.session
         """

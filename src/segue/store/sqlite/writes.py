@@ -337,7 +337,8 @@ def _begin_items(tx: Transaction, pk: int, items: Sequence[InboxItem]) -> None:
 
 
 def disown_inbox(tx: Transaction, holder: str) -> None:
-    sql = "UPDATE inbox SET holder = '' WHERE holder = ? AND holder <> '' RETURNING session"
+    sql = "UPDATE inbox SET holder = '' WHERE holder = ? AND holder <> '' AND kind <> 'turn'"
+    sql += " RETURNING session"
     for row in set(tx.execute(sql, (holder,)).fetchall()):
         name = tx.execute("SELECT workspace, id FROM sessions WHERE pk = ?", row).fetchone()
         tx.signals.append(Signal("inbox", *name))

@@ -382,9 +382,12 @@ class TurnContract(Contract):
             await store.put_inbox(WORKSPACE, session.id, "prompt", name, {}, holder)
             for name, holder in (("a", "one"), ("b", "two"))
         ]
+        begun = await store.put_inbox(WORKSPACE, session.id, "prompt", "c", {}, "one")
+        await store.change(WORKSPACE, session.id, lambda _: [user_message("c")], begin=[begun])
         await store.disown_inbox("one")
         await store.disown_inbox("")
-        assert await store.inbox(WORKSPACE, session.id) == [replace(one, holder=""), two]
+        items = await store.inbox(WORKSPACE, session.id)
+        assert items == [replace(one, holder=""), two, replace(begun, kind="turn")]
 
     # deltas
 

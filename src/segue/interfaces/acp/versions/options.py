@@ -8,22 +8,17 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from segue.acp import v1, v2, wire
+from segue.agents.base.spec import MODE_LABELS
 from segue.model.session import Session
 
-MODES: dict[str, tuple[str, str]] = {
-    "default": ("Ask", "Ask before anything that changes files or runs programs"),
-    "acceptEdits": ("Accept edits", "Change files without asking; ask before running programs"),
-    "plan": ("Plan", "Read and plan only"),
-    "bypassPermissions": ("Do not ask", "Never ask for permission"),
-}
 MODE = "mode"  # id of segue's option, and category of every mode option
 COMPLETE = "complete"  # in `offered`: the agent declares everything that the session offers
 OFFERED = "offered"  # key of the session option that has the options and commands of its agent
 
 
 def current_mode(session: Session) -> str:
-    """Return the mode of a session, which is one of MODES."""
-    return session.mode if session.mode in MODES else "default"
+    """Return the mode of a session, which is one of MODE_LABELS."""
+    return session.mode if session.mode in MODE_LABELS else "default"
 
 
 def options(session: Session) -> list[dict[str, Any]]:
@@ -40,7 +35,7 @@ def options(session: Session) -> list[dict[str, Any]]:
         "value": current_mode(session),
         "choices": [
             {"value": id, "name": name, "description": description}
-            for id, (name, description) in MODES.items()
+            for id, (name, description) in MODE_LABELS.items()
         ],
     }
     return [mode, *agent_options]

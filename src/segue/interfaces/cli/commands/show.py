@@ -240,8 +240,7 @@ def tail_command(
             _show_event(event, format, formatter)
         if follow:
             async for item in hub.history.follow(principal, resolved.id, resolved.last_seq):
-                # Without deltas, all items are events.
-                _show_event(item, format, formatter)  # type: ignore[arg-type]
+                _show_event(item, format, formatter)
 
     target.run(tail)
 

@@ -63,7 +63,8 @@ class PermissionRequests:
             (option.id for option in request.options if option.kind.startswith("reject")), None
         )
         click.echo("  (rejected: no terminal to ask in)", err=True)
-        await self._hub.turns.answer(self._principal, self._id, request.ask_id, reject)
+        with suppress(NotFound):  # another client has answered meanwhile
+            await self._hub.turns.answer(self._principal, self._id, request.ask_id, reject)
 
     def settle(self, ask_id: str) -> None:
         """Stop asking about a request that was answered by another client."""

@@ -11,7 +11,6 @@ that a spreadsheet would run as a formula begins with an apostrophe.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,17 +22,12 @@ import click
 import msgspec
 
 from segue.model import codec
+from segue.render.format import CONTROLS, csv_cell
 
 FORMATS = ("json", "jsonl", "yaml", "csv", "raw")
 F = TypeVar("F", bound=Callable[..., Any])
 Row = Mapping[str, Any]
 _BATCH_ROWS = 256
-
-# Characters that change the order of the text on a line.
-_DIRECTIONS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-_CONTROLS = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTIONS}]")
-_FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?", re.ASCII | re.IGNORECASE)
 
 
 def format_option(command: F) -> F:
@@ -86,7 +80,7 @@ def to_yaml(value: Any) -> bytes:
         pass
 
     def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        style = '"' if _CONTROLS.search(text) else None
+        style = '"' if CONTROLS.search(text) else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
     if sys.stdout.isatty():
@@ -102,7 +96,7 @@ def write(data: bytes) -> None:
     """
     if sys.stdout.isatty():
         text = data.decode("utf-8", "surrogateescape")
-        text = _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
+        text = CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
         data = text.encode("utf-8", "surrogateescape")
     sys.stdout.flush()
     unwritten = memoryview(data)
@@ -187,7 +181,7 @@ def _csv_table(batches: Iterable[list[Row]]) -> Iterator[bytes]:
         rows = [_flatten(row) for row in batch]
         if not names:
             names = list(rows[0])
-            csv.writer(out, lineterminator="\n").writerow(map(_plain_cell, names))
+            csv.writer(out, lineterminator="\n").writerow(map(csv_cell, names))
         csv.DictWriter(out, names, lineterminator="\n").writerows(rows)
         yield out.getvalue().encode("utf-8", "backslashreplace")
 
@@ -207,16 +201,10 @@ def _flatten(row: Row, prefix: str = "") -> dict[str, str]:
         if name == "usage" and isinstance(value, dict):
             cells |= _flatten(value, f"{name}.")
         elif isinstance(value, dict | list | tuple | msgspec.Struct):
-            cells[prefix + name] = _plain_cell(codec.encode(value).decode())
+            cells[prefix + name] = csv_cell(codec.encode(value).decode())
         elif value is None:
             cells[prefix + name] = ""
         else:
             text = str(value).lower() if isinstance(value, bool) else str(value)
-            cells[prefix + name] = _plain_cell(text)
+            cells[prefix + name] = csv_cell(text)
     return cells
-
-
-def _plain_cell(text: str) -> str:
-    """Return text that neither controls a terminal nor is a formula; numbers stay as they are."""
-    text = _CONTROLS.sub("\ufffd", text.replace("\r\n", "\n"))
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from segue.hub import Hub
 from segue.model import ids
 from segue.model.errors import NotFound
-from segue.model.event import PermissionAsked, ToolCall
+from segue.model.event import PermissionAsked, ToolCall, ToolResult
 from segue.model.principal import Principal
 
 # How many tool calls back a call is searched for. More never run at the same time.
@@ -88,6 +88,18 @@ class EventLookup:
             if isinstance(event.body, ToolCall) and tool_use_id(event.body.call_id) == parsed_id:
                 return event.body
         return None
+
+    async def has_client_result(self, call_id: str) -> bool:
+        """Return whether a client has sent the result of a recent tool call."""
+        results = await self._hub.history.events(
+            self._principal,
+            self._session_id,
+            types=("tool_result",),
+            limit=_MAX_CALLS_BACK,
+            backward=True,
+        )
+        bodies = [event.body for event in results if isinstance(event.body, ToolResult)]
+        return any(body.call_id == call_id and "rest" in body.extra for body in bodies)
 
     async def call_of_result(self, call_id: str, seq: int) -> ToolCall | None:
         """Return the tool call whose result, or whose permission, is the event `seq`."""

@@ -215,7 +215,11 @@ async def _prepare_result(
             id = await request.hub.turns.submit_tool_result(
                 request.principal, session.id, result, system=system
             )
-        except NotFound:  # the call has a result already; that one is valid
+        except InvalidInput:
+            raise InvalidInput(f"tool call {_use_id(sent)} has another result already") from None
+        except NotFound:
+            # The server closed the call with its turn. The official tool runner runs the tool again
+            # after an error, because only results of clients count as answers for it.
             id = ids.new_id()
         return _stored_result(sent, ids.format_id("sevt", id))
 
@@ -227,18 +231,20 @@ async def _waiting_call(
 ) -> event.ToolCall:
     """Return the tool call of a result. Raises InvalidInput unless it waits for the client's."""
     lookup = EventLookup(request.hub, request.principal, session.id)
-    if isinstance(sent, CustomToolResult):
-        field, use_id = "custom_tool_use_id", sent.custom_tool_use_id
-    else:
-        field, use_id = "tool_use_id", sent.tool_use_id
+    custom, use_id = isinstance(sent, CustomToolResult), _use_id(sent)
     call = await lookup.call_shown_as(use_id)
-    custom = isinstance(sent, CustomToolResult)
     if call is not None and call.custom == custom:
         # A client may send the result of a tool that the server runs only while the turn waits.
         runs_elsewhere = custom or call.extra.get(event.RUN_BY_OTHERS)
-        if runs_elsewhere or call.call_id in session.pending:
+        waits = runs_elsewhere or call.call_id in session.pending
+        if waits or await lookup.has_client_result(call.call_id):  # it may be repeated
             return call
+    field = "custom_tool_use_id" if custom else "tool_use_id"
     raise InvalidInput(f"{field}: {use_id} does not wait for a result")
+
+
+def _use_id(sent: CustomToolResult | ToolResult) -> str:
+    return sent.custom_tool_use_id if isinstance(sent, CustomToolResult) else sent.tool_use_id
 
 
 def _stored_result(

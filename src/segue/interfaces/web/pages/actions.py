@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 
 from starlette.responses import Response
@@ -25,29 +25,25 @@ MAX_PICTURE_BYTES = 5 * 2**20  # models accept no more
 ANSWER_WAIT_SECONDS = 2.0  # how long a page without a script waits for the agent
 
 
-async def new(request: WebRequest) -> Response:
-    """POST /new: create a session.
-
-    Only the local user may choose its directory, because the agent's tools can read it.
-    """
-    directory = (await request.form()).get("cwd", "").strip() if request.principal.local else ""
-    session = await request.hub.editor.create(
-        request.principal, cwd=_check_directory(directory), origin="web"
-    )
-    return request.redirect(f"/s/{session.id}")
-
-
 async def prompt(request: WebRequest) -> Response:
     """POST /s/{id}/prompt: send a text, and pictures as `data:` URLs."""
     session = await request.session()
-    fields = await request.fields()
+    content = prompt_content(await request.fields())
+    turn = await request.hub.turns.submit(request.principal, session.id, content)
+    return request.redirect(await _page_after_turn(request, session, turn), turn)
+
+
+def prompt_content(fields: Mapping[str, Sequence[str]]) -> list[Block]:
+    """Return the message in a form: its `text`, and each `picture` as a `data:` URL.
+
+    Raises InvalidInput if it is empty or a picture cannot be sent.
+    """
     text = fields.get("text", [""])[-1].replace("\r\n", "\n")
     content: list[Block] = [Text(text=text)] if text.strip() else []
     content += [_parse_picture(data_url) for data_url in fields.get("picture", [])]
     if not content:
         raise InvalidInput("the message is empty; write a text or attach a picture")
-    turn = await request.hub.turns.submit(request.principal, session.id, content)
-    return request.redirect(await _page_after_turn(request, session, turn), turn)
+    return content
 
 
 async def cancel(request: WebRequest) -> Response:
@@ -108,7 +104,6 @@ unarchive = edit_handler(lambda hub, *session: hub.editor.unarchive(*session))
 delete = edit_handler(lambda hub, *session: hub.editor.trash(*session), "/?deleted={id}")
 restore = edit_handler(lambda hub, *session: hub.editor.restore(*session))
 continue_here = edit_handler(lambda hub, *session: hub.turns.prepare_for_prompt(*session))
-share = edit_handler(lambda hub, *session: hub.shares.share(*session), "/s/{id}/share")
 unshare = edit_handler(lambda hub, *session: hub.shares.revoke(*session), "/s/{id}/share")
 
 
@@ -167,7 +162,7 @@ def _parse_picture(data_url: str) -> Image:
     return Image(mime=mime, data=data)
 
 
-def _check_directory(directory: str) -> str | None:
+def check_directory(directory: str) -> str | None:
     """Return the path of an existing directory, or None if the field is empty."""
     import os
 

@@ -74,7 +74,7 @@ async def matches(request: WebRequest, view: SessionView) -> Response:
     query = request.param("q")
     if not search_text.terms(query):
         return HTMLResponse("")
-    thread_matches = await request.hub.history.find_in_threads(
+    thread_matches = await request.history.find_in_threads(
         request.principal, view.session.id, query, limit=MAX_MATCHES
     )
     events = [
@@ -92,7 +92,7 @@ def _render_beginning(values: Mapping[str, Any]) -> Response:
 
 async def _page_values(request: WebRequest, view: SessionView) -> dict[str, Any]:
     """Return what the template of an agent's page needs."""
-    threads = await request.hub.history.threads(request.principal, view.session.id)
+    threads = await request.history.threads(request.principal, view.session.id)
     thread = _requested_thread(request, threads)
     # Seqs count the events of the thread, so its links have a base of their own.
     base = f"{view.base}/agent/{quote(sendable(thread.id))}"
@@ -120,12 +120,10 @@ def _requested_thread(request: WebRequest, threads: Iterable[Thread]) -> Thread:
 
 async def _read_event(request: WebRequest, view: SessionView) -> Event:
     """Return the event of a thread whose seq is in the path. Raises NotFound if there is none."""
-    threads = await request.hub.history.threads(request.principal, view.session.id)
+    threads = await request.history.threads(request.principal, view.session.id)
     thread = _requested_thread(request, threads)
     seq = request.path_number("seq")
-    async for event in request.hub.history.thread_events(
-        request.principal, view.session.id, thread.id
-    ):
+    async for event in request.history.thread_events(request.principal, view.session.id, thread.id):
         if event.seq == seq:
             return event
     raise NotFound("This agent has no such message.")
@@ -141,9 +139,7 @@ async def _read_window(request: WebRequest, view: SessionView, thread: Thread) -
     following: list[Event] = []
     later: int | None = None
     has_earlier = False
-    async for event in request.hub.history.thread_events(
-        request.principal, view.session.id, thread.id
-    ):
+    async for event in request.history.thread_events(request.principal, view.session.id, thread.id):
         if event.seq < target and not following:
             has_earlier = has_earlier or len(preceding) == preceding.maxlen
             preceding.append(event)

@@ -12,7 +12,7 @@ from segue.model.errors import InvalidInput, NotFound, SegueError
 from segue.model.query import Query
 
 TRASH_PAGE = 200  # sessions that are deleted for good at a time
-ACTIONS = ("archive", "unarchive", "tag", "delete", "restore", "purge")
+ACTIONS = ("archive", "unarchive", "tag", "delete", "restore", "purge", "compare")
 
 
 async def change(request: WebRequest) -> Response:
@@ -29,6 +29,10 @@ async def change(request: WebRequest) -> Response:
     session_ids = [id for text in fields.get("id", []) if (id := ids.parse(text))]
     if not session_ids:
         raise InvalidInput("no session is selected; select at least one")
+    if action == "compare":
+        if len(session_ids) != 2:
+            raise InvalidInput(f"{len(session_ids)} sessions are selected; select two to compare")
+        return request.redirect(f"/compare?a={session_ids[1]}&b={session_ids[0]}")
     tag = fields.get("tag", [""])[-1].strip() or None
     failure: SegueError | None = None
     changed = []

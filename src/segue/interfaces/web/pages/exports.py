@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from starlette.responses import Response, StreamingResponse
 
+from segue.hub.history.redacted import RedactedHistory, Redaction
 from segue.interfaces.web.request import WebRequest
 from segue.model.errors import NotFound
 from segue.render import documents
@@ -20,7 +21,7 @@ MAX_FILE_NAME_CHARACTERS = 60
 
 
 async def export(request: WebRequest) -> Response:
-    """GET /s/{id}/export.{format}"""
+    """GET /s/{id}/export.{format}; with `tools=hidden`, a file for people has no tool output."""
     session = await request.session()
     hub, principal, format = request.hub, request.principal, request.path_params["format"]
     content: AsyncIterator[str | bytes]
@@ -28,8 +29,9 @@ async def export(request: WebRequest) -> Response:
         content = hub.exchange.export(principal, session.id)
     elif format in ("md", "html"):
         render = documents.html if format == "html" else documents.markdown
-        history = await hub.history.as_ended(principal, session.id)
-        content = render(history, principal, history.session)
+        ended = await hub.history.as_ended(principal, session.id)
+        redaction = Redaction(hide_tool_output=request.param("tools") == "hidden")
+        content = render(RedactedHistory(ended, redaction), principal, ended.session)
     else:
         raise NotFound(f"sessions are exported as md, html or jsonl, not {format}")
     title = re.sub(r"[^A-Za-z0-9]+", "-", session.title or "").strip("-")

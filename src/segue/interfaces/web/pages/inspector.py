@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 
 from segue.interfaces.web import templates
 from segue.interfaces.web.request import WebRequest
-from segue.model.errors import InvalidInput
+from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import Event, PlanChanged, UserMessage
 from segue.model.query import Query
 from segue.model.session import Session
@@ -45,7 +45,7 @@ _TARGETS = {
 async def outline(request: WebRequest, view: SessionView) -> Response:
     """GET {session}/outline: the prompts, with the number of failures in each turn."""
     after, number = request.number_param("after") or 0, request.number_param("number") or 1
-    reader, principal, session = request.hub.history, request.principal, view.session
+    reader, principal, session = request.history, request.principal, view.session
     prompts = await reader.events(
         principal, session.id, after=after, types=("user_message",), limit=MAX_PROMPTS
     )
@@ -68,7 +68,7 @@ async def outline(request: WebRequest, view: SessionView) -> Response:
 
 async def _plan(request: WebRequest, session: Session) -> PlanChanged | None:
     """Return the session's latest plan, unless all of it is done."""
-    events = await request.hub.history.events(
+    events = await request.history.events(
         request.principal, session.id, types=("plan_changed",), limit=1, backward=True
     )
     body = events[-1].body if events else None
@@ -84,7 +84,7 @@ async def _read(
     """Return the events of some types, and whether these are all: at most MAX_SCANNED_EVENTS."""
     found: list[Event] = []
     while len(found) < MAX_SCANNED_EVENTS:
-        page = await request.hub.history.events(
+        page = await request.history.events(
             request.principal,
             session.id,
             after=after,
@@ -121,7 +121,7 @@ async def changes(request: WebRequest, view: SessionView) -> Response:
 async def info(request: WebRequest, view: SessionView) -> Response:
     """GET {session}/info: the session's costs, its forks, its ids and its changes of settings."""
     session = view.session
-    marks = await request.hub.history.events(
+    marks = await request.history.events(
         request.principal,
         session.id,
         types=("created", "info_changed", "config_changed"),
@@ -129,7 +129,8 @@ async def info(request: WebRequest, view: SessionView) -> Response:
     )
     lines = [(event.at, items.change_text(event)) for event in marks if items.change_text(event)]
     children = await _forks_of(request, session) if view.writable else []
-    html = templates.macros("inspector.html").info(view, lines, children)
+    parent = await _parent_of(request, session) if view.writable else None
+    html = templates.macros("inspector.html").info(view, lines, children, parent)
     return await _respond(request, view, "info", html)
 
 
@@ -138,6 +139,16 @@ async def _forks_of(request: WebRequest, session: Session) -> list[Session]:
     query = Query(limit=MAX_CHILDREN, archived="include")
     listed = await request.hub.sessions.list(request.principal, query)
     return [other for other in listed.sessions if other.fork and other.fork.session == session.id]
+
+
+async def _parent_of(request: WebRequest, session: Session) -> Session | None:
+    """Return the session that a session was forked from, if it still exists."""
+    if session.fork is None:
+        return None
+    try:
+        return await request.hub.sessions.get(request.principal, session.fork.session)
+    except NotFound:
+        return None
 
 
 async def errors(request: WebRequest, view: SessionView) -> Response:
@@ -149,7 +160,7 @@ async def errors(request: WebRequest, view: SessionView) -> Response:
     if shown:
         after, before = shown[0].seq - 1, shown[-1].seq + 1
         pairs = await read_pairs(
-            request.hub.history, request.principal, session, shown, after=after, before=before
+            request.history, request.principal, session, shown, after=after, before=before
         )
         calls, _ = await _read(request, session, ("tool_call",), max(0, after - 200), before)
         ids = {getattr(event.body, "call_id", None) for event in shown} - {None}
@@ -175,7 +186,7 @@ async def next_target(request: WebRequest, view: SessionView) -> Response:
     end = session.last_seq + 1 if before is None else before
     scanned = 0
     while scanned < MAX_SCANNED_EVENTS:
-        page = await request.hub.history.events(
+        page = await request.history.events(
             request.principal,
             session.id,
             after=after,

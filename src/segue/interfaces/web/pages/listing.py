@@ -40,13 +40,17 @@ QUICK_FILTERS = (
 
 
 class SessionList(NamedTuple):
-    """A page of the list, and the query string of the next page."""
+    """A page of the list, and the query string of the next page.
+
+    `corrected` is the text that was searched for, if nothing contained the given one.
+    """
 
     request: WebRequest
     groups: list[Group]
     next_query: str | None
     filters: Filters
     now: int
+    corrected: str | None = None
 
     @property
     def html(self) -> Markup:
@@ -64,6 +68,8 @@ class SessionList(NamedTuple):
                 )
             )
         html = "\n".join(rows.render_group(group, self.filters, self.now) for group in self.groups)
+        if self.filters.search:
+            html = rows.render_search_head(self.filters, self.corrected) + html
         if self.next_query:
             url = f"/{escape(self.next_query)}"
             html += f'\n<a class="more" href="{url}" rel="next">More sessions</a>'
@@ -75,13 +81,14 @@ async def read_list(
 ) -> SessionList:
     """Read a page of the list that the filters describe."""
     now = clock.now()
+    corrected = None
     query = filters.query(FIRST_PAGE_SIZE if cursor is None else PAGE_SIZE)
     if query.text and search_text.terms(query.text):
         results = await request.hub.sessions.search(
             request.principal, replace(query, limit=SEARCH_PAGE_SIZE), cursor
         )
         page_rows = [rows.row_from_match(match) for match in results.matches]
-        next_cursor = results.next
+        next_cursor, corrected = results.next, results.corrected
     elif filters.derived_status:
         sessions = await read_sessions(request, filters, MAX_SCANNED_SESSIONS)
         page_rows, next_cursor = [Row(session) for session in sessions], None
@@ -96,9 +103,12 @@ async def read_list(
     return SessionList(
         request,
         rows.group_rows(page_rows, filters, now, request.utc_offset),
-        filters.with_changes(cursor=next_cursor) if next_cursor else None,
+        filters.with_changes(cursor=next_cursor, q=corrected or filters["q"])
+        if next_cursor
+        else None,
         filters,
         now,
+        corrected,
     )
 
 

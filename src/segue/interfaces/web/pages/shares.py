@@ -6,30 +6,56 @@ from typing import Any
 
 from starlette.responses import Response
 
+from segue.http.hosts import is_loopback
+from segue.hub.access.shares import Reader
+from segue.hub.history.redacted import Redaction
 from segue.interfaces.web import live
 from segue.interfaces.web.request import Handler, WebRequest
 from segue.model import clock, ids
-from segue.model.errors import NotFound
-from segue.model.principal import Principal
+from segue.model.errors import InvalidInput, NotFound
 from segue.model.session import Session
 from segue.render.chunks import SessionView
 
 from . import listing, transcript
 from .transcript import ViewHandler
 
+# How long a link can be valid, in days; 0 is until it is revoked.
+EXPIRIES = {1: "1 day", 7: "7 days", 30: "30 days", 0: "until I revoke it"}
+DEFAULT_EXPIRY = 7
+
 
 async def page(request: WebRequest) -> Response:
-    """GET /s/{id}/share: the session's link, and the buttons that create and revoke it."""
+    """GET /s/{id}/share: the session's link, and what its readers see."""
     session = await request.session()
-    secret = await request.hub.shares.get_secret(request.principal, session.id)
+    share = await request.hub.shares.get(request.principal, session.id)
+    if share is not None and share.has_expired:
+        share = None
     server_url = str(request.http.base_url).rstrip("/")
     values: dict[str, Any] = {
         "session": session,
-        "link": server_url + _shared_path(session, secret) if secret else "",
+        "share": share,
+        "link": server_url + _shared_path(session, share.secret) if share else "",
         "base": f"/s/{session.id}",
+        "expiries": EXPIRIES,
+        "default_expiry": DEFAULT_EXPIRY,
+        "is_local_address": is_loopback(request.http.url.hostname or ""),
     }
     template, values = await listing.with_sidebar(request, "share.html", values)
     return request.render_page(template, **values)
+
+
+async def share(request: WebRequest) -> Response:
+    """POST /s/{id}/share: create the link, or change its expiry and what it shows."""
+    session = await request.session()
+    form = await request.form()
+    days = form.get("days", str(DEFAULT_EXPIRY))
+    if days not in map(str, EXPIRIES):
+        raise InvalidInput(f"days must be one of {', '.join(map(str, EXPIRIES))}, not {days!r}")
+    redaction = Redaction(hide_tool_output=form.get("tools") == "hidden")
+    await request.hub.shares.share(
+        request.principal, session.id, days=int(days) or None, redaction=redaction
+    )
+    return request.redirect(f"/s/{session.id}/share")
 
 
 def for_readers(handler: ViewHandler) -> Handler:
@@ -45,17 +71,18 @@ def for_readers(handler: ViewHandler) -> Handler:
 
 
 async def shared(request: WebRequest, view: SessionView) -> Response:
-    """GET {link}: the session's page."""
-    values = await transcript.page_values(request, view)
-    return request.render_page("shared.html", **values)
+    """GET {link}: the session's page, from its beginning."""
+    values = await transcript.page_values(request, view, at_end=False)
+    return request.render_page("shared.html", **values, redaction=request.redaction)
 
 
 async def stream(request: WebRequest, view: SessionView) -> Response:
-    """GET {link}/live: the session's changes, until the link is revoked."""
+    """GET {link}/live: the session's changes, until the link expires or is revoked."""
 
     async def expires_at() -> int:
-        await _authenticate(request)  # raises NotFound once the link is revoked
-        return clock.now() + clock.DAY
+        reader = await _authenticate(request)  # raises NotFound once the link is not valid
+        tomorrow = clock.now() + clock.DAY
+        return min(tomorrow, reader.share.expires_at or tomorrow)
 
     return await live.shared(request, view, expires_at)
 
@@ -65,8 +92,10 @@ async def _open(request: WebRequest) -> tuple[WebRequest, SessionView]:
 
     Raises NotFound if the link is not valid or its session is in the trash.
     """
-    principal = await _authenticate(request)
-    reader_request = WebRequest(request.context, request.http, request.path_params, principal)
+    principal, share = await _authenticate(request)
+    reader_request = WebRequest(
+        request.context, request.http, request.path_params, principal, redaction=share.redaction
+    )
     session = await reader_request.session()
     if session.state == "trashed":
         raise NotFound("this link is not valid; its session was deleted")
@@ -74,8 +103,8 @@ async def _open(request: WebRequest) -> tuple[WebRequest, SessionView]:
     return reader_request, SessionView(session, base, writable=False)
 
 
-async def _authenticate(request: WebRequest) -> Principal:
-    """Return a principal that may read the session. Raises NotFound if the link is not valid."""
+async def _authenticate(request: WebRequest) -> Reader:
+    """Return the reader of the session. Raises NotFound if the link is not valid."""
     params = request.path_params
     session_id = ids.parse(params["id"]) or ""
     return await request.hub.shares.authenticate(params["workspace"], session_id, params["secret"])

@@ -48,16 +48,23 @@ MAX_CHUNKS = 12  # in one request
 MAX_TURNS = 200  # in one request
 
 
-async def page_values(request: WebRequest, view: SessionView) -> dict[str, Any]:
-    """Return what the template of a session's page needs: the chunks around `at`, or the last."""
+async def page_values(
+    request: WebRequest, view: SessionView, *, at_end: bool = True
+) -> dict[str, Any]:
+    """Return what the template of a session's page needs: the chunks around `at`.
+
+    Without `at` they are the last chunks, or unless `at_end` the first.
+    """
     session = view.session
     at = request.number_param("at")
+    if at is None and not at_end:
+        at = 1
     size = chunk_size(session)
     end = chunk_number(session, session.last_seq)
     target = end if at is None else min(chunk_number(session, at), end)
     first = max(0, target - (MAX_LAST_CHUNKS - 1 if at is None else CHUNKS_AROUND))
     last = min(end, target + CHUNKS_AROUND)
-    chunks = await read_chunks(request.hub.history, request.principal, session, first, last)
+    chunks = await read_chunks(request.history, request.principal, session, first, last)
     if at is None:
         chunks = _last_screen(chunks)
         first = chunks[0].number
@@ -151,7 +158,7 @@ async def chunks(request: WebRequest, view: SessionView) -> Response:
     last = min(last, chunk_number(session, session.last_seq))
     if first > last:
         return HTMLResponse("")
-    chunks = await read_chunks(request.hub.history, request.principal, session, first, last)
+    chunks = await read_chunks(request.history, request.principal, session, first, last)
     return HTMLResponse(await render_chunks(view, chunks))
 
 
@@ -160,7 +167,7 @@ async def turns(request: WebRequest, view: SessionView) -> Response:
     if search_text.terms(query := request.param("q")):
         return await _render_matches(request, view, query)
     after = request.number_param("after") or 0
-    events = await request.hub.history.events(
+    events = await request.history.events(
         request.principal, view.session.id, after=after, types=("user_message",), limit=MAX_TURNS
     )
     lines = [
@@ -175,7 +182,7 @@ async def turns(request: WebRequest, view: SessionView) -> Response:
 
 async def _render_matches(request: WebRequest, view: SessionView, query: str) -> Response:
     """Return links to the messages that match a search, the newest first."""
-    matches = await request.hub.history.find(
+    matches = await request.history.find(
         request.principal,
         view.session.id,
         query,
@@ -228,13 +235,13 @@ async def markdown_text(request: WebRequest, view: SessionView) -> Response:
     seq, session = request.path_number("seq"), view.session
     before = seq + 1
     if request.param("turn"):
-        following = await request.hub.history.events(
+        following = await request.history.events(
             request.principal, session.id, after=seq, types=("user_message",), limit=MAX_TURNS
         )
         prompts = (event.seq for event in following if turns_of.is_prompt(event))
         before = next(prompts, session.last_seq + 1)
     text = await documents.excerpt(
-        request.hub.history, request.principal, session, seq, min(before, session.last_seq + 1)
+        request.history, request.principal, session, seq, min(before, session.last_seq + 1)
     )
     if not text:
         raise NotFound("This session has no such message.")
@@ -293,7 +300,7 @@ async def _read_event(request: WebRequest, session: Session) -> Event:
     seq = request.path_number("seq")
     if seq > session.last_seq:
         raise NotFound("This session has no such message.")
-    events = await request.hub.history.events(
+    events = await request.history.events(
         request.principal, session.id, after=seq - 1, before=seq + 1, limit=1
     )
     if not events:

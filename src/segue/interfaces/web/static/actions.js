@@ -16,6 +16,14 @@ export function restoreDraft(session) {
   text.value = readDraft(id);
 }
 
+// The first message of a session that does not exist yet.
+export function restoreFirstMessage() {
+  const field = find("#first-message");
+  if (!field) return;
+  field.value ||= readDraft("new");
+  field.focus();
+}
+
 function readDraft(id) {
   try {
     return localStorage.getItem(draftKey(id)) ?? "";
@@ -108,6 +116,7 @@ async function submit(form, submitter, go) {
     else if (verb === "tag") notify("Tagged.");
     else if (verb === "answer" && find("#main .inbox")) document.dispatchEvent(new Event("segue:row"));
     else if (next && new URL(next, location.href).pathname !== location.pathname) {
+      if (action === "/new") saveDraft("new", "");
       await go(next);
       if (action === "/new") find("#text")?.focus();
     }
@@ -131,9 +140,10 @@ export function start(go) {
   });
   document.addEventListener("input", (event) => {
     if (event.target.id === "text") saveDraft(find("#main .session").dataset.id, event.target.value);
+    else if (event.target.id === "first-message") saveDraft("new", event.target.value);
   });
   document.addEventListener("keydown", (event) => {
     const isSendKey = event.key === "Enter" && (event.ctrlKey || event.metaKey);
-    if (event.target.id === "text" && isSendKey) event.target.form.requestSubmit();
+    if (["text", "first-message"].includes(event.target.id) && isSendKey) event.target.form.requestSubmit();
   });
 }

@@ -8,10 +8,12 @@ import * as inspector from "./inspector.js";
 import * as jump from "./jump.js";
 import * as list from "./list.js";
 import * as live from "./live.js";
+import * as search from "./search.js";
 import { Transcript } from "./transcript.js";
 
 let transcript = null;
 let lastRequest = 0;
+const APP_PAGES = ["/", "/activity", "/dashboard", "/new", "/search", "/compare"];
 
 // Show another page in the main part and keep the list. A newer request replaces an unfinished one.
 export async function go(target, { addToHistory = true } = {}) {
@@ -27,7 +29,8 @@ export async function go(target, { addToHistory = true } = {}) {
     return;
   }
   showPage();
-  if (document.body.classList.contains("reading")) find("#main").focus({ preventScroll: true });
+  const main = find("#main");
+  if (document.body.classList.contains("reading") && !main.contains(document.activeElement)) main.focus({ preventScroll: true });
 }
 
 // Start the scripts of the page that is now in the main part.
@@ -45,7 +48,9 @@ function showPage() {
     jump.attach(transcript);
     inspector.attach(transcript);
     actions.restoreDraft(session);
-  } else if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
+  } else if (find("#first-message")) actions.restoreFirstMessage();
+  else if (find("#search-text")) search.attachPage();
+  else if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
   list.updateUrl();
   list.markCurrent();
   live.connect(session, transcript, go);
@@ -105,7 +110,7 @@ document.addEventListener("click", (event) => {
   for (const menu of all("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
   const link = event.target.closest("a[href]");
   if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
-  const isAppPage = ["/", "/activity"].includes(link.pathname) || link.pathname === "/dashboard" || link.pathname.startsWith("/s/");
+  const isAppPage = APP_PAGES.includes(link.pathname) || link.pathname.startsWith("/s/");
   if (!isAppPage || link.closest(".chips") || link.matches(".skip, .more, .rest")) return;
   const isAnchor = link.hash && link.pathname + link.search === location.pathname + location.search;
   if (isAnchor && !transcript) return; // the browser scrolls to it
@@ -150,7 +155,7 @@ const keys = {
   },
   "?": () => find("#help").showModal(),
   f: () => openMenu("#filter"),
-  n: () => openMenu("#new"),
+  n: () => go("/new"),
   r: () => find("#composer .dock summary, #composer .dock button, #text, #composer button")?.focus(),
   1: () => answer(1),
   2: () => answer(2),
@@ -171,6 +176,41 @@ function answer(number) {
   if (control?.matches("summary")) find("input[name=note]", control.parentElement)?.focus();
 }
 
+const toggleTheme = () => {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  try {
+    localStorage.setItem("theme", root.dataset.theme);
+  } catch {
+    // The browser has no storage for this site; the choice lasts until the page is closed.
+  }
+};
+
+// The commands of the palette; those of the open session come first.
+function paletteCommands() {
+  const ofSession = [
+    { name: "Fork this session", run: () => find('#actions form[data-verb="fork"]')?.requestSubmit() },
+    { name: "Archive this session", key: "e", run: keys.e },
+    { name: "Share this session", run: () => go(`${transcript.base}/share`) },
+    { name: "Compare this session", run: () => go(`/compare?a=${transcript.session.dataset.id}`) },
+    { name: "Continue in another tool", run: () => go(`${transcript.base}/continue-in`) },
+    { name: "Find in this session", key: "s", run: keys.s },
+    { name: "Outline, changes and info", key: "i", run: keys.i },
+  ];
+  return [
+    ...(find("#main .session") ? ofSession : []),
+    { name: "New session", key: "n", run: keys.n },
+    { name: "Activity", run: () => go("/activity") },
+    { name: "Dashboard: cost and activity", run: () => go("/dashboard") },
+    { name: "All sessions", run: () => { list.clear(); go("/"); } },
+    { name: "Trash", run: () => location.assign("/?state=trash") },
+    { name: "Archive", run: () => location.assign("/?state=only") },
+    { name: "Switch between light and dark", run: toggleTheme },
+    { name: "Keyboard shortcuts", key: "?", run: keys["?"] },
+  ];
+}
+
 function openMenu(menu) {
   document.body.classList.remove("reading"); // on a phone, the open session covers the menu
   find(menu).open = true;
@@ -178,6 +218,11 @@ function openMenu(menu) {
 }
 
 document.addEventListener("keydown", (event) => {
+  if (event.key === "k" && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey) {
+    event.preventDefault();
+    search.openPalette(go, paletteCommands());
+    return;
+  }
   const isTyping = event.target.closest("input, textarea, select, #prompt");
   if (event.key === "Escape") {
     const menu = find("details.menu[open]");
@@ -196,16 +241,8 @@ document.addEventListener("keydown", (event) => {
 });
 
 find("#help-open").addEventListener("click", keys["?"]);
-find("#theme")?.addEventListener("click", () => {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
-  try {
-    localStorage.setItem("theme", root.dataset.theme);
-  } catch {
-    // The browser has no storage for this site; the choice lasts until the page is closed.
-  }
-});
+find("#theme")?.addEventListener("click", toggleTheme);
+find("#palette-open")?.addEventListener("click", () => search.openPalette(go, paletteCommands()));
 
 localizeTimes(document);
 setInterval(() => {

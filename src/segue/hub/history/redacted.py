@@ -1,0 +1,117 @@
+"""Read a history without what its reader may not see, such as the readers of a share link.
+
+Everything that is read passes through one function, so a page cannot show what it leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from segue.model import search_text
+from segue.model.content import Diff, FileChange
+from segue.model.event import Delta, Event, ToolCall, ToolCallChanged, ToolResult
+from segue.model.principal import Principal
+from segue.model.query import SearchHit
+from segue.model.session import Thread
+
+from .reader import EndedHistory, HistoryReader
+
+_CHANGES = (Diff, FileChange)
+MAX_SEARCHED = 1000  # matches of a search, of which those that are left out are removed
+
+
+class Redaction(NamedTuple):
+    """What readers do not see: what tools returned."""
+
+    hide_tool_output: bool = False
+
+    def event(self, event: Event) -> Event:
+        """Return an event without what is hidden."""
+        body = event.body
+        if self.hide_tool_output:
+            if isinstance(body, ToolResult):
+                return replace(event, body=replace(body, content=(), output=None))
+            # Agents may report output while a call runs. What a call changes is no output.
+            if isinstance(body, ToolCall | ToolCallChanged) and body.content:
+                changes = tuple(part for part in body.content if isinstance(part, _CHANGES))
+                return replace(event, body=replace(body, content=changes))
+        return event
+
+
+NOTHING_HIDDEN = Redaction()
+
+
+class RedactedHistory:
+    """A history as `Redaction` leaves it. It has the reads that pages need."""
+
+    def __init__(self, history: HistoryReader | EndedHistory, redaction: Redaction) -> None:
+        self._history = history
+        self._redaction = redaction
+
+    async def events(self, principal: Principal, id: str, /, **options: Any) -> Sequence[Event]:
+        """Return the events that the history's `events` returns."""
+        return self._redacted(await self._history.events(principal, id, **options))
+
+    async def threads(self, principal: Principal, id: str, /) -> Sequence[Thread]:
+        """Return the threads that a session started."""
+        return await self._history.threads(principal, id)
+
+    async def thread_events(
+        self, principal: Principal, id: str, thread_id: str, /
+    ) -> AsyncIterator[Event]:
+        """Yield the events of one thread."""
+        async for event in self._history.thread_events(principal, id, thread_id):
+            yield self._redaction.event(event)
+
+    async def find(
+        self,
+        principal: Principal,
+        id: str,
+        words: str,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Any]:
+        """Return the events that contain all words as they are shown, the newest first."""
+        assert isinstance(self._history, HistoryReader)
+        matches = await self._history.find(principal, id, words, before=before, limit=limit)
+        return [shown for match in matches if (shown := self._match(match, words)) is not None]
+
+    async def find_in_threads(
+        self, principal: Principal, id: str, words: str, *, limit: int = 100
+    ) -> list[tuple[Thread, Any]]:
+        """Return the events of threads that contain all words as they are shown."""
+        assert isinstance(self._history, HistoryReader)
+        found = await self._history.find_in_threads(principal, id, words, limit=MAX_SEARCHED)
+        return [
+            (thread, shown)
+            for thread, match in found
+            if (shown := self._match(match, words)) is not None
+        ][:limit]
+
+    async def follow(
+        self, principal: Principal, id: str, after: int = 0, **options: Any
+    ) -> AsyncGenerator[Event | Delta, None]:
+        """Yield events as they come. There are no deltas: a part of a text cannot be checked."""
+        assert isinstance(self._history, HistoryReader)
+        async for event in self._history.follow(principal, id, after):
+            yield self._redaction.event(event) if isinstance(event, Event) else event
+
+    def _redacted(self, events: Iterable[Event]) -> list[Event]:
+        return [self._redaction.event(event) for event in events]
+
+    def _match(self, match: Any, words: str) -> Any:
+        """Return a match with a snippet of what is shown; None if the words are not shown."""
+        from segue.hub.sessions.search import search_match
+
+        if match.event is None:
+            return None
+        event = self._redaction.event(match.event)
+        text = search_text.searchable_text(event.body)
+        terms = search_text.terms(words)
+        if not text or not all(search_text.text_has_term(term, text) for term in terms):
+            return None
+        return search_match(SearchHit(match.session, event), terms)

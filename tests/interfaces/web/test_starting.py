@@ -1,0 +1,153 @@
+"""Start a session from pickers; search all sessions; compare two of them."""
+
+import re
+from pathlib import Path
+
+from playwright.async_api import expect
+
+from segue.model import ids
+from segue.model.event import AgentMessage, Created, InfoChanged, UserMessage
+from segue.model.principal import LOCAL
+from segue.model.query import Query
+from tests.interfaces.web import examples
+from tests.interfaces.web.examples import text
+from tests.interfaces.web.harness import BrowserHarness, accessibility_problems
+from tests.interfaces.web.site import open_site
+
+
+async def test_a_session_is_started_from_pickers(harness: BrowserHarness) -> None:
+    project = harness.directory / "orders"
+    project.mkdir()
+    await harness.session("Earlier", "/say hello", cwd=str(project))
+    page = await harness.window()
+    await page.get_by_role("link", name="New session").click()
+    await expect(page.locator("#first-message")).to_be_focused()
+    await page.keyboard.type("/write report.md All is well")
+    await page.locator("#n-project").select_option("orders")
+    await page.locator("#n-mode").select_option("Accept edits")
+    assert len((await harness.hub.sessions.list(LOCAL)).sessions) == 1
+    assert await accessibility_problems(page) == []
+    await page.reload()  # the draft is kept
+    await expect(page.locator("#first-message")).to_have_value("/write report.md All is well")
+    await page.locator("#n-project").select_option("orders")
+    await page.locator("#n-mode").select_option("Accept edits")
+    await page.locator("#first-message").press("Control+Enter")
+    await expect(page.locator(".item.user")).to_contain_text("/write report.md")
+    await expect(page.locator("#head .status")).to_have_text("idle")  # no permission was asked for
+    session = (await harness.hub.sessions.list(LOCAL)).sessions[0]
+    assert session.cwd == str(project) and session.mode == "acceptEdits"
+    await page.get_by_role("heading", level=1).click()
+    await page.keyboard.press("n")
+    await expect(page.locator("#first-message")).to_be_focused()
+    await expect(page.locator("#first-message")).to_have_value("")
+
+
+async def test_a_session_that_cannot_be_started_is_not_kept(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        page = await site.get("/new?cwd=/nowhere")
+        assert '<option value="/nowhere" selected>nowhere</option>' in page
+        await site.post("/new", 400, text="")
+        for fields in (
+            {"project": "other", "cwd": "relative"},
+            {"mode": "anything"},
+            {"agent": "agent_unknown"},
+            {"model": "no-such-provider:model"},
+        ):
+            response = await site.client.post(
+                "/new", data={"csrf": site.csrf, "text": "hello", **fields}
+            )
+            assert response.status_code >= 400, fields
+        assert (await site.hub.sessions.list(LOCAL)).sessions == []
+        assert (await site.hub.sessions.list(LOCAL, Query(trash=True))).sessions == []
+        response = await site.post("/new", text="/say hello")
+        assert response.headers["location"].startswith("/s/")
+
+
+async def test_the_palette_finds_messages_and_runs_commands(harness: BrowserHarness) -> None:
+    first = await harness.session("The needle", "/say the wombat is here\n/say a wombat again")
+    await harness.session("No match", "/say hay")
+    page = await harness.window()
+    await page.keyboard.press("Control+k")
+    palette = page.locator("#palette")
+    await expect(palette.locator(".found > li")).to_have_count(2)  # the newest sessions
+    await page.keyboard.type("wombta")
+    await expect(palette.locator(".notice")).to_contain_text("These results are for “wombat”")
+    hits = palette.locator(".found ol .hit")
+    await expect(hits).to_have_count(3)
+    assert await accessibility_problems(page) == []
+    if not harness.phone:
+        await expect(palette.locator(".preview")).to_contain_text("the wombat is here")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await expect(palette).to_be_hidden()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("The needle")
+    assert f"/s/{first.id}?at=" in page.url
+    await page.keyboard.press("Control+k")
+    await palette.get_by_role("searchbox").fill("dash")
+    await expect(palette.locator(".command")).to_have_count(1)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Dashboard")
+
+
+async def test_the_search_page_ranks_filters_by_date_and_corrects(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        await examples.create_many_sessions(site.hub, 8, days=80)
+
+        async def titles(query: str) -> list[str]:
+            page = await site.get(f"/search?{query}", headers={"x-segue": "results"})
+            return re.findall(r'class="title">([^<]+)', page)
+
+        assert len(await titles("q=parser")) == 2
+        assert await titles("q=parser&since=7d") == ["Look at the parser (0)"]
+        assert "These results are for “parser”" in await site.get("/search?q=praser")
+        assert "Nothing contains “praser”" in await site.get("/rows?q=praser")
+        assert "No results" in await site.get("/search?q=unheard-of")
+        assert len(await titles("")) == 8
+
+
+async def test_forks_are_compared_from_their_common_ancestor(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        hub = site.hub
+        parent = await hub.editor.create(LOCAL, title="Parent")
+        await hub.turns.run(LOCAL, parent.id, "/say shared words")
+        seq = (await hub.sessions.get(LOCAL, parent.id)).last_seq
+        forks = [await hub.editor.fork(LOCAL, parent.id, at=seq, in_store=True) for _ in range(2)]
+        for fork, words in zip(forks, ("left way", "right way"), strict=True):
+            await hub.turns.run(LOCAL, fork.id, f"/say {words}")
+        await hub.turns.run(LOCAL, parent.id, "/say parent went on")
+
+        async def compared(a: str, b: str) -> str:
+            page = await site.get(f"/compare?a={a}&b={b}")
+            return page.partition('class="compare"')[2]
+
+        page = await compared(forks[0].id, forks[1].id)
+        assert "left way" in page and "right way" in page and "shared words" not in page
+        page = await compared(parent.id, forks[1].id)
+        assert "parent went on" in page and "right way" in page and "shared words" not in page
+        other = await site.hub.store.create(
+            "local",
+            ids.new_id(),
+            [Created(cwd="/x"), InfoChanged(title="Else"), UserMessage(content=text("alone"))],
+        )
+        page = await compared(parent.id, other.id)
+        assert "no common ancestor" in page and "shared words" in page and "alone" in page
+        assert f"b={forks[0].id}" in await site.get(f"/compare?a={parent.id}")
+        info = await site.get(f"/s/{forks[0].id}/info")
+        assert "Forked from" in info and f'href="/s/{parent.id}?at={seq}' in info
+        await site.get(f"/compare?a={parent.id}&b={parent.id}", 400)
+        await site.get("/compare?a=nothing", 404)
+
+
+async def test_a_fork_at_a_message_is_compared_from_that_message(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        bodies = [
+            Created(cwd="/x"),
+            UserMessage(content=text("common")),
+            AgentMessage(content=text("common answer")),
+        ]
+        session = await site.hub.store.create("local", ids.new_id(), bodies)
+        fork = await site.hub.editor.fork(LOCAL, session.id, at=2, in_store=True)
+        await site.hub.turns.run(LOCAL, fork.id, "/say other")
+        page = (await site.get(f"/compare?a={session.id}&b={fork.id}")).partition("sums")[2]
+        assert "common answer" in page and "other" in page and ">common<" not in page

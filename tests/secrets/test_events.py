@@ -1,0 +1,111 @@
+"""Secrets are masked in every field of an event that has text."""
+
+from typing import Any
+
+import msgspec
+
+from segue.model.content import Diff, FileChange, InsertedText, Other, Resource, Text
+from segue.model.event import (
+    AgentMessage,
+    AnyBody,
+    Compacted,
+    Created,
+    Event,
+    Failed,
+    Foreign,
+    InfoChanged,
+    PermissionAnswered,
+    PlanChanged,
+    PlanEntry,
+    ToolCall,
+    ToolCallChanged,
+    ToolResult,
+    UserMessage,
+)
+from segue.model.session import Session
+from segue.secrets.events import Counter, mask_event, mask_events, mask_session
+
+KEY = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+SESSION = Session(
+    id="1", workspace="default", cwd="/a", created_at=0, active_at=0, updated_at=0, last_seq=0
+)
+MASK = "ghp_…8B4a [masked]"
+
+
+def event(body: AnyBody, seq: int = 1) -> Event:
+    return Event(seq=seq, id=f"event-{seq}", at=seq, body=body)
+
+
+def texts(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def test_every_text_of_every_kind_of_event_is_masked() -> None:
+    bodies: list[AnyBody] = [
+        UserMessage(content=(Text(text=f"use {KEY}"), Resource(uri="a.env", text=f"K={KEY}"))),
+        AgentMessage(content=(Other(dialect="x", raw={"deep": [KEY]}),), extra={"raw": KEY}),
+        ToolCall(call_id="1", name="bash", title=KEY, input={"command": f"curl -H 'X: {KEY}'"}),
+        ToolCallChanged(call_id="1", input={"token": KEY}),
+        ToolResult(
+            call_id="1",
+            content=(
+                Diff(path="a", old=KEY, new=KEY),
+                FileChange(path="a", before_sha256=None, after_sha256="0", patch=f"+{KEY}"),
+            ),
+            output={"stdout": KEY},
+        ),
+        PermissionAnswered(ask_id="1", note=KEY, input={"command": KEY}),
+        PlanChanged(entries=(PlanEntry(content=KEY),)),
+        InfoChanged(title=KEY, tag=KEY, metadata={"note": KEY}),
+        Failed(message=KEY, remote_message=KEY),
+        Compacted(summary=(Text(text=KEY),)),
+        Created(cwd="/a", metadata={"key": KEY}, resources=({"token": KEY},)),
+        Foreign(dialect="x", raw={"a": KEY}, words=KEY),
+    ]
+    for body in bodies:
+        masked = mask_event(event(body))
+        assert KEY in texts(body)
+        assert KEY not in texts(masked.body), body
+        assert type(masked.body) is type(body)
+
+
+def test_an_event_without_secrets_is_returned_as_it_is() -> None:
+    plain = event(ToolCall(call_id="call_1", name="read", input={"path": "/tmp/a"}))
+    assert mask_event(plain) is plain
+
+
+def test_a_secret_that_is_split_over_streamed_messages_is_masked() -> None:
+    parts = [f"The key is {KEY[:9]}", KEY[9:30], f"{KEY[30:]} as you asked."]
+    events = [
+        event(AgentMessage(content=(Text(text=text),)), seq) for seq, text in enumerate(parts, 1)
+    ]
+    counter = Counter()
+    shown = [texts(masked.body) for masked in mask_events(events, counter)]
+    assert MASK in shown[0]
+    assert not any(KEY[12:28] in text for text in shown)
+    assert "as you asked" in shown[2]
+    assert counter.secrets == 1
+
+
+def test_marked_parts_of_a_message_move_with_its_text() -> None:
+    text = f"{KEY} <note>remember {KEY}</note> end"
+    start, end = text.index("<note>"), text.index(" end")
+    body = UserMessage(
+        content=(Text(text=text),),
+        inserted=(
+            InsertedText(
+                kind="note", start=start, end=end, inside_start=start + 6, inside_end=end - 7
+            ),
+        ),
+    )
+    masked = mask_event(event(body)).body
+    assert isinstance(masked, UserMessage) and isinstance(masked.content[0], Text)
+    part, shown = masked.inserted[0], masked.content[0].text
+    assert shown[part.start : part.end] == f"<note>remember {MASK}</note>"
+    assert shown[part.inside_start : part.inside_end] == f"remember {MASK}"
+
+
+def test_the_title_of_a_session_is_masked() -> None:
+    session = msgspec.structs.replace(SESSION, title=f"deploy with {KEY}")
+    assert mask_session(session).title == f"deploy with {MASK}"
+    assert mask_session(SESSION) is SESSION
