@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 MAX_DEPENDENCIES = 24
 MAX_MEGABYTES = 70
 
-EXTRAS = {"claude", "mcp", "model", "postgres", "prices", "secrets", "server", "zstd"}
+EXTRAS = {"claude", "mcp", "model", "postgres", "prices", "secrets", "server", "structured", "zstd"}
 
 
 def resolved(extras: frozenset[str] = frozenset()) -> dict[str, Distribution]:
