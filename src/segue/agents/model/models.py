@@ -8,6 +8,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from segue.gc_pause import gc_paused
+
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
@@ -19,8 +21,11 @@ class ModelUnavailable(Exception):
 
 
 def preload(name: str) -> None:
-    """Import the modules that a model needs; `make_model` reports those that are missing."""
-    with suppress(ImportError, ValueError):
+    """Import the modules that a model needs; `make_model` reports those that are missing.
+
+    Thousands of modules stay in memory, so collecting garbage meanwhile would only take time.
+    """
+    with gc_paused(), suppress(ImportError, ValueError):
         from pydantic_ai.models import infer_model  # noqa: F401
         from pydantic_ai.providers import infer_provider_class
 

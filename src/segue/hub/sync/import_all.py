@@ -70,10 +70,13 @@ class ImportAll:
             changed.add(id)
             wake.set()
 
+        def report_change(id: str) -> None:  # in any thread
+            loop.call_soon_threadsafe(on_change, id)
+
         with ExitStack() as watches:
             sources = await self._selected(principal, source)
             for opened in sources:
-                watches.callback(opened.watch(lambda id: loop.call_soon_threadsafe(on_change, id)))
+                watches.callback(opened.watch(report_change))
             next_pass = 0.0
             while True:
                 if loop.time() >= next_pass:

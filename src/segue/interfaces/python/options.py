@@ -31,7 +31,7 @@ PERMISSION_MODES = (*MODES, DONT_ASK)
 THINKING = ("minimal", "low", "medium", "high", "xhigh", "max")
 _TEXT, _MAP, _LIST = ((str,), "a string"), ((Mapping,), "a mapping"), ((Iterable,), "a list")
 # The types of options, and how a message names them.
-_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+_TYPES: dict[str, tuple[tuple[Any, ...], str]] = {
     "system_prompt": _TEXT,
     "append_system_prompt": _TEXT,
     "permission_mode": _TEXT,
@@ -44,7 +44,7 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "hooks": _MAP,
     "env": _MAP,
     "output_format": _MAP,
-    "can_use_tool": ((Callable,), "a function"),  # type: ignore[arg-type]  # an abstract class
+    "can_use_tool": ((Callable,), "a function"),
     "tools": (_LIST[0], "a list of functions"),
     "allowed_tools": (_LIST[0], "a list of names"),
     "disallowed_tools": (_LIST[0], "a list of names"),
