@@ -18,7 +18,8 @@ import sqlite3
 import sys
 import time
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import cycle, repeat
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from typing import NamedTuple
 from _common import (
     WORKSPACE,
     Bench,
+    Case,
     Vocabulary,
     build_database,
     copy_store,
@@ -38,7 +40,14 @@ from msgspec.structs import replace
 from segue.hub import Hub
 from segue.model import clock, codec, event, ids
 from segue.model.content import Text
-from segue.model.event import UserMessage
+from segue.model.event import (
+    ThreadChanged,
+    ThreadStarted,
+    ToolCall,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.model.session import Session
@@ -48,7 +57,8 @@ from segue.store.sqlite.connection import CHECKPOINT_PAGES
 MAX_RATIO_TO_SQLITE = 2.0
 MIN_RATIO_TO_OPENAI = 3.0
 MIN_RATIO_TO_ADK = 10.0
-WRITERS = 32
+MAX_RATIO_OF_THREADS = 1.1
+WRITERS, THREADS = 32, 20
 LOCKED_APPENDS: list[int] = []  # appends that google-adk refused and that were repeated
 
 Append = Callable[[int, str], Awaitable[object]]  # writer number, text
@@ -276,10 +286,63 @@ def _read_durability(path: Path) -> tuple[str, str]:
     return journal, ("OFF", "NORMAL", "FULL", "EXTRA")[level]
 
 
+async def measure_threads(bench: Bench, directory: Path) -> None:
+    """Compare appends to a session with many open threads with the same events in one thread."""
+    store = SQLiteStore.open(directory / "threads.db")
+    hub = Hub(store, directory)
+    plain = await hub.editor.create(LOCAL, cwd="/home/ada/src/project")
+    delegating = await hub.editor.create(LOCAL, cwd="/home/ada/src/project")
+    calls = [ids.new_id() for _ in range(THREADS)]
+    for session in (plain, delegating):
+        opened = [ToolCall(call_id=call, name="delegate", input={}) for call in calls]
+        await store.change(WORKSPACE, session.id, lambda _, opened=opened: opened)
+    for number, call in enumerate(calls, 1):
+        id = str(number)
+        started = ThreadStarted(id=id, name="worker", call_id=call)
+        running = ThreadChanged(thread=id, status="running", call_id=call)
+        await store.change(WORKSPACE, delegating.id, lambda _, new=(started, running): new)
+    rng, words = random.Random(7), Vocabulary()
+    usage = Usage(input_tokens=900, output_tokens=90, cost=1000)
+    rounds, warm = 100 if bench.quick else 1_000, 50
+    texts = [words.text(rng) for _ in range(rounds + warm)]
+
+    def case(session: str, threads: Iterator[str | None]) -> Case:
+        remaining = iter(texts)
+
+        async def append() -> None:
+            thread, text = next(threads), (Text(text=next(remaining)),)
+            call_id = ids.new_id()
+            for body in (
+                ToolCall(call_id=call_id, name="read", input={}, usage=usage, thread=thread),
+                ToolResult(call_id=call_id, content=text, thread=thread),
+            ):
+                await store.change(WORKSPACE, session, lambda _, body=body: [body])
+
+        return append
+
+    cases = {
+        "one": case(plain.id, repeat(None)),
+        "threads": case(delegating.id, cycle(str(n) for n in range(1, THREADS + 1))),
+    }
+    times = await time_cases(cases, rounds, warm)
+    ratio = times["threads"].median / times["one"].median
+    bench.row(
+        f"a tool call and its result in a session of {THREADS} threads, compared with one thread",
+        target=f"≤ {MAX_RATIO_OF_THREADS:g}x",
+        ok=ratio <= MAX_RATIO_OF_THREADS,
+        segue=times["threads"].median * 1e3,
+        other=times["one"].median * 1e3,
+        unit="ms",
+        ratio=ratio,
+    )
+    await hub.close()
+
+
 async def main() -> int:
     bench = Bench("Appending messages", ("segue", "other", "unit", "ratio"))
     with temporary_directory() as directory:
         await measure_single_appends(bench, directory)
+        await measure_threads(bench, directory)
         await measure_concurrent_writers(bench, directory)
     return bench.finish()
 

@@ -60,6 +60,11 @@ def words_of_frequency(words: list[tuple[int, str]], events: float) -> list[str]
     return [word for _, word in nearest]
 
 
+def make_queries_of_medium_words(path: Path, count: int) -> list[str]:
+    """Return searches for complete words that about one session of a hundred contains."""
+    return [f"{word} " for word in words_of_frequency(read_frequencies(path), count * 0.0105)]
+
+
 def make_queries(path: Path, count: int, rng: random.Random) -> dict[str, tuple[list[str], float]]:
     """Return the queries of each case, and its maximum duration in milliseconds."""
     words = read_frequencies(path)

@@ -5,7 +5,8 @@ agentsview imports them from Claude Code transcripts; segue has them in its stor
 in turn over persistent connections, with the requests that their pages send: a search returns 12
 results of segue (more when the user scrolls) and 30 of agentsview. The system's file cache has both
 databases, so the disk is not measured. Then Chromium opens a session of 30,000 messages and
-scrolls a list of 100,000 sessions to its end.
+scrolls a list of 100,000 sessions to its end. A page at a phone's width shows permission requests
+that another process stores.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.interfaces.web.chromium import ARGUMENTS, NoBrowser, find_or_install_chromium
 
 MIN_RATIO, MAX_OPEN_MS, MAX_VISIBLE_MS, MAX_PAGE_MB = 10.0, 50.0, 300.0, 100.0
+MAX_APPROVAL_MS, MAX_TRANSFERRED_KB = 100.0, 150.0
 # The requests that agentsview's page needs before it shows its list, and its search request.
 PEER_PAGE = ("/", "/api/v1/sessions/sidebar-index?timezone=UTC&include_one_shot=true&limit=500")
 PEER_SEARCH = "/api/v1/search?q={}&limit=30&sort=relevance"
@@ -395,9 +397,77 @@ async def measure_in_browser(
             name, _, value = cookie.partition("=")
             base = f"http://127.0.0.1:{port}"
             await context.add_cookies([{"name": name, "value": value, "url": base}])
+            await measure_first_page(bench, context, base)
+            await measure_approvals(bench, context, base, data, 3 if bench.quick else 20)
             await measure_long_session(bench, context, f"{base}/s/{id}", messages, rounds)
             await measure_scrolling(bench, context, base, rows + 1)  # including the long session
             await browser.close()
+
+
+async def measure_first_page(bench: Bench, context: Any, base: str) -> None:
+    """Count the bytes of the first page and all that it loads, fonts excepted."""
+    page = await context.new_page()
+    session = await context.new_cdp_session(page)
+    sizes: dict[str, float] = {}
+    await session.send("Network.enable")
+    await session.send("Network.setCacheDisabled", {"cacheDisabled": True})
+    urls: dict[str, str] = {}
+    session.on(
+        "Network.requestWillBeSent",
+        lambda event: urls.update({event["requestId"]: event["request"]["url"]}),
+    )
+    session.on(
+        "Network.loadingFinished",
+        lambda event: sizes.update({event["requestId"]: event["encodedDataLength"]}),
+    )
+    await page.goto(base, wait_until="load")
+    await page.wait_for_timeout(500)
+    kilobytes = (
+        sum(size for key, size in sizes.items() if not urls.get(key, "").endswith(".woff2")) / 1e3
+    )
+    bench.row(
+        "transferred for the first page, without fonts",
+        target=f"<= {MAX_TRANSFERRED_KB:g} KB",
+        ok=kilobytes <= MAX_TRANSFERRED_KB,
+        KB=kilobytes,
+    )
+    await page.close()
+
+
+# Notes when a card of a session that waits appears: the time and the session.
+NOTE_CARDS = """() => {
+    window.seen = {};
+    const note = () => document.querySelectorAll('.waiting-card').forEach(
+        card => { if (card.querySelector('.dock')) window.seen[card.dataset.id] ??= Date.now(); });
+    new MutationObserver(note).observe(document.body, { childList: true, subtree: true });
+}"""
+
+
+async def measure_approvals(bench: Bench, context: Any, base: str, data: Path, rounds: int) -> None:
+    """Measure when a request that another process stores is on an open page of a phone."""
+    page = await context.new_page()
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await page.goto(f"{base}/activity")
+    await page.wait_for_timeout(1000)
+    await page.evaluate(NOTE_CARDS)
+    elapsed = []
+    async with await open_hub(data, sources="none") as hub:
+        for _ in range(rounds):
+            session = await hub.editor.create(LOCAL, title="Waits")
+            await hub.turns.submit(LOCAL, session.id, "/write report.md All is well")
+            seen = await page.wait_for_function("id => window.seen[id]", arg=session.id, polling=5)
+            asked = await hub.history.events(LOCAL, session.id, types=("permission_asked",))
+            elapsed.append(await seen.json_value() / 1e3 - asked[-1].at / clock.SECOND)
+            await hub.turns.cancel(LOCAL, session.id)
+            await page.wait_for_timeout(400)
+    times = Times(elapsed)
+    bench.row(
+        "a request of another process is on an open phone page",
+        target=f"< {MAX_APPROVAL_MS:g} ms",
+        ok=times.median * 1e3 < MAX_APPROVAL_MS,
+        **{"segue ms": times.median * 1e3},
+    )
+    await page.close()
 
 
 LAST_ITEM_VISIBLE = """() => {
@@ -508,7 +578,9 @@ async def measure_scrolling(bench: Bench, context: Any, base: str, total: int) -
 
 
 async def main() -> int:
-    bench = Bench("The session browser", ("segue ms", "agentsview ms", "ratio", "MB", "failed"))
+    bench = Bench(
+        "The session browser", ("segue ms", "agentsview ms", "ratio", "MB", "KB", "failed")
+    )
     count, rows, messages = (500, 2000, 3000) if bench.quick else (10_000, 100_000, 30_000)
     rounds = 1 if bench.quick else 2
     with temporary_directory() as directory:

@@ -43,6 +43,7 @@ PARTS: tuple[Struct, ...] = (
     event.Location,
     event.InsertedText,
     session.Outcome,
+    session.OpenThread,
     Summary,
 )
 

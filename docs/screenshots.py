@@ -81,6 +81,7 @@ src/refund.py:9:    net = total / 1.19
 tests/test_charge.py:12:    assert total == 119"""
 ISSUE = '{"id": "PAY-213", "title": "VAT of foreign buyers", "state": "In progress"}'
 PROMPT = "Invoices to France are charged with German VAT. Use the rate of the buyer's country."
+REFUNDS = "Also refunds, please."
 PROJECT = "/home/dev/payments-api"
 RATES = "EU = {'DE', 'FR'}\nHOME = 'DE'\nRATES = {'DE': 0.19, 'FR': 0.20}\n"
 ANSWER = """Charges now use the **VAT rate of the buyer's country**.
@@ -193,7 +194,7 @@ async def create_sessions(hub: Hub) -> dict[str, str]:
                 input_tokens=1840, output_tokens=912, cache_read_tokens=62_000, cost=41_000
             ),
         ),
-        UserMessage(content=text("Also refunds, please.")),
+        UserMessage(content=text(REFUNDS)),
         *tool(
             "d1",
             "Edit",
@@ -248,8 +249,13 @@ async def create_sessions(hub: Hub) -> dict[str, str]:
                 )
             ],
         )
-    fork = await hub.editor.fork(LOCAL, main.id, at=main.last_seq, origin="web", in_store=True)
-    await hub.turns.run(LOCAL, fork.id, "/say The fork went another way")
+    before_refunds = next(
+        number
+        for number, body in enumerate(bodies)
+        if isinstance(body, UserMessage) and body.content == text(REFUNDS)
+    )
+    fork = await hub.editor.fork(LOCAL, main.id, at=before_refunds, origin="web", in_store=True)
+    await hub.turns.run(LOCAL, fork.id, "/say Refunds keep the rate of their invoice.")
     waiting = await hub.editor.create(LOCAL, title="Write the report", origin="web")
     await hub.turns.submit(
         LOCAL, waiting.id, [Text(text="/write report.md # Report\\n\\nAll is well.")]
@@ -326,6 +332,9 @@ SHOTS = (
     ("session.png", "session", "desktop", "light"),
     ("session-dark.png", "changes", "desktop", "dark"),
     ("home.png", "home", "desktop", "light"),
+    ("search.png", "search", "desktop", "light"),
+    ("dashboard.png", "dashboard", "desktop", "light"),
+    ("compare.png", "compare", "desktop", "dark"),
     ("approval-phone.png", "approval", "phone", "dark"),
 )
 

@@ -14,7 +14,13 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     "tests/agents/acp/test_agent.py": {"version": {2}},
     "tests/agents/acp/test_agent.py"
     "::test_an_agent_process_stores_the_same_events_as_the_built_in_agent": {"version": {1, 2}},
-    "tests/claude/test_index.py::test_worker_processes_build_the_same_index": {"own": {0}},
+    "tests/claude/test_index.py::test_worker_processes_build_the_same_index": {
+        "own": {0},
+        "held": {0},
+    },
+    "tests/claude/test_mirror.py::test_several_processes_append_to_one_session": {
+        "run": {"sqlite"}
+    },
     "tests/clients/test_official.py": {"name": {"TypeScript 2.4.0, version 2", "Python 0.12.1"}},
     "tests/clients/test_rest.py": {
         "version": {"2.8.0", "1.8.0"},
@@ -24,6 +30,13 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     # Processes create one PostgreSQL store at once in tests/store/test_postgres.py, too.
     "tests/faults/test_opening.py::test_eight_processes_create_the_same_store_at_once": {
         "make_locations": {"sqlite"}
+    },
+    "tests/faults/test_interrupted_reads.py": {"make_locations": {"sqlite"}},
+    "tests/faults/test_recovery.py::test_a_turn_killed_while_it_waits_is_closed"
+    "_and_the_next_prompt_runs": {"make_locations": {"sqlite"}},
+    "tests/faults/test_sleep.py"
+    "::test_a_process_suspended_past_its_lease_writes_nothing_when_it_wakes": {
+        "make_locations": {"postgres"}
     },
     "tests/faults/test_recovery.py::test_turn_killed_at_any_step_leaves_an_idle_session": {
         "make_locations": {"sqlite"}
@@ -48,9 +61,15 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
         "how": {"drain", "close"}
     },
     "tests/faults/test_workers.py": {"database": {"sqlite"}},
+    # One that writes a file, and one that writes a directory and an index.
+    "tests/hub/test_continuing.py::test_killed_writer_leaves_no_half_session": {
+        "tool": {"codex", "kimi"}
+    },
+    "tests/interfaces/acp/test_author.py": {"version": {2}},
     "tests/interfaces/acp/test_external_agent.py": {"version": {2}, "child": {1, "echo"}},
     "tests/interfaces/acp/test_client_requests.py": {"version": {2}, "child": {1}},
     "tests/interfaces/acp/test_mcp.py": {"version": {2}},
+    "tests/interfaces/acp/test_unstable.py": {"version": {2}},
     "tests/interfaces/acp/test_process.py": {"version": {1}},
     "tests/interfaces/acp/test_serve.py": {"version": {2}},
     "tests/interfaces/rest/test_budgets.py": {"database": {"sqlite"}},
@@ -60,6 +79,16 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     "tests/interfaces/web/test_session_actions.py": {"width": {"desktop"}},
     "tests/interfaces/web/test_workers.py": {"options": {"postgres"}},
     "tests/interfaces/web/test_live.py": {"width": {"desktop"}},
+    "tests/interfaces/web/test_jobs.py": {"width": set()},
+    "tests/interfaces/web/test_jobs.py::test_see_and_answer_what_waits": {
+        "width": {"phone"},
+        "scheme": {"dark"},
+    },
+    "tests/interfaces/web/test_jobs.py::test_clean_up_many_sessions": {
+        "width": {"desktop"},
+        "scheme": {"light"},
+    },
+    "tests/interfaces/web/test_starting.py": {"width": {"desktop"}},
     "tests/interfaces/web/test_long_sessions.py": {
         "width": {"phone"},
         "messages": {400},

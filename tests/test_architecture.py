@@ -88,7 +88,10 @@ KNOWN_INTERFACE_IMPORTS = {
     "cli": {
         "agents.registry",  # `segue acp --agent` is checked before a hub is open
         "interfaces.acp",  # `segue acp` serves this interface
+        "interfaces.mcp.scope",  # `segue mcp` serves this one
+        "interfaces.mcp.server",
     },
+    "mcp": set(),
     # Its functions are those of the Agent SDK, which `segue.claude` implements for Claude Code.
     "python": {"claude", "claude.event_messages"},
     "rest": set(),
@@ -394,6 +397,7 @@ def test_mypy_accepts_the_code_the_example_agent_and_the_documentation(tmp_path:
     _run_checker(command, MYPYPATH=str(tmp_path))
 
 
+@pytest.mark.full  # mypy checks the same programs in the default tier
 def test_pyright_accepts_the_documentation(tmp_path: Path) -> None:
     write_programs(tmp_path)
     (tmp_path / "claude_agent_sdk.py").write_text("from typing import Any\n" + _AGENT_SDK_NAMES)

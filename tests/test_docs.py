@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.code_blocks import ROOT
+from tests.command_server import CommandServer
 
 MAX_README_LINES = 200
 
@@ -50,17 +51,31 @@ def packages_from_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_tutorial_runs_from_a_wheel_in_an_empty_home(
-    packages_from_wheel: Path, tmp_path: Path
-) -> None:
+def _tutorial_commands() -> list[list[str]]:
     text = (ROOT / "docs" / "tutorial.md").read_text()
     lines = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).splitlines()
-    assert len(lines) >= 15
+    commands = [shlex.split(line) for line in lines]
+    assert len(commands) >= 15 and {command[0] for command in commands} == {"segue"}
+    return commands
+
+
+def _check_exported_page(home: Path) -> None:
+    page = (home / "greeting.html").read_text()
+    assert "Hello there" in page and "And one more message" in page
+
+
+def test_tutorial_runs_in_an_empty_home(command_server: CommandServer, tmp_path: Path) -> None:
+    for command in _tutorial_commands():
+        done = command_server.run(command, env={"HOME": str(tmp_path)}, cwd=tmp_path)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    _check_exported_page(tmp_path)
+
+
+@pytest.mark.full
+def test_tutorial_runs_from_a_wheel(packages_from_wheel: Path, tmp_path: Path) -> None:
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     environment = {**kept, "HOME": str(tmp_path), "PYTHONPATH": str(packages_from_wheel)}
-    for line in lines:
-        name, *arguments = shlex.split(line)
-        assert name == "segue"
+    for _, *arguments in _tutorial_commands():
         done = subprocess.run(
             [sys.executable, "-W", "error", "-m", "segue", *arguments],
             cwd=tmp_path,
@@ -70,6 +85,5 @@ def test_tutorial_runs_from_a_wheel_in_an_empty_home(
             timeout=120,
             check=False,
         )
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-    page = (tmp_path / "greeting.html").read_text()
-    assert "Hello there" in page and "And one more message" in page
+        assert done.returncode == 0, f"{arguments}\n{done.stdout}{done.stderr}"
+    _check_exported_page(tmp_path)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from segue.agents.model import loop
 from segue.model.principal import LOCAL
 from segue.model.requests.spans import request_end
 from segue.model.session import Session
@@ -65,6 +66,24 @@ async def test_satisfactory_work_is_graded_once(setup: ModelSetup) -> None:
     assert last.usage.output_tokens == 2 * 7
     # The grader's messages are not part of the conversation.
     assert bodies_of(bodies, "tool_call") == [] and message_texts(bodies) == ["Here it is."]
+
+
+async def test_a_long_evaluation_is_reported_as_ongoing(
+    setup: ModelSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "EVALUATION_REPORT_SECONDS", 0.01)
+    async with setup:
+        pause = Wait()
+        setup.add_scripts([Say("Here it is.")], [pause, *verdict("satisfied")])
+        reaching = asyncio.create_task(reach(setup))
+        await pause.reached.wait()
+        await asyncio.sleep(0.1)
+        pause.event.set()
+        bodies, session = await reaching
+    evaluated = bodies_of(bodies, "outcome_evaluated")
+    ongoing = [body for body in evaluated if body.ongoing]
+    assert ongoing and {body.result for body in ongoing} == {"evaluating"}
+    assert evaluated[-1].result == session.outcomes[0].result == "satisfied"
 
 
 async def test_the_graders_explanation_is_sent_back_to_the_worker(setup: ModelSetup) -> None:

@@ -34,9 +34,11 @@ def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def served(directory: Path) -> AsyncIterator[tuple[Api, Provider]]:
+async def served(
+    directory: Path, database: str | None = None
+) -> AsyncIterator[tuple[Api, Provider]]:
     """Open the REST API with a scripted model provider."""
-    async with Provider() as provider, open_api(directory) as api:
+    async with Provider() as provider, open_api(directory, database=database) as api:
         await configure_model(api, "claude-opus-4-8")
         await api.hub.config.set("local", "model.base_url", provider.url)
         yield api, provider

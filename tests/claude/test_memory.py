@@ -77,6 +77,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 
 
+@pytest.mark.full
 @needs_proc
 def test_show_streams_a_long_session(home: Home, tmp_path: Path) -> None:
     """A reader that closes the pipe ends the command."""

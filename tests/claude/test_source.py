@@ -529,8 +529,8 @@ async def test_cost_of_a_real_session_includes_its_subagent(homes: Path, tmp_pat
             cache_write_tokens=0,
             cost=176_312,
         )
-        tally = await hub.sessions.stats(LOCAL, 36500)
-        assert tally.models["claude-opus-5-5"].usage == tally.total.usage
+        tally = await hub.sessions.stats(LOCAL, 0, 36500, hub.history.events)
+        assert tally.totals["model"]["claude-opus-5-5"].usage == tally.total.usage
         assert tally.total.unpriced == 0
 
 

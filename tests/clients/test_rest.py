@@ -1,5 +1,6 @@
 """The official Python and TypeScript clients, old and new, against a live server."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -8,11 +9,16 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from segue.hub.webhooks import signing
+from segue.hub.webhooks.payload import encode_payload, event_id
+from segue.model import clock, ids
+from segue.model.webhooks.delivery import Delivery
 from tests.clients.rest_server import Server, serving
 from tests.clients.toolbox import node, node_packages, python_with, source_of
 from tests.interfaces.rest.api import HEADERS
 
 CYCLE = Path(__file__).with_name("rest_cycle.py")
+UNWRAP = Path(__file__).with_name("webhook_unwrap.mjs")
 TS_CYCLE = Path(__file__).with_name("rest_cycle.mjs")
 
 
@@ -47,6 +53,37 @@ def test_official_typescript_client_uses_every_part_of_a_session(
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout == f"@anthropic-ai/sdk {version}: all is well\n"
+
+
+@pytest.mark.parametrize("version", ["0.137.0", "1.8.0"])  # older ones have no webhooks
+def test_official_typescript_client_verifies_webhooks(version: str) -> None:
+    delivery = Delivery(
+        event=ids.new_id(),
+        type="session.status_idled",
+        at=clock.now(),
+        object_ids={"id": ids.new_id()},
+        workspace="local",
+    )
+    body, now = encode_payload(delivery), clock.now() // clock.SECOND
+    old, new, other = (signing.new_secret() for _ in range(3))
+    cases = [
+        {
+            "body": body.decode(),
+            "headers": signing.signed_headers([new, old], event_id(delivery), at, body),
+            "key": key,
+            "valid": key != other and at == now,
+        }
+        for key in (old, new, other)
+        for at in (now, now - 600)
+    ]
+    name = f"anthropic-{version.rsplit('.', 1)[0]}"
+    done = subprocess.run(
+        [node(), UNWRAP, node_packages(), name, json.dumps(cases)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "all is well\n", done.stderr[-4000:]
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,7 @@ def test_each_worker_reports_the_metrics_of_living_and_dead_workers(
         assert {counted() for _ in range(10)} == {20.0}
 
 
+@pytest.mark.full  # in the default tier, test_stopping.py has a turn that ends in the grace period
 def test_a_stopping_server_waits_for_running_turns(tmp_path: Path) -> None:
     with serve_workers(tmp_path, grace=20) as team:
         session = team.session()

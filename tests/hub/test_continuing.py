@@ -14,7 +14,7 @@ import pytest
 
 import segue
 from segue.hub import Hub
-from segue.model.content import plain_text
+from segue.model.content import as_content, plain_text
 from segue.model.errors import InvalidInput, NoAgent, NotFound
 from segue.model.event import AgentMessage, Event, ToolCall, ToolResult, UserMessage
 from segue.model.principal import LOCAL
@@ -307,3 +307,20 @@ async def test_killed_writer_leaves_no_half_session(tmp_path: Path, tool: str, m
         # What was staged is where no tool looks for sessions.
         files = [path for path in tmp_path.rglob("*.jsonl") if ".part/" not in str(path)]
         assert [path.name for path in files] in ([], ["session_index.jsonl"])
+
+
+async def test_another_tool_gets_masks_instead_of_secrets_on_request(tmp_path: Path) -> None:
+    key = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+    async with open_hub(tmp_path) as hub:
+        original = await hub.editor.create(LOCAL, cwd=str(tmp_path))
+        for body in (
+            UserMessage(content=as_content(f"use {key}")),
+            AgentMessage(content=as_content("done")),
+        ):
+            await hub.editor.append(LOCAL, original.id, body)
+        for mask in (False, True):
+            new, _, _ = await hub.continuing.continue_in(LOCAL, original.id, "codex", mask=mask)
+            said = texts(await conversation(hub, new.id))
+            assert (key in said[0]) is not mask
+        with pytest.raises(InvalidInput, match="redact"):
+            await hub.continuing.continue_in(LOCAL, original.id, "segue", mask=True)

@@ -318,6 +318,23 @@ async def test_list_of_one_source_refreshes_no_other() -> None:
     assert [source.refreshes for source in sources] == [0, 0, 0, 1, 0, 0, 0, 0]
 
 
+async def test_count_after_a_list_compares_no_files_again() -> None:
+    hub, sources = await _sources_with_sessions([*range(8)])
+    assert (await hub.sessions.list(LOCAL, Query(limit=5))).next is not None
+    assert await hub.sessions.count(LOCAL, Query(limit=5)) == 240
+    assert await hub.sessions.count(LOCAL, Query(source="tool3")) == 30
+    assert [source.refreshes for source in sources] == [1] * 8
+
+
+async def test_more_sessions_than_a_page_can_have_are_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("segue.hub.sessions.pagination.MAX_PAGE_SIZE", 100)
+    hub, sources = await _sources_with_sessions([0, 1, 2])
+    assert await hub.sessions.count(LOCAL, Query()) is None
+    assert [source.rows_read for source in sources] == [80, 80, 0]
+
+
 @pytest.mark.parametrize("order", ["active", "created"])
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("limit", [1, 7, 50, 300])

@@ -32,6 +32,7 @@ READS: dict[str, dict[str, Read]] = {
         "list": lambda hub, id: hub.sessions.list(LOCAL, Query(cwd="/", worktrees=True)),
         "count": lambda hub, id: hub.sessions.count(LOCAL, Query()),
         "in_id_range": lambda hub, id: hub.sessions.in_id_range(LOCAL, id, id),
+        "count": lambda hub, id: hub.sessions.count(LOCAL, Query(cwd="/")),
         "search": lambda hub, id: hub.sessions.search(LOCAL, Query(text="hello"), ranked=True),
         "stats": lambda hub, id: hub.sessions.stats(LOCAL, 0, 30_000, hub.history.events),
         "encode_cursor": lambda hub, id: hub.sessions.encode_cursor(LOCAL, POSITION),
@@ -60,6 +61,7 @@ READS: dict[str, dict[str, Read]] = {
         "ensure_current": lambda hub, id: hub.sync.ensure_current(LOCAL, id),
         "transcript": lambda hub, id: hub.sync.transcript(LOCAL, id, "claude"),
         "resuming_tool": lambda hub, id: _resuming_tool(hub, id),
+        "missing_original": lambda hub, id: _missing_original(hub, id),
     },
     "continuing": {"report": lambda hub, id: hub.continuing.report(LOCAL, id, "codex")},
     "exchange": {"export": lambda hub, id: hub.exchange.export(LOCAL, id)},
@@ -98,6 +100,10 @@ async def _decoded_cursor(hub: Hub) -> Any:
 
 async def _resuming_tool(hub: Hub, id: str) -> Any:
     return await hub.sync.resuming_tool(LOCAL, await hub.sessions.get(LOCAL, id))
+
+
+async def _missing_original(hub: Hub, id: str) -> Any:
+    return await hub.sync.missing_original(LOCAL, await hub.sessions.get(LOCAL, id))
 
 
 async def _open_requests(hub: Hub, id: str) -> Any:

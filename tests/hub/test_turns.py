@@ -312,7 +312,8 @@ async def test_session_waits_for_an_answer_that_then_reaches_the_agent(
         assert session.pending == (asked.body.ask_id,) and session.turn == turn
         with pytest.raises(NotFound):
             await hub.turns.answer(LOCAL, id, "no such question", "allow")
-        await hub.turns.answer(LOCAL, id, asked.body.ask_id, "no such option")
+        with pytest.raises(InvalidInput, match="has no option"):
+            await hub.turns.answer(LOCAL, id, asked.body.ask_id, "no such option")
         await hub.turns.answer(LOCAL, id, asked.body.ask_id, "allow", "continue")
         assert await hub.turns.wait(LOCAL, id, turn) == "end_turn"
         (answered,) = await read_bodies(hub, id, "permission_answered")

@@ -11,7 +11,9 @@ from tests.faults.processes import environment
 PROGRAM = Path(__file__).with_name("codec_race.py")
 
 
-@pytest.mark.parametrize("part", ["codec", "directory states"])
+@pytest.mark.parametrize(
+    "part", ["codec", pytest.param("directory states", marks=pytest.mark.full)]
+)
 def test_threads_decode_a_new_type_at_once(part: str) -> None:
     done = subprocess.run(
         [sys.executable, str(PROGRAM), part],

@@ -271,3 +271,16 @@ async def test_events_that_are_added_during_an_export_are_left_out(tmp_path: Pat
             if len(lines) == 1:
                 await hub.editor.append(LOCAL, id, InfoChanged(tag="later"))
         assert validate(lines).events == 1
+
+
+async def test_copy_in_an_existing_directory_is_exported_as_the_original(tmp_path: Path) -> None:
+    async with Hub(MemoryStore(), tmp_path / "data") as hub:
+        id = (await hub.editor.create(LOCAL, cwd=str(tmp_path))).id
+        await hub.turns.run(LOCAL, id, "/say hello")
+        exported = await export(hub, id)
+    async with Hub(MemoryStore(), tmp_path / "other") as hub:
+        imported = await hub.exchange.import_session(LOCAL, exported)
+        assert imported.directory_is_unconfirmed
+        assert await export(hub, id) == exported
+        await hub.turns.run(LOCAL, id, "/say again")  # now the event is not the last one
+        assert validate(await export(hub, id)).events > len(exported)

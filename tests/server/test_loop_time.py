@@ -14,7 +14,7 @@ import pytest
 
 PROGRAM = Path(__file__).with_name("loop_time.py")
 MAX_MILLISECONDS = 50
-SAMPLE = ["Markdown: csharp", "Markdown: tables", "diffs", "accents", "many blocks"]
+SAMPLE = ["Markdown: csharp", "diffs", "many blocks"]
 
 
 def measure(directory: Path, examples: int, *names: str) -> list[dict[str, Any]]:

@@ -114,6 +114,7 @@ class AcpClient:
         self.auth_methods: list[dict[str, Any]] = []
         self.update_meta: Any = None  # the `_meta` of the message that is being handled
         self.setup_results: dict[str, dict[str, Any]] = {}  # by session, from opening it
+        self.next_meta: dict[tuple[str, str], Any] = {}  # of a cancel or close, with its session
         self._capabilities: dict[str, Any] = {}
 
     @classmethod
@@ -318,13 +319,15 @@ class AcpClient:
         params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **fields}
         return self._opened(await self._request("fork", params))
 
-    async def set_mode(self, id: str, mode: str) -> None:
+    async def set_mode(self, id: str, mode: str, **fields: Any) -> dict[str, Any]:
         """Set the mode of a session; version 1 only, version 2 has an option instead."""
-        await self._request("set_mode", {"sessionId": id, "modeId": mode})
+        return await self._request("set_mode", {"sessionId": id, "modeId": mode, **fields})
 
-    async def set_option(self, id: str, option: str, value: str | bool) -> dict[str, Any]:
+    async def set_option(
+        self, id: str, option: str, value: str | bool, **fields: Any
+    ) -> dict[str, Any]:
         """Set an option and return the agent's result, which has all options."""
-        params: dict[str, Any] = {"sessionId": id, "configId": option, "value": value}
+        params = {"sessionId": id, "configId": option, "value": value, **fields}
         if isinstance(value, bool):
             params["type"] = "boolean"
         elif self.version == v2.VERSION:
@@ -347,11 +350,15 @@ class AcpClient:
 
     async def cancel(self, id: str) -> None:
         """Ask the agent to cancel the turn of a session."""
-        await self._connection.notify("session/cancel", {"sessionId": id})
+        await self._connection.notify("session/cancel", self._with_meta("session/cancel", id))
 
     async def close(self, id: str) -> None:
         """Close a session."""
-        await self._request("close", {"sessionId": id})
+        await self._request("close", self._with_meta("session/close", id))
+
+    def _with_meta(self, method: str, id: str) -> dict[str, Any]:
+        meta = self.next_meta.pop((method, id), None)
+        return {"sessionId": id} if meta is None else {"sessionId": id, "_meta": meta}
 
     async def delete(self, id: str) -> None:
         """Delete a session."""

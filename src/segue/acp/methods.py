@@ -61,6 +61,21 @@ ELICITATION_CREATE = "elicitation/create"
 ELICITATION_COMPLETE = "elicitation/complete"
 
 
+# Unstable capabilities that only an external agent may have, and the methods that they announce.
+SYSTEM_PROMPT = "systemPrompt"
+AUTH_STATUS = "auth.status"
+PROVIDERS = "providers"
+MCP_OVER_ACP = "mcp.acp"
+OPTIONAL_METHODS = {
+    "auth/status": AUTH_STATUS,
+    "providers/list": PROVIDERS,
+    "providers/set": PROVIDERS,
+    "providers/disable": PROVIDERS,
+}
+AUTH_STATUS_UPDATE = "auth/status_update"
+MCP_MESSAGE = "mcp/message"  # a request to the client, a notification from it
+
+
 def is_extension(method: str) -> bool:
     """Return whether a method is not part of the protocol."""
     return method.startswith("_")

@@ -37,6 +37,8 @@ class ClientCapabilities(Wire, frozen=True):
     auth: ClientAuth = ClientAuth()
     session: ClientSession | None = None
     elicitation: dict[str, Any] | None = None
+    plan: dict[str, Any] | None = None  # unstable
+    subagents: dict[str, Any] | None = None  # unstable
 
 
 class InitializeRequest(Wire, frozen=True):
@@ -54,10 +56,12 @@ class PromptCapabilities(Wire, frozen=True):
 class McpCapabilities(Wire, frozen=True):
     http: bool = False
     sse: bool = False
+    acp: bool = False  # unstable
 
 
 class AgentAuth(Wire, frozen=True):
     logout: Empty | UnsetType = UNSET
+    status: Empty | UnsetType = UNSET  # unstable
 
 
 class AgentCapabilities(Wire, frozen=True):
@@ -66,6 +70,7 @@ class AgentCapabilities(Wire, frozen=True):
     mcp_capabilities: McpCapabilities = McpCapabilities()
     session_capabilities: wire.SessionCapabilities = wire.SessionCapabilities()
     auth: AgentAuth = AgentAuth()
+    providers: Empty | UnsetType = UNSET  # unstable
     transport: dict[str, Any] | UnsetType = UNSET  # of a draft
 
 
@@ -120,6 +125,7 @@ class SetConfigResponse(Wire, frozen=True):
 
 class PromptResponse(Wire, frozen=True):
     stop_reason: wire.StopReason
+    usage: wire.TokenUsage | UnsetType = UNSET  # unstable
 
 
 class StatusResponse(Wire, frozen=True):

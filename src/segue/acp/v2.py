@@ -39,6 +39,7 @@ class PromptCapabilities(Wire, frozen=True):
 class McpCapabilities(Wire, frozen=True):
     stdio: Empty | UnsetType = UNSET
     http: Empty | UnsetType = UNSET
+    acp: Empty | UnsetType = UNSET  # unstable
 
 
 class SessionCapabilities(wire.SessionCapabilities, frozen=True):
@@ -47,8 +48,14 @@ class SessionCapabilities(wire.SessionCapabilities, frozen=True):
     load: Empty | UnsetType = UNSET  # of the earlier draft
 
 
+class AgentAuth(Wire, frozen=True):
+    status: Empty | UnsetType = UNSET  # unstable
+
+
 class AgentCapabilities(Wire, frozen=True):
     session: SessionCapabilities
+    auth: AgentAuth | UnsetType = UNSET
+    providers: Empty | UnsetType = UNSET  # unstable
     transport: dict[str, Any] | UnsetType = UNSET  # of a draft
 
 
@@ -140,7 +147,7 @@ class StateUpdate(wire.SessionUpdate, frozen=True, tag="state_update"):
     stop_reason: str | UnsetType = UNSET
     error: dict[str, Any] | UnsetType = UNSET
     background: list[dict[str, Any]] | UnsetType | None = UNSET
-    usage: dict[str, Any] | UnsetType | None = UNSET
+    usage: dict[str, Any] | wire.TokenUsage | UnsetType | None = UNSET
 
 
 class DiffChange(Wire, frozen=True):

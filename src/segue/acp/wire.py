@@ -94,6 +94,7 @@ class SessionCapabilities(Wire, frozen=True):
     title: Empty | UnsetType = UNSET
     archive: Empty | UnsetType = UNSET
     status: Empty | UnsetType = UNSET
+    system_prompt: dict[str, Any] | UnsetType = UNSET
 
 
 class SessionInfo(Wire, frozen=True):
@@ -174,7 +175,14 @@ class HttpMcpServer(Wire, frozen=True):
     headers: list[HttpHeader] = []
 
 
-McpServer = StdioMcpServer | HttpMcpServer
+class AcpMcpServer(Wire, frozen=True):
+    """An MCP server of the client, which the agent calls over the same connection; unstable."""
+
+    name: str
+    server_id: str
+
+
+McpServer = StdioMcpServer | HttpMcpServer | AcpMcpServer
 
 
 # Updates that are the same in both versions.
@@ -215,6 +223,15 @@ class CompactionUpdate(SessionUpdate, frozen=True, tag="compaction_update"):
     summary: list[ContentBlock] | UnsetType = UNSET
 
 
+class SubagentUpdate(SessionUpdate, frozen=True, tag="subagent_update"):
+    """A thread of the session; unstable. Its `session_id` cannot be loaded."""
+
+    session_id: str
+    title: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    state: dict[str, Any] | UnsetType = UNSET
+
+
 # Requests that are the same in both versions.
 
 
@@ -243,6 +260,23 @@ class ListRequest(Wire, frozen=True):
     created_after: str | None = None
 
 
+class TokenUsage(Wire, frozen=True):
+    """The tokens of all turns of a session; unstable."""
+
+    total_tokens: int
+    input_tokens: int
+    output_tokens: int
+    cached_read_tokens: int | None = None
+    cached_write_tokens: int | None = None
+
+
+class SystemPrompt(Wire, frozen=True):
+    """Instructions of the client for a session; unstable."""
+
+    mode: str
+    content: list[dict[str, Any]]
+
+
 class SetupRequest(Wire, frozen=True):
     """A request that opens a session: new, load, resume, fork.
 
@@ -253,6 +287,7 @@ class SetupRequest(Wire, frozen=True):
     session_id: str = ""
     additional_directories: list[str] | None = None
     mcp_servers: list[dict[str, Any]] | UnsetType | None = UNSET
+    system_prompt: SystemPrompt | None = None  # unstable
     replay_from: Any = None  # version 2 only
 
 

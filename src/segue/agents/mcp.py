@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from segue.acp.wire import HttpMcpServer, StdioMcpServer
+from segue.acp.wire import AcpMcpServer, HttpMcpServer, StdioMcpServer
 from segue.model.content import Audio, Block, Image, Resource, ResourceLink, Text, as_content
 from segue.model.event import ToolResult
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from .tools.base import ToolContext
 
-McpServerConfig = StdioMcpServer | HttpMcpServer
+McpServerConfig = StdioMcpServer | HttpMcpServer | AcpMcpServer
 
 CONNECT_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
@@ -265,6 +265,8 @@ class _Connection:
                 (command, *args), env = _sandboxed([command, *args], env, self._sandbox)
             parameters = StdioServerParameters(command=command, args=args, env=env, cwd=self._cwd)
             return Client(stdio_client(parameters, errlog=devnull))
+        if isinstance(self.server, AcpMcpServer):
+            raise ValueError("only external agents call MCP servers over ACP")
         return Client(await self._http_transport(stack, self.server))
 
     async def _http_transport(self, stack: AsyncExitStack, server: HttpMcpServer) -> Any:

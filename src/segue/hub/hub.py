@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from .sync.importer import SourceSync
     from .turns.agents import SessionAgents
     from .turns.service import TurnService
+    from .webhooks.dispatcher import Dispatcher
+    from .webhooks.service import Webhooks
     from .workdir.mounts import Mounts
     from .workdir.outputs import Outputs
     from .workdir.prepare import WorkDirectories
@@ -73,13 +75,15 @@ class Hub:
         clone: Sequence[str] = (),
         quotas: Mapping[str, int] | None = None,
         database_url: str | None = None,
+        private_webhooks: bool = True,
     ) -> None:
         """Create a hub.
 
         `lease` is the number of microseconds after which another process may take over the
         sessions of a process that died. Repositories can be cloned if their URL begins with one
         of `clone`. `quotas` are limits by name for workspaces that have none of their own.
-        `database_url` is the URL of a store that is not in `data_dir`.
+        `database_url` is the URL of a store that is not in `data_dir`. Webhooks may be at addresses
+        of this machine and of private networks if `private_webhooks` is set.
         """
         self.store = store
         self.data_dir = data_dir
@@ -89,6 +93,7 @@ class Hub:
         self._lease = lease
         self._clone = clone
         self._quotas = quotas or {}
+        self._private_webhooks = private_webhooks
         self._lookup = SessionLookup(store, self.sources)
 
     async def __aenter__(self) -> Hub:
@@ -110,6 +115,8 @@ class Hub:
             await self.workdirs.close()
         if "history" in self.__dict__:
             await self.history.close()
+        if "webhook_dispatcher" in self.__dict__:
+            await self.webhook_dispatcher.close()
         if "idempotency_keys" in self.__dict__:
             self.idempotency_keys.close()
         await self.sources.close()
@@ -294,7 +301,7 @@ class Hub:
         """Credentials in vaults."""
         from .resources.credentials import Credentials
 
-        return Credentials(self.records, self.secrets)
+        return Credentials(self.store, self.records, self.secrets)
 
     @cached_property
     def attachments(self) -> Attachments:
@@ -352,6 +359,30 @@ class Hub:
         from .resources.work_queue import WorkQueue
 
         return WorkQueue(self.store, self.records)
+
+    # Webhooks.
+
+    @cached_property
+    def webhooks(self) -> Webhooks:
+        """Webhooks and the log of their deliveries."""
+        from .webhooks.service import Webhooks
+
+        return Webhooks(
+            self.store,
+            self.records,
+            self.secrets,
+            lambda delivery: self.webhook_dispatcher.attempt_now(delivery),
+            private=self._private_webhooks,
+        )
+
+    @cached_property
+    def webhook_dispatcher(self) -> Dispatcher:
+        """Deliver what happened to webhooks."""
+        from .webhooks.dispatcher import Dispatcher
+
+        return Dispatcher(
+            self.store, self.records, lambda: self.webhooks, private=self._private_webhooks
+        )
 
     # Working directories.
 
@@ -421,7 +452,7 @@ class Hub:
         """Keys with which a repeated request takes effect once."""
         from .access.idempotency import IdempotencyKeys
 
-        return IdempotencyKeys(self.store, self.records)
+        return IdempotencyKeys(self.store, self.records, self.secrets)
 
     @cached_property
     def quotas(self) -> Quotas:

@@ -11,6 +11,7 @@ from segue.sources.registry import find as find_tool
 if TYPE_CHECKING:
     from segue.sources.base import ResumeCommand
     from segue.sources.base import SourceDefinition as Tool
+    from segue.sources.mcp_servers import McpConfig
 
 __all__ = [
     "ResumeCommand",
@@ -20,6 +21,8 @@ __all__ = [
     "deletes_resumed",
     "find_tool",
     "label",
+    "mcp_config",
+    "mcp_tools",
     "names",
     "writable_tools",
 ]
@@ -34,3 +37,17 @@ def deletes_resumed(tool: Tool) -> bool:
     """Return whether a tool is known to delete sessions that it resumed."""
     writer = tool.writer()
     return writer is not None and writer.deletes_resumed
+
+
+def mcp_config(name: str) -> McpConfig | None:
+    """Return where a tool lists its MCP servers; None if segue does not know."""
+    from segue.sources import mcp_servers
+
+    return mcp_servers.mcp_config(name)
+
+
+def mcp_tools() -> list[str]:
+    """Return the tools to which segue can add its MCP server."""
+    from segue.sources import mcp_servers
+
+    return mcp_servers.supported_tools()

@@ -156,3 +156,24 @@ def truncate_prompt(text: str) -> str:
     if len(units) <= 2 * MAX_PROMPT_UNITS:
         return text
     return units[: 2 * MAX_PROMPT_UNITS].decode("utf-16-le", "ignore").rstrip() + "…"
+
+
+class PlanEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    content: str
+    priority: Literal["high", "medium", "low"] = "medium"
+    status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer that a permission request offers."""
+
+    id: str
+    name: str
+    kind: Literal["allow_once", "allow_always", "reject_once", "reject_always"]
+
+
+class Location(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file, and perhaps a line, that a tool call touches."""
+
+    path: str
+    line: int | None = None

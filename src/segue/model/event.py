@@ -17,6 +17,9 @@ from . import codec
 from .clock import Time
 from .content import Content
 from .content import InsertedText as InsertedText
+from .content import Location as Location
+from .content import Option as Option
+from .content import PlanEntry as PlanEntry
 from .lifecycle import Status, StopReason
 from .requests import Usage as Usage
 
@@ -43,27 +46,6 @@ class ForkPoint(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
 
 
-class PlanEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    content: str
-    priority: Literal["high", "medium", "low"] = "medium"
-    status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"
-
-
-class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer that a permission request offers."""
-
-    id: str
-    name: str
-    kind: Literal["allow_once", "allow_always", "reject_once", "reject_always"]
-
-
-class Location(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file, and perhaps a line, that a tool call touches."""
-
-    path: str
-    line: int | None = None
-
-
 class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     """The fields of all bodies: a thread, and fields that only one protocol has."""
 
@@ -83,9 +65,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 
 OFF_BRANCH = {"left": True}  # the `extra` of events that are not on the active branch
 STARTS_TURN = {"begins": True}  # the `extra` of prompts of turns that ran in another tool
-RUN_BY_OTHERS = (
-    "elsewhere"  # a key in the `extra` of a tool call that a client or another process runs
-)
+RUN_BY_OTHERS = "elsewhere"  # a key in the `extra` of a tool call that a client or worker runs
+DELEGATES = "delegates"  # a key in the `extra` of a tool call that a thread of the session answers
 
 
 class Created(Body, frozen=True, tag="created"):
@@ -397,7 +378,10 @@ class OutcomeDefined(Body, frozen=True, tag="outcome_defined"):
 
 
 class OutcomeEvaluated(Body, frozen=True, tag="outcome_evaluated"):
-    """`usage` is the sum of the grader's requests, each of which has a ModelCalled event."""
+    """`usage` is the sum of the grader's requests, each of which has a ModelCalled event.
+
+    An `ongoing` evaluation has not changed.
+    """
 
     outcome_id: str
     iteration: int
@@ -413,6 +397,49 @@ class OutcomeEvaluated(Body, frozen=True, tag="outcome_evaluated"):
     ]
     explanation: str | None = None
     usage: Usage | None = None
+    ongoing: bool = False
+
+
+class ThreadStarted(Body, frozen=True, tag="thread_started"):
+    """`thread` delegates work to an agent in a new thread, which answers the tool call `call_id`.
+
+    `name` is that of the agent, `title` says what it shall do. An agent without a record has a
+    `definition`: an advisor has a model, an inline agent has its settings.
+    """
+
+    id: str
+    name: str
+    call_id: str
+    title: str | None = None
+    agent: AgentRef | None = None
+    definition: dict[str, Any] = {}
+
+
+class ThreadMessage(Body, frozen=True, tag="thread_message"):
+    """A message to `thread` from the thread `sender`; None stands for the session's own agent.
+
+    `call_id` is the tool call that the message hands over or, if it is a `reply`, answers.
+    """
+
+    content: Content
+    call_id: str
+    sender: str | None = None
+    reply: bool = False
+
+
+class ThreadChanged(Body, frozen=True, tag="thread_changed"):
+    """The status of `thread` changed. One that begins to run answers the call `call_id`.
+
+    `usage` and `running_time`, in microseconds, are the sums up to this event.
+    """
+
+    status: Status
+    call_id: str | None = None
+    stop_reason: StopReason | None = None
+    pending: tuple[str, ...] = ()
+    message: str | None = None
+    usage: Usage | None = None
+    running_time: int = 0
 
 
 class Foreign(Body, frozen=True, tag="foreign"):
@@ -448,6 +475,9 @@ AnyBody = (
     | Failed
     | OutcomeDefined
     | OutcomeEvaluated
+    | ThreadStarted
+    | ThreadMessage
+    | ThreadChanged
     | Foreign
 )
 
@@ -517,7 +547,7 @@ DeltaKind = Literal["message", "thought", "output", "request"]
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of a message that is still being written: `text` is at `offset` of it.
 
-    The kind `request` is a model request without a response so far.
+    The kind `request` is a model request without a response so far. It may be of a `thread`.
     """
 
     session: str
@@ -525,6 +555,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     kind: DeltaKind
     offset: int
     text: str
+    thread: str | None = None
 
 
 BODIES: dict[str, type[Body]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyBody)}

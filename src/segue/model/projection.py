@@ -35,13 +35,16 @@ from .event import (
     PlanChanged,
     StatusChanged,
     SystemMessage,
+    ThreadChanged,
+    ThreadMessage,
+    ThreadStarted,
     ToolCall,
     ToolCallChanged,
     ToolResult,
     Usage,
     UserMessage,
 )
-from .session import ALWAYS_ALLOWED, Outcome, Session
+from .session import ALWAYS_ALLOWED, OpenThread, Outcome, Session
 
 _SETTLED = frozenset({"satisfied", "max_iterations_reached", "failed", "interrupted"})
 
@@ -61,6 +64,7 @@ _ACTIVITY = frozenset(
         Interrupted,
         Compacted,
         Failed,
+        ThreadMessage,
     }
 )
 
@@ -182,6 +186,8 @@ def _created(session: Session, event: Event, body: Created) -> Changes:
 
 
 def _message(session: Session, event: Event, body: Body) -> Changes:
+    if body.thread is not None:
+        return {}
     changes: Changes = {"messages": session.messages + 1}
     if body.starts_turn and session.turn is None:
         changes["turns"] = session.turns + 1
@@ -198,25 +204,59 @@ def _tool_call(session: Session, event: Event, body: ToolCall) -> Changes:
     changes: Changes = {"open_calls": (*session.open_calls, body.call_id)}
     if session.tool_calls is not None:
         changes["tool_calls"] = session.tool_calls + 1
-    return changes
+    return changes | _opened_in(session, body, body.call_id)
 
 
 def _tool_result(session: Session, event: Event, body: ToolResult) -> Changes:
     return {
         "open_calls": tuple(call for call in session.open_calls if call != body.call_id),
         "pending": tuple(id for id in session.pending if id != body.call_id),
-    }
+    } | _closed_in_thread(session, body.call_id)
 
 
 def _asked(session: Session, event: Event, body: PermissionAsked) -> Changes:
-    return {"open_asks": (*session.open_asks, body.ask_id)}
+    opened = _opened_in(session, body, body.ask_id)
+    return {"open_asks": (*session.open_asks, body.ask_id), **opened}
 
 
 def _answered(session: Session, event: Event, body: PermissionAnswered) -> Changes:
     return {
         "open_asks": tuple(ask for ask in session.open_asks if ask != body.ask_id),
         "pending": tuple(id for id in session.pending if id != body.ask_id),
-    }
+    } | _closed_in_thread(session, body.ask_id)
+
+
+def _opened_in(session: Session, body: Body, id: str) -> Changes:
+    """Return the change that notes the thread of an open call or request."""
+    return {} if body.thread is None else {"thread_of": {**session.thread_of, id: body.thread}}
+
+
+def _closed_in_thread(session: Session, id: str) -> Changes:
+    if id not in session.thread_of:
+        return {}
+    return {"thread_of": {open: thread for open, thread in session.thread_of.items() if open != id}}
+
+
+def _thread_started(session: Session, event: Event, body: ThreadStarted) -> Changes:
+    return {"threads": session.threads + 1}
+
+
+def _thread_changed(session: Session, event: Event, body: ThreadChanged) -> Changes:
+    id = body.thread or ""
+    before = session.open_threads.get(id)
+    others = {other: thread for other, thread in session.open_threads.items() if other != id}
+    call_id = body.call_id or (None if before is None else before.call_id)
+    waits = body.status == "idle" and body.stop_reason == "requires_action"
+    if call_id is None or not (waits or body.status in lifecycle.RUNNING_STATUSES):
+        return {"open_threads": others}
+    thread = OpenThread(
+        call_id=call_id,
+        parent=session.thread_of.get(call_id),
+        running_since=event.at if body.status == "running" else None,
+        running_time=body.running_time,
+        usage=body.usage or Usage(),
+    )
+    return {"open_threads": {**others, id: thread}}
 
 
 def _info(session: Session, event: Event, body: InfoChanged) -> Changes:
@@ -309,6 +349,9 @@ def _status(session: Session, event: Event, body: StatusChanged) -> Changes:
 
 def _usage(session: Session, body: ModelCalled) -> Changes:
     changes: Changes = {"usage": session.usage + body.usage}
+    if (thread := session.open_threads.get(body.thread or "")) is not None:
+        used = replace(thread, usage=thread.usage + body.usage)
+        changes["open_threads"] = {**session.open_threads, str(body.thread): used}
     if body.model is not None:
         models = {**session.models}
         models[body.model] = models.pop(body.model, Usage()) + body.usage
@@ -354,4 +397,6 @@ _STEPS: dict[type[Body], Callable[[Session, Event, Any], Changes]] = {
     Failed: _failed,
     OutcomeDefined: _outcome_defined,
     OutcomeEvaluated: _outcome_evaluated,
+    ThreadStarted: _thread_started,
+    ThreadChanged: _thread_changed,
 }

@@ -18,7 +18,7 @@ UNCONFIRMED_DIRECTORY = "unconfirmed_directory"
 
 OWN = "segue"  # the owner of the store's sessions, and the source of those that no tool began
 # Origins that are not a source: what creates sessions in the store.
-_INTERFACES = frozenset(("acp", "cli", "demo", "python", "rest", "web"))
+_INTERFACES = frozenset(("acp", "ahp", "cli", "demo", "python", "rest", "web"))
 
 SessionState = Literal["active", "archived", "trashed"]
 
@@ -34,6 +34,19 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     completed_at: int | None = None
 
 
+class OpenThread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A thread that runs or waits for clients: the call that it answers, its parent and sums.
+
+    `running_since` is None while it waits.
+    """
+
+    call_id: str
+    parent: str | None = None
+    running_since: int | None = None
+    running_time: int = 0
+    usage: Usage = msgspec.field(default_factory=Usage)
+
+
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One conversation. `active_at` moves with the conversation only, `updated_at` with any change.
 
@@ -44,6 +57,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `agent_by_key` says that an API key chose the agent. `local_settings` has the settings that API
     keys have changed, as the local user left them: "mode", ALWAYS_ALLOWED and "agent".
+
+    `threads` is the number of threads that the session's turns have started, `open_threads` are
+    those that run or wait. `thread_of` has the thread of each open call and request of a thread.
     """
 
     id: str
@@ -94,6 +110,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcomes: tuple[Outcome, ...] = ()
     agent_by_key: bool = False
     local_settings: dict[str, Any] = {}
+    threads: int = 0
+    open_threads: dict[str, OpenThread] = {}
+    thread_of: dict[str, str] = {}
     extra: dict[str, Any] = {}
 
     def for_local_turn(self) -> Session:
@@ -173,9 +192,12 @@ def is_session_directory(directory: str) -> bool:
 
 
 class Thread(NamedTuple):
-    """A subagent of a session: the seq of its first event, its kind and its title.
+    """A subagent of a session: the seq of the call that started it, its kind and its title.
 
-    `parent` is the thread that started it; None for the session's own agent.
+    `parent` is the thread that started it; None for the session's own agent. The fields after
+    `usage` are known of threads that segue ran. `status` and `stop_reason` are those of its last
+    change, `call_id` is the tool call that started it, `last_call_id` the last one. `agent` is None
+    if its agent has no record; `definition` is then that of its ThreadStarted event.
     """
 
     id: str
@@ -186,6 +208,16 @@ class Thread(NamedTuple):
     created_at: int | None = None
     active_at: int | None = None
     usage: Usage = Usage()
+    status: Status = "idle"
+    stop_reason: StopReason | None = None
+    call_id: str | None = None
+    last_call_id: str | None = None
+    agent: AgentRef | None = None
+    definition: Any = None
+    running_time: int = 0
+    running_since: int | None = None
+    archived_at: int | None = None
+    is_own: bool = False  # whether its events are in the session's history
 
 
 _decode_session: codec.Decoder[Session] = codec.Decoder(Session)

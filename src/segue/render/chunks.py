@@ -84,9 +84,10 @@ async def read_chunks(
     """Read the chunks `first` to `last`, with the threads that were started there."""
     size = chunk_size(session)
     after, before = first * size, (last + 1) * size + 1
-    events = await reader.events(
+    all_events = await reader.events(
         principal, session.id, after=after, before=before, limit=(last - first + 1) * size
     )
+    events = [event for event in all_events if event.body.thread is None]
     pairs = await read_pairs(reader, principal, session, events, after=after, before=before)
     by_chunk: dict[int, list[Event]] = {number: [] for number in range(first, last + 1)}
     for event in events:
@@ -115,12 +116,13 @@ async def _add_threads(
     events: Sequence[Event],
 ) -> list[Chunk]:
     """Attach to each tool call the threads that it started, without their events."""
-    inline = {event.body.thread for event in events}  # threads whose events are in the session
-    calls = {event.seq for event in events if isinstance(event.body, ToolCall)}
+    calls = {event.body.call_id: event.seq for event in events if isinstance(event.body, ToolCall)}
+    seqs = set(calls.values())
     by_call: dict[int, tuple[StartedThread, ...]] = {}
     for thread in await reader.threads(principal, session.id):
-        if thread.seq in calls and thread.id not in inline:
-            by_call[thread.seq] = (*by_call.get(thread.seq, ()), StartedThread(thread))
+        seq = calls.get(thread.call_id or "") if thread.is_own else thread.seq
+        if seq is not None and seq in seqs:
+            by_call[seq] = (*by_call.get(seq, ()), StartedThread(thread))
 
     def attach(item: Item) -> Item:
         threads = () if item.kind == "fork" else by_call.get(item.event.seq, ())

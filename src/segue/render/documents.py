@@ -101,9 +101,10 @@ async def excerpt(
     reader: EventReader, principal: Principal, session: Session, first: int, before: int
 ) -> str:
     """Return the messages with `first <= seq < before` as Markdown, at most READ_EVENTS events."""
-    events = await reader.events(
+    all_events = await reader.events(
         principal, session.id, after=first - 1, before=before, limit=READ_EVENTS
     )
+    events = [event for event in all_events if event.body.thread is None]
     pairs = await read_pairs(reader, principal, session, events, after=first - 1, before=before)
     items = build_items(session, events, pairs)
     return await threads.render_in_thread(_chunk_text, Chunk(0, items))

@@ -178,7 +178,7 @@ def _item(event: Event) -> Item | None:
             return Item("failed", event, text=message)
         case OutcomeDefined(description=description):
             return Item("mark", event, text=f"Goal: {description}")
-        case OutcomeEvaluated() as body:
+        case OutcomeEvaluated(ongoing=False) as body:
             result = f"Goal {body.result.replace('_', ' ')}"
             return Item("mark", event, text=f"{result}: {body.explanation or ''}".rstrip(": "))
     text = _end_text(event)

@@ -8,6 +8,7 @@ from typing import Protocol
 from segue.model.event import Event, select_events
 from segue.model.principal import Principal
 from segue.model.session import Thread
+from segue.secrets.events import Counter, mask_event, mask_events, mask_thread
 
 
 class EventReader(Protocol):
@@ -72,3 +73,40 @@ class ConversationReader:
         """Read no events."""
         return
         yield
+
+
+class MaskedReader:
+    """A reader whose events have masks instead of secrets. `counter` counts the secrets."""
+
+    def __init__(self, reader: EventReader) -> None:
+        self._reader = reader
+        self.counter = Counter()
+
+    async def events(
+        self,
+        principal: Principal,
+        id: str,
+        /,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        types: Sequence[str] = (),
+        limit: int = 1000,
+        backward: bool = False,
+    ) -> Sequence[Event]:
+        """Return events with `after < seq < before`, oldest first, whichever end is read."""
+        events = await self._reader.events(
+            principal, id, after=after, before=before, types=types, limit=limit, backward=backward
+        )
+        return mask_events(events, self.counter)
+
+    async def threads(self, principal: Principal, id: str, /) -> Sequence[Thread]:
+        """Return the threads that a session started."""
+        return [mask_thread(thread) for thread in await self._reader.threads(principal, id)]
+
+    async def thread_events(
+        self, principal: Principal, id: str, thread: str, /
+    ) -> AsyncIterator[Event]:
+        """Read the events of one thread."""
+        async for event in self._reader.thread_events(principal, id, thread):
+            yield mask_event(event, self.counter)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 from segue.secrets.assignments import find_by_words, find_in_urls
@@ -14,6 +16,7 @@ from segue.secrets.terminal_codes import plain_view
 from segue.secrets.values import is_generated_password
 
 MIN_SECRET_CHARS = 6
+_MAX_CHECKED_CHARS = 2000  # of a text that is first checked for signs of a secret
 _MAX_DEPTH = 2  # how often a secret may be encoded
 
 
@@ -35,7 +38,7 @@ def find_secrets(text: str) -> list[Secret]:
 
 
 def _find(text: str, depth: int) -> list[Secret]:
-    if len(text) < MIN_SECRET_CHARS:
+    if len(text) < MIN_SECRET_CHARS or (not depth and _is_harmless(text)):
         return []
     secrets = list(_find_all(text, depth))
     if (view := plain_view(text)) is not None:
@@ -43,6 +46,21 @@ def _find(text: str, depth: int) -> list[Secret]:
             start, end = view.span(secret.start, secret.end)
             secrets.append(secret._replace(start=start, end=end))
     return _merged(secrets)
+
+
+@cache
+def _signs() -> re.Pattern[str]:
+    """Return the pattern of what every text with a secret has."""
+    return re.compile(
+        r"[A-Za-z0-9_+/.~=%$-]{16}|[\"'\n\\\x1b]|://|[ \t]-[a-zA-Z]"
+        r"|pass|pwd|secret|token|key|auth|cookie|bearer|basic|sig",
+        re.IGNORECASE,
+    )
+
+
+def _is_harmless(text: str) -> bool:
+    """Return whether a short text has no sign of a secret, which is quicker than to search it."""
+    return len(text) <= _MAX_CHECKED_CHARS and _signs().search(text) is None
 
 
 def _find_all(text: str, depth: int) -> Iterator[Secret]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session, Thread
-from segue.secrets.masks import MaskedParts, Replacement, mask_parts, mask_value
+from segue.secrets.masks import Found, MaskedParts, Replacement, mask_parts, mask_value
 
 # Fields that name something or hold data, and never text that a person or a program wrote.
 _NAMES = frozenset(
@@ -72,10 +72,11 @@ _SESSION_FIELDS = ("title", "tag", "metadata", "resources", "options", "outcomes
 
 
 class Counter:
-    """Counts the secrets that were masked."""
+    """Counts the secrets that were masked; `found` has their kinds and masks."""
 
     def __init__(self) -> None:
         self.secrets = 0
+        self.found: Found = []
 
 
 def mask_event(event: Event, counter: Counter | None = None) -> Event:
@@ -98,6 +99,22 @@ def mask_events(events: Sequence[Event], counter: Counter | None = None) -> list
             _mask_streamed(group, counter) if len(group) > 1 else [mask_event(group[0], counter)]
         )
     return masked
+
+
+async def mask_stream(
+    events: AsyncIterator[Event], counter: Counter | None = None
+) -> AsyncIterator[Event]:
+    """Yield the events of a whole history with masks instead of secrets."""
+    counter = counter or Counter()
+    group: list[Event] = []
+    async for event in events:
+        if group and not _continues(group[-1].body, event.body):
+            for masked in mask_events(group, counter):
+                yield masked
+            group = []
+        group.append(event)
+    for masked in mask_events(group, counter):
+        yield masked
 
 
 def mask_session(session: Session) -> Session:
@@ -143,7 +160,7 @@ def _mask_streamed(events: Sequence[Event], counter: Counter) -> list[Event]:
     bodies = [event.body for event in events]
     contents: list[Content] = [body.content for body in bodies if isinstance(body, _MESSAGES)]
     texts = [_text(block) for content in contents for block in content]
-    split = mask_parts([text for text in texts if text is not None])
+    split = mask_parts([text for text in texts if text is not None], counter.found)
     if not split.total:
         return [mask_event(event, counter) for event in events]
     counter.secrets += split.total
@@ -196,7 +213,7 @@ def _mask_field(field: Any, counter: Counter) -> Any:
         return (
             items if any(new is not old for new, old in zip(items, field, strict=True)) else field
         )
-    masked, count = mask_value(field)
+    masked, count = mask_value(field, counter.found)
     counter.secrets += count
     return masked if count else field
 
@@ -204,7 +221,7 @@ def _mask_field(field: Any, counter: Counter) -> Any:
 def _mask_content(content: Content, counter: Counter) -> tuple[Content, MaskedParts | None]:
     """Mask the blocks of a message; a secret may begin in one block and end in the next one."""
     texts = [text for block in content if (text := _text(block)) is not None]
-    parts = mask_parts(texts)
+    parts = mask_parts(texts, counter.found)
     counter.secrets += parts.total
     remaining = iter(parts.texts)
     blocks: list[Block] = []

@@ -13,6 +13,10 @@ MASKED = "[masked]"
 _SHOWN_CHARS = 4  # of a secret's end
 _MIN_HIDDEN_CHARS = 16  # a shorter secret shows nothing
 _SHOWN = re.compile(r"[A-Za-z0-9_+/=.~-]+")
+# Fields of transcripts that are random but no secrets: a change would break the transcript.
+_ID_FIELDS = frozenset(
+    ("signature", "uuid", "parentUuid", "sessionId", "id", "requestId", "tool_use_id", "call_id")
+)
 _PLAIN_NAME = re.compile(r"[\w .-]{1,80}")
 
 
@@ -64,6 +68,16 @@ class Replacement(NamedTuple):
     length: int
 
 
+class FoundSecret(NamedTuple):
+    """A secret that was masked: its kind and its mask."""
+
+    kind: str
+    mask: str
+
+
+Found = list[FoundSecret]  # filled by the functions that mask
+
+
 class MaskedParts(NamedTuple):
     """The masked texts, the number of secrets in all of them, and what was replaced in each."""
 
@@ -72,10 +86,10 @@ class MaskedParts(NamedTuple):
     replaced: list[list[Replacement]]
 
 
-def mask_parts(parts: Sequence[str]) -> MaskedParts:
+def mask_parts(parts: Sequence[str], found: Found | None = None) -> MaskedParts:
     """Mask texts that follow each other, also the secrets that begin in one and end in another.
 
-    The mask of such a secret is in the text in which it begins.
+    The mask of such a secret is in the text in which it begins. `found` gets the secrets.
     """
     separate = [find_secrets(part) for part in parts]
     whole = "".join(parts)
@@ -91,7 +105,14 @@ def mask_parts(parts: Sequence[str]) -> MaskedParts:
     ]
     if len(parts) > 1:
         spans += find_secrets(whole)
-    return _split(whole, _join(spans), [*starts, position])
+    secrets = _join(spans)
+    _report(whole, secrets, found)
+    return _split(whole, secrets, [*starts, position])
+
+
+def _report(text: str, secrets: Sequence[Secret], found: Found | None) -> None:
+    if found is not None:
+        found += [FoundSecret(s.kind, mask_of(text[s.start : s.end], s.prefix)) for s in secrets]
 
 
 def _join(secrets: list[Secret]) -> list[Secret]:
@@ -130,40 +151,44 @@ def _split(whole: str, secrets: list[Secret], bounds: list[int]) -> MaskedParts:
     return MaskedParts(texts, len(secrets), replaced)
 
 
-def mask_value(value: Any) -> tuple[Any, int]:
+def mask_value(value: Any, found: Found | None = None) -> tuple[Any, int]:
     """Return a JSON value with masks instead of secrets, and how many secrets it had.
 
-    The name of a field counts: `{"password": "…"}` is masked like `password: …`.
+    The name of a field counts: `{"password": "…"}` is masked like `password: …`. `found` gets the
+    secrets.
     """
     match value:
         case str():
             masked = mask(value)
+            _report(value, masked.secrets, found)
             return (masked.text, len(masked.secrets)) if masked.secrets else (value, 0)
         case dict():
-            return _mask_fields(value)
+            return _mask_fields(value, found)
         case list() | tuple():
-            return _mask_items(value)
+            return _mask_items(value, found)
     return value, 0
 
 
-def _mask_fields(fields: dict[Any, Any]) -> tuple[dict[Any, Any], int]:
+def _mask_fields(fields: dict[Any, Any], found: Found | None) -> tuple[dict[Any, Any], int]:
     masked: dict[Any, Any] = {}
     count = 0
     for name, value in fields.items():
-        key, in_name = mask_value(name) if isinstance(name, str) else (name, 0)
-        if isinstance(value, str):
-            masked[key], found = _mask_named(str(name), value)
+        key, in_name = mask_value(name, found) if isinstance(name, str) else (name, 0)
+        if name in _ID_FIELDS and isinstance(value, str):
+            masked[key], number = value, 0
+        elif isinstance(value, str):
+            masked[key], number = _mask_named(str(name), value, found)
         else:
-            masked[key], found = mask_value(value)
-        count += found + in_name
+            masked[key], number = mask_value(value, found)
+        count += number + in_name
     if count == 0:
         return fields, 0
     return masked, count
 
 
-def _mask_named(name: str, value: str) -> tuple[str, int]:
+def _mask_named(name: str, value: str, found: Found | None) -> tuple[str, int]:
     """Mask a field's value. A short one is a secret if the name of the field says so."""
-    masked, count = mask_value(value)
+    masked, count = mask_value(value, found)
     if count or not value or len(value) > 400 or not _PLAIN_NAME.fullmatch(name):
         return masked, count
     introduction = f'"{name}": "'
@@ -171,23 +196,25 @@ def _mask_named(name: str, value: str) -> tuple[str, int]:
         start = secret.start - len(introduction)
         if start >= 0:
             end = min(secret.end - len(introduction), len(value))
-            return value[:start] + mask_of(value[start:end], secret.prefix) + value[end:], 1
+            named = secret._replace(start=start, end=end)
+            _report(value, [named], found)
+            return _replace(value, [named]), 1
     return value, 0
 
 
-def _mask_items(items: list[Any] | tuple[Any, ...]) -> tuple[Any, int]:
+def _mask_items(items: list[Any] | tuple[Any, ...], found: Found | None) -> tuple[Any, int]:
     """Mask the items of a list, and the arguments of a command that follow an option."""
     if items and all(isinstance(item, str) for item in items):
-        texts = _mask_arguments([str(item) for item in items])
+        texts = _mask_arguments([str(item) for item in items], found)
         return (list(texts.texts), texts.total) if texts.total else (items, 0)
-    masked = [mask_value(item) for item in items]
-    count = sum(found for _item, found in masked)
-    return ([item for item, _found in masked], count) if count else (items, 0)
+    masked = [mask_value(item, found) for item in items]
+    count = sum(number for _item, number in masked)
+    return ([item for item, _number in masked], count) if count else (items, 0)
 
 
-def _mask_arguments(arguments: list[str]) -> MaskedParts:
+def _mask_arguments(arguments: list[str], found: Found | None) -> MaskedParts:
     parts: list[str] = []
     for argument in arguments:
         parts += [argument, " "]
-    masked = mask_parts(parts[:-1])
+    masked = mask_parts(parts[:-1], found)
     return MaskedParts(masked.texts[::2], masked.total, masked.replaced[::2])

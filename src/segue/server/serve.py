@@ -110,11 +110,13 @@ async def serve(
         lasting=True,
         lease=settings.lease,
         quotas=settings.quotas,
+        private_webhooks=settings.private_webhooks,
     ) as hub:
         hub.turns.engine.start()  # also runs the prompts that a dead process left in the inbox
         app = ServerApp(hub, settings, shared_metrics, peers)
         sockets = [sock] if peers is None else [sock, peers.listen()]
         background = [asyncio.ensure_future(hub.scheduler.run(app.rest.closing))]
+        background.append(asyncio.ensure_future(hub.webhook_dispatcher.run(app.rest.closing)))
         background.append(asyncio.ensure_future(_measure_lag(app.rest.metrics)))
         background.append(asyncio.ensure_future(hub.continuing.recover(LOCAL)))
         if shared_metrics is not None:

@@ -9,7 +9,7 @@ writes both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -23,11 +23,16 @@ from segue.model.record import Record
 from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState
 
+if TYPE_CHECKING:  # a list of sessions does not need them
+    from segue.model.webhooks.delivery import Delivery
+    from segue.model.webhooks.notices import Notice
+
 EventDecider = Callable[[Session], Drafts]
 # A prompt whose turn has begun stays in the inbox as `turn` until the turn ends.
 InboxKind = Literal["prompt", "turn", "cancel", "answer", "result"]
 
 MAX_SEQ = (1 << 24) - 1  # events in one session
+WEBHOOK_KIND = "webhook"  # the kind of the record of a webhook
 SHARE_KIND = "share"  # the kind of the record of a session's share link
 # Kinds of records that `usage` counts. PostgreSQL's triggers name them too.
 FILE_KINDS = ("file", "archive")
@@ -387,6 +392,36 @@ class Store(Protocol):
     async def overlays(self, workspace: str, source: str) -> dict[str, dict[str, Any]]: ...
     async def set_setting(self, workspace: str, name: str, value: Any) -> None: ...
     async def settings(self, workspace: str) -> dict[str, Any]: ...
+
+    # webhooks: every change of a session or record queues its notices in its own transaction
+
+    async def notify(self, workspace: str, notices: Sequence[Notice]) -> None:
+        """Queue notices for the webhooks that announce their types."""
+
+    async def put_delivery(self, delivery: Delivery) -> Delivery:
+        """Queue a delivery for its webhook, and return it with its number."""
+
+    async def next_delivery(self) -> int | None:
+        """Return when the next delivery is due; None if none is queued."""
+
+    async def claim_deliveries(self, *, now: int, until: int, limit: int) -> list[Delivery]:
+        """Return deliveries that are due, and let them be due again at `until`.
+
+        No other process gets them before. A process that dies leaves them to another one.
+        """
+
+    async def save_deliveries(self, saved: Sequence[Delivery]) -> None:
+        """Store the outcome of attempts. Deliveries of deleted webhooks are ignored."""
+
+    async def deliveries(
+        self, workspace: str, webhook: str, *, before: int | None = None, limit: int = 50
+    ) -> list[Delivery]:
+        """Return the deliveries of a webhook with numbers below `before`, newest first."""
+
+    async def trim_deliveries(
+        self, workspace: str, webhook: str, *, finished: int, pending: int
+    ) -> None:
+        """Delete the oldest deliveries of a webhook, so that at most so many stay."""
 
 
 # Steps that every store takes before it writes.

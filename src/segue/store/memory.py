@@ -20,11 +20,11 @@ from msgspec.structs import replace
 from segue.model import clock, codec, errors, event, projection, search_text
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Draft, Drafts, Event, select_events
-from segue.model.principal import ApiKey
 from segue.model.query import Position, Query, SearchHit, matches, position
 from segue.model.record import Record
 from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState, decode_session
+from segue.model.webhooks.notices import purge_notices, session_notices
 
 from .base import (
     FILE_KINDS,
@@ -35,7 +35,6 @@ from .base import (
     InboxKind,
     Lease,
     Signal,
-    Store,
     Usage,
     append_drafts,
     check_fork_point,
@@ -47,15 +46,19 @@ from .base import (
     share_record_id,
     start_session,
 )
+from .memory_deliveries import MemoryDeliveries
 from .memory_entry import Entry, check_lease, same_lease
 from .memory_search import best_hit, mentions, score, words_in, words_of
+from .memory_settings import MemorySettings
 
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 _decode_checkpoint: codec.Decoder[Checkpoint] = codec.Decoder(Checkpoint)
 
 
-class MemoryStore(Store):
+class MemoryStore:
     """A store in memory, which lasts as long as the object."""
+
+    read_only = False
 
     def __init__(self) -> None:
         self._cursor_key = secrets.token_bytes(32)
@@ -63,15 +66,32 @@ class MemoryStore(Store):
         self._change = 0
         self._number = 0
         self._listeners: list[Callable[[Signal], None]] = []
-        self._keys: dict[str, ApiKey] = {}
         self._records: dict[tuple[str, str, str], list[Record]] = {}
         self._parts: dict[tuple[str, str], dict[int, bytes]] = {}
         self._upload_started_at: dict[tuple[str, str], int] = {}
-        self._overlays: dict[tuple[str, str], dict[str, bytes]] = {}
-        self._settings: dict[str, dict[str, bytes]] = {}
+        settings = MemorySettings()
+        self.put_key = settings.put_key
+        self.find_key = settings.find_key
+        self.keys = settings.keys
+        self.revoke_key = settings.revoke_key
+        self.set_overlay = settings.set_overlay
+        self.overlays = settings.overlays
+        self.set_setting = settings.set_setting
+        self.settings = settings.settings
+        self._queue = queue = MemoryDeliveries()
+        self.notify = queue.notify
+        self.put_delivery = queue.put_delivery
+        self.next_delivery = queue.next_delivery
+        self.claim_deliveries = queue.claim_deliveries
+        self.save_deliveries = queue.save_deliveries
+        self.deliveries = queue.deliveries
+        self.trim_deliveries = queue.trim_deliveries
 
     async def close(self) -> None:
         self._listeners.clear()
+
+    def vitals(self) -> dict[str, int]:
+        return {}
 
     async def cursor_key(self) -> bytes:
         return self._cursor_key
@@ -82,7 +102,9 @@ class MemoryStore(Store):
         self, workspace: str, id: str, drafts: Drafts, *, checkpoint: Checkpoint | None = None
     ) -> Session:
         session, events = start_session(workspace, id, drafts, clock.now())
-        return self._insert(session, events, checkpoint=checkpoint)
+        self._insert(session, events, checkpoint=checkpoint)
+        self._queue.queue(workspace, session_notices(None, session, events))
+        return session
 
     async def load(
         self,
@@ -170,6 +192,7 @@ class MemoryStore(Store):
         ]
         if events:
             self._change += 1
+            self._queue.queue(workspace, session_notices(entry.session, session, events))
             entry.session, entry.change = row, self._change
             entry.events += stored_events
             if lease is not None:
@@ -190,7 +213,9 @@ class MemoryStore(Store):
                 session = projection.apply(session, copied)
                 events.append(fork_event(copied, new_id))
         session, added = append_drafts(session, tail(session), at)
-        return self._insert(session, events + added)
+        self._insert(session, events + added)
+        self._queue.queue(workspace, session_notices(None, session, added))
+        return session
 
     async def checkpoint(self, workspace: str, id: str) -> Checkpoint | None:
         entry = self._entries.get((workspace, id))
@@ -199,8 +224,9 @@ class MemoryStore(Store):
         return _decode_checkpoint(entry.checkpoint)
 
     async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
-        guard(self._find(workspace, id).session)
+        guard(session := self._find(workspace, id).session)
         del self._entries[workspace, id]
+        self._queue.queue(workspace, purge_notices(session))
         self._records.pop((workspace, SHARE_KIND, share_record_id(id)), None)
         self._change += 1
         self._notify(Signal("purged", workspace, id))
@@ -455,23 +481,6 @@ class MemoryStore(Store):
 
     # rows that belong to no session
 
-    async def put_key(self, key: ApiKey) -> None:
-        self._keys[key.id] = key
-
-    async def find_key(self, digest: bytes) -> ApiKey | None:
-        return next((key for key in self._keys.values() if key.digest == digest), None)
-
-    async def keys(self, workspace: str | None = None) -> list[ApiKey]:
-        keys = [key for key in self._keys.values() if workspace in (None, key.workspace)]
-        return sorted(keys, key=lambda key: key.id)
-
-    async def revoke_key(self, workspace: str, id: str, at: int) -> bool:
-        key = self._keys.get(id)
-        if key is None or key.workspace != workspace or key.revoked_at is not None:
-            return False
-        self._keys[id] = replace(key, revoked_at=at)
-        return True
-
     async def put_record(
         self, record: Record, *, amend: bool = False, drop_earlier: bool = False
     ) -> Record:
@@ -481,6 +490,7 @@ class MemoryStore(Store):
         if not amend:
             self._check_archived(record)
         stored = replace(record, body=_decode_any(codec.encode(record.body)))
+        self._queue.record_changed(versions[-1] if versions else None, stored)
         earlier = versions[:-1] if amend else versions
         self._records[name] = [*([] if drop_earlier else earlier), stored]
         return record
@@ -494,6 +504,7 @@ class MemoryStore(Store):
         for record in records:
             await self.put_record(record)
         for record in drop:
+            self._queue.record_changed(record, None)
             del self._records[record.workspace, record.kind, record.id]
 
     def _check_newest(self, record: Record, expected: int) -> None:
@@ -565,24 +576,8 @@ class MemoryStore(Store):
         files = sum(map(is_counted_file, kinds))
         return Usage(len(entries), files, size, kinds.count(SCHEDULE_KIND), turns)
 
-    async def set_overlay(
-        self, workspace: str, source: str, id: str, patch: dict[str, Any]
-    ) -> None:
-        self._overlays.setdefault((workspace, source), {})[id] = codec.encode(patch)
-
-    async def overlays(self, workspace: str, source: str) -> dict[str, dict[str, Any]]:
-        values = self._overlays.get((workspace, source), {})
-        return {id: _decode_any(patch) for id, patch in values.items()}
-
     async def probe_write(self) -> None:
         pass
-
-    async def set_setting(self, workspace: str, name: str, value: Any) -> None:
-        self._settings.setdefault(workspace, {})[name] = codec.encode(value)
-
-    async def settings(self, workspace: str) -> dict[str, Any]:
-        values = self._settings.get(workspace, {})
-        return {name: _decode_any(value) for name, value in values.items()}
 
 
 def _stored_row(session: Session) -> Session:

@@ -31,6 +31,7 @@ WAITING = """
 SELECT DISTINCT s.workspace, s.id FROM inbox i JOIN sessions s ON s.pk = i.session
 LEFT JOIN leases l ON l.session = i.session
 WHERE (i.kind <> 'turn' OR i.holder <> '') AND coalesce(l.holder, '') = ''"""
+DELIVERIES = "SELECT number, workspace, webhook, due_at, row FROM deliveries"
 DELTAS = 'SELECT number, message, kind, "offset", text FROM deltas'
 
 decode_any: codec.Decoder[Any] = codec.Decoder(Any)

@@ -117,7 +117,7 @@ def running_processes(command: str) -> list[psutil.Process]:
     return [
         child
         for child in children
-        if child.is_running() and arguments[-1] in " ".join(child.cmdline())
+        if child.status() != psutil.STATUS_ZOMBIE and arguments[-1] in " ".join(child.cmdline())
     ]
 
 

@@ -64,12 +64,12 @@ async def test_fast_agent_continues_its_session_in_a_new_process(
 ) -> None:
     async with opened_hub(home) as hub:
         id, hold = await open_session(hub, fast_agent, home)
-        assert await hub.turns.run(LOCAL, id, "hello there") == "end_turn"
+        assert await hub.turns.run(LOCAL, id, "hello there", opened=hold) == "end_turn"
         assert await message_texts(hub, id) == ["hello there"]
         await hold.close()
     async with opened_hub(home) as hub:
         _, hold = await open_session(hub, fast_agent, home, id)
-        assert await hub.turns.run(LOCAL, id, "and again") == "end_turn"
+        assert await hub.turns.run(LOCAL, id, "and again", opened=hold) == "end_turn"
         # The agent wrongly replays messages on resume; segue must not store them twice.
         assert await message_texts(hub, id) == ["hello there", "and again"]
         assert len(await native_ids(hub, id)) == 1

@@ -204,7 +204,8 @@ class Client:
     async def _read(self) -> None:
         try:
             while line := await self._transport.receive():
-                await self._handle(json.loads(line))
+                if line.strip() or self.checked:  # some agents send empty lines
+                    await self._handle(json.loads(line))
         except BaseException as error:
             self._broken = error
             for _, _, future in self._requests.values():

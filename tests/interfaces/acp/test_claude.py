@@ -1,5 +1,7 @@
 """Claude Code's sessions over ACP: listed, opened, edited and forked."""
 
+import shlex
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,11 +10,13 @@ import pytest
 
 from segue import claude
 from segue.interfaces.acp import ServedAgent
+from segue.model import clock
 from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import S2, Home, S, as_line, assistant, call, result, user
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client, ErrorResponse, Update
+from tests.interfaces.acp.test_client_requests import PROGRAM, send_agent_requests
 from tests.interfaces.acp.testbed import AcpTestbed
 
 CONVERSATION = [
@@ -88,6 +92,36 @@ async def test_claude_session_is_replayed_resumed_and_followed(
         before = len(client.log)
         await client.open_session("resume", S, "/p")
         assert conversation(client.updates(before)) == []
+
+
+async def test_agent_that_has_a_claude_session_resumes_it(
+    testbed: AcpTestbed, version: int, home: Home
+) -> None:
+    transcript = home.projects / "-w" / f"{S}.jsonl"
+    program = [sys.executable, str(PROGRAM), str(version), "capable", f"lists={S}"]
+    agent = ServedAgent("acp:asking", {"kind": "acp", "command": shlex.join(program)})
+    async with connect_with_claude(testbed, version, home, served_agent=agent) as client:
+        assert (await list_by_id(client)).keys() == {S}
+        before = await client.replay(S, "/p")
+        assert conversation(before) == CONVERSATION
+        (requests,) = await send_agent_requests(client, S, ["received", {}])
+        assert requests["session/resume"]["sessionId"] == S and "session/new" not in requests
+        stored = conversation(await client.replay(S, "/p"))
+        assert stored[:3] == CONVERSATION and len(stored) == 5
+        # The agent has recorded the turn in the tool's own file, under other ids.
+        now, later = clock.to_rfc3339(clock.now()), clock.to_rfc3339(clock.now() + 3600 * 10**6)
+        with transcript.open("ab") as file:
+            file.write(as_line(user("u3", "a2", "the prompt", timestamp=now)))
+            file.write(as_line(assistant("a3", "u3", timestamp=now)))
+        await client.request("session/close", {"sessionId": S})
+        assert conversation(await client.replay(S, "/p")) == stored
+        with transcript.open("ab") as file:
+            file.write(as_line(user("u4", "a3", "And now?", timestamp=later)))
+        await client.wait_for_update(lambda update: "And now?" in str(update.body))
+        again = await client.replay(S, "/p")
+    assert conversation(again) == [*stored, ("user", "And now?")]
+    ids = [[u.body["messageId"] for u in us if "messageId" in u.body] for us in (before, again)]
+    assert ids[1][: len(ids[0])] == ids[0]
 
 
 async def test_prompt_imports_a_claude_session(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from segue.acp import v1
 from segue.interfaces.acp.versions.encode_v1 import EncoderV1
 from segue.interfaces.acp.versions.encode_v2 import EncoderV2
 from segue.model.content import Block, FileChange, Text
@@ -27,7 +28,9 @@ def diffs(encoder: EncoderV1 | EncoderV2, change: FileChange, input: Any) -> lis
 
 
 def test_version_1_has_the_texts_of_each_hunk() -> None:
-    first, second = diffs(EncoderV1(None), file_change("/a", OLD.encode(), NEW.encode()), {})
+    first, second = diffs(
+        EncoderV1(v1.ClientCapabilities()), file_change("/a", OLD.encode(), NEW.encode()), {}
+    )
     assert (first.path, first.old_text, first.new_text) == ("/a", "1\n2\n3\n4\n", "one\n2\n3\n4\n")
     assert (second.old_text, second.new_text) == ("17\n18\n19\n20\n", "17\n18\n19\n")
 
@@ -42,7 +45,7 @@ def test_version_2_has_the_stored_patch_with_headers() -> None:
 def test_new_file_has_the_text_of_its_call() -> None:
     change = file_change("/a", None, b"text\n", "text\n")
     assert change.patch is None
-    (first,) = diffs(EncoderV1(None), change, {"content": "text\n"})
+    (first,) = diffs(EncoderV1(v1.ClientCapabilities()), change, {"content": "text\n"})
     assert (first.path, first.old_text, first.new_text) == ("/a", None, "text\n")
     (second,) = diffs(EncoderV2(), change, {"content": "text\n"})
     assert second.changes[0].operation == "add"
@@ -53,4 +56,6 @@ def test_new_file_has_the_text_of_its_call() -> None:
 
 def test_change_without_a_patch_has_no_diff() -> None:
     large = FileChange(path="/a", before_sha256="0", after_sha256="1")
-    assert diffs(EncoderV1(None), large, {}) == diffs(EncoderV2(), large, {}) == []
+    assert (
+        diffs(EncoderV1(v1.ClientCapabilities()), large, {}) == diffs(EncoderV2(), large, {}) == []
+    )

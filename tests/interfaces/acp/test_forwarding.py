@@ -11,6 +11,7 @@ from segue.model.content import plain_text
 from segue.model.event import ToolCall, ToolCallChanged, ToolResult
 from segue.model.principal import LOCAL
 from segue.model.tools.changes import apply_change
+from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.harness import Client, is_idle, selected
 from tests.interfaces.acp.test_client_requests import (
     EVERYTHING,
@@ -151,6 +152,17 @@ async def test_messages_have_the_same_ids_live_and_in_a_replay(testbed: AcpTestb
         (id,) = {item.session for item in client.updates()}
         replayed = await client.replay(id, "/")
         assert {item.body["messageId"] for item in replayed if "messageId" in item.body} == live
+
+
+async def test_a_message_id_in_another_turn_is_another_message(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with testbed.connect_in_process(version, served_agent=served(version)) as client:
+        id = await client.new_session("/")
+        for _ in range(2):
+            assert await client.run_prompt(id, "[]") == "end_turn"
+        replayed = conversation(await client.replay(id, "/"))
+    assert replayed == [("user", "[]"), ("agent", "[]")] * 2
 
 
 async def test_a_client_of_the_other_version_sees_the_tool_call_change(
@@ -310,6 +322,169 @@ async def test_meta_of_requests_and_responses_is_passed_on(
     async with testbed.hub() as hub:
         (first, _) = await hub.history.events(LOCAL, opened["sessionId"], types=["user_message"])
     assert first.body.extra == {"acp": {"_meta": META}}
+
+
+async def test_meta_of_opening_forking_and_configuring_is_passed_on(
+    testbed: AcpTestbed, version: int
+) -> None:
+    heard = {"heard": META}
+    capabilities = client_capabilities(version, **EVERYTHING)
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version, "capable")
+    ) as client:
+        await client.initialize(**capabilities)
+        id = await client.new_session("/")
+        assert await client.run_prompt(id, "[]") == "end_turn"
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version, "capable")
+    ) as client:
+        await client.initialize(**capabilities)
+        named = {"sessionId": id, "_meta": META}
+        for method in ("session/resume", "session/load" if version == 1 else "session/resume"):
+            opening = {**named, "cwd": "/", "mcpServers": []}
+            assert (await client.request(method, opening))["_meta"] == heard
+        value = {"configId": "speed", "value": "fast"} | ({"type": "id"} if version == 2 else {})
+        answer = await client.request("session/set_config_option", {**named, **value})
+        assert answer["_meta"] == heard
+        (option,) = [o for o in answer["configOptions"] if "speed" in o.values()]
+        assert option["currentValue"] == "fast"
+        if version == 1:
+            answer = await client.request("session/set_mode", {**named, "modeId": "auto"})
+            assert answer == {"_meta": heard}
+        fork = await client.request("session/fork", {**named, "cwd": "/", "mcpServers": []})
+        assert fork["_meta"] == heard
+        requests = await received(client, id)
+    methods = ["session/resume", "session/set_config_option", "session/fork"]
+    for method in [*methods, *(["session/set_mode"] if version == 1 else [])]:
+        assert requests[method]["sessionId"] == "s1" and requests[method]["_meta"] == META
+
+
+async def test_agent_reopens_a_session_that_another_process_has_prompted(
+    testbed: AcpTestbed, version: int
+) -> None:
+    capabilities = client_capabilities(version, **EVERYTHING)
+    agent = served(version, "capable")
+    async with (
+        testbed.connect_in_process(version, initialize=False, served_agent=agent) as one,
+        testbed.connect_in_process(version, initialize=False, served_agent=agent) as two,
+    ):
+        await one.initialize(**capabilities)
+        await two.initialize(**capabilities)
+        id = await one.new_session("/")
+        await one.run_prompt(id, "[]")
+        await two.open_session("resume", id, "/")
+        await one.run_prompt(id, "[]")
+        requests = await received(two, id)
+        again = await received(one, id)
+    for sent in (requests, again):
+        assert len(sent["session/prompt"]["prompt"]) == 1  # without the history as text
+    assert requests["session/resume"]["sessionId"] == "s1" and "session/new" not in requests
+    assert again["session/resume"]["sessionId"] == "s1"
+
+
+async def test_meta_of_cancels_and_closes_is_passed_on(testbed: AcpTestbed, version: int) -> None:
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version, "capable")
+    ) as client:
+        await client.initialize(**client_capabilities(version, **EVERYTHING))
+        client.request_handlers = {"_editor/ask": lambda params: None}
+        first, second = await client.new_session("/"), await client.new_session("/")
+        prompt = client.prompt_params(first, json.dumps([["_editor/ask", {}]]))
+        request = await client.send_request("session/prompt", prompt)
+        await client.wait_until(lambda: bool(client.agent_requests))
+        await client.notify("session/cancel", {"sessionId": first, "_meta": META})
+        if version == 1:
+            await client.wait_response(request)
+        else:
+            await client.wait_for_update(is_idle, session=first)
+        await client.request("session/close", {"sessionId": first, "_meta": META})
+        requests = await received(client, second)
+    for method in ("session/cancel", "session/close"):
+        assert requests[method] == {"sessionId": "s1", "_meta": META}
+
+
+async def test_unstable_methods_of_the_agent_are_announced_and_forwarded(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version, "capable")
+    ) as client:
+        client.request_handlers = {"mcp/message": lambda params: {"result": params["method"]}}
+        answer = await client.initialize(**client_capabilities(version, **EVERYTHING))
+        capabilities = answer["agentCapabilities" if version == 1 else "capabilities"]
+        session = capabilities["sessionCapabilities" if version == 1 else "session"]
+        mcp = capabilities["mcpCapabilities"] if version == 1 else session["mcp"]
+        assert (session["systemPrompt"], mcp["acp"]) == ({}, True if version == 1 else {})
+        assert (capabilities["auth"]["status"], capabilities["providers"]) == ({}, {})
+        prompt = {"mode": "append", "content": [{"type": "text", "text": "Be brief."}]}
+        server = {"type": "acp", "name": "mine", "serverId": "s"}
+        params = {"cwd": "/", "mcpServers": [server], "systemPrompt": prompt}
+        id = (await client.request("session/new", params))["sessionId"]
+        status = await client.request("auth/status", {})
+        assert status == {"state": "authenticated", "accounts": [{"label": "Max"}]}
+        assert (await client.request("providers/list", {}))["providers"]
+        disabled = {"providerId": "main"}
+        assert await client.request("providers/disable", disabled) == {}
+        await client.notify("mcp/message", {"serverId": "s", "requestId": "1", "method": "x"})
+        message = {"serverId": "s", "requestId": "1", "method": "tools/list"}
+        requests, answered = await send_agent_requests(
+            client, id, ["received", {}], ["mcp/message", message]
+        )
+        override = {**params, "systemPrompt": {**prompt, "mode": "override"}}
+        error = await client.request_error("session/new", override)
+        assert error.code == -32602 and "systemPrompt.mode" in error.message
+    assert answered == {"result": "tools/list"}
+    assert requests["session/new"]["systemPrompt"] == prompt
+    assert requests["session/new"]["mcpServers"] == [server]
+    assert requests["providers/disable"] == disabled
+    assert requests["mcp/message"]["method"] == "x"
+
+
+async def test_agent_without_unstable_capabilities_announces_none(
+    testbed: AcpTestbed, version: int
+) -> None:
+    async with testbed.connect_in_process(
+        version, initialize=False, served_agent=served(version)
+    ) as client:
+        answer = await client.initialize(**client_capabilities(version, **EVERYTHING))
+        capabilities = answer["agentCapabilities" if version == 1 else "capabilities"]
+        assert "providers" not in capabilities and "status" not in capabilities["auth"]
+        assert "systemPrompt" not in json.dumps(capabilities)
+        for method in ("auth/status", "providers/list"):
+            assert (await client.request_error(method, {})).code == -32601
+        prompt = {"mode": "append", "content": [{"type": "text", "text": "Be brief."}]}
+        for field in ({"systemPrompt": prompt}, {"mcpServers": [{"type": "acp", "name": "m"}]}):
+            params = {"cwd": "/", "mcpServers": [], **field}
+            assert (await client.request_error("session/new", params)).code == -32602
+
+
+async def test_updates_of_plans_and_subagents_need_the_client_s_capability(
+    testbed: AcpTestbed,
+) -> None:
+    said = {"sessionUpdate": "agent_message_chunk", "content": text("I am the child.")}
+    turn = [
+        update("plan_removed", planId="p"),
+        update("subagent_update", sessionId="child", title="A child"),
+        ["child_update", {"sessionId": "child", "update": said}],
+    ]
+    for capabilities in ({}, {"plan": {}, "subagents": {}}):
+        async with testbed.connect_in_process(
+            1, initialize=False, served_agent=served(1)
+        ) as client:
+            client.checked = False
+            await client.initialize(**client_capabilities(1, **EVERYTHING, **capabilities))
+            id = await client.new_session("/")
+            before = len(client.log)
+            await client.run_prompt(id, json.dumps(turn))
+            updates = [
+                item for item in client.updates(before) if item.kind != "session_info_update"
+            ]
+        expected = [(id, "plan_removed"), (id, "subagent_update"), ("child", said["sessionUpdate"])]
+        received = [(item.session, item.kind) for item in updates]
+        answer = (id, "agent_message_chunk")  # which ends each turn of the agent
+        own = (id, "session_info_update")
+        shown = [item for item in received if item not in (answer, own)]
+        assert shown == (expected if capabilities else [])
 
 
 async def test_agent_without_additional_directories_refuses_them(

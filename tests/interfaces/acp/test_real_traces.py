@@ -21,14 +21,19 @@ from tests.clients import toolbox
 from tests.interfaces.acp.harness import Client, selected
 from tests.interfaces.acp.testbed import LINE_BYTES, AcpTestbed, StreamTransport
 from tests.interfaces.acp.traces import trace
+from tests.sources.real.programs import Home
+from tests.sources.real.scripted_model import running_model, script
+from tests.sources.real.tools import Gemini, Goose
 
 pytestmark = pytest.mark.full
 
+FAST_AGENT = "fast-agent-mcp==0.10.46"
 OPENCODE = "opencode-ai@1.18.33"
 CLAUDE = "@agentclientprotocol/claude-agent-acp@0.99.1"
 PROMPT = "Look around"
+CALLS = ("tool_call", "tool_call_update")
 # Values that differ from run to run: times, durations and ids that agents invent.
-VOLATILE = re.compile(r"(?i)duration|time|cost|^uuid$|sessionId|^used$|_id$")
+VOLATILE = re.compile(r"(?i)duration|time|cost|^uuid$|sessionId|^used$|_id$|runId$|^created$")
 
 
 @pytest.fixture
@@ -89,7 +94,7 @@ def answer_with(tool: str, input: dict[str, Any]) -> Any:
     return script
 
 
-async def run_turn(client: Client, version: int, cwd: Path) -> list[Any]:
+async def run_turn(client: Client, version: int, cwd: Path, prompt: str) -> list[Any]:
     """Run a turn in a new session, and return the messages that the client received in it."""
     capabilities = {"fs": {"readTextFile": False, "writeTextFile": False}, "_meta": {}}
     info = {"name": "harness", "version": "1"}
@@ -104,23 +109,25 @@ async def run_turn(client: Client, version: int, cwd: Path) -> list[Any]:
     await asyncio.sleep(1.0)  # commands may arrive after the response
     before = len(client.log)
     async with asyncio.timeout(100):
-        assert await client.run_prompt(id, PROMPT) == "end_turn"
+        assert await client.run_prompt(id, prompt) == "end_turn"
     await asyncio.sleep(1.0)  # titles may arrive after the turn
-    messages = stable(trace(client, PROMPT, before))
+    messages = stable(trace(client, prompt, before))
     assert isinstance(messages, list)
     return messages
 
 
-async def compare(testbed: AcpTestbed, command: str, version: int, cwd: Path) -> list[Any]:
+async def compare(
+    testbed: AcpTestbed, command: str, version: int, cwd: Path, prompt: str = PROMPT
+) -> list[Any]:
     """Run the same turn directly and through segue, compare, and return the messages."""
     async with connect_command(command, version, cwd) as client:
-        expected = await run_turn(client, version, cwd)
+        expected = await run_turn(client, version, cwd, prompt)
     served_agent = ServedAgent("acp:real", {"kind": "acp", "command": command})
     async with testbed.connect_in_process(
         version, initialize=False, served_agent=served_agent
     ) as client:
         client.checked = False
-        received = await run_turn(client, version, cwd)
+        received = await run_turn(client, version, cwd, prompt)
     # A request may overtake the updates that follow it, because it is stored first.
     for is_request in (False, True):
         assert [item for item in received if ("options" in item) == is_request] == [
@@ -149,7 +156,7 @@ async def test_claude_agent(
         provider.otherwise = answer_with("Bash", input)
         monkeypatch.setenv("ANTHROPIC_BASE_URL", provider.url)
         messages = await compare(testbed, command, protocol, cwd)
-    calls = of_kind(messages, "tool_call", "tool_call_update")
+    calls = of_kind(messages, *CALLS)
     assert any(call.get("rawInput", {}).get("command") == "touch made" for call in calls)
     assert any("options" in item for item in messages if isinstance(item, dict))
 
@@ -173,5 +180,48 @@ async def test_opencode(testbed: AcpTestbed, home: Path, monkeypatch: pytest.Mon
         }
         (cwd / "opencode.json").write_text(json.dumps(config))
         messages = await compare(testbed, shlex.join([str(program), "acp"]), 1, cwd)
-    calls = of_kind(messages, "tool_call", "tool_call_update")
+    calls = of_kind(messages, *CALLS)
     assert any(call.get("rawInput", {}).get("command") == "touch made" for call in calls)
+
+
+async def test_fast_agent(testbed: AcpTestbed, home: Path) -> None:
+    python = toolbox.python_of((3, 12))
+    if python is None:
+        pytest.skip("fast-agent needs Python 3.12")
+    program = Path(toolbox.python_with(FAST_AGENT, python)).with_name("fast-agent-acp")
+    cwd = home / "project"
+    cwd.mkdir()
+    # This model of fast-agent answers with the prompt.
+    command = shlex.join([str(program), "--model", "passthrough"])
+    messages = await compare(testbed, command, 1, cwd)
+    chunks = of_kind(messages, "agent_message_chunk")
+    assert "".join(chunk["content"]["text"] for chunk in chunks) == PROMPT
+
+
+TOUCH = ["shell", {"command": "touch made"}]
+
+
+async def compare_tool(
+    testbed: AcpTestbed, tool: type[Goose] | type[Gemini], tmp_path: Path, *arguments: str
+) -> list[Any]:
+    """Compare a turn of a tool, in which it asks for permission to run a command."""
+    home = Home(tmp_path)
+    with running_model() as model:
+        program = tool(tool.versions[0], home, model).program
+        prompt = script(PROMPT, {"say": "I look.", "calls": [TOUCH]}, {"say": "All done."})
+        command = shlex.join([*program, *arguments])
+        with home.as_environment():
+            messages = await compare(testbed, command, 1, home.project, prompt)
+    assert (home.project / "made").exists()
+    assert any("touch made" in json.dumps(item) for item in of_kind(messages, *CALLS))
+    assert any("options" in item for item in messages if isinstance(item, dict))
+    return messages
+
+
+async def test_gemini(testbed: AcpTestbed, tmp_path: Path) -> None:
+    await compare_tool(testbed, Gemini, tmp_path, "-m", "gemini-2.5-flash", "--acp")
+
+
+async def test_goose(testbed: AcpTestbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Goose, "mode", "approve")
+    await compare_tool(testbed, Goose, tmp_path, "acp")

@@ -14,6 +14,7 @@ from tests.interfaces.acp.testbed import AcpTestbed
 
 ROOT = Path(__file__).parent.parent.parent.parent
 EXAMPLES = ROOT / "examples"
+GUIDE = ROOT / "docs" / "guides" / "agent.md"
 ECHO = (str(EXAMPLES / "echo_agent.py"),)
 COUNTER = (str(EXAMPLES / "in_memory_agent.py"),)
 SHOUT = (str(EXAMPLES / "forgetful_agent.py"),)
@@ -60,10 +61,10 @@ def test_echo_agent_has_ten_lines() -> None:
     assert len([line for line in lines[1:] if line.strip()]) <= 10
 
 
-async def test_readme_agent_answers_prompts(testbed: AcpTestbed, version: int) -> None:
+async def test_agent_of_the_guide_answers_prompts(testbed: AcpTestbed, version: int) -> None:
     (code,) = (
         block
-        for block in re.findall(r"```py\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+        for block in re.findall(r"```py\n(.*?)```", GUIDE.read_text(), re.DOTALL)
         if "serve_acp" in block
     )
     async with testbed.connect_program(version, *("-c", code)) as (client, _):

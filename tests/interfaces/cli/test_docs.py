@@ -22,7 +22,9 @@ def test_guide_names_every_command_and_field() -> None:
 def test_options_in_the_guide_exist() -> None:
     known = set()
     for command in _all_commands(segue):
-        known |= {option for param in command.params for option in param.opts}
+        known |= {
+            option for param in command.params for option in param.opts + param.secondary_opts
+        }
     named = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", GUIDE)) - {
         "--resume",
         "--model",

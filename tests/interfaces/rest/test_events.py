@@ -10,10 +10,19 @@ import pytest
 
 from segue.agents.base import Turn
 from segue.agents.registry import AgentRegistry
+from segue.interfaces.rest.events import event_page
 from segue.interfaces.rest.events.blocks import encode_content
 from segue.model import ids
 from segue.model.content import Image, Resource, ResourceLink, as_content
-from segue.model.event import AgentMessage, Compacted, Failed, ToolCall, ToolResult, UserMessage
+from segue.model.event import (
+    AgentMessage,
+    Compacted,
+    Failed,
+    ToolCall,
+    ToolCallChanged,
+    ToolResult,
+    UserMessage,
+)
 from segue.model.principal import LOCAL
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.test_files import upload_file
@@ -289,6 +298,30 @@ async def test_failed_turn_has_an_error_event_and_a_stop_reason(tmp_path: Path) 
         refused = await api.say(id, "/stop refusal")
         assert refused[-1]["stop_reason"] == {"type": "refusal"}
         assert refused[-1]["stop_details"]["type"] == "refusal"
+
+
+@pytest.mark.parametrize("query", [{}, {"order": "desc"}, {"types[]": "agent.tool_use"}])
+async def test_tool_call_is_listed_as_it_became(
+    tmp_path: Path, query: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Scripted:
+        async def run(self, turn: Turn) -> Any:
+            await turn.emit(
+                ToolCall(call_id="toolu_1", name="terminal", input={}),
+                AgentMessage(content=as_content("in between")),
+                ToolCallChanged(call_id="toolu_1", name="bash", input={"command": "ls"}),
+                ToolResult(call_id="toolu_1", status="completed"),
+            )
+            return "end_turn"
+
+    monkeypatch.setattr(event_page, "_BATCH_SIZE", 2)  # the change is in a later batch
+    agent_registry = AgentRegistry({"default": lambda _: Scripted()})
+    async with open_api(tmp_path, agent_registry=agent_registry) as api:
+        id = (await api.session())["id"]
+        await api.say(id, "go")
+        events = await api.events(id, **query)
+    (call,) = [event for event in events if event["type"] == "agent.tool_use"]
+    assert (call["name"], call["input"]) == ("bash", {"command": "ls"})
 
 
 async def test_each_kind_of_tool_call_has_its_event_type(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "MCPServer": "name url",
         "CustomSkill": "skill_id version",
         "Coordinator": "agents",
+        "Multiagent": "advisor subagents",
+        "SubagentsOn": "inline_agents predefined_agents",
         "Repository": "url authorization_token checkout mount_path",
         "Branch": "name",
         "Commit": "sha",
@@ -54,7 +56,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "FileRubric": "file_id",
         "EnvironmentCreate": "config scope",
         "EnvironmentUpdate": "config scope",
-        "Cloud": "networking",
+        "Cloud": "networking packages",
+        "Packages": "npm pip",
         "Limited": "allow_mcp_servers allow_package_managers allowed_hosts",
         "Stop": "force",
         "MemoriesCreate": "path content",
@@ -77,6 +80,10 @@ FIELDS: dict[str, dict[str, str]] = {
             "agent environment_id initial_events resources vault_ids schedule budget"
         ),
         "Schedule": "expression timezone",
+        "WebhooksCreate": "url event_types",
+        "WebhooksUpdate": "url event_types enabled",
+        "RotateSecret": "overlap_seconds",
+        "Test": "event_type",
         "POST /v1/files": "file expires_in_seconds",
         "POST /v1/skills": "files[]",
         "POST /v1/skills/{skill_id}/versions": "files[]",
@@ -85,6 +92,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "AgentWithOverrides": "model system",
         "AgentCreate": "model system",
         "AgentUpdate": "model system",
+        "AdvisorEntry": "model",
+        "AdvisorOn": "model",
         "RequestsModel": "id speed effort inference_geo",
         "CustomTool": "name description input_schema",
         "ResourcesMemoryStore": "instructions",
@@ -134,13 +143,16 @@ FIELDS: dict[str, dict[str, str]] = {
         "CredentialsUpdate": "display_name metadata",
         "DeploymentsCreate": "name description metadata",
         "DeploymentsUpdate": "name description metadata",
+        "WebhooksCreate": "description",
+        "WebhooksUpdate": "description",
         "POST /v1/skills": "display_name",
     },
     REFUSED: {
         "AnthropicSkill": "skill_id version",
         "InjectionLocation": "header body",
-        "Cloud": "packages",
-        "Packages": "apt cargo gem go npm pip",
+        "Multiagent": "workflows",
+        "WorkflowsOn": "inline_agents predefined_agents",
+        "Packages": "apt cargo gem go",
     },
 }
 
@@ -161,6 +173,14 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/environments", {"name": "e", "scope": "account"}, "scope: "),
     *(
         (
+            "/v1/agents",
+            {**AGENT, "multiagent": {"type": "multiagent_20261001", **workflows}},
+            "multiagent.workflows: segue has no workflows",
+        )
+        for workflows in ({}, {"workflows": {"type": "enabled"}}, {"workflows": None})
+    ),
+    *(
+        (
             "/v1/vaults/{vault}/credentials",
             {"auth": {**VARIABLE, "injection_location": {name: False}}},
             f"injection_location.{name}: ",
@@ -173,7 +193,7 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
             {"name": "e", "config": {"type": "cloud", "packages": {manager: ["a"]}}},
             f"config.packages.{manager}: ",
         )
-        for manager in ("apt", "cargo", "gem", "go", "npm", "pip")
+        for manager in ("apt", "cargo", "gem", "go")
     ),
 ]
 

@@ -1,6 +1,7 @@
 """A key cannot read or change the resources of another workspace."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +34,24 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", f"{VAULT}/credentials"): {"auth": BEARER},
     ("POST", f"{VAULT}/credentials/{{credential_id}}"): {"display_name": "stolen"},
     ("POST", "/v1/deployments/{deployment_id}"): {"name": "stolen"},
+    ("POST", "/v1/webhooks/{webhook_id}"): {"description": "stolen"},
+    ("POST", "/v1/webhooks/{webhook_id}/rotate_secret"): {"overlap_seconds": 0},
+    ("POST", "/v1/webhooks/{webhook_id}/test"): {"event_type": "agent.created"},
 }
 # Routes without ids in their paths.
-KINDS = ("agents", "environments", "memory_stores", "vaults", "deployments")
+KINDS = ("agents", "environments", "memory_stores", "vaults", "deployments", "webhooks")
 UNNAMED = ("sessions", "models", "deployment_runs", "files", "skills")
 LISTS = {f"/v1/{kind}" for kind in (*UNNAMED, *KINDS)}
+
+CLOSED = socket.socket()  # webhooks are sent to this port, where no server listens
+CLOSED.bind(("127.0.0.1", 0))
 
 
 async def create_resources(api: Api) -> dict[str, str]:
     """Create one resource of each kind, and return their ids by path parameter."""
+    url = f"http://127.0.0.1:{CLOSED.getsockname()[1]}/{api.workspace}"
+    webhook = await api.ok("POST", "/v1/webhooks", {"url": url, "event_types": ["agent.created"]})
+    delivery = await api.ok("POST", f"/v1/webhooks/{webhook['id']}/test")
     agent = await api.agent(name=f"agent of {api.workspace}")
     environment = await api.environment()
     repository = {"type": "github_repository", "url": "https://github.com/a/b"}
@@ -92,6 +102,8 @@ async def create_resources(api: Api) -> dict[str, str]:
         "version": skill_ref["latest_version_id"],
         "deployment_id": deployment["id"],
         "deployment_run_id": run["id"],
+        "webhook_id": webhook["id"],
+        "delivery_id": delivery["id"],
     }
 
 
@@ -135,6 +147,7 @@ async def read_resources(api: Api, names: dict[str, str]) -> Any:
         "memory_stores/{memory_store_id}/memories",
         "memory_stores/{memory_store_id}/memory_versions",
         "skills/{skill_id}/versions",
+        "webhooks/{webhook_id}/deliveries",
     )
     paths = [*KINDS, "files", "skills", *(item.format(**names) for item in inner)]
     lists = [await api.ok("GET", f"/v1/{path}") for path in paths]

@@ -129,6 +129,10 @@ async def test_pages_and_exports_with_hostile_text_are_valid(tmp_path: Path) -> 
         for _ in range(8):  # more than a project shows at first
             id = await create_hostile_session(site.hub)
         paths = (f"/s/{id}", f"/s/{id}?at=3", f"/s/{id}/share", f"/s/{id}/turns?q=script")
+        fork = await site.hub.editor.fork(LOCAL, id, at=4, in_store=True)
+        paths += (f"/s/{id}/preview?at=3", f"/s/{id}/changes", f"/s/{fork.id}/info", "/activity")
+        paths += (f"/compare?a={id}", f"/compare?a={id}&b={fork.id}", "/search?q=script", "/new")
+        paths += tuple(f"/dashboard?days=30&by={by}" for by in ("project", "model", "tool"))
         for path in ("/", "/?q=script", "/?group=project", "/dashboard", *paths):
             page = await site.get(path)
             assert "<script>" not in page and "evil.example/x.css'>" not in page

@@ -63,6 +63,10 @@ async def test_several_sessions_are_archived_tagged_deleted_and_restored(tmp_pat
         await change("unarchive")
         await change("tag", tag="old")
         assert {(await site.hub.sessions.get(LOCAL, id)).tag for id in ids} == {"old"}
+        page = await change("tag", tag="new")
+        assert page.count('name="was" value="old"') == 2
+        await change("retag", was=["old", ""])  # type: ignore[arg-type]  # a repeated field
+        assert {(await site.hub.sessions.get(LOCAL, id)).tag for id in ids} == {"old", None}
         await change("delete")
         assert await states() == {"trashed"}
         await change("restore")

@@ -22,6 +22,9 @@ IMAGE = {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}
 GET_PATHS = [endpoint.path for endpoint in ROUTES if endpoint.method == "GET"]
 # Query parameters that make a page read more than it does without them.
 PARAMETERS = {
+    "/compare": [f"?a={S}"],
+    "/search": ["", "?q=hello", "?q=helo&order=recent"],
+    "/dashboard.csv": ["", "?by=model", "?by=tool&name=claude"],
     "/": ["", "?q=birds", "?group=project", f"?deleted={S}", "?agent=unknown"],
     "/live": [f"?session={S}&as-of=1"],
     "/s/{id}/turns": ["", "?q=birds"],

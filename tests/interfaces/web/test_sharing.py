@@ -13,6 +13,7 @@ from segue.model.errors import NotFound
 from segue.model.event import (
     AgentMessage,
     Created,
+    InfoChanged,
     ToolCall,
     ToolCallChanged,
     ToolResult,
@@ -93,3 +94,32 @@ async def test_a_loopback_server_says_that_its_links_work_only_here(tmp_path: Pa
         id = await shared_session(site)
         page = await site.get(f"/s/{id}/share")
         assert "reached only from this computer" in page and "/export.html" in page
+
+
+async def test_secrets_are_counted_and_masked_for_readers(tmp_path: Path) -> None:
+    key = "ghp_" + "a8Kd3Lm9Qw2Er5Ty7Ui1Op4Zx6Cv0Bn3Mq8S"
+    async with open_site(tmp_path) as site:
+        session = await site.hub.store.create(
+            "local",
+            ids.new_id(),
+            [
+                Created(cwd="/p/x"),
+                InfoChanged(title=f"Use {key}"),
+                UserMessage(content=text(f"My token is {key}, use it")),
+                AgentMessage(content=text(f"export GITHUB_TOKEN={key}")),
+            ],
+        )
+        page = await site.get(f"/s/{session.id}/share")
+        assert "2 found" in page or "3 found" in page
+        await site.post(f"/s/{session.id}/share")
+        share = await site.hub.shares.get(LOCAL, session.id)
+        assert share is not None and share.redaction.mask_secrets
+        path = f"/shared/local/{session.id}/{share.secret}"
+        for part in ("", "/whole/3", "/markdown/3", "/turns?q=token", "/outline", "/info"):
+            shown = await site.get(f"{path}{part}")
+            assert key not in shown, part
+        assert "[masked]" in await site.get(path)
+        assert key not in await site.get(f"/s/{session.id}/export.html?secrets=masked")
+        assert key in await site.get(f"/s/{session.id}")
+        await site.post(f"/s/{session.id}/share", secrets="shown")
+        assert key in await site.get(path)

@@ -59,8 +59,7 @@ async def _start_session(browser_thread: BrowserThread, server: Server) -> Page:
     page = await browser_thread.take_page(SIZE)
     link = await asyncio.to_thread(server.login_link)
     await page.goto(link)
-    await page.get_by_role("button", name="Start a session").click()
-    await expect(page.locator("#text")).to_be_visible()
+    await _begin(page)
     return page
 
 
@@ -86,7 +85,7 @@ async def _use_two_pages(browser_thread: BrowserThread, server: Server) -> dict[
             lambda message: problems.append(message.text) if message.type == "error" else None,
         )
     await first.goto(link)
-    await first.get_by_role("button", name="Start a session").click()
+    await _begin(first)
     await expect(first).to_have_url(re.compile("/s/"))
     await second.goto(first.url)
     await expect(second.locator("#text")).to_be_visible()
@@ -97,9 +96,9 @@ async def _use_two_pages(browser_thread: BrowserThread, server: Server) -> dict[
     prompt = "/slow 0.4\n/say Here it **comes**, one word after another and another"
     await asyncio.gather(*streamed, _send(first, prompt))
     for page in (first, second):
-        await expect(page.locator("#chunks .item.agent")).to_contain_text("and another")
+        await expect(page.locator("#chunks .item.agent").last).to_contain_text("and another")
     await _send(second, "/ask May I?\n/say thanks")
-    await first.get_by_role("group", name="The agent asks").get_by_role("button").first.click()
+    await first.get_by_role("form", name="The agent asks").get_by_role("button").first.click()
     for page in (first, second):
         await expect(page.locator(".item.agent").last).to_contain_text("thanks")
         await expect(page.locator("#head .status")).to_have_text("idle")
@@ -115,6 +114,15 @@ async def _use_two_pages(browser_thread: BrowserThread, server: Server) -> dict[
     await browser_thread.return_page(first, server.url, SIZE)
     assert problems == []
     return cookies
+
+
+async def _begin(page: Page) -> None:
+    """Start a session from the first page."""
+    await page.get_by_role("link", name="Start a session").click()
+    await page.locator("#first-message").fill("/say begun")
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator("#chunks .item.agent")).to_contain_text("begun")
+    await expect(page.locator("#head .status")).to_have_text("idle")
 
 
 async def _send(page: Page, text: str) -> None:

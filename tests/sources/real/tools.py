@@ -135,6 +135,11 @@ class Opencode(Tool):
     versions = ("1.18.34", "1.17.9")
     older_versions = ("1.14.41", "1.2.27", "1.1.65")
 
+    @property
+    def program(self) -> list[str]:
+        """The program without arguments."""
+        return [str(self._program)]
+
     def install(self) -> None:
         package = unpacked_package(f"opencode-linux-x64@{self.version}")
         self._program = package / "bin" / "opencode"
@@ -190,6 +195,12 @@ class Goose(Tool):
     name = "goose"
     versions = ("1.52.0", "1.50.0")
     older_versions = ("0.20.2",)  # the package of Goose 1.37.0
+    mode = "auto"
+
+    @property
+    def program(self) -> list[str]:
+        """The program without arguments."""
+        return [str(self._program)]
 
     def install(self) -> None:
         package = unpacked_package(f"@aaif/goose-binary-linux-x64@{self.version}")
@@ -202,7 +213,7 @@ class Goose(Tool):
             "OPENAI_API_KEY": "x",
             "OPENAI_HOST": self.model.url,
             "GOOSE_DISABLE_KEYRING": "1",
-            "GOOSE_MODE": "auto",
+            "GOOSE_MODE": self.mode,
             "GOOSE_TELEMETRY_ENABLED": "false",
         }
 
@@ -229,6 +240,11 @@ class Gemini(Tool):
     name = "gemini"
     versions = ("0.61.0", "0.51.0")
     older_versions = ("0.45.2", "0.33.2", "0.24.5")
+
+    @property
+    def program(self) -> list[str]:
+        """The program without arguments."""
+        return self._command
 
     def install(self) -> None:
         package = f"@google/gemini-cli@{self.version}"
@@ -336,6 +352,10 @@ class ClaudeCode(Tool):
             program = package / "claude"
             program.chmod(0o755)
             self._command = [str(program)]
+        self.set_environment()
+
+    def set_environment(self) -> None:
+        """Let the program use the model."""
         self.home.environment |= {
             "ANTHROPIC_BASE_URL": self.model.url,
             "ANTHROPIC_API_KEY": "sk-ant-fake-0000",

@@ -8,7 +8,7 @@ import os
 import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,13 +16,19 @@ from msgspec.structs import replace
 from segue.acp.client import AcpClient, UnsupportedCapability
 from segue.acp.content import write_blocks
 from segue.acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
-from segue.acp.wire import HttpMcpServer, LoginMethod, SessionInfo
-from segue.agents.base import AgentSession, SessionPort, Tools, Turn
+from segue.acp.wire import LoginMethod, SessionInfo
+from segue.agents.base import (
+    NO_FIELDS,
+    AgentSession,
+    OfferedOptions,
+    SessionPort,
+    Tools,
+    Turn,
+)
 from segue.agents.base.external import AgentDescription
-from segue.model import ids
 from segue.model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text
 from segue.model.errors import AgentFailed, NoAgent, SegueError, Unauthorized, without_locations
-from segue.model.event import ConfigChanged, Draft, UserMessage
+from segue.model.event import ConfigChanged, Draft
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 
@@ -30,14 +36,18 @@ from .agent_options import MODE, OFFERED, describe, parse_login
 from .client_requests import ClientProxy, SessionFiles
 from .event_collector import EventCollector, HistoryRecorder
 from .history_prompt import history_prompt
-from .processes import AgentPool, Command, RunningAgent, SessionCallbacks
+from .native_sessions import (
+    CANCEL_SECONDS,
+    NativeSession,
+    NativeSessions,
+    setup_params,
+)
+from .processes import AgentPool, Command, RunningAgent, SessionCallbacks, meta_of
 from .tool_calls import DIALECT
 from .update_handler import UpdateHandler, meaningful_title, stop_reason
 
 log = logging.getLogger("segue.agents.acp")
 
-OPTION = "acp"  # the session option that identifies the native session
-CANCEL_SECONDS = 0.5  # for a process to end a cancelled turn
 STUCK_SECONDS = 5.0  # for a cancelled turn to end before its process is replaced
 
 
@@ -65,19 +75,13 @@ def parse_command(spec: Mapping[str, Any]) -> Command:
     return words
 
 
-class _NativeSession(NamedTuple):
-    """A session of the process, and whether the process knows the conversation so far."""
-
-    id: str
-    has_history: bool
-
-
 class AcpAgent:
     """The agent of one command."""
 
     def __init__(self, pool: AgentPool, command: Command) -> None:
         self._pool = pool
         self._command = command
+        self.native = NativeSessions(command)
 
     @property
     def directory_settings(self) -> str:
@@ -118,35 +122,6 @@ class AcpAgent:
             rows = [row async for row in agent.client.sessions(cwd=cwd) if os.path.isabs(row.cwd)]
             return [replace(row, title=meaningful_title(row.title) or None) for row in rows]
 
-    def session_id_for(self, native_id: str) -> str:
-        """Return segue's id for a native session."""
-        return ids.parse(native_id) or ids.derived_id(OPTION, *self._command, native_id)
-
-    def session_options(self, native_id: str, session_id: str) -> dict[str, Any]:
-        """Return the session options that bind a segue session to a native one."""
-        return {OPTION: {"session": native_id, "of": session_id, "command": [*self._command]}}
-
-    def native_id(self, session: Session) -> str | None:
-        """Return the native session that a segue session is bound to, or None."""
-        binding = self._binding(session)
-        if binding is None or binding.get("of") != session.id:
-            return None
-        native_id = binding.get("session")
-        return native_id if isinstance(native_id, str) else None
-
-    def _parent_native_id(self, session: Session) -> str | None:
-        """Return the native session that a fork has its history from, or None."""
-        binding = self._binding(session)
-        if binding is None or binding.get("of") == session.id:
-            return None
-        return binding.get("session")
-
-    def _binding(self, session: Session) -> dict[str, Any] | None:
-        binding = session.options.get(OPTION)
-        if not isinstance(binding, dict) or binding.get("command") != [*self._command]:
-            return None
-        return binding
-
     async def logins(self) -> list[LoginMethod]:
         """Return the login methods of the agent."""
         async with self._running_agent(os.getcwd()) as agent:
@@ -173,46 +148,103 @@ class AcpAgent:
         async with self._running_agent(os.getcwd()) as agent:
             return await agent.client.extension(method, agent.with_native_id(params))
 
+    def note_meta(self, session: str, method: str, meta: Any) -> None:
+        """Send this `_meta` with the next message of the method for a session."""
+        agent = self._pool.peek(self._command)
+        native_id = None if agent is None else agent.native_ids.get(session)
+        if agent is not None and native_id is not None:
+            agent.client.next_meta[method, native_id] = meta
+
     async def notify(self, method: str, params: Any) -> None:
         """Send a notification that is not part of the protocol."""
         async with self._running_agent(os.getcwd()) as agent:
             await agent.client.notify(method, agent.with_native_id(params))
 
     async def start_session(
-        self, cwd: str, roots: Sequence[str], tools: Tools | None, meta: Any = None
+        self,
+        cwd: str,
+        roots: Sequence[str],
+        tools: Tools | None,
+        fields: Mapping[str, Any] = NO_FIELDS,
     ) -> AgentSession:
         """Start a native session for a new segue session."""
         async with self._running_agent(cwd) as agent:
-            params = _setup_params(roots, tools, agent.client)
-            sent_meta = {} if meta is None else {"_meta": meta}
-            native_id = await agent.client.new(cwd, **params, **sent_meta)
-            result_meta = agent.client.setup_results[native_id].get("_meta")
-            agent.add_session(native_id)
-            agent.setup_params[native_id] = params
-            offered = agent.offered[native_id]
+            params = setup_params(roots, tools, agent.client)
+            native_id = await agent.client.new(cwd, **params, **fields)
+            agent.known_seqs[native_id] = 0
+            return self._started(agent, NativeSession(native_id, has_history=True), params)
+
+    async def fork_session(
+        self,
+        parent: Session,
+        cwd: str,
+        roots: Sequence[str],
+        tools: Tools | None,
+        fields: Mapping[str, Any] = NO_FIELDS,
+    ) -> AgentSession:
+        """Start a native session for a fork: a fork of the parent's, or an empty one."""
+        async with self._running_agent(cwd) as agent:
+            params = setup_params(roots, tools, agent.client)
+            native = await self.native.fork(parent, cwd, agent, {**params, **fields})
+            return self._started(agent, native, params)
+
+    def _started(
+        self, agent: RunningAgent, native: NativeSession, params: dict[str, Any]
+    ) -> AgentSession:
+        """Return a native session that was started with these parameters."""
+        agent.add_session(native.id)
+        result_meta = agent.setup_meta.pop(native.id, None)
+        agent.setup_params[native.id] = params
+        offered = agent.offered[native.id]
 
         def bind(session_id: str) -> dict[str, Any]:
-            agent.native_ids[session_id] = native_id
-            return {**self.session_options(native_id, session_id), OFFERED: offered}
+            agent.native_ids[session_id] = native.id
+            binding = self.native.session_options(
+                native.id, session_id, has_history=native.has_history
+            )
+            return {**binding, OFFERED: offered}
 
-        return AgentSession(
-            id=self.session_id_for(native_id), native_id=native_id, bind=bind, meta=result_meta
-        )
+        id = self.native.session_id_for(native.id)
+        return AgentSession(id=id, native_id=native.id, bind=bind, meta=result_meta)
+
+    async def reopen_session(
+        self, session: Session, tools: Tools | None, fields: Mapping[str, Any] = NO_FIELDS
+    ) -> OfferedOptions | None:
+        """Open the native session of a session; None if the agent does not have it."""
+        native_id = self.native.native_id(session)
+        if native_id is None:
+            return None
+        async with self._running_agent(session.cwd) as agent:
+            if not await self.native.ensure_open(session, tools, agent, native_id, fields):
+                return None
+            result_meta = agent.setup_meta.pop(native_id, None)
+            return OfferedOptions(offered=agent.offered[native_id], meta=result_meta)
 
     async def set_option(
-        self, session: Session, tools: Tools | None, option: str, value: str | bool
-    ) -> Any:
+        self,
+        session: Session,
+        tools: Tools | None,
+        option: str,
+        value: str | bool,
+        meta: Any = None,
+    ) -> OfferedOptions:
         """Set an option of the agent, and return the options that it offers now."""
-        native_id = self.native_id(session)
+        native_id = self.native.native_id(session)
         async with self._running_agent(session.cwd) as agent:
-            if native_id is None or not await self._ensure_open(session, tools, agent, native_id):
+            is_open = native_id is not None and await self.native.ensure_open(
+                session, tools, agent, native_id
+            )
+            if native_id is None or not is_open:
                 raise AgentFailed("this session is not open in its agent; prompt it first")
             options = agent.offered[native_id].get("options", ())
+            fields = {} if meta is None else {"_meta": meta}
             if any(offer["id"] == option and offer.get("by") == MODE for offer in options):
-                await agent.client.set_mode(native_id, str(value))
-                return agent.update_offered(native_id, {"currentModeId": value})
-            update = await agent.client.set_option(native_id, option, value)
-            return agent.update_offered(native_id, update)
+                result = await agent.client.set_mode(native_id, str(value), **fields)
+                offered = agent.update_offered(native_id, {"currentModeId": value})
+            else:
+                result = await agent.client.set_option(native_id, option, value, **fields)
+                offered = agent.update_offered(native_id, result)
+            return OfferedOptions(offered=offered, meta=meta_of(result))
 
     async def read_history(self, session: Session, native_id: str) -> list[Draft]:
         """Return the conversation of a native session; empty if the agent cannot replay it."""
@@ -227,7 +259,7 @@ class AcpAgent:
                 native_id, SessionCallbacks(handler.on_update, handler.on_permission)
             )
             try:
-                await client.load(native_id, session.cwd, **_setup_params((), None, client))
+                await client.load(native_id, session.cwd, **setup_params((), None, client))
                 await handler.finish()
             finally:
                 agent.remove_callbacks(native_id)
@@ -240,19 +272,9 @@ class AcpAgent:
             return
         native_id = agent.native_ids.pop(session, None)
         if native_id is not None:
-            await self._close_native(agent, native_id)
+            await self.native.close(agent, native_id)
         if not agent.open_sessions and self._pool.is_unused(self._command):
             await self._pool.discard(self._command, agent)
-
-    async def _close_native(self, agent: RunningAgent, native_id: str) -> None:
-        """Close a native session, if the agent can."""
-        agent.forget_session(native_id)
-        if agent.client.supports("close"):
-            try:
-                async with asyncio.timeout(CANCEL_SECONDS):
-                    await agent.client.close(native_id)
-            except (RpcError, Disconnected, TimeoutError) as error:
-                log.info("the agent did not close session %s: %s", native_id, error)
 
     @asynccontextmanager
     async def _running_agent(self, cwd: str) -> AsyncIterator[RunningAgent]:
@@ -284,7 +306,7 @@ class AcpAgent:
     # Turns.
 
     async def _answer(self, turn: Turn, agent: RunningAgent) -> StopReason:
-        native = await self._open(turn, agent)
+        native = await self.native.open(turn, agent)
         await agent.begin_turn(native.id)
         await _store_offered(turn, agent, native.id)
         history = "" if native.has_history else history_prompt(await turn.history())
@@ -303,6 +325,7 @@ class AcpAgent:
                 files,
                 handler.on_terminal_output,
                 handler.store_offered,
+                handler.forward_child,
             ),
         )
         turn.publish({"version": version})  # from here on, clients can follow the agent itself
@@ -353,103 +376,6 @@ class AcpAgent:
         await asyncio.wait([prompt], timeout=STUCK_SECONDS)
         return not prompt.done()
 
-    async def _open(self, turn: Turn, agent: RunningAgent) -> _NativeSession:
-        """Open the native session of a turn: the bound one, a fork of its parent, or a new one."""
-        session = turn.session
-        bound = self.native_id(session)
-        earlier = agent.native_ids.get(session.id)
-        if earlier is not None and earlier != bound:  # another process has bound the session since
-            await self._close_native(agent, earlier)
-        if bound is not None and await self._has_missed_turns(turn, agent, bound):
-            await self._close_native(agent, bound)
-            params = _setup_params(session.roots, turn.tools, agent.client)
-            new_id = await agent.client.new(turn.cwd, **params)
-            native = _NativeSession(new_id, has_history=False)
-        elif bound is not None and await self._ensure_open(session, turn.tools, agent, bound):
-            return _NativeSession(bound, has_history=True)
-        else:
-            native = await self._fork_or_start(turn, agent)
-        agent.add_session(native.id, session.id)
-        agent.setup_params[native.id] = _setup_params(session.roots, turn.tools, agent.client)
-        await turn.emit(ConfigChanged(options=self.session_options(native.id, session.id)))
-        return native
-
-    async def _has_missed_turns(self, turn: Turn, agent: RunningAgent, native_id: str) -> bool:
-        """Return whether another process has added turns since this process ran the last one."""
-        known = agent.known_seqs.get(native_id)
-        if known is None:
-            return False
-        return any(
-            event.seq > known and isinstance(event.body, UserMessage)
-            for event in await turn.history()
-        )
-
-    async def _ensure_open(
-        self, session: Session, tools: Tools | None, agent: RunningAgent, native_id: str
-    ) -> bool:
-        """Return True if the process has the native session open, after opening it if necessary."""
-        params = _setup_params(session.roots, tools, agent.client)
-        if agent.native_ids.get(session.id) == native_id:
-            if agent.setup_params.get(native_id, params) == params:
-                return True
-            # The client has opened the session again, with other MCP servers or directories.
-            await self._close_native(agent, native_id)
-        # A restarted process may have given the same id to another session.
-        if native_id in agent.open_sessions:
-            return False
-        if not await self._reopen(session, tools, agent, native_id):
-            return False
-        agent.add_session(native_id, session.id)
-        agent.setup_params[native_id] = params
-        return True
-
-    async def _reopen(
-        self, session: Session, tools: Tools | None, agent: RunningAgent, native_id: str
-    ) -> bool:
-        """Resume or load a native session. segue has its history, so replayed events are ignored.
-
-        Returns False if the process does not have the session any more.
-        """
-        replayed_messages = 0
-
-        async def count(update: dict[str, Any], meta: Any) -> None:
-            nonlocal replayed_messages
-            kind = str(update.get("sessionUpdate"))
-            replayed_messages += kind.endswith(("message", "message_chunk"))
-
-        async def refuse(request: dict[str, Any]) -> None:
-            return None
-
-        client, params = agent.client, _setup_params(session.roots, tools, agent.client)
-        for method, call in (("resume", client.resume), ("load", client.load)):
-            if not client.supports(method):
-                continue
-            agent.set_callbacks(native_id, SessionCallbacks(count, refuse))
-            try:
-                await call(native_id, session.cwd, **params)
-            except RpcError as error:
-                if error.code == AUTH_REQUIRED:
-                    raise
-                log.info("%s: %s of %s: %s", self._command[0], method, native_id, error.message)
-                continue
-            finally:
-                agent.remove_callbacks(native_id)
-            # Some agents accept a load of an unknown session, but then replay no messages.
-            if method == "resume" or replayed_messages:
-                return True
-        return False
-
-    async def _fork_or_start(self, turn: Turn, agent: RunningAgent) -> _NativeSession:
-        parent = self._parent_native_id(turn.session)
-        params = _setup_params(turn.session.roots, turn.tools, agent.client)
-        if parent is not None and agent.client.supports("fork"):
-            try:
-                fork = await agent.client.fork(parent, turn.cwd, **params)
-                return _NativeSession(fork, has_history=True)
-            except RpcError as error:
-                log.info("%s: fork of %s: %s", self._command[0], parent, error.message)
-        return _NativeSession(await agent.client.new(turn.cwd, **params), has_history=False)
-
 
 async def _store_offered(turn: Turn, agent: RunningAgent, native_id: str) -> None:
     """Store the agent's options and commands in the session if they have changed."""
@@ -481,25 +407,6 @@ async def _prompt(
     if not result.done():
         raise Disconnected("the agent closed the connection")
     return handler.result.result()
-
-
-def _setup_params(roots: Sequence[str], tools: Tools | None, client: AcpClient) -> dict[str, Any]:
-    """Return the parameters for opening a session: further directories and MCP servers."""
-    params: dict[str, Any] = {}
-    if roots and client.supports("additionalDirectories"):
-        params["additionalDirectories"] = [*roots]
-    configs = getattr(tools, "configs", None)
-    servers = []
-    for config in configs() if configs is not None else ():
-        server = msgspec.to_builtins(config)
-        if isinstance(config, HttpMcpServer):
-            servers.append({"headers": [], "type": "http", **server})
-        elif client.version == 2:
-            servers.append({"args": [], "env": [], "type": "stdio", **server})
-        else:
-            servers.append({"args": [], "env": [], **server})
-    params["mcpServers"] = servers
-    return params
 
 
 def _prompt_blocks(prompt: Content, client: AcpClient) -> list[Any]:

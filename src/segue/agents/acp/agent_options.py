@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from segue.acp.client import AcpClient
+from segue.acp.methods import AUTH_STATUS, MCP_OVER_ACP, PROVIDERS, SYSTEM_PROMPT
 from segue.acp.wire import LoginMethod
 from segue.agents.base.external import AgentDescription
 
@@ -101,14 +102,17 @@ def _parse_modes(raw: Mapping[str, Any]) -> dict[str, Any] | None:
     return None if option is None else {**option, "by": MODE}
 
 
-def valid_commands(raw: list[Any]) -> list[dict[str, Any]]:
-    """Return the commands of an agent, without those that have no valid name."""
-    return [command for command in _dicts(raw) if _parse_command(command) is not None]
+def valid_commands(raw: list[Any], version: int) -> list[dict[str, Any]]:
+    """Return the commands of an agent, without those that have no valid name in its version."""
+    commands = [command for command in _dicts(raw) if _parse_command(command) is not None]
+    if version == 1:
+        return commands
+    return [command for command in commands if not any(map(str.isspace, command["name"]))]
 
 
 def _parse_command(raw: Mapping[str, Any]) -> dict[str, Any] | None:
     name = raw.get("name")
-    if not isinstance(name, str) or not name or any(map(str.isspace, name)):
+    if not isinstance(name, str) or not name.strip():
         return None
     input = raw.get("input")
     hint = input.get("hint") if isinstance(input, dict) else None
@@ -122,12 +126,19 @@ def _parse_command(raw: Mapping[str, Any]) -> dict[str, Any] | None:
 def describe(client: AcpClient) -> AgentDescription:
     """Return the name and the capabilities of a connected agent."""
     if client.version == 1:
-        mcp = client.capabilities.get("mcpCapabilities")
-        http = isinstance(mcp, dict) and mcp.get("http") is True
+        session = _dict(client.capabilities.get("sessionCapabilities"))
+        mcp = _dict(client.capabilities.get("mcpCapabilities"))
+        http, acp = mcp.get("http") is True, mcp.get("acp") is True or None
     else:
-        session = client.capabilities.get("session")
-        mcp = session.get("mcp") if isinstance(session, dict) else None
-        http = isinstance(mcp, dict) and mcp.get("http") is not None
+        session = _dict(client.capabilities.get("session"))
+        mcp = _dict(session.get("mcp"))
+        http, acp = mcp.get("http") is not None, mcp.get("acp")
+    optional = {
+        SYSTEM_PROMPT: session.get("systemPrompt"),
+        AUTH_STATUS: _dict(client.capabilities.get("auth")).get("status"),
+        PROVIDERS: client.capabilities.get("providers"),
+        MCP_OVER_ACP: acp,
+    }
     contents = ("image", "audio", "embeddedContext")
     capability_meta = client.capabilities.get("_meta")
     return AgentDescription(
@@ -137,6 +148,7 @@ def describe(client: AcpClient) -> AgentDescription:
         http_mcp_servers=http,
         meta=client.agent_meta,
         capability_meta=capability_meta if isinstance(capability_meta, dict) else {},
+        optional={name: value for name, value in optional.items() if value is not None},
     )
 
 
@@ -164,6 +176,10 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
     """Return the dicts in a list; none if the value is not a list."""
     items = value if isinstance(value, list) else ()
     return [item for item in items if isinstance(item, dict)]
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _text(value: Any) -> str:

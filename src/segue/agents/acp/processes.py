@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from segue.acp.client import AcpClient
 from segue.acp.methods import (
+    AUTH_STATUS_UPDATE,
     ELICITATION_COMPLETE,
     ELICITATION_CREATE,
+    MCP_MESSAGE,
     READ_FILE,
     TERMINAL_OUTPUT,
     TERMINAL_RELEASE,
@@ -43,6 +45,7 @@ Command = tuple[str, ...]
 OnUpdate = Callable[[dict[str, Any], Any], Awaitable[None]]
 OnPermission = Callable[[dict[str, Any]], Awaitable[str | dict[str, Any] | None]]
 OnTerminalOutput = Callable[[str, str], None]
+OnChildUpdate = Callable[[str, dict[str, Any], Any], None]
 OnOffered = Callable[[dict[str, Any]], Awaitable[None]]
 
 
@@ -61,6 +64,7 @@ class SessionCallbacks(NamedTuple):
     files: SessionFiles | None = None
     on_output: OnTerminalOutput | None = None
     on_offered: OnOffered | None = None
+    on_child_update: OnChildUpdate | None = None  # of the session of a subagent
 
 
 class RunningAgent:
@@ -91,10 +95,12 @@ class RunningAgent:
         self.native_ids: dict[str, str] = {}  # by segue's session id
         self.offered: dict[str, dict[str, Any]] = {}  # options and commands, by native id
         self.setup_params: dict[str, dict[str, Any]] = {}  # of open sessions, by native id
+        self.setup_meta: dict[str, Any] = {}  # `_meta` of the responses that opened sessions
         self.known_seqs: dict[str, int] = {}  # the last event that a session knows, by native id
         self.prompts: dict[str, asyncio.Task[Any]] = {}  # running ones, by native id
         self._ports: dict[str, tuple[Session, SessionPort]] = {}  # by segue's session id
         self._between_turns: dict[str, BetweenTurns] = {}  # by native id
+        self._parents: dict[str, str] = {}  # of sessions of subagents, by native id
         self._storing: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -159,12 +165,16 @@ class RunningAgent:
         self.open_sessions.add(native_id)
         if session_id is not None:
             self.native_ids[session_id] = native_id
-        self.update_offered(native_id, self.client.setup_results.pop(native_id, {}))
+        result = self.client.setup_results.pop(native_id, {})
+        if (meta := meta_of(result)) is not None:
+            self.setup_meta[native_id] = meta
+        self.update_offered(native_id, result)
 
     def forget_session(self, native_id: str) -> None:
         """Forget a session that the process does not have open any more."""
         self.open_sessions.discard(native_id)
         self.setup_params.pop(native_id, None)
+        self.setup_meta.pop(native_id, None)
         self.known_seqs.pop(native_id, None)
         self._between_turns.pop(native_id, None)
         self._ports.pop(self._session_id(native_id) or "", None)
@@ -177,6 +187,12 @@ class RunningAgent:
         return offered
 
     async def _on_update(self, native_id: str, update: dict[str, Any]) -> None:
+        child = update.get("sessionId")
+        if update.get("sessionUpdate") == "subagent_update" and isinstance(child, str):
+            self._parents[child] = self._parents.get(native_id, native_id)
+        if (parent := self._parents.get(native_id)) is not None:
+            self._on_child_update(parent, native_id, update)
+            return
         is_offer = update.get("sessionUpdate") in _OFFERED_UPDATES
         if is_offer:
             self.update_offered(native_id, update)
@@ -188,6 +204,14 @@ class RunningAgent:
             await between.handler.on_update(update, self.client.update_meta)
             if is_offer:
                 await between.handler.store_offered(self.offered[native_id])
+
+    def _on_child_update(self, parent: str, child: str, update: dict[str, Any]) -> None:
+        """Forward an update of the session of a subagent, which segue does not store."""
+        if callbacks := self._callbacks.get(parent):
+            if callbacks.on_child_update is not None:
+                callbacks.on_child_update(child, update, self.client.update_meta)
+        elif between := self._receiver_between_turns(parent):
+            between.handler.forward_child(child, update, self.client.update_meta)
 
     # Between turns.
 
@@ -231,7 +255,8 @@ class RunningAgent:
             await between.collector.close()
 
     async def _on_permission(self, request: dict[str, Any]) -> str | dict[str, Any] | None:
-        callbacks = self._callbacks.get(str(request.get("sessionId")))
+        native_id = str(request.get("sessionId"))
+        callbacks = self._callbacks.get(self._parents.get(native_id, native_id))
         return None if callbacks is None else await callbacks.on_permission(request)
 
     def _session_id(self, native_id: str) -> str | None:
@@ -240,7 +265,8 @@ class RunningAgent:
 
     async def _on_request(self, method: str, params: dict[str, Any]) -> Any:
         """Answer a request of the process for a file, a terminal or a form, or an extension."""
-        if is_extension(method) and self._client_proxy is not None:
+        is_passed = is_extension(method) or method == MCP_MESSAGE
+        if is_passed and self._client_proxy is not None:
             return await self._client_proxy.extension(method, self._with_client_id(params))
         native_id = str(params.get("sessionId"))
         callbacks = self._callbacks.get(native_id)
@@ -320,7 +346,8 @@ class RunningAgent:
         return params if native_id is None else {**params, "sessionId": native_id}
 
     async def _on_notification(self, method: str, params: dict[str, Any]) -> None:
-        if is_extension(method) and self._client_proxy is not None:
+        is_passed = is_extension(method) or method == AUTH_STATUS_UPDATE
+        if is_passed and self._client_proxy is not None:
             await self._client_proxy.notify(method, self._with_client_id(params))
         elif (
             method == ELICITATION_COMPLETE
@@ -335,6 +362,12 @@ class RunningAgent:
         await self._process.end(0.0 if self.prompts else END_SECONDS)
         await self._serving
         await asyncio.gather(*self.prompts.values(), return_exceptions=True)
+
+
+def meta_of(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the `_meta` of a result, if it is valid."""
+    meta = result.get("_meta")
+    return meta if isinstance(meta, dict) else None
 
 
 async def _start(command: Command, cwd: str) -> AgentProcess | RemoteAgent:

@@ -39,6 +39,7 @@ from .agent_options import OFFERED, valid_commands
 from .history_prompt import INTRODUCTION
 from .tool_calls import (
     DIALECT,
+    MIN_UNIQUE_CHARACTERS,
     PendingCall,
     call_id_of,
     one_of,
@@ -149,13 +150,19 @@ class UpdateHandler:
     def _forward(self, update: dict[str, Any], **more: Any) -> None:
         """Send an update as it is, with segue's ids, to clients that use the same protocol."""
         if isinstance(commands := update.get("availableCommands"), list):
-            update = {**update, "availableCommands": valid_commands(commands)}
+            commands = valid_commands(commands, self._version)
+            update = {**update, "availableCommands": commands}
         payload = {"version": self._version, "update": update, **more}
         if "toolCallId" in update:
             id = str(update["toolCallId"])
             payload["native_call_id"] = id
             payload["update"] = {**update, "toolCallId": call_id_of(self._turn.id, id)}
         self._turn.publish(payload if self._meta is None else {**payload, "_meta": self._meta})
+
+    def forward_child(self, child: str, update: dict[str, Any], meta: Any) -> None:
+        """Send an update of the session of a subagent as it is."""
+        payload = {"version": self._version, "session": child, "update": update}
+        self._turn.publish(payload if meta is None else {**payload, "_meta": meta})
 
     async def _convert(self, kind: Any, update: dict[str, Any]) -> None:
         if kind in ("user_message", "user_message_chunk"):
@@ -181,6 +188,8 @@ class UpdateHandler:
                 self._terminals[id] = data[-MAX_OUTPUT_CHARACTERS:]
             case "plan":
                 await self._store_plan("plan", update.get("entries"))
+            case "plan_removed":
+                await self._store_plan(str(update.get("planId", "plan")), [])
             case "plan_update":
                 plan = update.get("plan")
                 if isinstance(plan, dict):
@@ -240,8 +249,13 @@ class UpdateHandler:
             await self._turn.emit(Draft(id=id, body=body))
 
     def _event_id(self, kind: str, message_id: str, part: int = 0) -> str:
-        """Return the event id of a message, or of a later part of it."""
-        parts = (self._turn.session.id, kind, message_id, *([str(part)] if part else []))
+        """Return the event id of a message, or of a later part of it.
+
+        Agents use short ids again in other turns.
+        """
+        is_unique = self._replaying or len(message_id) >= MIN_UNIQUE_CHARACTERS
+        scope = (self._turn.session.id,) if is_unique else (self._turn.session.id, self._turn.id)
+        parts = (*scope, kind, message_id, *([str(part)] if part else []))
         return ids.derived_id(DIALECT, *parts)
 
     async def _add_chunk(self, kind: StreamKind, update: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ the text streamed so far and marks it as partial.
 from __future__ import annotations
 
 from .abilities import (
+    NO_FIELDS,
     Agent,
     AgentSession,
     HandlesClosed,
@@ -23,6 +24,7 @@ from .abilities import (
     HandlesOpened,
     HasOptions,
     NeedsLogin,
+    OfferedOptions,
     OwnsSessions,
     ReadsDirectorySettings,
     SpeaksBetweenTurns,
@@ -41,10 +43,13 @@ from .ports import (
     ConnectedTools,
     Keyring,
     McpTool,
+    NewThread,
     NoTools,
     PermissionRequest,
     SessionPort,
     StreamKind,
+    ThreadPort,
+    ThreadsPort,
     Tools,
     TurnPort,
 )
@@ -57,6 +62,7 @@ from .turn import (
 __all__ = [
     "ALLOW",
     "ALLOW_ALWAYS",
+    "NO_FIELDS",
     "REJECT",
     "Agent",
     "AgentSession",
@@ -75,7 +81,9 @@ __all__ = [
     "Keyring",
     "McpTool",
     "NeedsLogin",
+    "NewThread",
     "NoTools",
+    "OfferedOptions",
     "OwnsSessions",
     "PermissionRequest",
     "ReadsDirectorySettings",
@@ -89,6 +97,8 @@ __all__ = [
     "SupportsSummary",
     "Switch",
     "Terminal",
+    "ThreadPort",
+    "ThreadsPort",
     "ToolRun",
     "Tools",
     "Turn",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -67,6 +68,9 @@ class SupportsRelease(Protocol):
         ...
 
 
+NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
+
+
 class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session that an agent has started on its side.
 
@@ -81,6 +85,16 @@ class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
     meta: Any = None
 
 
+class OfferedOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options that an agent offers now.
+
+    `meta` is for clients that use the protocol of the agent.
+    """
+
+    offered: Any
+    meta: Any = None
+
+
 @runtime_checkable
 class OwnsSessions(Protocol):
     """An agent that has its own sessions, one for each session of segue.
@@ -89,9 +103,30 @@ class OwnsSessions(Protocol):
     """
 
     async def start_session(
-        self, cwd: str, roots: Sequence[str], tools: Tools | None, meta: Any = None
+        self,
+        cwd: str,
+        roots: Sequence[str],
+        tools: Tools | None,
+        fields: Mapping[str, Any] = NO_FIELDS,
     ) -> AgentSession:
-        """Start a session in the agent; `meta` comes from a client that uses its protocol."""
+        """Start a session in the agent; `fields` come from a client that uses its protocol."""
+        ...
+
+    async def fork_session(
+        self,
+        parent: Session,
+        cwd: str,
+        roots: Sequence[str],
+        tools: Tools | None,
+        fields: Mapping[str, Any] = NO_FIELDS,
+    ) -> AgentSession:
+        """Start a session in the agent for a fork of `parent`."""
+        ...
+
+    async def reopen_session(
+        self, session: Session, tools: Tools | None, fields: Mapping[str, Any] = NO_FIELDS
+    ) -> OfferedOptions | None:
+        """Open a session again in the agent; None if the agent does not have it."""
         ...
 
 
@@ -113,9 +148,14 @@ class HasOptions(Protocol):
     """An agent that offers options of its own; the session's `offered` option lists them."""
 
     async def set_option(
-        self, session: Session, tools: Tools | None, option: str, value: str | bool
-    ) -> Any:
-        """Set an option, and return the options that the agent offers now."""
+        self,
+        session: Session,
+        tools: Tools | None,
+        option: str,
+        value: str | bool,
+        meta: Any = None,
+    ) -> OfferedOptions:
+        """Set an option, and return all; `meta` comes from a client that uses its protocol."""
         ...
 
 

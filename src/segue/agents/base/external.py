@@ -12,7 +12,8 @@ class AgentDescription(msgspec.Struct, frozen=True, kw_only=True):
     """The name and the capabilities of an agent that is a program with a protocol of its own.
 
     `prompt_content` are the kinds of content that prompts may have. `meta` and `capability_meta`
-    are for clients that use its protocol.
+    are for clients that use its protocol, and so are `optional`, the values of further capabilities
+    by name.
     """
 
     info: Mapping[str, Any]
@@ -21,6 +22,7 @@ class AgentDescription(msgspec.Struct, frozen=True, kw_only=True):
     http_mcp_servers: bool
     meta: Mapping[str, Any] = {}
     capability_meta: Mapping[str, Any] = {}
+    optional: Mapping[str, Any] = {}
 
 
 @runtime_checkable
@@ -33,6 +35,13 @@ class HasExtensions(Protocol):
 
     async def extension(self, method: str, params: Any) -> Any:
         """Send a request that is not part of the protocol, and return the agent's result."""
+        ...
+
+    def note_meta(self, session: str, method: str, meta: Any) -> None:
+        """Remember the `_meta` of a client's request that segue is about to carry out itself.
+
+        The method is `session/cancel` or `session/close`.
+        """
         ...
 
     async def notify(self, method: str, params: Any) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from typing import Any, Literal, Protocol
 
 import msgspec
 
-from segue.model.content import as_content
-from segue.model.event import AnyBody, Draft, Event, Option, ToolResult
-from segue.model.session import Session
+from segue.model.content import Content, as_content
+from segue.model.event import AgentRef, AnyBody, Draft, Event, Option, ToolResult
+from segue.model.lifecycle import StopReason
+from segue.model.session import Session, Thread
 
 from .client import ClientPort
 
@@ -153,6 +154,74 @@ class TurnPort(Protocol):
     def session_port(self) -> SessionPort: ...
     @property
     def client(self) -> ClientPort | None: ...
+    @property
+    def threads(self) -> ThreadsPort: ...
+    @property
+    def thread(self) -> str | None: ...
+
+
+class ThreadPort(TurnPort, Protocol):
+    """The services that the turn engine provides to what a thread does for one tool call.
+
+    `prompt` is the message of the agent that delegates the work, `message_id` the id of its event.
+    """
+
+    @property
+    def prompt(self) -> Content: ...
+    @property
+    def message_id(self) -> str: ...
+    @property
+    def is_interrupted(self) -> bool: ...
+    def on_interrupt(self, action: Callable[[], object]) -> None:
+        """Call `action` when a client interrupts this thread alone."""
+        ...
+
+
+class NewThread(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread that is about to start; the fields are those of ThreadStarted."""
+
+    name: str
+    title: str | None = None
+    agent: AgentRef | None = None
+    definition: dict[str, Any] = {}
+
+
+class ThreadsPort(Protocol):
+    """The threads of a session: agents that its own agent has delegated work to."""
+
+    async def all(self) -> Sequence[Thread]:
+        """Return all threads, in the order in which they started."""
+        ...
+
+    async def start(self, new: NewThread, call_id: str, prompt: Content) -> ThreadPort:
+        """Start a thread that answers a tool call."""
+        ...
+
+    async def prompt(self, thread: Thread, call_id: str, prompt: Content) -> ThreadPort:
+        """Send a message to a thread that has ended its work, and let it run again."""
+        ...
+
+    async def resume(self, thread: Thread) -> ThreadPort | None:
+        """Let a thread that waits for clients run again; None if it has nothing to do yet."""
+        ...
+
+    async def wait(self, port: ThreadPort, calls: Set[str]) -> None:
+        """Store that a thread waits for permissions and for the results of `calls`."""
+        ...
+
+    async def end(
+        self, port: ThreadPort, drafts: Sequence[Draft], reason: StopReason, reply: Content
+    ) -> None:
+        """Store the last events of a thread, its reply, and why it ended its work."""
+        ...
+
+    def unstored(self, port: ThreadPort, drafts: Sequence[Draft]) -> list[Draft]:
+        """Return the last events of a thread whose turn is cancelled, for the end of the turn."""
+        ...
+
+    def next_answer(self) -> Coroutine[Any, Any, object]:
+        """Wait until a client answers a request or submits a result after this call."""
+        ...
 
 
 class NoTools:

@@ -27,6 +27,19 @@ TOOLS_BY_KEY = "tools_by_key"
 UNTRUSTED_SERVERS = "untrusted_servers"
 # In an agent's specification: the `networking` of the session's environment.
 NETWORKING = "networking"
+# In an agent's specification: the packages of the session's environment by manager, and the
+# directory of the workspace's cache.
+PACKAGES, PACKAGE_CACHE = "packages", "package_cache"
+# In an agent's specification: the agents that it may start threads of, resolved by the hub:
+# `members`, `advisor` and whether it may define `inline_agents`.
+ROSTER = "roster"
+# The tools of an agent with a roster: threads answer them.
+DELEGATE, DEFINE, MESSAGE, ADVISE = DELEGATION_TOOLS = (
+    "delegate",
+    "delegate_to_new_agent",
+    "message_thread",
+    "consult_advisor",
+)
 # What a hook decides instead of the agent's policy.
 PermissionOverride = Literal["allow", "ask"] | None
 

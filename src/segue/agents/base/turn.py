@@ -38,6 +38,8 @@ from .ports import (
     PermissionRequest,
     SessionPort,
     StreamKind,
+    ThreadPort,
+    ThreadsPort,
     Tools,
     TurnPort,
 )
@@ -60,7 +62,7 @@ class Turn:
     ) -> None:
         self._port = port
         self._stream: _Stream | None = None
-        self._at_end: list[AnyBody] = []
+        self._at_end: list[AnyBody | Draft] = []
         self.prompt = prompt
         self.id = turn_id
         self._tools = tools
@@ -134,6 +136,20 @@ class Turn:
         """Every directory that the agent may work in, `cwd` first."""
         session = self.session
         return (session.cwd, *session.roots)
+
+    @property
+    def thread(self) -> str | None:
+        """The thread that this turn is a part of; None for the session's own agent."""
+        return self._port.thread
+
+    @property
+    def threads(self) -> ThreadsPort:
+        """The session's threads: agents that its own agent has delegated work to."""
+        return self._port.threads
+
+    def in_thread(self, port: ThreadPort) -> Turn:
+        """Return what a thread does for a tool call of this turn, as a turn of its own."""
+        return Turn(port, port.prompt, port.message_id, self._tools)
 
     async def history(self, *, since_compaction: bool = False) -> list[Event]:
         """Return the events before this turn's prompt.
@@ -381,9 +397,10 @@ class Turn:
         The turn engine calls this when the turn ends.
         """
         bodies, self._at_end = self._at_end, []
-        return [*self._take_stream(partial=True), *(Draft(body=body) for body in bodies)]
+        drafts = [body if isinstance(body, Draft) else Draft(body=body) for body in bodies]
+        return [*self._take_stream(partial=True), *drafts]
 
-    def emit_at_end(self, *bodies: AnyBody) -> None:
+    def emit_at_end(self, *bodies: AnyBody | Draft) -> None:
         """Store events when the turn ends; for an agent that is being cancelled."""
         self._at_end += bodies
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import socket
 from collections.abc import Iterable
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -10,6 +12,27 @@ _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 # Some Python versions take these for public.
 _NOT_PUBLIC_V4 = (ipaddress.ip_network("192.0.0.0/24"), ipaddress.ip_network("192.88.99.0/24"))
 _NOT_PUBLIC_V6 = (ipaddress.ip_network("2001:db8::/32"), ipaddress.ip_network("3fff::/20"))
+
+
+class PrivateAddress(OSError):
+    """A host is not on the public internet."""
+
+
+async def resolve(host: str, port: int, *, private: bool) -> list[str]:
+    """Return the addresses of a host, to connect to one of them.
+
+    Raises PrivateAddress if one of them is not public, unless `private` is set, and OSError if
+    there are none. A caller that connects to a returned address is safe from a name that means
+    another address a moment later.
+    """
+    loop = asyncio.get_running_loop()
+    results = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(result[4][0]) for result in results))
+    if not addresses:
+        raise OSError("the host has no address")
+    if not private and not all(map(is_public, addresses)):
+        raise PrivateAddress(f"{host} is not on the public internet")
+    return addresses
 
 
 def is_public(address: str) -> bool:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from .addresses import is_public
+from .addresses import PrivateAddress, resolve
 from .rules import EgressRules
 
 log = logging.getLogger("segue.egress")
@@ -143,19 +142,15 @@ class EgressProxy:
                 f"{host}:{port} is not one of the hosts that the networking of the environment"
                 " allows"
             )
-        loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS):
-            results = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            addresses = list(dict.fromkeys(str(result[4][0]) for result in results))
-            if not self.rules.private and not all(map(is_public, addresses)):
-                raise Refused(f"{host}:{port} is not on the public internet")
-            failure: OSError = OSError("the host has no address")
-            for address in addresses:
-                try:
+            try:
+                addresses = await resolve(host, port, private=self.rules.private)
+            except PrivateAddress:
+                raise Refused(f"{host}:{port} is not on the public internet") from None
+            for address in addresses[:-1]:
+                with suppress(OSError):
                     return await asyncio.open_connection(address, port)
-                except OSError as error:
-                    failure = error
-            raise failure
+            return await asyncio.open_connection(addresses[-1], port)
 
     def _refuse(self, message: str) -> None:
         log.warning("session %s: %s", self._session, message)

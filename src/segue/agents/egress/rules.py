@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 # The hosts of public package registries.
 PACKAGE_REGISTRIES = (
@@ -46,8 +48,15 @@ def rules_of(networking: Mapping[str, Any] | None, *, private: bool) -> EgressRu
         return EgressRules(private=private)
     hosts = tuple(networking.get("allowed_hosts") or ())
     if networking.get("allow_package_managers"):
-        hosts += PACKAGE_REGISTRIES
+        hosts += (*PACKAGE_REGISTRIES, *_own_registries())
     return EgressRules(hosts, private, bool(networking.get("allow_mcp_servers")))
+
+
+def _own_registries() -> list[str]:
+    """Return the hosts of the registries that the operator has set for pip and npm."""
+    names = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "NPM_CONFIG_REGISTRY")
+    urls = " ".join(os.environ.get(name, "") for name in names).split()
+    return [host for url in urls if (host := urlsplit(url).hostname)]
 
 
 def normalize_host(host: str) -> str:

@@ -38,8 +38,8 @@ class ModelAgents:
         self.shells = ShellPool()
         self._hook_registry = hook_registry
         self._models: dict[tuple[str, str | None], Model] = {}
-        # By session id. The connections are valid for these settings and these rights.
-        self._servers: dict[str, tuple[Settings, bool, McpServers]] = {}
+        # By session id and thread. The connections are valid for these settings and these rights.
+        self._servers: dict[tuple[str, str | None], tuple[Settings, bool, McpServers]] = {}
         self._proxies: dict[str, EgressProxy] = {}  # by session id
 
     def build(self, spec: Mapping[str, Any]) -> ModelAgent:
@@ -67,10 +67,10 @@ class ModelAgents:
         """Return the egress proxy of a session, which listens until this process ends.
 
         None if nothing restricts the session: the local user's own, in an environment without
-        limits. A remote worker uses its own network.
+        limits and packages. A remote worker uses its own network.
         """
         rules = rules_of(settings.networking, private=bool(settings.config.get("web.private")))
-        if settings.remote or (turn.local and not rules.limited):
+        if settings.remote or (turn.local and not rules.limited and not settings.packages):
             return None
         proxy = self._proxies.get(turn.session.id)
         if proxy is None:
@@ -89,14 +89,14 @@ class ModelAgents:
         for the local user.
         A server that cannot be connected becomes a Failed event.
         """
-        session_id = turn.session.id
+        key = (turn.session.id, turn.thread)
         by_stranger = turn.session.agent_by_key or settings.untrusted_servers
         trusted = turn.local and not by_stranger and context.egress is None
-        if session_id in self._servers:
-            connected_settings, was_trusted, servers = self._servers[session_id]
+        if key in self._servers:
+            connected_settings, was_trusted, servers = self._servers[key]
             if (connected_settings, was_trusted) == (settings, trusted):
                 return servers
-            del self._servers[session_id]
+            del self._servers[key]
             await servers.close()
         if not settings.servers:
             return NoTools()
@@ -123,14 +123,14 @@ class ModelAgents:
                 )
             )
         if not servers.failures:
-            self._servers[session_id] = (settings, trusted, servers)
+            self._servers[key] = (settings, trusted, servers)
         return servers
 
     async def release(self, session: str) -> None:
         """Close the shells and connections of a session."""
         await self.shells.drop_session(session)
-        if session in self._servers:
-            _, _, servers = self._servers.pop(session)
+        for key in [key for key in self._servers if key[0] == session]:
+            _, _, servers = self._servers.pop(key)
             await servers.close()
         if session in self._proxies:
             await self._proxies.pop(session).close()
@@ -183,6 +183,14 @@ class ModelAgent:
         loop = await self._loop(turn)
         return "error" if loop is None else await loop.resume()
 
+    async def answer(self, turn: Turn, *, resumed: bool) -> tuple[StopReason, str]:
+        """Run or resume a turn; return why it ended and the last text."""
+        loop = await self._loop(turn)
+        if loop is None:
+            return "error", ""
+        stop = await (loop.resume() if resumed else loop.run())
+        return stop, loop.last_text
+
     async def _loop(self, turn: Turn) -> ModelLoop | None:
         """Return the loop of a turn; without its model, store the failure and return None."""
         from .models import ModelUnavailable
@@ -190,6 +198,7 @@ class ModelAgent:
         settings = self._settings
         try:
             model = await self._shared.model(settings)
+            from .delegation import Delegations
             from .loop import ModelLoop
             from .request import unsupported_option
 
@@ -220,12 +229,20 @@ class ModelAgent:
             variables=await self._variables(turn),
             remote=settings.remote,
             shells=self._shared.shells,
+            thread=turn.thread,
             env=self._hooks.env if turn.local else {},
             private=turn.private_directories,
             egress=await self._shared.egress(turn, settings),
+            packages=bool(settings.packages),
         )
+        if settings.packages:
+            from .packages import install_packages
+
+            await install_packages(turn, settings.packages, settings.package_cache, context)
         servers = await self._shared.servers(turn, settings, context)
-        return ModelLoop(turn, model, settings, context, servers, self._hooks.hooks)
+        delegations = Delegations(turn, settings, self._shared.build)
+        hooks = self._hooks.hooks
+        return ModelLoop(turn, model, settings, context, servers, hooks, delegations)
 
     async def _variables(self, turn: Turn) -> dict[str, str]:
         """Return the secret environment variables for programs that run on this machine."""

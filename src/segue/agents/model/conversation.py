@@ -53,6 +53,7 @@ from segue.model.event import (
     OutcomeDefined,
     OutcomeEvaluated,
     SystemMessage,
+    ThreadMessage,
     ToolCall,
     ToolResult,
     UserMessage,
@@ -61,6 +62,8 @@ from segue.model.requests.spans import request_end
 
 # The key in an event's `extra` for the fields that a provider needs back: signatures, ids.
 DIALECT = "model"
+# The `extra` of a tool call that the model did not make and does not see.
+HIDDEN_CALL = {DIALECT: {"hidden": True}}
 REST_DIALECT = "rest"  # the key, in a block's `extra`, of fields that only REST has
 # Results of other agents may be longer; segue's own tools truncate their output earlier.
 MAX_RESULT_CHARACTERS = 60_000
@@ -72,7 +75,8 @@ _TOKENS_PER_IMAGE = 1600
 class Conversation:
     """The conversation as the model sees it, built from one event after another."""
 
-    def __init__(self, events: Iterable[Event] = ()) -> None:
+    def __init__(self, events: Iterable[Event] = (), *, thread: str | None = None) -> None:
+        self._thread = thread  # the conversation of this thread; None of the session's own agent
         self._sides: list[tuple[bool, list[Any]]] = []  # (whether it is the model's, parts)
         self._open_calls: dict[str, str] = {}  # tool calls without a result: id → name
         self._counted_tokens = 0  # by the provider, up to its last response
@@ -94,11 +98,13 @@ class Conversation:
     def add(self, event: Event) -> None:
         """Add an event, unless it belongs to another thread."""
         body = event.body
-        if body.thread is not None:
+        if body.thread != self._thread:
             return
         match body:
             case UserMessage():
                 self.latest_prompt = clean(plain_text(body.content)) or self.latest_prompt
+                self._add_to_request(UserPromptPart(content=_prompt(body.content)), body.content)
+            case ThreadMessage(reply=False):
                 self._add_to_request(UserPromptPart(content=_prompt(body.content)), body.content)
             case SystemMessage():
                 self._add_to_request(SystemPromptPart(content=_text(body.content)), body.content)
@@ -108,7 +114,7 @@ class Conversation:
             case AgentThought() if not body.partial and DIALECT in body.extra:
                 part = ThinkingPart(content=clean(plain_text(body.content)), **body.extra[DIALECT])
                 self._add_to_response(part, part.content)
-            case ToolCall():
+            case ToolCall() if not body.extra.get(DIALECT, {}).get("hidden"):
                 self._add_call(body)
             case ToolResult():
                 self._add_result(body)

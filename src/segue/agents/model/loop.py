@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
@@ -13,6 +15,7 @@ from segue.model.event import (
     AgentMessage,
     AnyBody,
     Event,
+    OutcomeDefined,
     OutcomeEvaluated,
     SystemMessage,
     Usage,
@@ -23,11 +26,14 @@ from segue.model.requests.spans import request_end
 
 from .compaction import COMPACTION_THRESHOLD, compact
 from .conversation import Conversation
-from .grader import grade
+from .delegation import Delegations
+from .grader import Verdict, grade
 from .instructions import instructions
 from .request import BudgetReached, ContextFull, ModelAnswer, ModelFailed, ModelRequests
 from .settings import Settings
 from .tool_runner import ToolProgress, ToolRunner
+
+EVALUATION_REPORT_SECONDS = 10.0
 
 
 class ModelLoop:
@@ -41,22 +47,23 @@ class ModelLoop:
         context: ToolContext,
         servers: Tools,
         hooks: Hooks | None = None,
+        delegations: Delegations | None = None,
     ) -> None:
         self._turn = turn
         self._settings = settings
         self._context = context
         self._requests = ModelRequests(turn, model, settings)
         self._hooks = hooks
-        self._tool_runner = ToolRunner(turn, context, settings, servers, hooks)
-        self._conversation = Conversation()
-        self._last_text = ""
+        self._tool_runner = ToolRunner(turn, context, settings, servers, hooks, delegations)
+        self._conversation = Conversation(thread=turn.thread)
+        self.last_text = ""
         self._remaining_requests = settings.max_turns
 
     async def run(self) -> StopReason:
         """Answer the turn's prompt."""
         turn = self._turn
         await self._prepare()
-        prompt = turn.outcome or UserMessage(content=turn.prompt)
+        prompt = turn.outcome or UserMessage(content=turn.prompt, thread=turn.thread)
         self._add([Event(seq=0, id=turn.id, at=0, body=prompt)])
         if turn.system:
             self._add([Event(seq=0, id="", at=0, body=SystemMessage(content=turn.system))])
@@ -69,11 +76,12 @@ class ModelLoop:
         events = await turn.events()
         if all(event.id != turn.id or event.type == "status_changed" for event in events):
             # A turn that continues after a budget was raised has no message of its own.
-            self._add([Event(seq=0, id=turn.id, at=0, body=UserMessage(content=turn.prompt))])
+            message = UserMessage(content=turn.prompt, thread=turn.thread)
+            self._add([Event(seq=0, id=turn.id, at=0, body=message)])
         self._add(events)
         for event in events:
             if isinstance(event.body, AgentMessage):
-                self._last_text = plain_text(event.body.content) or self._last_text
+                self.last_text = plain_text(event.body.content) or self.last_text
             self._remaining_requests -= request_end(event.body) is not None
         return await self._answer(events)
 
@@ -137,7 +145,7 @@ class ModelLoop:
             self._turn.emit_at_end(called)
             raise
         await self._store(*(call.event for call in calls), called)
-        self._last_text = response.text or self._last_text
+        self.last_text = response.text or self.last_text
         if response.finish_reason == "content_filter":
             return "refusal"
         if not calls:
@@ -179,9 +187,7 @@ class ModelLoop:
                 await self._store_evaluation(iteration, "failed", f"the work ended early: {stop}")
                 return stop
             await self._store_evaluation(iteration, "evaluating")
-            verdict, usage = await grade(
-                self._turn, self._requests, self._context, outcome, self._last_text
-            )
+            verdict, usage = await self._grade(iteration, outcome)
             is_last = iteration == outcome.max_iterations - 1
             result: str = verdict.result
             if result == "needs_revision" and is_last:
@@ -191,12 +197,28 @@ class ModelLoop:
                 return "end_turn"
         return "end_turn"
 
+    async def _grade(self, iteration: int, outcome: OutcomeDefined) -> tuple[Verdict, Usage]:
+        """Grade the work, and report from time to time that the evaluation still runs."""
+        reports = asyncio.get_running_loop().create_task(self._report_evaluation(iteration))
+        try:
+            return await grade(self._turn, self._requests, self._context, outcome, self.last_text)
+        finally:
+            reports.cancel()
+            await asyncio.wait([reports])
+
+    async def _report_evaluation(self, iteration: int) -> None:
+        while True:
+            await asyncio.sleep(EVALUATION_REPORT_SECONDS)
+            await self._store_evaluation(iteration, "evaluating", ongoing=True)
+
     async def _store_evaluation(
         self,
         iteration: int,
         result: str,
         explanation: str | None = None,
         usage: Usage | None = None,
+        *,
+        ongoing: bool = False,
     ) -> None:
         assert self._turn.outcome is not None
         await self._store(
@@ -206,6 +228,7 @@ class ModelLoop:
                 result=result,  # type: ignore[arg-type]  # every caller passes a valid result
                 explanation=explanation,
                 usage=usage,
+                ongoing=ongoing,
             )
         )
 

@@ -8,8 +8,17 @@ from typing import Any
 import msgspec
 
 from segue.acp.wire import HttpMcpServer
-from segue.agents.base.spec import DEMO, FUNCTIONS, NETWORKING, TOOLS_BY_KEY, UNTRUSTED_SERVERS
-from segue.model.event import Policy
+from segue.agents.base.spec import (
+    DEMO,
+    FUNCTIONS,
+    NETWORKING,
+    PACKAGE_CACHE,
+    PACKAGES,
+    ROSTER,
+    TOOLS_BY_KEY,
+    UNTRUSTED_SERVERS,
+)
+from segue.model.event import AgentRef, Policy
 
 ANTHROPIC = "anthropic"
 
@@ -43,6 +52,19 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
 
 
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that a coordinator may start threads of, with its specification.
+
+    An advisor has no record; its `definition` has its model.
+    """
+
+    name: str
+    description: str | None = None
+    spec: dict[str, Any] = {}
+    agent: AgentRef | None = None
+    definition: dict[str, Any] = {}
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a model agent."""
 
@@ -69,6 +91,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     untrusted_servers: bool = False  # whether an imported file chose the servers
     skills: tuple[Skill, ...] = ()
     networking: dict[str, Any] | None = None  # of the session's environment
+    packages: dict[str, tuple[str, ...]] = {}  # the same, by manager
+    package_cache: str = ""
+    roster: tuple[Member, ...] = ()
+    advisor: Member | None = None
+    inline_agents: bool = False  # whether it may define agents when it starts threads
+    own_spec: dict[str, Any] = {}  # the specification that these agents are made from
     config: dict[str, Any] = {}
 
 
@@ -117,6 +145,8 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
         "tools_by_key": spec.get(TOOLS_BY_KEY),
         "untrusted_servers": spec.get(UNTRUSTED_SERVERS),
         "networking": spec.get(NETWORKING),
+        "packages": spec.get(PACKAGES),
+        "package_cache": spec.get(PACKAGE_CACHE),
         "retries": spec.get("retries"),
         "backoff": spec.get("backoff"),
     }
@@ -133,7 +163,18 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
     skills = tuple(
         msgspec.convert(skill, Skill) for skill in spec.get("skills", ()) if "name" in skill
     )
-    return Settings(model=model, servers=servers, skills=skills, config=config, **fields)
+    roster = spec.get(ROSTER, {})
+    return Settings(
+        model=model,
+        servers=servers,
+        skills=skills,
+        config=config,
+        roster=tuple(msgspec.convert(member, Member) for member in roster.get("members", ())),
+        advisor=msgspec.convert(roster.get("advisor"), Member | None),
+        inline_agents=bool(roster.get("inline_agents")),
+        own_spec={k: v for k, v in spec.items() if k != ROSTER} if roster else {},
+        **fields,
+    )
 
 
 def _provider(model: str) -> str:

@@ -30,6 +30,7 @@ from segue.agents.tools import BUILT_IN, Tool, ToolContext, ToolError, failed_re
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.event import (
+    DELEGATES,
     RUN_BY_OTHERS,
     AnyBody,
     Event,
@@ -38,6 +39,7 @@ from segue.model.event import (
     Policy,
     StatusChanged,
     SystemMessage,
+    ThreadChanged,
     ToolCall,
     ToolKind,
     ToolResult,
@@ -45,6 +47,7 @@ from segue.model.event import (
 from segue.model.tools.titles import request_title_of
 
 from .conversation import provider_extra
+from .delegation import Delegations
 from .settings import CustomTool, Settings, Toolset
 
 # The key in a call's `extra` for what hooks did: the model's `input`, if they have replaced it, and
@@ -57,7 +60,10 @@ _CLIENT_TOOLSET = Toolset(policy="always_ask")
 
 
 class OfferedTool(NamedTuple):
-    """A tool that the model can call: built-in, of an MCP server, or run by the client."""
+    """A tool that the model can call: built-in, of an MCP server, or run by the client.
+
+    A tool that `delegates` is answered by a thread.
+    """
 
     name: str
     kind: ToolKind
@@ -65,6 +71,12 @@ class OfferedTool(NamedTuple):
     definition: ToolDefinition
     built_in: Tool | None = None
     mcp: McpTool | None = None
+    delegates: bool = False
+
+    @property
+    def is_custom(self) -> bool:
+        """True if a client runs the tool."""
+        return self.built_in is None and self.mcp is None and not self.delegates
 
     @property
     def permission_name(self) -> str:
@@ -105,9 +117,12 @@ class ToolRunner:
         settings: Settings,
         agent_servers: Tools,
         hooks: Hooks | None = None,
+        delegations: Delegations | None = None,
     ) -> None:
         self._turn = turn
         self._hooks = hooks
+        self._delegations = delegations
+        self._threads_wait = False  # whether a thread of this turn waits for clients
         self._context = context
         self._agent_servers = agent_servers
         self._tools: dict[str, OfferedTool] = {}  # by the name that the model uses
@@ -118,6 +133,8 @@ class ToolRunner:
         """Collect the enabled tools, and return their definitions for the model."""
         settings = self._settings
         tools: list[OfferedTool] = []
+        if self._delegations is not None:
+            tools += map(_delegation_tool, self._delegations.definitions())
         if settings.built_in is not None:
             tools += self._built_in_tools(settings.built_in)
         tools += [_custom_tool(tool) for tool in settings.custom]
@@ -205,6 +222,8 @@ class ToolRunner:
             )
             if self._runs_remotely(tool):
                 extra = {**extra, RUN_BY_OTHERS: True}
+            if tool.delegates:
+                extra = {**extra, DELEGATES: True}
         event = ToolCall(
             call_id=event.call_id,
             name=tool.name,
@@ -213,7 +232,7 @@ class ToolRunner:
             locations=locations,
             server=None if tool.mcp is None else tool.mcp.server,
             # A client must not run a call that is already refused.
-            custom=tool.built_in is None and tool.mcp is None and mistake is None,
+            custom=tool.is_custom and mistake is None,
             extra=extra,
             **permission,
         )
@@ -257,12 +276,12 @@ class ToolRunner:
             if (answer := known[call.event.call_id]) is not None
         ]
         results = await _gather([self._run_call(call, local_lock) for call in runnable])
-        waits = len(runnable) < len(calls) or bool(self._turn.waiting_calls)
+        waits = len(runnable) < len(calls) or bool(self._turn.waiting_calls) or self._threads_wait
         return ToolProgress([event for events in results for event in events], waits)
 
     async def resume(self, events: Sequence[Event]) -> ToolProgress:
         """Continue the calls of a turn that waited for clients; `events` are those of the turn."""
-        bodies = [event.body for event in events if event.body.thread is None]
+        bodies = [event.body for event in events if event.body.thread == self._turn.thread]
         ended = {body.call_id for body in bodies if isinstance(body, ToolResult)}
         calls = {body.call_id: body for body in bodies if isinstance(body, ToolCall)}
         answers = read_answers(bodies)
@@ -325,6 +344,10 @@ class ToolRunner:
         if self._is_run_by_client(call):
             self._turn.waiting_calls.add(call.event.call_id)
             return []
+        if tool is not None and tool.delegates and self._delegations is not None:
+            result = await self._delegations.run(call.event)
+            self._threads_wait = self._threads_wait or result is None
+            return [] if result is None else await self._store(call, result)
         if tool is not None and tool.mcp is not None:
             return await self._store(call, await self._call_mcp(tool.mcp, call.arguments))
         async with local_lock:
@@ -414,7 +437,7 @@ def _since_last_run(bodies: Sequence[AnyBody]) -> Sequence[AnyBody]:
     starts = [
         index
         for index, body in enumerate(bodies)
-        if isinstance(body, StatusChanged) and body.status == "running"
+        if isinstance(body, StatusChanged | ThreadChanged) and body.status == "running"
     ]
     return bodies[starts[-2] :] if len(starts) > 1 else bodies
 
@@ -430,6 +453,11 @@ def _custom_tool(tool: CustomTool) -> OfferedTool:
         name=tool.name, description=tool.description, parameters_json_schema=schema
     )
     return OfferedTool(tool.name, "other", "always_allow", definition)
+
+
+def _delegation_tool(definition: ToolDefinition) -> OfferedTool:
+    # The calls of the thread are checked one by one; a delegation itself changes nothing.
+    return OfferedTool(definition.name, "think", "always_allow", definition, delegates=True)
 
 
 def _mcp_tool(tool: McpTool, policy: Policy) -> OfferedTool:

@@ -36,6 +36,8 @@ class ToolContext(NamedTuple):
     env: Mapping[str, str] = {}  # environment variables that the caller sets for programs
     private: Sequence[str] = ()  # directories that other callers' programs must not see
     egress: EgressProxy | None = None  # the only route to the network, unless it is None
+    packages: bool = False  # whether the environment has packages, which programs shall find
+    thread: str | None = None  # each thread has a shell of its own
     remote: bool = False  # a remote worker runs the tools, so the session's files are not here
 
     def for_other_caller(self) -> ToolContext:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +30,8 @@ _INHERITED_VARIABLES = (
     "SHELL",
     "HOME",
 )
-_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PACKAGES_DIRECTORY = ".packages"  # in the directory of a session
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TEMP_DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")
 _NO_SANDBOX = (
     "this machine has no sandbox for programs, and only its local user may run them without one;"
@@ -50,7 +51,7 @@ async def _run_bash(context: ToolContext, arguments: BashInput) -> ToolResult:
     shells: ShellPool = context.shells
     # A shell keeps the sandbox that it was started in.
     port = None if context.egress is None else context.egress.port
-    key = (context.session, context.local, port, *sorted(context.env.items()))
+    key = (context.session, context.thread, context.local, port, *sorted(context.env.items()))
     if arguments.restart:
         await shells.drop(key)
         if arguments.command is None:
@@ -97,10 +98,16 @@ def _make_shell(context: ToolContext) -> Shell:
 
 
 def sandboxed_program(
-    command: list[str], env: dict[str, str], context: ToolContext, scratch: Path
+    command: list[str],
+    env: dict[str, str],
+    context: ToolContext,
+    scratch: Path,
+    *,
+    write: Sequence[str] = (),
 ) -> tuple[list[str], dict[str, str]]:
     """Return a command and its environment in the sandbox that the caller and settings require.
 
+    The program may write to the directories in `write`, too.
     Raises ToolError if this machine cannot provide it. Only the local user's default sandbox is
     optional.
     """
@@ -110,9 +117,11 @@ def sandboxed_program(
         return launch.supervised_command(command, env)
     if launch.backend(isolated=isolated) is None:
         raise ToolError(_NO_SANDBOX)
-    write = [*context.paths.real_directories, str(scratch / "home")]
+    write = [*context.paths.real_directories, str(scratch / "home"), *write]
     if not isolated:
         write += map(os.path.realpath, _TEMP_DIRECTORIES)
+    if isolated and context.packages:
+        env = _with_packages(env, context.paths.real_directories[0])
     proxy_port = None
     if context.egress is not None and launch.supports_proxy():
         proxy_port = context.egress.port
@@ -132,6 +141,19 @@ def sandboxed_program(
         raise ToolError(str(error)) from None
 
 
+def package_program(manager: str, path: str) -> str | None:
+    """Return the program that installs packages of a manager; None if it is not installed."""
+    return shutil.which("python3" if manager == "pip" else manager, path=path)
+
+
+def _with_packages(env: dict[str, str], directory: str) -> dict[str, str]:
+    """Return an environment in which programs find the packages of a session."""
+    pip = os.path.join(directory, PACKAGES_DIRECTORY, "pip")
+    modules = os.path.join(directory, PACKAGES_DIRECTORY, "npm", "node_modules")
+    path = [os.path.join(pip, "bin"), os.path.join(modules, ".bin"), env.get("PATH", "")]
+    return {**env, "PATH": ":".join(path), "PYTHONPATH": pip, "NODE_PATH": modules}
+
+
 def _is_isolated(context: ToolContext) -> bool:
     """Return whether the programs of a session run in the strict sandbox."""
     limited = context.egress is not None
@@ -143,7 +165,7 @@ def base_environment(scratch: Path, *, local: bool) -> dict[str, str]:
     env = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
     home = str(scratch / "home")
     if not local:
-        env |= {"HOME": home, "PATH": _DEFAULT_PATH, "USER": "segue", "LOGNAME": "segue"}
+        env |= {"HOME": home, "PATH": DEFAULT_PATH, "USER": "segue", "LOGNAME": "segue"}
         env["GIT_CONFIG_NOSYSTEM"] = "1"  # git fails if it cannot read the machine's settings
     return {**env, "TERM": "dumb", "TMPDIR": home, "PAGER": "cat", "GIT_PAGER": "cat"}
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from segue.agents.egress.addresses import is_public
+from segue.agents.egress.addresses import PrivateAddress, resolve
 from segue.model.event import ToolResult
 from segue.untrusted import PARSERS, ParsingFailed
 
@@ -25,10 +24,6 @@ TIMEOUT_SECONDS = 30.0
 MAX_REDIRECTS = 5
 USER_AGENT = "segue"
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/xhtml", "+json", "+xml")
-
-
-class PrivateAddress(OSError):
-    """A host name resolves to an address that is not on the public internet."""
 
 
 class FetchInput(ToolInput, frozen=True):
@@ -58,16 +53,12 @@ class _PublicBackend:
         self._inner = inner
 
     async def connect_tcp(self, host: str, port: int, **options: Any) -> Any:
-        loop = asyncio.get_running_loop()
         try:
-            results = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses = await resolve(host, port, private=False)
+        except PrivateAddress as error:
+            raise PrivateAddress(f"{error}; set web.private to allow it") from None
         except OSError as error:
             raise _connect_error()(f"{host}: {error.strerror or error}") from None
-        addresses = list(dict.fromkeys(str(result[4][0]) for result in results))
-        if not addresses or not all(is_public(address) for address in addresses):
-            raise PrivateAddress(
-                f"{host} is not on the public internet; set web.private to allow it"
-            )
         return await self._inner.connect_tcp(addresses[0], port, **options)
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from segue.encryption import SecretBox
 from segue.hub.resources.records import Records, new
 from segue.hub.turns.holder import close_holder, is_comparable, is_dead, new_holder
 from segue.model import clock, ids
@@ -32,12 +33,16 @@ _CLEANED_AT_ONCE = 20
 
 
 class IdempotencyBody(RecordBody, frozen=True, kw_only=True):
-    """A reserved key. It has a status as soon as its request was answered."""
+    """A reserved key. It has a status as soon as its request was answered.
+
+    An answer that contains a secret is encrypted.
+    """
 
     holder: str
     fingerprint: str = ""
     status: int | None = None
     answer: str = ""
+    encrypted: bool = False
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -58,9 +63,10 @@ class Reservation(NamedTuple):
 class IdempotencyKeys:
     """Reserve keys, and store and return the answers to their requests."""
 
-    def __init__(self, store: Store, records: Records) -> None:
+    def __init__(self, store: Store, records: Records, secrets: SecretBox) -> None:
         self._store = store
         self._records = records
+        self._secrets = secrets
         self._holder = new_holder()
 
     def close(self) -> None:
@@ -107,7 +113,10 @@ class IdempotencyKeys:
                         " request",
                         headers=[(b"x-should-retry", b"false")],
                     )
-                return Answer(body.status, body.answer.encode(), body.headers)
+                text = body.answer
+                if body.encrypted:
+                    text = self._secrets.open(text, workspace, _KIND, record.id)
+                return Answer(body.status, text.encode(), body.headers)
             if _was_interrupted(record, body.holder):
                 raise Conflict(
                     "idempotency-key: the server ended while it processed the first request with"
@@ -119,17 +128,21 @@ class IdempotencyKeys:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def store_answer(
-        self, reservation: Reservation, fingerprint: str, answer: Answer
+        self, reservation: Reservation, fingerprint: str, answer: Answer, *, encrypt: bool
     ) -> None:
         """Store the answer to the request that reserved a key."""
+        record, text = reservation.record, answer.body.decode()
+        if encrypt:
+            text = self._secrets.seal(text, record.workspace, _KIND, record.id)
         body = IdempotencyBody(
             holder=self._holder,
             fingerprint=fingerprint,
             status=answer.status,
-            answer=answer.body.decode(),
+            answer=text,
+            encrypted=encrypt,
             headers=answer.headers,
         )
-        await self._records.update(reservation.record, body.encode(), drop_earlier=True)
+        await self._records.update(record, body.encode(), drop_earlier=True)
 
     async def release(self, reservation: Reservation) -> None:
         """Free a key whose request had no effect."""

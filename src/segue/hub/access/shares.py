@@ -24,6 +24,7 @@ class ShareBody(RecordBody, frozen=True):
     secret: str | None = None
     expires_at: int | None = None
     hide_tool_output: bool = False
+    mask_secrets: bool = False
 
 
 class Share(NamedTuple):
@@ -84,6 +85,7 @@ class Shares:
             secret=secret,
             expires_at=None if days is None else clock.now() + days * clock.DAY,
             hide_tool_output=redaction.hide_tool_output,
+            mask_secrets=redaction.mask_secrets,
         )
         try:
             if record is None:
@@ -134,4 +136,5 @@ def _share(record: Record | None) -> Share | None:
     body = ShareBody.of(record)
     if body.secret is None:
         return None
-    return Share(body.secret, body.expires_at, Redaction(hide_tool_output=body.hide_tool_output))
+    redaction = Redaction(body.hide_tool_output, body.mask_secrets)
+    return Share(body.secret, body.expires_at, redaction)

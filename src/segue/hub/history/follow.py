@@ -87,8 +87,9 @@ class Subscription(asyncio.Event):
 class UnfinishedMessage:
     """The text of a message that is being written, as the pieces in which it arrived."""
 
-    def __init__(self, kind: DeltaKind) -> None:
+    def __init__(self, kind: DeltaKind, thread: str | None = None) -> None:
         self.kind = kind
+        self.thread = thread
         self.size = 0  # in characters
         self._pieces: list[str] = []
 
@@ -190,11 +191,19 @@ class LiveUpdates:
 
     # Messages that turns of this process are writing.
 
-    def add_delta(self, name: Name, message: str, kind: DeltaKind, offset: int, text: str) -> None:
-        """Add text to a message that is being written."""
+    def add_delta(
+        self,
+        name: Name,
+        message: str,
+        kind: DeltaKind,
+        offset: int,
+        text: str,
+        thread: str | None = None,
+    ) -> None:
+        """Add text to a message that is being written, in a thread or by the session's agent."""
         messages = self._unfinished.setdefault(name, {})
         if message not in messages:
-            messages[message] = UnfinishedMessage(kind)
+            messages[message] = UnfinishedMessage(kind, thread)
         messages[message].add(offset, text)
         for subscription in self._subscriptions.get(name, ()):
             if subscription.wants(kind):
@@ -229,8 +238,8 @@ class LiveUpdates:
     async def open_request(self, name: Name) -> OpenRequest | None:
         """Return the model request of a turn in any process that has no response so far."""
         if name in self._unfinished:
-            messages = self._unfinished[name].values()
-            texts = [message.text() for message in messages if message.kind == "request"]
+            requests = [m for m in self._unfinished[name].values() if m.kind == "request"]
+            texts = [request.text() for request in requests if request.thread is None]
         else:
             deltas = await self._store.deltas(*name)
             texts = [delta.text for delta in deltas if delta.kind == "request"]
@@ -299,6 +308,7 @@ class LiveUpdates:
                             kind=message.kind if message.kind != "output" else "message",
                             offset=offset,
                             text=text,
+                            thread=message.thread,
                         )
                 await subscription.wait()
 

@@ -20,6 +20,8 @@ from segue.sources import registry
 from segue.sources.base import ReadEvents, Source
 from segue.store.base import Store
 
+from .threads import read_threads, thread_event
+
 if TYPE_CHECKING:
     from segue.hub.sessions.search import SearchMatch
 
@@ -116,14 +118,17 @@ class HistoryReader:
             yield event.for_caller(local=principal.local)
 
     async def conversation(self, principal: Principal, id: str) -> AsyncIterator[Event]:
-        """Yield the events of the active branch: those that led to the newest message."""
+        """Yield the events of the active branch: those that led to the newest message.
+
+        Events of threads are not among them.
+        """
         _, source = await self._lookup.find(principal, id)
         if source is not None:
             async for event in source.conversation(id):
                 yield event.for_caller(local=principal.local)
             return
         async for event in self._lookup.read(principal.workspace, id, None):
-            if not event.body.is_off_branch:
+            if not event.body.is_off_branch and event.body.thread is None:
                 yield event.for_caller(local=principal.local)
 
     async def as_ended(self, principal: Principal, id: str) -> EndedHistory:
@@ -214,16 +219,17 @@ class HistoryReader:
         return matches
 
     async def threads(self, principal: Principal, id: str) -> Sequence[Thread]:
-        """Return the threads of a session whose events are not in its own history."""
+        """Return the threads of a session: agents that its own agent has delegated work to."""
         session, source = await self._lookup.find(principal, id)
         if source is not None:
             return await source.threads(id)
-        return list((await self._imported_threads(session)).values())
+        own = await read_threads(self._store, session) if session.threads else []
+        return [*(await self._imported_threads(session)).values(), *own]
 
     async def thread_events(
         self, principal: Principal, id: str, thread_id: str
     ) -> AsyncIterator[Event]:
-        """Yield the events of a thread, which have a seq of their own.
+        """Yield the events of a thread. Those of another tool's thread have a seq of their own.
 
         Raises NotFound if the session has no such thread.
         """
@@ -232,6 +238,14 @@ class HistoryReader:
             async for event in source.thread(id, thread_id):
                 yield event.for_caller(local=principal.local)
             return
+        own = await read_threads(self._store, session) if session.threads else []
+        for thread in own:
+            if thread.id == thread_id:
+                after = (thread.seq or 0) - 1
+                async for event in self._lookup.read(session.workspace, id, None, after=after):
+                    if shown := thread_event(event, thread_id):
+                        yield shown.for_caller(local=principal.local)
+                return
         threads = await self._imported_threads(session)
         key = next((key for key, thread in threads.items() if thread.id == thread_id), None)
         definition = registry.of_copy(session)

@@ -5,6 +5,7 @@ Everything that is read passes through one function, so a page cannot show what 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from segue.model.content import Diff, FileChange
 from segue.model.event import Delta, Event, ToolCall, ToolCallChanged, ToolResult
 from segue.model.principal import Principal
 from segue.model.query import SearchHit
-from segue.model.session import Thread
+from segue.model.session import Session, Thread
 
 from .reader import EndedHistory, HistoryReader
 
@@ -24,12 +25,37 @@ MAX_SEARCHED = 1000  # matches of a search, of which those that are left out are
 
 
 class Redaction(NamedTuple):
-    """What readers do not see: what tools returned."""
+    """What readers do not see: what tools returned, and what looks like a secret."""
 
     hide_tool_output: bool = False
+    mask_secrets: bool = False
 
-    def event(self, event: Event) -> Event:
-        """Return an event without what is hidden."""
+    def events(self, events: Iterable[Event]) -> list[Event]:
+        """Return events that follow each other, without what is hidden."""
+        shown = [self._without_output(event) for event in events]
+        if not self.mask_secrets:
+            return shown
+        from segue.secrets.events import mask_events
+
+        return mask_events(shown)
+
+    def session(self, session: Session) -> Session:
+        """Return a session whose title and other texts have no secrets."""
+        if not self.mask_secrets:
+            return session
+        from segue.secrets.events import mask_session
+
+        return mask_session(session)
+
+    def thread(self, thread: Thread) -> Thread:
+        """Return a thread whose title has no secrets."""
+        if not self.mask_secrets:
+            return thread
+        from segue.secrets.events import mask_thread
+
+        return mask_thread(thread)
+
+    def _without_output(self, event: Event) -> Event:
         body = event.body
         if self.hide_tool_output:
             if isinstance(body, ToolResult):
@@ -53,18 +79,21 @@ class RedactedHistory:
 
     async def events(self, principal: Principal, id: str, /, **options: Any) -> Sequence[Event]:
         """Return the events that the history's `events` returns."""
-        return self._redacted(await self._history.events(principal, id, **options))
+        events = await self._history.events(principal, id, **options)
+        # Searching long texts for secrets takes a while.
+        return await asyncio.to_thread(self._redaction.events, events)
 
     async def threads(self, principal: Principal, id: str, /) -> Sequence[Thread]:
         """Return the threads that a session started."""
-        return await self._history.threads(principal, id)
+        threads = await self._history.threads(principal, id)
+        return [self._redaction.thread(thread) for thread in threads]
 
     async def thread_events(
         self, principal: Principal, id: str, thread_id: str, /
     ) -> AsyncIterator[Event]:
         """Yield the events of one thread."""
         async for event in self._history.thread_events(principal, id, thread_id):
-            yield self._redaction.event(event)
+            yield (await asyncio.to_thread(self._redaction.events, [event]))[0]
 
     async def find(
         self,
@@ -78,7 +107,7 @@ class RedactedHistory:
         """Return the events that contain all words as they are shown, the newest first."""
         assert isinstance(self._history, HistoryReader)
         matches = await self._history.find(principal, id, words, before=before, limit=limit)
-        return [shown for match in matches if (shown := self._match(match, words)) is not None]
+        return await asyncio.to_thread(self._matches, matches, words)
 
     async def find_in_threads(
         self, principal: Principal, id: str, words: str, *, limit: int = 100
@@ -86,11 +115,15 @@ class RedactedHistory:
         """Return the events of threads that contain all words as they are shown."""
         assert isinstance(self._history, HistoryReader)
         found = await self._history.find_in_threads(principal, id, words, limit=MAX_SEARCHED)
-        return [
-            (thread, shown)
-            for thread, match in found
-            if (shown := self._match(match, words)) is not None
-        ][:limit]
+
+        def redact() -> list[tuple[Thread, Any]]:
+            return [
+                (self._redaction.thread(thread), shown)
+                for thread, match in found
+                if (shown := self._match(match, words)) is not None
+            ]
+
+        return (await asyncio.to_thread(redact))[:limit]
 
     async def follow(
         self, principal: Principal, id: str, after: int = 0, **options: Any
@@ -98,10 +131,11 @@ class RedactedHistory:
         """Yield events as they come. There are no deltas: a part of a text cannot be checked."""
         assert isinstance(self._history, HistoryReader)
         async for event in self._history.follow(principal, id, after):
-            yield self._redaction.event(event) if isinstance(event, Event) else event
+            if isinstance(event, Event):
+                yield (await asyncio.to_thread(self._redaction.events, [event]))[0]
 
-    def _redacted(self, events: Iterable[Event]) -> list[Event]:
-        return [self._redaction.event(event) for event in events]
+    def _matches(self, matches: Iterable[Any], words: str) -> list[Any]:
+        return [shown for match in matches if (shown := self._match(match, words)) is not None]
 
     def _match(self, match: Any, words: str) -> Any:
         """Return a match with a snippet of what is shown; None if the words are not shown."""
@@ -109,9 +143,9 @@ class RedactedHistory:
 
         if match.event is None:
             return None
-        event = self._redaction.event(match.event)
+        [event] = self._redaction.events([match.event])
         text = search_text.searchable_text(event.body)
         terms = search_text.terms(words)
         if not text or not all(search_text.text_has_term(term, text) for term in terms):
             return None
-        return search_match(SearchHit(match.session, event), terms)
+        return search_match(SearchHit(self._redaction.session(match.session), event), terms)

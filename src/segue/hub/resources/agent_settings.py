@@ -8,10 +8,16 @@ from typing import Any
 
 import msgspec
 
-from segue.agents.base.spec import BUILT_IN_TOOLS, TOOLS_BY_KEY, UNTRUSTED_SERVERS
+from segue.agents.base.spec import (
+    BUILT_IN_TOOLS,
+    DELEGATION_TOOLS,
+    TOOLS_BY_KEY,
+    UNTRUSTED_SERVERS,
+)
 from segue.model import ids
-from segue.model.anthropic.agents import AgentSettings
+from segue.model.anthropic.agents import AgentSettings, roster_of
 from segue.model.errors import InvalidInput
+from segue.model.event import AgentRef
 from segue.model.record import Record
 
 from .record_ids import format_record_id
@@ -110,10 +116,16 @@ def fit_settings(fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> boo
         topology = msgspec.convert(shown, AgentSettings).multiagent
     except (msgspec.ValidationError, InvalidInput):
         return False
-    members = [] if topology is None else topology.agents
+    members = roster_of(None if topology is None else msgspec.to_builtins(topology)).members
     return all(
-        ids.parse(member.id, "agent") and 1 <= member.version < MAX_VERSION for member in members
+        ids.parse(member["id"], "agent") and 1 <= member["version"] < MAX_VERSION
+        for member in members
     )
+
+
+def member_ref(member: Mapping[str, Any]) -> AgentRef:
+    """Return the agent that an entry of a roster refers to."""
+    return AgentRef(id=ids.parse(member["id"], "agent") or "", version=member["version"])
 
 
 def complete_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,7 +187,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     custom = [tool["name"] for tool in tools if tool["type"] == "custom"]
     if len(set(custom)) < len(custom):
         raise InvalidInput("tools: names of custom tools must be unique")
-    if taken := sorted(set(custom).intersection(BUILT_IN_TOOLS)):
+    built_in = (*BUILT_IN_TOOLS, *(DELEGATION_TOOLS if settings.get("multiagent") else ()))
+    if taken := sorted(set(custom).intersection(built_in)):
         raise InvalidInput(
             f"tools: {taken[0]!r} is a built-in tool; give the custom tool another name"
         )

@@ -10,6 +10,7 @@ from msgspec import UnsetType
 from segue.agents.registry import AgentRegistry
 from segue.hub.access.config import Config
 from segue.model import ids
+from segue.model.anthropic.agents import roster_of
 from segue.model.errors import InvalidInput
 from segue.model.event import AgentRef
 from segue.model.principal import Principal
@@ -24,6 +25,7 @@ from .agent_settings import (
     complete_settings,
     created_by,
     fit_settings,
+    member_ref,
 )
 from .record_ids import check_active
 from .records import Records, patch_metadata
@@ -130,30 +132,38 @@ class AgentResolver:
             raise InvalidInput(problem)
 
     async def pin_roster(
-        self, workspace: str, members: Iterable[AgentChoice | None], coordinator: AgentRef
+        self,
+        workspace: str,
+        members: Iterable[AgentChoice | None],
+        coordinator: AgentRef,
+        *,
+        field: str = "multiagent.agents",
     ) -> list[dict[str, Any]]:
         """Return the members of a coordinator's roster, each pinned to a version.
 
-        None stands for the coordinator itself. Raises NotFound or InvalidInput for a member that
-        cannot be called.
+        None stands for the coordinator itself. Raises NotFound or InvalidInput, with the `field` of
+        the request, for a member that cannot be called.
         """
         pinned: dict[str, dict[str, Any]] = {}
         for member in members:
-            ref = coordinator if member is None else await self._pin_member(workspace, member)
+            ref = coordinator
+            if member is not None:
+                ref = await self._pin_member(workspace, member, field)
             if ref.id in pinned:
-                raise InvalidInput("multiagent.agents: members must be distinct")
+                raise InvalidInput(f"{field}: members must be distinct")
             name = ids.format_id("agent", ref.id)
             pinned[ref.id] = {"type": "agent", "id": name, "version": ref.version}
         return list(pinned.values())
 
-    async def _pin_member(self, workspace: str, member: AgentChoice) -> AgentRef:
-        field = "multiagent.agents"
+    async def _pin_member(self, workspace: str, member: AgentChoice, field: str) -> AgentRef:
         record = await self._records.resolve(
             workspace, "agent", member.id, member.version, field=field
         )
         check_active(record, field)
         if record.body.get("multiagent"):
             raise InvalidInput(f"{field}: a member cannot itself have multiagent set")
+        if record.body.get("spec", {}).get("kind", "default") not in ("default", "model"):
+            raise InvalidInput(f"{field}: {record.body['name']} is a program, not a model's agent")
         ref = AgentRef(id=record.id, version=record.version)
         await self._records.store_built_in(workspace, ref)
         return ref
@@ -161,8 +171,8 @@ class AgentResolver:
     async def roster(self, workspace: str, ref: AgentRef) -> list[AgentRef]:
         """Return the agents that an agent may call, other than itself."""
         record = await self._records.get(workspace, "agent", ref.id, ref.version)
-        topology = {**record.body, **ref.overrides}.get("multiagent") or {"agents": ()}
-        members = [_member_ref(member) for member in topology["agents"]]
+        roster = roster_of({**record.body, **ref.overrides}.get("multiagent"))
+        members = [member_ref(member) for member in roster.members]
         return [member for member in members if member.id != ref.id]
 
     async def snapshot(
@@ -189,14 +199,27 @@ class AgentResolver:
             agent |= complete_overrides(ref.overrides)
         if not with_roster:
             return agent
-        if topology is not None:
-            members = [
-                await self.snapshot(workspace, _member_ref(member), with_roster=False)
-                for member in topology["agents"]
+        return {**agent, "multiagent": await self._with_members(workspace, topology)}
+
+    async def _with_members(
+        self, workspace: str, topology: dict[str, Any] | None
+    ) -> dict[str, Any] | None:
+        """Return a topology with the settings of its members instead of references to them."""
+
+        async def settings(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+            return [
+                await self.snapshot(workspace, member_ref(entry), with_roster=False)
+                if entry["type"] == "agent"
+                else entry
+                for entry in entries
             ]
-            topology = {"type": topology["type"], "agents": members}
-        return {**agent, "multiagent": topology}
 
-
-def _member_ref(member: dict[str, Any]) -> AgentRef:
-    return AgentRef(id=ids.parse(member["id"], "agent") or "", version=member["version"])
+        if topology is None:
+            return None
+        if topology["type"] == "coordinator":
+            return {**topology, "agents": await settings(topology["agents"])}
+        subagents = topology["subagents"]
+        if subagents["type"] == "enabled":
+            members = await settings(subagents["predefined_agents"])
+            subagents = {**subagents, "predefined_agents": members}
+        return {**topology, "subagents": subagents}

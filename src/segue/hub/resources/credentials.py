@@ -21,6 +21,8 @@ from segue.model.errors import Conflict, InvalidInput
 from segue.model.principal import Principal
 from segue.model.record import Record, RecordBody
 from segue.model.session import Session
+from segue.model.webhooks.notices import refresh_failed
+from segue.store.base import Store
 
 from .record_ids import check_active
 from .records import Records, patch_metadata, with_sent
@@ -67,7 +69,8 @@ class CredentialBody(RecordBody, frozen=True):
 class Credentials:
     """Create, change, read and renew the credentials in vaults."""
 
-    def __init__(self, records: Records, secrets: SecretBox) -> None:
+    def __init__(self, store: Store, records: Records, secrets: SecretBox) -> None:
+        self._store = store
         self._records = records
         self._secrets = secrets
         self._renewing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -251,7 +254,10 @@ class Credentials:
         secret = self._open(record, "client_secret")
         response = await _exchange(refresh, refresh_token, secret, private=private)
         if response is None:
-            return await self._token_of_others(record, current)
+            token_of_others = await self._token_of_others(record, current)
+            if token_of_others is None:
+                await self._store.notify(record.workspace, [refresh_failed(record)])
+            return token_of_others
         return await self._store_renewed(record, response)
 
     async def _store_renewed(self, record: Record, response: Mapping[str, Any]) -> str | None:

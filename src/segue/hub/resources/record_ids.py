@@ -21,6 +21,7 @@ PREFIXES = {
     "skill": "skill",
     "skill_version": "skver",
     "work": "work",
+    "webhook": "whk",
 }
 
 

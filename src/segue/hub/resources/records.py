@@ -36,6 +36,7 @@ BUILT_IN_SINCE = clock.from_rfc3339("2026-01-01T00:00:00Z")
 
 
 PACKAGE_MANAGERS = ("apt", "cargo", "gem", "go", "npm", "pip")
+INSTALLED = ("pip", "npm")  # the managers whose packages segue installs
 DEFAULT_CONFIG: dict[str, Any] = {
     "type": "cloud",
     "networking": {"type": "unrestricted"},

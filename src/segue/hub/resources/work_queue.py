@@ -21,6 +21,7 @@ from segue.store.base import Store
 
 from .records import (
     DEFAULT_CONFIG,
+    INSTALLED,
     MAX_ATTEMPTS,
     EnvironmentBody,
     Records,
@@ -88,6 +89,18 @@ class WorkQueue:
         if environment is None:  # deleted: tools of workers do not run here instead
             return await self._records.find(session.workspace, _NEWEST_KIND, session.id) is not None
         return is_self_hosted(environment)
+
+    async def packages(self, session: Session) -> dict[str, list[str]]:
+        """Return the packages of a session's environment by manager, without empty lists."""
+        id = session.environment_id
+        if id is None or id == built_in_environment(session.workspace):
+            return {}
+        environment = await self._records.find(session.workspace, "environment", id)
+        if environment is None:
+            return {}
+        config = EnvironmentBody.of(environment).config or DEFAULT_CONFIG
+        packages = config.get("packages", {})
+        return {manager: packages[manager] for manager in INSTALLED if packages.get(manager)}
 
     async def networking(self, session: Session) -> dict[str, Any] | None:
         """Return the `networking` of a session's environment; None if it restricts nothing.

@@ -116,9 +116,13 @@ class SessionCatalog:
         return await search.search(principal, _with_directories(query), cursor, ranked=ranked)
 
     async def count(self, principal: Principal, query: Query) -> int | None:
-        """Return how many sessions a query matches; None if they are more than a page can have."""
-        page = await self.list(principal, replace(query, limit=MAX_PAGE_SIZE))
-        return len(page.sessions) if page.next is None else None
+        """Return how many sessions a query matches; None if they are more than a page can have.
+
+        Sources count what they had when a list or a search compared their files last.
+        """
+        sources = await self._sources.in_workspace(principal.workspace)
+        pager = Pager(self._store, sources, principal.workspace)
+        return await pager.count(_with_directories(query))
 
     async def stats(
         self,

@@ -35,6 +35,8 @@ async def as_read(store: Store, sessions: Sequence[Session]) -> list[Session]:
     stored. Costs nothing if no session runs.
     """
     dead = await _with_dead_process(store, sessions)
+    if not dead:
+        return list(sessions)
     return [
         await _ended_row(store, session) if session.id in dead else session for session in sessions
     ]

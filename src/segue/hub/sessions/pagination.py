@@ -259,6 +259,16 @@ class Pager:
 
         return Page(result.sessions, encode(result.next), encode(result.prev))
 
+    async def count(self, query: Query) -> int | None:
+        """Return how many sessions there are; None if they are more than MAX_PAGE_SIZE."""
+        query = replace(query, limit=MAX_PAGE_SIZE + 1)
+        count = 0
+        for sessions in self._lists:  # no session is in two lists
+            count += len(await sessions.page(query, None, backward=False))
+            if count > MAX_PAGE_SIZE:
+                return None
+        return count
+
     async def _first(self, query: Query, *, bind_filters: bool) -> _Slice:
         """Return the first page. Its cursor holds the lists' change points."""
         listed = [source for source in self._sources if query.source in (None, source.name)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -96,7 +96,9 @@ class AcpSource(MemorySource):
         try:
             async with asyncio.timeout(LIST_TIMEOUT_SECONDS):
                 rows = await self._request_list(cwd)
-                self._lists[cwd] = {self._agent.session_id_for(row.session_id): row for row in rows}
+                self._lists[cwd] = {
+                    self._agent.native.session_id_for(row.session_id): row for row in rows
+                }
         except (SegueError, TimeoutError) as error:
             log.warning("%s did not list its sessions: %s", self.name, error or "no answer")
             return False
@@ -115,7 +117,7 @@ class AcpSource(MemorySource):
             limit=MAX_STORED_SESSIONS,
         )
         stored_ids = {
-            self._agent.native_id(session): session.id
+            self._agent.native.native_id(session): session.id
             for session in await self._imports.page(self.workspace, query)
         }
         listed = await self._agent.list_sessions(cwd)
@@ -125,7 +127,7 @@ class AcpSource(MemorySource):
             elsewhere = await self._native_ids_elsewhere(cwd)
         rows = []
         for row in listed:
-            id = self._agent.session_id_for(row.session_id)
+            id = self._agent.native.session_id_for(row.session_id)
             is_known = stored_ids.get(row.session_id) not in (None, id)
             is_known = is_known or (row.session_id, directories.real(row.cwd)) in elsewhere
             if not is_known and not await self._is_in_another_source(id):
@@ -165,6 +167,7 @@ class AcpSource(MemorySource):
             real_cwd=real if (real := directories.real(row.cwd)) != row.cwd else None,
             source=self.name,
             native_id=row.session_id,
+            extra=_row_extra(row),
         )
         bodies: list[AnyBody] = [created]
         if row.title:
@@ -181,17 +184,23 @@ class AcpSource(MemorySource):
             origin=session.source,
             native_id=native_id,
             agent=self._ref,
+            extra=session.extra,
         )
         drafts = [Draft(body=created), *history]
         if session.title is not None:
             drafts.append(Draft(body=InfoChanged(title=session.title, by="agent")))
-        options = self._agent.session_options(native_id, session.id)
+        options = self._agent.native.session_options(native_id, session.id)
         drafts.append(Draft(body=ConfigChanged(options=options)))
         drafts = [replace(draft, at=session.active_at) for draft in drafts]
         try:
             return await self._imports.create(self.workspace, session.id, drafts)
         except Conflict:  # another process imported it a moment ago
             return await self._imports.get(self.workspace, session.id) or session
+
+
+def _row_extra(row: SessionInfo) -> dict[str, Any]:
+    """Return the fields of a row that only clients of the agent's protocol know."""
+    return {} if row.meta is None else {"acp": {"_meta": row.meta}}
 
 
 def _parse_time(text: str | None) -> int:

@@ -151,12 +151,14 @@ class SessionContinuer:
         *,
         model: str | None = None,
         handoff: Handoff | None = None,
+        mask: bool = False,
         origin: str = "python",
     ) -> Continuation:
         """Create a session of a tool with the conversation of another session.
 
         `model` is for segue's own agent, as provider:name. With `handoff`, a summary replaces the
-        beginning. Each call creates a new session. Raises InvalidInput for an unknown target,
+        beginning. With `mask`, another tool gets masks instead of secrets. Each call creates a new
+        session. Raises InvalidInput for an unknown target,
         NoAgent if segue has no model.
         """
         chosen = _target(target)
@@ -165,13 +167,15 @@ class SessionContinuer:
             summarizer = await self._summarizer(principal, chosen, handoff)
         await self._sync.ensure_current(principal, id)
         if chosen.definition is None:
+            if mask:
+                raise InvalidInput(f"secrets are masked for other tools only; redact {id} first")
             return await self._continue_here(principal, id, chosen, model, origin)
         if model is not None:
             raise InvalidInput(f"a model can be chosen for {OWN} only; {target} has its own")
         require_local(principal)
         await self.recover(principal)
         session, source = await self._lookup.find(principal, id)
-        if handoff is None and _forks(source, target):
+        if handoff is None and not mask and _forks(source, target):
             converted = await self._convert(principal, id, chosen)
             fork = await self._editor.fork(principal, id, origin=origin)
             return _continuation(fork, _without_losses(converted.report), chosen.definition)
@@ -180,7 +184,9 @@ class SessionContinuer:
         if source is not None and writer.deletes_resumed:
             await self.keep_copy(principal, session)
         turns = None if handoff is None else handoff.turns
-        conversation, report = await self._convert(principal, id, chosen, turns, summarizer)
+        conversation, report = await self._convert(
+            principal, id, chosen, turns, summarizer, mask=mask
+        )
         prepared = writer.prepare(conversation)
         new = await self._write(principal, chosen.definition, writer, prepared, session)
         return _continuation(new, report, chosen.definition)
@@ -245,6 +251,8 @@ class SessionContinuer:
         target: _Target,
         turns: int | None = None,
         summarizer: SupportsSummary | None = None,
+        *,
+        mask: bool = False,
     ) -> Converted:
         """Return a session as a target gets it.
 
@@ -254,6 +262,10 @@ class SessionContinuer:
         session, _ = await self._lookup.find(principal, id)
         conversation = self._history.conversation(principal, id)
         events: Sequence[Event] = [event async for event in conversation]
+        if mask:
+            from segue.secrets.events import mask_events, mask_session
+
+            session, events = mask_session(session), mask_events(events)
         threads = await self._history.threads(principal, id)
 
         def convert_events(events: Sequence[Event]) -> Converted:

@@ -14,16 +14,17 @@ from segue.hub.access.quotas import Quotas
 from segue.hub.resources.records import Records
 from segue.hub.sessions import directories
 from segue.hub.sessions.chosen_agents import agent_events
+from segue.hub.sessions.editor import require_idle
 from segue.hub.sessions.granted_permissions import revocation_events
 from segue.hub.sessions.interrupted import ended
 from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.turns.end_turn import end_turn_events
 from segue.hub.workdir.mounts import WORK
 from segue.model import clock, ids, projection
-from segue.model.errors import Conflict, InvalidInput
+from segue.model.errors import Conflict, InvalidInput, ReadOnly
 from segue.model.event import AnyBody, ConfigChanged, Created, Event, InfoChanged, Interrupted
 from segue.model.principal import Principal
-from segue.model.session import UNCONFIRMED_DIRECTORY, Session
+from segue.model.session import OWN, UNCONFIRMED_DIRECTORY, Session
 from segue.sources.base import Source
 from segue.store.base import Store
 
@@ -49,8 +50,10 @@ class SessionExchange:
         self._records = records
         self._quotas = quotas
 
-    async def export(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
-        """Yield the lines of a session's export file.
+    async def export(
+        self, principal: Principal, id: str, *, mask: bool = False
+    ) -> AsyncIterator[bytes]:
+        """Yield the lines of a session's export file; with `mask`, without its secrets.
 
         If the process of the session's turn died, the file has the events that end the turn.
         """
@@ -62,12 +65,19 @@ class SessionExchange:
         else:
             session, closing = await ended(self._store, session)
             derived = len(closing)
+            if not closing and await self._ends_with_unconfirmed_directory(session):
+                session = replace(session, last_seq=session.last_seq - 1)
         types = ("created", "config_changed")
         changes = self._lookup.read(principal.workspace, id, source, types=types)
         bodies = [event.body async for event in changes]
         agents = await exported_agents(self._store, principal.workspace, bodies)
         events = self._lookup.read(principal.workspace, id, source)
         exported = _exported_events(events, session, closing)
+        if mask:
+            from segue.secrets.events import mask_session, mask_stream
+
+            session, exported = mask_session(session), mask_stream(exported)
+            agents = [_masked_agent(agent) for agent in agents]
         async for line in export_file.write(session, agents, exported, derived=derived):
             yield line
 
@@ -124,6 +134,55 @@ class SessionExchange:
             async with self._quotas.reserve(principal, sessions=1, bytes=1):
                 return await self._store.load(workspace, id, buffer)
 
+    async def redact(self, principal: Principal, id: str) -> Session:
+        """Create a copy of a session, under a new id, with masks instead of secrets."""
+        lines = [line async for line in self.export(principal, id, mask=True)]
+        return await self.import_session(principal, lines, new_id=True)
+
+    async def redact_in_place(self, principal: Principal, id: str) -> int:
+        """Replace the secrets in the history of one of segue's own sessions by masks.
+
+        Returns how many secrets there were. The masked history is complete before the old one is
+        deleted, with its words in the search index. Raises ReadOnly for sessions of other tools
+        and their copies, and Busy while a turn runs.
+        """
+        from segue.secrets.events import Counter, mask_stream
+
+        session, source = await self._lookup.find(principal, id)
+        if source is not None or session.source != OWN:
+            raise ReadOnly(
+                f"session {id} is from {session.source}: segue does not change other tools' "
+                "sessions; redact a copy instead",
+                session=id,
+            )
+        counter = Counter()
+        with event_buffer(self._data_dir) as buffer:
+            events = self._lookup.read(principal.workspace, id, None)
+            async for event in mask_stream(events, counter):
+                buffer.add(event)
+            if not counter.secrets:
+                return 0
+
+            def guard(current: Session) -> None:
+                require_idle(current)
+                if current.last_seq != session.last_seq:
+                    raise Conflict(f"session {id} has changed meanwhile; try again", session=id)
+
+            # If this process is killed between the two, the masked copy is left.
+            copy = await self._store.load(principal.workspace, ids.new_id(), buffer)
+            await self._store.purge(principal.workspace, id, guard)
+            await self._store.load(principal.workspace, id, buffer)
+            await self._store.purge(principal.workspace, copy.id, lambda _: None)
+        return counter.secrets
+
+    async def _ends_with_unconfirmed_directory(self, session: Session) -> bool:
+        """Return whether the last event limits the session's directory; each import adds its own.
+
+        So the export of a copy that was not continued is the file that was imported.
+        """
+        last = await self._store.events(session.workspace, session.id, limit=1, backward=True)
+        return bool(last) and last[0].body == _limit_directory(session)
+
     async def _as_stored(self, session: Session, source: Source) -> tuple[Session, list[Event]]:
         """Return a source's session as the store would have it after an import.
 
@@ -176,7 +235,7 @@ class SessionExchange:
                 confirmed = {UNCONFIRMED_DIRECTORY: None}
                 bodies.append(ConfigChanged(cwd=real_cwd, options=confirmed))
         elif not session.directory_is_unconfirmed and self._has_directory_of_others(session):
-            bodies.append(ConfigChanged(options={UNCONFIRMED_DIRECTORY: session.directory}))
+            bodies.append(_limit_directory(session))
         return bodies
 
     def _has_directory_of_others(self, session: Session) -> bool:
@@ -184,6 +243,18 @@ class SessionExchange:
         if session.directory == str(self._data_dir / WORK / session.id):
             return False
         return os.path.isdir(session.cwd) or os.path.isdir(session.directory)
+
+
+def _masked_agent(agent: export_file.AgentRecord) -> export_file.AgentRecord:
+    from segue.secrets import mask_value
+
+    body, _ = mask_value(agent.body)
+    return replace(agent, body=body)
+
+
+def _limit_directory(session: Session) -> ConfigChanged:
+    """Return the event after which every tool asks in a session's directory."""
+    return ConfigChanged(options={UNCONFIRMED_DIRECTORY: session.directory})
 
 
 async def _exported_events(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -16,10 +18,18 @@ from segue.event_loop import is_loop_running, run_in_thread
 from segue.hub.access.quotas import Quotas
 from segue.hub.resources.records import Records
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
-from segue.model import ids
-from segue.model.errors import Busy, Conflict, NotFound, SegueError, Unauthorized
+from segue.model import clock, ids
+from segue.model.errors import (
+    Busy,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    SegueError,
+    Unauthorized,
+)
 from segue.model.event import (
     AgentRef,
+    AnyBody,
     Created,
     Draft,
     Drafts,
@@ -45,9 +55,12 @@ from segue.sources.base import (
 )
 from segue.store.base import Store
 
+from .agent_turns import answers_in_files, turn_periods, without_turns
+
 log = logging.getLogger("segue.sync")
 
 
+NEW_SECONDS = 60  # within which a tool has created a session that counts as new
 FORK = "fork"  # the field of an overlay that has a ForkLink
 
 
@@ -239,6 +252,15 @@ class SourceSync:
         original = None if source is None else await source.get(session.id)
         return definition.name if original is None else None
 
+    async def find_new(self, principal: Principal, native_id: str, directory: str) -> str | None:
+        """Return the id that a source gives to a session which a tool has just created, or None."""
+        for source in await self._sources.in_workspace(principal.workspace):
+            if source.transcripts is not None and os.sep not in native_id:
+                find = partial(_find_new, source.transcripts, native_id, directory)
+                if (id := await run_in_thread(find)) is not None:
+                    return id
+        return None
+
     def label(self, source: str) -> str:
         """Return the name of a source as people read it."""
         open_labels = {opened.name: opened.label for opened in self._sources}
@@ -329,7 +351,8 @@ class SourceSync:
             comparison.add_event(event)
         new_lines = 0
         for batch in comparison.missing():
-            session = await self._append(session, batch.drafts, during_turn=during_turn)
+            drafts = await self._without_stored_turns(session, batch.drafts)
+            session = await self._append(session, drafts, during_turn=during_turn)
             new_lines += batch.lines
         session = await self._append(session, [], copy.checkpoint, during_turn=during_turn)
         return ImportResult(session, new_lines)
@@ -393,9 +416,16 @@ class SourceSync:
         pulled = await transcripts.pull(session, checkpoint, find_event)
         if pulled is None:
             return session
-        return await self._append(
-            session, pulled.batch.drafts, pulled.checkpoint, during_turn=False
-        )
+        drafts = await self._without_stored_turns(session, pulled.batch.drafts)
+        return await self._append(session, drafts, pulled.checkpoint, during_turn=False)
+
+    async def _without_stored_turns(
+        self, session: Session, drafts: list[AnyBody | Draft]
+    ) -> list[AnyBody | Draft]:
+        """Return the events that a tool has added, without turns that segue has stored itself."""
+        if not drafts or not answers_in_files(session):
+            return drafts
+        return without_turns(drafts, await turn_periods(self._reader(session)))
 
     async def _pull_whole(self, session: Session, transcripts: Transcripts) -> Session:
         copy = await run_in_thread(lambda: transcripts.read_session(session))
@@ -480,6 +510,20 @@ def _transcripts(source: Source | None, definition: SourceDefinition | None) -> 
     if source is not None:
         return source.transcripts
     return None if definition is None else definition.transcripts()
+
+
+def _find_new(transcripts: Transcripts, native_id: str, directory: str) -> str | None:
+    """Return the id of a session that a tool has just created in a directory, or None."""
+    try:
+        copy = transcripts.read(native_id)
+        created = next(iter(copy.events(None)))
+    except InvalidInput as error:  # it has no messages yet
+        id = error.data.get("session")
+        return id if isinstance(id, str) else None
+    except SegueError:
+        return None
+    is_new = created.at >= clock.now() - NEW_SECONDS * clock.SECOND
+    return copy.id if is_new and getattr(created.body, "cwd", None) == directory else None
 
 
 def require_local(principal: Principal) -> None:

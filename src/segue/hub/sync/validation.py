@@ -19,7 +19,7 @@ from . import export_file
 from .export_file import Header, InvalidLine
 
 # The interfaces of segue. Another tool's transcript may lack what its lines refer to.
-_INTERFACES = frozenset({"acp", "cli", "demo", "python", "rest", "web"})
+_INTERFACES = frozenset({"acp", "ahp", "cli", "demo", "python", "rest", "web"})
 # The field with which an event of a type defines an id; "" stands for the event's own id.
 _DEFINES = {
     "tool_call": "call_id",

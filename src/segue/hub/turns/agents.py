@@ -12,20 +12,28 @@ from segue.agents.base import (
     Agent,
     ConnectedTools,
     HasOptions,
+    OfferedOptions,
     OwnsSessions,
     SupportsCheck,
     SupportsSummary,
     Tools,
 )
-from segue.agents.base.spec import NETWORKING, TOOLS_BY_KEY
+from segue.agents.base.spec import (
+    NETWORKING,
+    PACKAGE_CACHE,
+    PACKAGES,
+    ROSTER,
+    TOOLS_BY_KEY,
+)
 from segue.agents.registry import DEFAULT, NEEDS_MODEL, AgentRegistry
 from segue.hub.access.config import Config
-from segue.hub.resources.agent_settings import for_local_turns
+from segue.hub.resources.agent_settings import for_local_turns, member_ref
 from segue.hub.resources.records import Records
 from segue.hub.resources.work_queue import WorkQueue
 from segue.hub.sessions.lookup import SourceSet
 from segue.hub.workdir.prepare import WorkDirectories
 from segue.model import ids
+from segue.model.anthropic.agents import ADVISOR_NAME, Roster, roster_of
 from segue.model.errors import InvalidInput, NoAgent
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.principal import Principal
@@ -39,6 +47,7 @@ if TYPE_CHECKING:
 
 AgentSpec = dict[str, Any]
 DEMO_LABEL = "the demo agent"
+ADVISOR = "You advise another agent. Answer its question, name risks it has missed, and be brief."
 MCP_WAIT_SECONDS = 1.0  # that opening a session waits for its MCP servers
 
 
@@ -98,6 +107,43 @@ class SessionAgents:
         With `local`, settings that API keys have changed are as the local user left them.
         """
         spec = await self.spec(session, overrides or {}, local=local)
+        roster = roster_of(spec.get("multiagent"))
+        spec = await self._in_environment(session, spec)
+        if roster != Roster():
+            spec[ROSTER] = await self._resolve_roster(session, spec, roster, local=local)
+        return self.registry.build(spec)
+
+    async def _resolve_roster(
+        self, session: Session, spec: AgentSpec, roster: Roster, *, local: bool
+    ) -> dict[str, Any]:
+        """Return the specifications of the agents that a session's agent may start threads of."""
+        refs = [member_ref(member) for member in roster.members]
+        members = []
+        for ref in refs:
+            if session.agent is not None and ref.id == session.agent.id:
+                ref, own = session.agent, spec
+            else:
+                own = await self.spec_of(session.workspace, ref, local=local)
+                own = await self._in_environment(session, own)
+            members.append({"agent": ref, "name": own["name"], "spec": own})
+        names = [member["name"] for member in members]
+        for member in members:
+            if names.count(member["name"]) > 1:
+                member["name"] = ids.format_id("agent", member["agent"].id)
+            member["description"] = member["spec"].get("description")
+        advisor = None
+        if roster.advisor is not None:
+            definition = {"model": roster.advisor}
+            advisor = {
+                "name": ADVISOR_NAME,
+                "definition": definition,
+                "spec": {**definition, "config": spec["config"], "system": ADVISOR, "tools": []},
+            }
+        return {"members": members, "advisor": advisor, "inline_agents": roster.inline_agents}
+
+    async def _in_environment(self, session: Session, spec: AgentSpec) -> AgentSpec:
+        """Return a specification with what depends on the session's environment."""
+        spec = dict(spec)
         if spec.get("skills"):
             spec["skills"] = await self._workdirs().install_skills(session, spec["skills"])
         if await self._work_queue.runs_on_worker(session):
@@ -115,7 +161,16 @@ class SessionAgents:
                     " for an agent that is a program of its own; use another environment"
                 )
             spec[NETWORKING] = networking
-        return self.registry.build(spec)
+        packages = await self._work_queue.packages(session)
+        if packages:
+            if spec.get("kind", DEFAULT) != DEFAULT:
+                raise NoAgent(
+                    "the environment of this session has packages, which segue cannot install for"
+                    " an agent that is a program of its own; use another environment"
+                )
+            spec[PACKAGES] = packages
+            spec[PACKAGE_CACHE] = self._workdirs().package_cache(session.workspace)
+        return spec
 
     async def for_turn(
         self, session: Session, overrides: AgentSpec, lease: Lease, *, local: bool
@@ -252,16 +307,17 @@ class SessionAgents:
         value: str | bool,
         agent: Agent | None = None,
         tools: Tools | None = None,
-    ) -> ConfigChanged:
+        meta: Any = None,
+    ) -> OfferedOptions:
         """Set an option that a session's agent, or `agent`, defines itself.
 
-        Returns the change that the session should store.
+        Returns what the session should store. `meta` comes from a client that uses the agent's
+        protocol.
         """
         agent = agent or await self.for_session(session)
         if not isinstance(agent, HasOptions):
             raise InvalidInput(f"the agent of session {session.id} has no options")
-        offered = await agent.set_option(session, tools, option, value)
-        return ConfigChanged(options={"offered": offered})
+        return await agent.set_option(session, tools, option, value, meta)
 
     async def register_agent(self, principal: Principal, name: str, spec: AgentSpec) -> Agent:
         """Build a program's agent; the sessions that it lists itself become a source."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from segue.agents.base import streamed_draft
 from segue.hub.history.follow import UnfinishedMessage
+from segue.model import clock
 from segue.model.event import (
     AnyBody,
     Delta,
@@ -14,10 +15,13 @@ from segue.model.event import (
     OutcomeEvaluated,
     PermissionAnswered,
     StatusChanged,
+    ThreadChanged,
     ToolResult,
 )
-from segue.model.lifecycle import StopReason
+from segue.model.lifecycle import Status, StopReason
 from segue.model.session import Session
+
+CUT_OFF: tuple[StopReason, ...] = ("cancelled", "error", "budget_reached")
 
 
 def end_turn_events(
@@ -25,15 +29,14 @@ def end_turn_events(
 ) -> list[AnyBody]:
     """Return the events that end an open turn; none for a session without one.
 
-    They withdraw permission requests, close tool calls and settle outcomes, with `why` as the
-    reason. A reached budget does not settle outcomes, because the turn may be continued.
+    They withdraw permission requests, close tool calls and threads, and settle outcomes, with `why`
+    as the reason. A reached budget does not settle outcomes, because the turn may be continued.
     """
-    bodies: list[AnyBody] = [PermissionAnswered(ask_id=ask, note=why) for ask in session.open_asks]
-    bodies += [
-        ToolResult(call_id=call, status="cancelled", output=why, turn=session.turn)
-        for call in session.open_calls
-    ]
-    cut = stop_reason in ("cancelled", "error", "budget_reached")
+    bodies: list[AnyBody] = []
+    for thread in session.open_threads:
+        bodies += end_thread_events(session, thread, why, stop_reason)
+    bodies += _close_requests(session, None, why)
+    cut = stop_reason in CUT_OFF
     bodies += [
         OutcomeEvaluated(
             outcome_id=outcome.outcome_id,
@@ -54,6 +57,57 @@ def end_turn_events(
             )
         )
     return bodies
+
+
+def end_thread_events(
+    session: Session, thread: str, why: str, stop_reason: StopReason
+) -> list[AnyBody]:
+    """Return the events that end what an open thread does; none for any other thread."""
+    if thread not in session.open_threads:
+        return []
+    message = why if stop_reason in CUT_OFF else None
+    ended = thread_changed(session, thread, "idle", stop_reason=stop_reason, message=message)
+    return [*_close_requests(session, thread, why), ended]
+
+
+def thread_changed(
+    session: Session,
+    thread: str,
+    status: Status,
+    *,
+    stop_reason: StopReason | None = None,
+    pending: tuple[str, ...] = (),
+    message: str | None = None,
+) -> ThreadChanged:
+    """Return the change of an open thread's status, with the sums that the session's row has."""
+    state = session.open_threads[thread]
+    since = state.running_since
+    running = 0 if since is None else max(0, clock.now() - since)
+    return ThreadChanged(
+        thread=thread,
+        status=status,
+        stop_reason=stop_reason,
+        pending=pending,
+        message=message,
+        usage=state.usage,
+        running_time=state.running_time + running,
+    )
+
+
+def _close_requests(session: Session, thread: str | None, why: str) -> list[AnyBody]:
+    """Return the events that close the open requests and calls of a thread, or of the session."""
+    thread_of = session.thread_of.get
+    asks = [ask for ask in session.open_asks if thread_of(ask) == thread]
+    calls = [call for call in session.open_calls if thread_of(call) == thread]
+    return [
+        *(PermissionAnswered(ask_id=ask, note=why, thread=thread) for ask in asks),
+        *(
+            ToolResult(
+                call_id=call, status="cancelled", output=why, turn=session.turn, thread=thread
+            )
+            for call in calls
+        ),
+    ]
 
 
 def partial_messages(deltas: Iterable[Delta]) -> list[Draft]:

@@ -121,12 +121,11 @@ async def interrupted_sessions(store: Store, sessions: Iterable[Session]) -> set
 
     Another process closes their turns soon. Until then they are to be shown as interrupted.
     """
-    running = {(row.workspace, row.id) for row in sessions if row.status in RUNNING_STATUSES}
-    if not running:
+    leases = await store.leases()
+    if not leases:
         return set()
-    leases = [
-        lease for lease in await store.leases() if (lease.workspace, lease.session) in running
-    ]
+    running = {(row.workspace, row.id) for row in sessions if row.status in RUNNING_STATUSES}
+    leases = [lease for lease in leases if (lease.workspace, lease.session) in running]
     dead = {holder for holder in {lease.holder for lease in leases} if is_dead(holder)}
     return {lease.session for lease in leases if lease.holder in dead}
 

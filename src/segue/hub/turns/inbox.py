@@ -73,14 +73,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     local: bool = False
     system: SystemText | None = None
 
-    def drafts(self, id: str) -> list[Draft]:
-        return [Draft(id=id, body=self.result), *_system_drafts(self.system)]
+    def drafts(self, id: str, thread: str | None = None) -> list[Draft]:
+        result = replace(self.result, thread=thread)
+        return [Draft(id=id, body=result), *_system_drafts(self.system, thread)]
 
 
-def _system_drafts(system: SystemText | None) -> list[Draft]:
+def _system_drafts(system: SystemText | None, thread: str | None = None) -> list[Draft]:
     if system is None:
         return []
-    return [Draft(id=system.id, body=SystemMessage(content=system.content))]
+    return [Draft(id=system.id, body=SystemMessage(content=system.content, thread=thread))]
 
 
 def begun_turn(item: InboxItem, *, resumable: bool) -> InboxItem:

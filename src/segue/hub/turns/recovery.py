@@ -12,6 +12,7 @@ from segue.agents.base import Answer
 from segue.agents.permission import DENIED_CALL, INPUT_CHANGED, read_answers, refusal
 from segue.model.content import as_content
 from segue.model.event import (
+    DELEGATES,
     RUN_BY_OTHERS,
     AnyBody,
     Draft,
@@ -19,6 +20,7 @@ from segue.model.event import (
     PermissionAnswered,
     PermissionAsked,
     StatusChanged,
+    ThreadChanged,
     ToolCall,
     ToolResult,
 )
@@ -28,7 +30,7 @@ from segue.model.session import Session
 from segue.store.base import InboxItem, Store
 
 from .attribution import attribute
-from .end_turn import end_turn_events, partial_messages
+from .end_turn import end_turn_events, partial_messages, thread_changed
 from .turn_events import status_with_pending
 
 PROCESS_ENDED = "the process that ran this turn ended before it did"
@@ -85,7 +87,8 @@ async def resumption(store: Store, session: Session) -> Callable[[Session], list
     The turn waits for its open requests. If all were answered and the agent has not seen an answer
     yet, the turn continues at once. Tools that may have begun are not run again: their results say
     that the outcome is unknown. Calls that were denied, or that were not asked about in time, get
-    results that say so. Without open requests and unseen answers, there are no events.
+    results that say so. Threads continue with the turn. Without open requests and unseen answers,
+    there are no events.
     """
     bodies = await _calls_and_answers(store, session)
     asked = {
@@ -100,21 +103,28 @@ async def resumption(store: Store, session: Session) -> Callable[[Session], list
         id for id, call in calls.items() if _is_run_by_clients(call) and refusals[id] is None
     }
     answered = _unseen_answers(bodies)
-    not_begun = {*asked.values(), *waiting, *answered}
+    delegated = {id for id, call in calls.items() if call.extra.get(DELEGATES)}
+    not_begun = {*asked.values(), *waiting, *answered, *delegated}
 
     def decide(current: Session) -> list[AnyBody | Draft]:
         pending = (*asked, *(id for id in current.open_calls if id in waiting))
         if current.turn != session.turn or not (pending or answered):
             return []
-        ended = [
+        ended: list[AnyBody | Draft] = [
             ToolResult(
                 call_id=id,
                 status="failed",
                 content=as_content(refusals.get(id) or OUTCOME_UNKNOWN),
                 turn=session.turn,
+                thread=current.thread_of.get(id),
             )
             for id in current.open_calls
             if id not in not_begun
+        ]
+        ended += [
+            thread_changed(current, id, "rescheduling", message=RESUMED)
+            for id, thread in current.open_threads.items()
+            if thread.running_since is not None
         ]
         if pending:
             return [*ended, status_with_pending(current, pending)]
@@ -125,8 +135,8 @@ async def resumption(store: Store, session: Session) -> Callable[[Session], list
 
 
 def cancel_of(items: Sequence[InboxItem], turn: str | None) -> InboxItem | None:
-    """Return the item that cancels a turn, if there is one."""
-    cancels = (item for item in items if item.kind == "cancel")
+    """Return the item that cancels a turn, and not only one of its threads, if there is one."""
+    cancels = (item for item in items if item.kind == "cancel" and not item.body.get("thread"))
     return next((item for item in cancels if item.body.get("turn") in (None, turn)), None)
 
 
@@ -138,6 +148,7 @@ async def _calls_and_answers(store: Store, session: Session) -> list[AnyBody]:
         "permission_asked",
         "permission_answered",
         "status_changed",
+        "thread_changed",
     )
     events = await store.events(
         session.workspace, session.id, types=types, limit=MAX_EVENTS, backward=True
@@ -148,15 +159,19 @@ async def _calls_and_answers(store: Store, session: Session) -> list[AnyBody]:
 def _unseen_answers(bodies: Sequence[AnyBody]) -> set[str | None]:
     """Return the calls of the answers and of the clients' results that no agent has read.
 
-    An agent reads them when the turn runs again.
+    An agent reads them when the turn runs again, a thread when it runs again.
     """
-    begins = [isinstance(body, StatusChanged) and body.status == "running" for body in bodies]
-    start = max((index for index, begin in enumerate(begins) if begin), default=0)
+    starts: dict[str | None, int] = {}
+    for index, body in enumerate(bodies):
+        if isinstance(body, StatusChanged | ThreadChanged) and body.status == "running":
+            starts[body.thread] = index
     asked = {body.ask_id: body.call_id for body in bodies if isinstance(body, PermissionAsked)}
     calls = [body for body in bodies if isinstance(body, ToolCall)]
     by_clients = {call.call_id for call in calls if _is_run_by_clients(call)}
     unseen: set[str | None] = set()
-    for body in bodies[start:]:
+    for index, body in enumerate(bodies):
+        if index < starts.get(body.thread, starts.get(None, 0)):
+            continue
         if isinstance(body, PermissionAnswered) and body.ask_id in asked:
             unseen.add(asked[body.ask_id])
         elif isinstance(body, ToolResult) and body.call_id in by_clients:

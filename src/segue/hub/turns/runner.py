@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -30,6 +30,7 @@ from segue.model import codec, ids
 from segue.model.errors import LeaseLost, NotFound
 from segue.model.event import (
     AnyBody,
+    DeltaKind,
     Draft,
     Drafts,
     Event,
@@ -37,7 +38,6 @@ from segue.model.event import (
     Interrupted,
     Option,
     OutcomeDefined,
-    PermissionAnswered,
     StatusChanged,
     ToolCall,
 )
@@ -49,9 +49,10 @@ from .attribution import TurnRequests
 from .budgets import budget_message
 from .delta_writer import DeltaWriter
 from .deps import TurnDeps
-from .inbox import Prompt, Result, begun_turn, resume
+from .inbox import Prompt, begun_turn, resume
 from .opened import StoreSessionPort
-from .recovery import cancel_of
+from .running.session_threads import SessionThreads
+from .running.turn_inbox import TurnInbox
 from .turn_events import (
     can_continue,
     failed_event,
@@ -93,13 +94,10 @@ class TurnRunner:
         self._items: list[InboxItem] = []  # the prompts of this turn
         self._roots: tuple[str, ...] | None = None  # of the client that started this turn
         self._first_seq = 0
-        self._asks: dict[str, tuple[Sequence[Option], asyncio.Future[Answer]]] = {}
-        self._results: dict[str, asyncio.Future[list[Event]]] = {}
-        self._local_calls: set[str] = set()  # custom tools whose results only the local user sends
         self._requests = TurnRequests()
         self._calls: dict[str, ToolCall] = {}
         self._deltas = DeltaWriter(deps.store, deps.live, lease)
-        self._reader = TurnReader(deps.store, self._name)
+        self.reader = TurnReader(deps.store, self._name)
         self.agent_task: asyncio.Task[StopReason] | None = None
         self._cancelled = False
         self._cancel_id: str | None = None
@@ -107,6 +105,8 @@ class TurnRunner:
         self._abandoned = False
         self._ended = False
         self._resumes = isinstance(agent, SupportsResume)
+        self.threads = SessionThreads(self, deps.store)
+        self._inbox = TurnInbox(deps.store, self._name, self.reader, self, resumes=self._resumes)
 
     @property
     def is_waiting(self) -> bool:
@@ -132,7 +132,7 @@ class TurnRunner:
         Raises Conflict if the prompt was withdrawn or the session has terminated.
         """
         turn_id, prompt = item.id, codec.convert(item.body, Prompt)
-        session, events = await self._change(
+        session, events = await self.change(
             lambda current: first_events(current, turn_id, prompt),
             begin=[begun_turn(item, resumable=self._resumes)],
         )
@@ -140,9 +140,7 @@ class TurnRunner:
         self._first_seq = next((e.seq for e in events if e.id == turn_id), session.last_seq)
         if not prompt.replay_to_late_stream:
             await self._store.ack(*self._name, self._first_seq)
-        outcome = (
-            await self._reader.open_outcome(self.session) if prompt.resumes else prompt.outcome
-        )
+        outcome = await self.reader.open_outcome(self.session) if prompt.resumes else prompt.outcome
         await self._run_until_it_waits(self._turn(outcome), resumed=False)
 
     async def resume(self, items: Sequence[InboxItem], session: Session) -> None:
@@ -150,9 +148,9 @@ class TurnRunner:
         self._start_from(items, session)
         turn_id = items[0].id
         self._first_seq = await self._store.locate(*self._name, turn_id) or session.last_seq
-        for call in await self._reader.calls(self._first_seq):
+        for call in await self.reader.calls(self._first_seq):
             self._note_call(call)
-        turn = self._turn(await self._reader.open_outcome(self.session))
+        turn = self._turn(await self.reader.open_outcome(self.session))
         if await self._runs_again():
             await self._run_until_it_waits(turn, resumed=True)
         elif self._cancel_id is not None:
@@ -198,7 +196,7 @@ class TurnRunner:
                 turn, resumed = self._turn(turn.outcome), True
         finally:
             self._ended = True  # an agent that outlives its turn writes nothing more
-            self._withdraw_requests()
+            self._inbox.withdraw_requests()
             self._deltas.close()
         if not self._abandoned:
             await self._finish(turn, reason)
@@ -214,7 +212,7 @@ class TurnRunner:
             pending = (*session.open_asks, *calls)
             return [status_with_pending(session, pending)] if pending else []
 
-        await self._change(decide)
+        await self.change(decide)
         self._live.finish_messages(self._name)
 
     async def _finish(self, turn: Turn, reason: StopReason | Exception) -> None:
@@ -225,7 +223,7 @@ class TurnRunner:
             done, _ = await asyncio.wait([collecting], timeout=timeout)
             await self._end(turn, reason, collecting.result() if done else [])
             if not done and (failures := await collecting):
-                await self._change(lambda _: failures)
+                await self.change(lambda _: failures)
                 self._live.finish_messages(self._name)
         finally:
             collecting.cancel()
@@ -303,83 +301,15 @@ class TurnRunner:
     async def _stop(self, task: asyncio.Task[Any]) -> StopReason:
         if not task.done():
             task.cancel()
-            self._withdraw_requests()
+            self._inbox.withdraw_requests()
             await asyncio.wait([task], timeout=GRACE_SECONDS)
         if task.done() and not task.cancelled():
             task.exception()  # retrieved, so that asyncio does not warn about it
         return "cancelled"
 
-    def _withdraw_requests(self) -> None:
-        """Withdraw the open permission requests, also those that child processes wait for."""
-        for _, future in self._asks.values():
-            if not future.done():
-                future.set_result(Answer())
-        self._asks.clear()
-
     async def _read_inbox(self) -> None:
-        """Act on cancels, answers and tool results. Prompts wait for their own turns."""
-        items = await self._store.inbox(*self._name)
-        cancel = cancel_of(items[::-1], self._items[0].id)
-        if cancel is not None:
-            cancels = [item.number for item in items if item.kind == "cancel"]
-            await self._store.drop_inbox(*self._name, cancels)
+        if (cancel := await self._inbox.read()) is not None:
             self._cancelled, self._cancel_id = True, cancel.id
-            return
-        for item in items:
-            if item.kind == "answer":
-                await self._deliver_answer(item)
-            elif item.kind == "result":
-                await self._deliver_result(item)
-
-    async def _deliver_answer(self, item: InboxItem) -> None:
-        ask_id, chosen = item.body.get("ask_id", ""), item.body.get("option")
-        options, future = self._asks.get(ask_id, ((), None))
-        if self._resumes and ask_id in (await self._stored()).open_asks:
-            options = await self._reader.options_of(ask_id)
-        option = next((option for option in options if option.id == chosen), None)
-        refused = self._local and not item.body.get("local")
-        is_open = bool(options) and (future is None or not future.done())
-        if not is_open or refused or (chosen is not None and option is None):
-            await self._store.drop_inbox(*self._name, [item.number])
-            return
-        note, new_input = item.body.get("note"), item.body.get("input")
-        extra = item.body.get("extra") or {}
-
-        def decide(session: Session) -> list[AnyBody | Draft]:
-            body = PermissionAnswered(
-                ask_id=ask_id, option=chosen, note=note, input=new_input, extra=extra
-            )
-            return [Draft(id=item.id, body=body), *self._status_without(session, ask_id)]
-
-        await self._change(decide, consume=[item.number])
-        if future is not None:
-            del self._asks[ask_id]
-            future.set_result(Answer(option=option, note=note, input=new_input, extra=extra))
-
-    def _status_without(self, session: Session, request: str) -> list[StatusChanged]:
-        """Return the status after an answer; a stored turn only changes it when it runs again."""
-        if self._resumes:
-            return []
-        return [status_with_pending(session, tuple(id for id in session.pending if id != request))]
-
-    async def _deliver_result(self, item: InboxItem) -> None:
-        submitted: Result = codec.convert(item.body, Result)
-        call_id = submitted.result.call_id
-        future = self._results.get(call_id)
-        refused = call_id in self._local_calls and not submitted.local
-        if refused or call_id not in (await self._stored()).open_calls:
-            await self._store.drop_inbox(*self._name, [item.number])
-            return
-        if not self._resumes and (future is None or future.done()):
-            return  # the agent will wait for the result in a moment
-
-        def decide(session: Session) -> list[AnyBody | Draft]:
-            return [*submitted.drafts(item.id), *self._status_without(session, call_id)]
-
-        _, events = await self._change(decide, consume=[item.number])
-        if future is not None:
-            del self._results[call_id]
-            future.set_result([e for e in events if not isinstance(e.body, StatusChanged)])
 
     async def _end(
         self, turn: Turn, reason: StopReason | Exception, failures: Sequence[Failed]
@@ -405,7 +335,7 @@ class TurnRunner:
             return [*tail, *end_turn_events(session, why, stop)]
 
         turns = [item.number for item in self._items]
-        session, _ = await self._change(decide, consume=turns)
+        session, _ = await self.change(decide, consume=turns)
         self._live.finish_messages(self._name)
         if stop == "budget_reached" and not session.at_budget:
             # The budget was raised a moment ago.
@@ -448,12 +378,18 @@ class TurnRunner:
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]:
         if not drafts:
             return []
-        self._check()
         if messages := self._requests.message_ids(drafts):
+            self._check()
             await self._deltas.drop(messages)
+        return await self.append_decided(lambda _: drafts)
+
+    async def append_decided(self, decide: Callable[[Session], Drafts]) -> list[Event]:
+        """Store the events that are decided on the current row."""
+        self._check()
         mark = marked_local if self._local else marked_by_key
-        drafts = [with_body(draft, mark) for draft in drafts]
-        _, events = await self._change(lambda _: drafts)
+        _, events = await self.change(
+            lambda session: [with_body(draft, mark) for draft in decide(session)]
+        )
         for event in events:
             if isinstance(event.body, ToolCall):
                 self._note_call(event.body)
@@ -469,10 +405,9 @@ class TurnRunner:
 
     def _note_call(self, call: ToolCall) -> None:
         self._calls[call.call_id] = call
-        if call.local:
-            self._local_calls.add(call.call_id)
+        self._inbox.note_call(call)
 
-    async def _change(
+    async def change(
         self,
         decide: Callable[[Session], Drafts],
         consume: Sequence[int] = (),
@@ -493,39 +428,31 @@ class TurnRunner:
             self._session = session
         return session, events
 
-    async def _stored(self) -> Session:
-        """Return the session as it is stored: a client may know of an event before this runner."""
-        session = await self._store.get(*self._name)
-        if session is None:
-            raise NotFound(f"no session {self._lease.session}", session=self._lease.session)
-        return session
-
     def _check(self) -> None:
         if self._ended or self._abandoned:
             raise LeaseLost("this turn has ended", session=self._lease.session)
 
     async def history(self, *, since_compaction: bool) -> list[Event]:
-        return await self._reader.history(self._first_seq, since_compaction=since_compaction)
+        return await self.reader.history(self._first_seq, since_compaction=since_compaction)
 
     async def events(self) -> list[Event]:
-        return await self._reader.events_from(self._first_seq)
+        return await self.reader.events_from(self._first_seq)
 
     async def request_permission(self, request: PermissionRequest) -> Answer:
         self._check()
-        if (allow := await self._allowed_by_mode(request.options)) is not None:
+        if (allow := await self.allowed_by_mode(request.options)) is not None:
             return allow
         ask_id = ids.new_id()
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._asks[ask_id] = (request.options, future)
-        asked = self._asked(request, ask_id)
+        future = self._inbox.expect_answer(ask_id, request.options)
+        asked = self.asked(request, ask_id)
 
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [asked, status_with_pending(session, (*session.pending, ask_id))]
 
-        await self._change(decide)
+        await self.change(decide)
         return await future
 
-    async def _allowed_by_mode(self, options: Sequence[Option]) -> Answer | None:
+    async def allowed_by_mode(self, options: Sequence[Option]) -> Answer | None:
         """Return the answer that the session's mode gives; it may have changed since the start."""
         current = await self._store.get(*self._name)
         mode = None if current is None else self._with_own_settings(current).mode
@@ -537,24 +464,23 @@ class TurnRunner:
 
     async def ask(self, requests: Sequence[PermissionRequest]) -> list[Answer | None]:
         self._check()
-        answers = [await self._allowed_by_mode(request.options) for request in requests]
+        answers = [await self.allowed_by_mode(request.options) for request in requests]
         pairs = zip(requests, answers, strict=True)
-        await self.append([self._asked(asked, ids.new_id()) for asked, a in pairs if a is None])
+        await self.append([self.asked(asked, ids.new_id()) for asked, a in pairs if a is None])
         return answers
 
-    def _asked(self, request: PermissionRequest, id: str) -> Draft:
+    def asked(self, request: PermissionRequest, id: str) -> Draft:
         call = self._calls.get(request.call_id or "")
         return Draft(id=id, body=permission_asked(request, id, call, local=self._local))
 
     async def result(self, call_id: str) -> list[Event]:
         self._check()
-        future: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
-        self._results[call_id] = future
+        future = self._inbox.expect_result(call_id)
 
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [status_with_pending(session, (*session.pending, call_id))]
 
-        await self._change(decide)
+        await self.change(decide)
         self._wake.set()  # the result may be in the inbox already
         return await future
 
@@ -567,7 +493,7 @@ class TurnRunner:
         prompts = [codec.convert(item.body, Prompt) for item in items]
         pairs = zip(items, prompts, strict=True)
         drafts = [draft for item, prompt in pairs for draft in prompt.drafts(item.id)]
-        _, events = await self._change(
+        _, events = await self.change(
             lambda _: drafts,
             begin=[begun_turn(item, resumable=self._resumes) for item in items],
         )
@@ -589,6 +515,26 @@ class TurnRunner:
     def publish_delta(self, message: str, kind: StreamKind, offset: int, text: str) -> None:
         self._check()
         self._deltas.publish(message, kind, offset, text)
+
+    # Called by threads.
+
+    @property
+    def thread(self) -> str | None:
+        return None
+
+    @property
+    def turn_id(self) -> str:
+        return self._items[0].id
+
+    def next_answer(self) -> Coroutine[Any, Any, object]:
+        return self._inbox.next_answer()
+
+    def publish_thread_delta(
+        self, thread: str, message: str, kind: DeltaKind, offset: int, text: str
+    ) -> None:
+        """Show a delta of a thread in this process; other processes get the stored message."""
+        self._check()
+        self._live.add_delta(self._name, message, kind, offset, text, thread)
 
     def publish(self, payload: Any) -> None:
         self._check()

@@ -22,6 +22,7 @@ from segue.hub.sessions.lookup import SessionLookup
 from segue.hub.sync.importer import SourceSync
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import codec, ids
+from segue.model.anthropic.agents import roster_of
 from segue.model.content import Block, Text, as_content
 from segue.model.errors import InvalidInput, NoAgent, NotFound, NotPermitted, StoreReadOnly
 from segue.model.event import (
@@ -35,12 +36,13 @@ from segue.model.event import (
     PermissionAnswered,
     PermissionAsked,
     StatusChanged,
+    ThreadChanged,
     ToolCall,
     ToolResult,
 )
 from segue.model.lifecycle import StopReason
 from segue.model.principal import Principal
-from segue.model.session import Session
+from segue.model.session import Session, Thread
 from segue.sources import registry
 from segue.store.base import InboxItem, InboxKind, Store
 
@@ -209,6 +211,40 @@ class TurnService:
             *name, lambda row: _abandon_budget_stop(row, cancel_id)
         )
         return cancel_id if events else None
+
+    async def cancel_thread(self, principal: Principal, id: str, thread: str) -> str | None:
+        """Interrupt what one thread of a session does, in any process.
+
+        Returns the id that the Interrupted event will have; None if the thread does nothing.
+        """
+        session = await self._lookup.find_stored(principal, id)
+        if thread not in session.open_threads:
+            return None
+        name = (principal.workspace, id)
+        items = await self._store.inbox(*name)
+        return await self._put_inbox(name, items, "cancel", {"thread": thread})
+
+    async def archive_thread(self, principal: Principal, id: str, thread: Thread) -> None:
+        """Archive a thread: it keeps its history and takes no more messages.
+
+        Raises InvalidInput if it works or waits for an answer.
+        """
+
+        def decide(session: Session) -> list[ThreadChanged]:
+            if thread.id in session.open_threads:
+                raise InvalidInput(
+                    "the thread is working; interrupt it or wait for its end", session=id
+                )
+            ended = ThreadChanged(
+                thread=thread.id,
+                status="terminated",
+                usage=thread.usage,
+                running_time=thread.running_time,
+            )
+            return [] if thread.archived_at is not None else [ended]
+
+        await self._lookup.find_stored(principal, id)
+        await self._store.change(principal.workspace, id, decide)
 
     def runs_here(self, principal: Principal, id: str) -> bool:
         """Return whether this process runs a turn of a session."""
@@ -462,6 +498,8 @@ class TurnService:
     async def check_budget(self, workspace: str, *agents: AgentRef) -> None:
         """Raise InvalidInput if a model of one of the agents has no list price."""
         specs = [await self._agents.spec_of(workspace, agent) for agent in agents]
+        advisors = [(spec, roster_of(spec.get("multiagent")).advisor) for spec in specs]
+        specs += [{**spec, "model": model} for spec, model in advisors if model is not None]
         await budgets.check_prices(specs)
 
     async def set_budget(self, principal: Principal, id: str, budget: int | None) -> Session:

@@ -108,13 +108,25 @@ def status_with_pending(session: Session, pending: tuple[str, ...]) -> StatusCha
 
 
 def can_continue(session: Session) -> bool:
-    """Return whether a turn that waits for clients has something to do.
+    """Return whether a turn that waits for clients has something to do, itself or in a thread."""
+    return any(thread_can_continue(session, thread) for thread in (None, *session.open_threads))
 
-    That is so after the last answer, or after the last permission if it lets a call run or end.
+
+def thread_can_continue(session: Session, thread: str | None) -> bool:
+    """Return whether a thread that waits has something to do; None is the session's own agent.
+
+    That is so after the last answer, or after the last permission if it lets a call run or end. An
+    agent that has delegated all its open calls waits for its threads.
     """
-    if session.open_asks:
+    thread_of = session.thread_of.get
+    if any(thread_of(ask) == thread for ask in session.open_asks):
         return False
-    return not session.pending or any(call not in session.pending for call in session.open_calls)
+    delegated = {state.call_id for state in session.open_threads.values()}
+    calls = [call for call in session.open_calls if thread_of(call) == thread]
+    pending = [call for call in calls if call in session.pending]
+    if pending or any(call in delegated for call in calls):
+        return any(call not in pending and call not in delegated for call in calls)
+    return True
 
 
 def join_deltas(deltas: Sequence[Delta]) -> list[Delta]:

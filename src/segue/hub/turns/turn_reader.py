@@ -43,12 +43,14 @@ class TurnReader:
                     if not event.body.is_off_branch
                 ]
 
-    async def events_from(self, seq: int) -> list[Event]:
-        """Return the events from a seq on."""
+    async def events_from(self, seq: int, before: int | None = None) -> list[Event]:
+        """Return the events from a seq on, and before another one."""
         events: list[Event] = []
         after = seq - 1
         while True:
-            page = await self._store.events(*self._name, after=after, limit=EVENTS_PER_READ)
+            page = await self._store.events(
+                *self._name, after=after, before=before, limit=EVENTS_PER_READ
+            )
             events += page
             if len(page) < EVENTS_PER_READ:
                 return [event for event in events if not event.body.is_off_branch]

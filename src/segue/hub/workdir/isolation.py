@@ -34,6 +34,13 @@ def can_limit_network() -> bool:
     return launch.supports_proxy()
 
 
+def can_install(manager: str) -> bool:
+    """Return whether the program of a package manager is where sandboxed programs find it."""
+    from segue.agents.tools.bash import DEFAULT_PATH, package_program
+
+    return package_program(manager, DEFAULT_PATH) is not None
+
+
 async def remove_temporary_files(session: str) -> None:
     """Delete the temporary files that programs of a purged session left."""
     from segue.agents.sandbox.scratch import remove_scratch_directory

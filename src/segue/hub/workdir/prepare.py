@@ -42,6 +42,7 @@ from .staging import remove_leftovers
 from .state import DirectoryState, StateFile
 
 MAX_REJECTIONS = 100  # that one sync of a memory store reports
+PACKAGE_CACHES = "packages"  # in the data directory, one for each workspace
 DEFAULT_MOUNT_DIRECTORIES = ("/mnt", "/uploads", "/workspace")
 
 
@@ -74,6 +75,10 @@ class WorkDirectories:
     def private_directories(self) -> tuple[str, ...]:
         """Directories that programs of sessions must not see, apart from their session's own."""
         return private_directories(self._work.parent)
+
+    def package_cache(self, workspace: str) -> str:
+        """Return the directory of the packages that were downloaded for a workspace."""
+        return str(self._work.parent / PACKAGE_CACHES / ids.derived_id("packages", workspace))
 
     async def close(self) -> None:
         """Cancel the mounts that this process has begun."""

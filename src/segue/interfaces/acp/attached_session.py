@@ -37,7 +37,7 @@ from segue.model.tools.prompt_titles import title_change
 from .errors import DIALECT, session_not_found
 from .permissions import PermissionRequests
 from .position import ALL_UPDATES, Position
-from .versions.forwarding import Cancellable, comes_from_agent
+from .versions.forwarding import Cancellable, comes_from_agent, forwarded_fields, is_shown
 from .versions.policy import VersionPolicy
 
 if TYPE_CHECKING:
@@ -422,7 +422,7 @@ class AttachedSession:
                 if isinstance(item, LiveUpdate):
                     await self._forward(item)
                 elif isinstance(item, Delta):
-                    if not self._forwards_turn:
+                    if not self._forwards_turn and item.thread is None:
                         await self._send_delta(item)
                 else:
                     await self._handle_event(item)
@@ -463,8 +463,8 @@ class AttachedSession:
             if message := payload.get("message"):
                 streamed = {**self._position.streamed, message: payload["end"]}
                 self._position = self._position._replace(streamed=streamed)
-            meta = {"_meta": payload["_meta"]} if "_meta" in payload else {}
-            await self._send_all(self._encoder.encode_forwarded(payload, self._session), **meta)
+            updates = self._encoder.encode_forwarded(payload, self._session)
+            await self._send_all(updates, **forwarded_fields(payload))
 
     def _was_forwarded(self, event: Event) -> bool:
         """Return whether the client has received an event as messages of the agent."""
@@ -501,7 +501,7 @@ class AttachedSession:
                 self._started.add(event.id)
                 if self._policy.answers_prompt_at_start:
                     self._answer(event.id, event.id)
-            case Failed() as failure:
+            case Failed(thread=None) as failure:
                 self._failure = failure
             case StatusChanged(status="idle" | "terminated", stop_reason=reason):
                 if reason != "requires_action":
@@ -532,7 +532,7 @@ class AttachedSession:
             return
         error = self._policy.prompt_error(outcome, self._failure)
         if error is None:
-            answer.set_result(self._policy.prompt_response(outcome, self._result))
+            answer.set_result(self._policy.prompt_response(outcome, self._result, self._session))
         else:
             answer.set_exception(error)
         answer.exception()  # marks it as retrieved: a client that disconnected does not await it
@@ -550,7 +550,8 @@ class AttachedSession:
 
         If the client shows the event by itself, None takes the place of each update.
         """
-        for update in self._encoder.encode_event(event, session):
+        updates = self._encoder.encode_event(event, session)
+        for update in updates if is_shown(event) else ():
             yield update if is_sent else None
         if (named := title_change(event.body)) is not None:
             yield from self._encoder.encode_event(replace(event, body=named), session)

@@ -11,6 +11,13 @@ from msgspec.structs import replace
 
 from segue import __version__
 from segue.acp import v1, v2
+from segue.acp.methods import (
+    AUTH_STATUS,
+    MCP_OVER_ACP,
+    OPTIONAL_METHODS,
+    PROVIDERS,
+    SYSTEM_PROMPT,
+)
 from segue.acp.wire import (
     Empty,
     EnvVariable,
@@ -108,10 +115,31 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the agent offers an optional capability."""
         return capability not in self.without
 
+    def optional(self, capability: str) -> Any:
+        """Return the value of an unstable capability, or None.
+
+        segue itself reports its login and accepts system prompts; the others are those of an
+        external agent.
+        """
+        if self.agent is not None:
+            return self.agent.optional.get(capability)
+        is_own = self.declaration is None and capability not in self.without
+        if capability == AUTH_STATUS and is_own and self.auth:
+            return {}
+        if capability == SYSTEM_PROMPT and is_own:
+            return {"mode": {"override": {}}}
+        return None
+
+    def optional_marker(self, capability: str) -> Empty | UnsetType:
+        """Return the field that announces an unstable capability, or unset."""
+        return UNSET if self.optional(capability) is None else Empty()
+
     def has_method(self, method: str, version: int) -> bool:
         """Return whether the agent offers a method of a protocol version."""
         if method in _AUTH_METHODS:
             return self.auth
+        if method in OPTIONAL_METHODS:
+            return self.optional(OPTIONAL_METHODS[method]) is not None
         if self.declaration is not None and method in _OPTION_METHODS:
             # Version 1 has methods for modes and for options; a mode is also an option.
             options = self.declaration.options
@@ -199,6 +227,7 @@ def _session_markers(profile: AgentProfile) -> dict[str, Any]:
         "title": profile.marker("title"),
         "archive": profile.marker("archive"),
         "status": profile.marker("status"),
+        "system_prompt": UNSET if (value := profile.optional(SYSTEM_PROMPT)) is None else value,
     }
 
 
@@ -246,9 +275,15 @@ def initialize_response_v1(
                 embedded_context=profile.accepts("embeddedContext"),
             ),
             meta=profile.capability_meta,
-            mcp_capabilities=v1.McpCapabilities(http=profile.http_mcp_servers),
+            mcp_capabilities=v1.McpCapabilities(
+                http=profile.http_mcp_servers, acp=profile.optional(MCP_OVER_ACP) is not None
+            ),
             session_capabilities=SessionCapabilities(**_session_markers(profile)),
-            auth=v1.AgentAuth(logout=Empty() if profile.auth else UNSET),
+            auth=v1.AgentAuth(
+                logout=Empty() if profile.auth else UNSET,
+                status=profile.optional_marker(AUTH_STATUS),
+            ),
+            providers=profile.optional_marker(PROVIDERS),
             transport=profile.transport,
         ),
     )
@@ -284,13 +319,17 @@ def initialize_response_v2(
                     embedded_context=Empty() if profile.accepts("embeddedContext") else UNSET,
                 ),
                 mcp=v2.McpCapabilities(
-                    stdio=Empty(), http=Empty() if profile.http_mcp_servers else UNSET
+                    stdio=Empty(),
+                    http=Empty() if profile.http_mcp_servers else UNSET,
+                    acp=profile.optional_marker(MCP_OVER_ACP),
                 )
                 if profile.mcp
                 else UNSET,
                 load=profile.marker("load"),
                 **_session_markers(profile),
             ),
+            auth=v2.AgentAuth(status=profile.optional_marker(AUTH_STATUS)),
+            providers=profile.optional_marker(PROVIDERS),
             transport=profile.transport,
         ),
     )

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
+from .errors import DIALECT
+
 if TYPE_CHECKING:
     from segue.model.event import InfoChanged
     from segue.model.session import Session
@@ -15,8 +17,10 @@ NAMESPACE = "segue"
 
 
 def session_meta(session: Session) -> dict[str, Any]:
-    """Return the `_meta` of a session in a list."""
+    """Return the `_meta` of a session in a list, with that of an external agent's own list."""
+    of_agent = session.extra.get(DIALECT, {}).get("_meta")
     meta: dict[str, Any] = {
+        **(of_agent if isinstance(of_agent, dict) else {}),
         **turn_meta(session),
         "source": session.source,
         "status": session.status,

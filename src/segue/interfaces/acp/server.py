@@ -13,9 +13,16 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from segue.acp import v1, v2, wire
-from segue.acp.methods import REQUEST_TYPES, is_extension
+from segue.acp.methods import (
+    MCP_MESSAGE,
+    OPTIONAL_METHODS,
+    REQUEST_TYPES,
+    SYSTEM_PROMPT,
+    is_extension,
+)
 from segue.acp.rpc import (
     AUTH_REQUIRED,
     INVALID_PARAMS,
@@ -77,6 +84,9 @@ class AcpServer:
         self._principal = principal
         self._served_agent = served_agent
         self._profile = profile or AgentProfile()
+        if served_agent is not None:  # which may have instructions of its own
+            without = self._profile.without | {SYSTEM_PROMPT}
+            self._profile = replace(self._profile, without=without)
         self._version = 0  # not initialized
         self._capabilities = v1.ClientCapabilities()  # in version 2, those that both versions have
         self._initialize_params: dict[str, Any] = {}
@@ -120,6 +130,8 @@ class AcpServer:
             except NotImplementedError:
                 message = f"method not found: {method}"
                 raise RpcError(METHOD_NOT_FOUND, message, {"method": method}) from None
+        if method in OPTIONAL_METHODS and self._profile.has_method(method, self._version):
+            return await self._answer_optional(method, params)
         request_type = REQUEST_TYPES.get((method, self._version))
         if request_type is None or not self._profile.has_method(method, self._version):
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}", {"method": method})
@@ -132,9 +144,16 @@ class AcpServer:
         request = _parse_params(params, request_type)
         return await self._with_rpc_errors(self._call_session_method(method, request), request)
 
+    async def _answer_optional(self, method: str, params: Any) -> Any:
+        """Answer a method of an unstable capability; those of an external agent are forwarded."""
+        if agent := await self._external_agent():
+            return await self._with_rpc_errors(agent.extension(method, params), None)
+        return {"state": "unauthenticated" if self._logged_out else "not_required"}
+
     async def notification(self, method: str, params: Any) -> None:
         """Handle a notification: `session/cancel`, or one for an external agent."""
-        if self._version and is_extension(method) and (agent := await self._external_agent()):
+        is_passed = is_extension(method) or method == MCP_MESSAGE
+        if self._version and is_passed and (agent := await self._external_agent()):
             await self._with_rpc_errors(agent.notify(method, params), None)
             return
         if self._version and is_extension(method) and (agent := self._declared_agent()):

@@ -37,13 +37,16 @@ _SECTIONS = {
     "Serve": {
         "open": "commands.serve",
         "serve": "commands.serve",
-        "acp": "commands.acp",
-        "acp-check": "commands.acp",
+        "mcp": "mcp.command",
+        "acp": "editors.acp",
+        "acp-check": "editors.acp",
+        "vscode": "editors.vscode",
         "demo": "commands.demo",
     },
     "Configure": {
         "config": "commands.config",
         "keys": "commands.keys",
+        "secrets": "secrets.command",
         "quotas": "commands.config",
         "doctor": "commands.doctor",
         "completion": "commands.completion",
@@ -53,6 +56,7 @@ _SECTIONS = {
         "agents": "api.command",
         "environments": "api.command",
         "skills": "api.command",
+        "webhooks": "api.command",
     },
 }
 _SOURCES_SECTION = "Import and export"  # where the commands of sources are listed

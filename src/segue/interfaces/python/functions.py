@@ -129,7 +129,8 @@ async def get_session_messages(
             return claude.get_session_messages(
                 session.id, None, limit, offset, include_system_messages=include_system_messages
             )
-        events = [event async for event in hub.history.read(LOCAL, session.id)]
+        read = hub.history.read(LOCAL, session.id)
+        events = [event async for event in read if event.body.thread is None]
     return messages_from_events(
         session, events, limit, offset, include_system_messages=include_system_messages
     )

@@ -282,14 +282,16 @@ class SDKSession:
         async with aclosing(follow) as items:
             async for item in items:
                 if isinstance(item, Delta):
-                    yield message_from_delta(item)
+                    if item.thread is None:
+                        yield message_from_delta(item)
                     continue
                 summary.add(item)
                 if isinstance(item.body, ToolCall) and item.body.custom:
                     self._start_tool(hub, item.body)
                 if isinstance(item.body, PermissionAsked):
                     await self._answer(hub, item.body, summary)
-                if (message := message_from_event(self.session_id, item)) is not None:
+                is_shown = item.body.thread is None
+                if is_shown and (message := message_from_event(self.session_id, item)) is not None:
                     yield message
                 if (reason := turn_end(item)) is not None:
                     self._streamed_seq = item.seq

@@ -87,9 +87,15 @@ async def answer_once(
     except Exception:  # it may have taken effect, so it is not tried again
         failure = SegueError("the first request with this key failed; its log has the details")
         answer = _error_answer(request, failure)
-        await keys.store_answer(reservation, await fingerprint.finish(), answer)
+        await keys.store_answer(reservation, await fingerprint.finish(), answer, encrypt=False)
         raise
-    await keys.store_answer(reservation, await fingerprint.finish(), answer)
+    assert request.endpoint is not None
+    await keys.store_answer(
+        reservation,
+        await fingerprint.finish(),
+        answer,
+        encrypt=request.endpoint.returns_secret,
+    )
     return _response(answer)
 
 

@@ -39,6 +39,7 @@ class Endpoint(NamedTuple):
     request_type: Any = None
     # Needed only if the handler's return annotation is not the type of the response.
     response_type: Any = None
+    returns_secret: bool = False
 
     @property
     def path_names(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from .handlers import (
     skills,
     threads,
     vaults,
+    webhooks,
     work,
 )
 from .handlers.memory import memories, memory_stores, memory_versions
@@ -50,6 +51,8 @@ _CREATED_PAGE = (*_PAGE, "include_archived", "created_at[gte]", "created_at[lte]
 _FILE = "/v1/files/{file_id}"
 _SKILL = "/v1/skills/{skill_id}"
 _SKILL_VERSION = _SKILL + "/versions/{version}"
+_WEBHOOK = "/v1/webhooks/{webhook_id}"
+_DELIVERY = _WEBHOOK + "/deliveries/{delivery_id}"
 _NO_BETAS: frozenset[str] = frozenset()
 _MEMORY_BETAS = memory_stores.BETAS
 
@@ -223,6 +226,32 @@ ROUTES = (
         betas=_NO_BETAS,
     ),
     Endpoint("GET", "/v1/models/{model_id}", models.retrieve, betas=_NO_BETAS),
+    Endpoint("GET", "/v1/webhooks", webhooks.list_, _PAGE, betas=_NO_BETAS),
+    Endpoint(
+        "POST",
+        "/v1/webhooks",
+        webhooks.create,
+        betas=_NO_BETAS,
+        request_type=webhooks.Create,
+        returns_secret=True,
+    ),
+    Endpoint("GET", _WEBHOOK, webhooks.retrieve, betas=_NO_BETAS),
+    Endpoint("POST", _WEBHOOK, webhooks.update, betas=_NO_BETAS, request_type=webhooks.Update),
+    Endpoint("DELETE", _WEBHOOK, webhooks.delete, betas=_NO_BETAS),
+    Endpoint(
+        "POST",
+        _WEBHOOK + "/rotate_secret",
+        webhooks.rotate_secret,
+        betas=_NO_BETAS,
+        request_type=webhooks.RotateSecret,
+        returns_secret=True,
+    ),
+    Endpoint(
+        "POST", _WEBHOOK + "/test", webhooks.test, betas=_NO_BETAS, request_type=webhooks.Test
+    ),
+    Endpoint("GET", _WEBHOOK + "/deliveries", webhooks.list_deliveries, _PAGE, betas=_NO_BETAS),
+    Endpoint("GET", _DELIVERY, webhooks.retrieve_delivery, betas=_NO_BETAS),
+    Endpoint("POST", _DELIVERY + "/resend", webhooks.resend_delivery, betas=_NO_BETAS),
 )
 
 

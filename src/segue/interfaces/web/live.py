@@ -19,11 +19,11 @@ from starlette.responses import Response
 from segue.http.sse import AccessResult, EventStreamResponse, encode_frame, merge_frames
 from segue.model import clock, ids
 from segue.model.errors import NotFound, Unauthorized
-from segue.model.event import Delta, Event
+from segue.model.event import Delta, Event, ThreadStarted, ToolCall
 from segue.model.principal import Principal
 from segue.model.session import Session
 from segue.render import threads, turns
-from segue.render.chunks import SessionView
+from segue.render.chunks import SessionView, chunk_number, read_chunks
 from segue.render.items import build_items
 from segue.render.markdown import markdown
 from segue.render.pairing import Pairs, PairTracker, find_outcomes
@@ -103,7 +103,7 @@ async def shared(request: WebRequest, view: SessionView, expires_at: ExpiresAt) 
     async def view_of(session: Session) -> SessionView:
         if session.state == "trashed":
             raise NotFound("its session was deleted")
-        return view._replace(session=session)
+        return view._replace(session=request.redaction.session(session))
 
     part = _session(request, view.session, _last_seq(request), view_of)
     readers = Principal(workspace=view.session.workspace)
@@ -149,6 +149,8 @@ async def _session(
     pairs = PairTracker(request.history, request.principal, session.id)
     unfinished_texts: dict[str, str] = {}
     async for received in request.history.follow(request.principal, session.id, after, deltas=True):
+        if isinstance(received, Delta) and received.thread is not None:
+            continue
         if isinstance(received, Delta):
             started = time.monotonic()
             frame = await _unfinished_message(received, unfinished_texts)
@@ -166,7 +168,10 @@ async def _session(
         if session.owner != page_owner:
             yield encode_frame("moved", {"session": session.id})
             return
-        yield await _item(view, received, pairs, await _turn_end(request, view, received))
+        if isinstance(received.body, ThreadStarted):
+            yield await _with_thread(request, view, received.body, received.seq)
+        elif received.body.thread is None:
+            yield await _item(view, received, pairs, await _turn_end(request, view, received))
         if received.type in _HEAD_EVENTS:
             head = await _head(request, view, agent) if view.writable else _shared_head(view)
             yield encode_frame("head", head)
@@ -187,6 +192,27 @@ async def _turn_end(request: WebRequest, view: SessionView, event: Event) -> str
         return ""
     turn = await turns.last_turn(request.history, request.principal, view.session)
     return str(templates.macros("items.html").turn_end(view, turn)) if turn else ""
+
+
+async def _with_thread(
+    request: WebRequest, view: SessionView, body: ThreadStarted, seq: int
+) -> bytes:
+    """Return the frame that adds a link to a thread to the tool call that started it."""
+    chunks = await read_chunks(
+        request.history,
+        request.principal,
+        view.session,
+        max(0, chunk_number(view.session, seq) - 1),
+        chunk_number(view.session, seq),
+    )
+    shown = [item for chunk in chunks for item in chunk.items if item.threads]
+    data: dict[str, Any] = {"seq": seq, "message": "", "html": ""}
+    for item in shown:
+        if isinstance(item.event.body, ToolCall) and item.event.body.call_id == body.call_id:
+            render_item = templates.macros("items.html").render_item
+            html = str(await threads.render(render_item, view, item))
+            data |= {"of": item.event.seq, "message": item.event.id, "html": html}
+    return encode_frame("item", data, str(seq))
 
 
 async def _item(view: SessionView, event: Event, pairs: PairTracker, turn_end: str) -> bytes:

@@ -32,7 +32,7 @@ UTC_OFFSET_COOKIE = "segue-utc-offset"  # the browser's UTC offset in minutes, s
 MAX_UTC_OFFSET_MINUTES = 14 * 60
 MAX_FORM_BYTES = 64 * 1024
 MAX_PROMPT_FORM_BYTES = MAX_BODY_BYTES  # a prompt may contain pictures
-MAX_FORM_FIELDS = 100
+MAX_FORM_FIELDS = 250  # the undo of a change of fifty sessions
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)  # fits into 64 bits, as every store requires
 _MINUTES = re.compile(r"-?[0-9]{1,3}", re.ASCII)
 

@@ -317,7 +317,8 @@ class KitCopy:
                 pass
         row = read.row()
         if row is None:
-            raise InvalidInput(f"{ref.key} is not a session that can be imported")
+            message = f"{ref.key} is not a session that can be imported"
+            raise InvalidInput(message, session=self.id)
         self._row = row
         self._last_inherited = read.last_inherited
         self.checkpoint = read.checkpoint()

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 from segue.model import codec, event, search_text
 from segue.model.event import Event
 from segue.model.session import Session
+from segue.model.webhooks.notices import session_notices
 from segue.store.query_sql import columns
 
 from .connection import Connection
+from .deliveries import notify_arguments, notify_cte
 from .tsquery import vectors
 
 LONG_TEXT_CHARACTERS = 20_000  # of an event, which takes milliseconds to split into words
@@ -58,7 +60,7 @@ _COLUMN_TYPES = {
     "in_turn": "int",
 }
 # The parameters begin with pk, bytes, row and the columns of each session. Then come the columns of
-# `ADD`, each with the pk of an event's or word's session, and the finished messages.
+# `ADD`, each with the pk of an event's or word's session, the finished messages and the notices.
 _ROW_TYPES = ["bigint", "bigint", "bytea", *_COLUMN_TYPES.values()]
 _FIRST = len(_ROW_TYPES) + 1  # the number of the first parameter after those of the rows
 
@@ -99,7 +101,8 @@ _WRITE_CHANGES = f"""
       DELETE FROM deltas d USING unnest({_parameters(_FIRST + 10, ["bigint", "text"])})
         AS f (session, message)
       WHERE d.session = ANY(${_FIRST + 10}) AND d.session = f.session AND d.message = f.message
-    )
+    ),
+    {notify_cte(_FIRST + 12)}
     SELECT
 """
 
@@ -173,11 +176,17 @@ def _arguments(changes: Sequence[Change], batches: Sequence[Batch]) -> list[Any]
         for values in zip(*batch[6:], strict=True)
     ]
     finished = [(change.pk, message) for change in changes for message in change.finished]
+    notices = (
+        (change.session.workspace, notice)
+        for change in changes
+        for notice in session_notices(change.before, change.session, change.events)
+    )
     return [
         *_transposed(rows, len(_ROW_TYPES)),
         *_transposed(events, 6),
         *_transposed(words, 4),
         *_transposed(finished, 2),
+        *notify_arguments(notices),
     ]
 
 

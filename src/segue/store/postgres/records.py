@@ -11,10 +11,13 @@ from segue.model import clock, codec, errors
 from segue.model.principal import ApiKey
 from segue.model.query import Position
 from segue.model.record import Record
-from segue.store.base import Usage, check_record_version
+from segue.model.webhooks.notices import is_announced, record_notices
+from segue.store.base import WEBHOOK_KIND, Usage, check_record_version
 from segue.store.rows import TURNS, decode_any, decode_key, decode_record
 
 from .connection import Connection, Database
+from .deliveries import drop as drop_deliveries
+from .deliveries import notify, subscribe
 
 
 class Records:
@@ -70,7 +73,10 @@ class Records:
                 await _put(connection, record, amend=False)
             for record in drop:
                 await _check_newest(connection, record, record.version)
+                await _announce(connection, record, None)
                 await connection.execute(f"DELETE FROM records WHERE {_NAMED}", *_name(record))
+                if record.kind == WEBHOOK_KIND:
+                    await drop_deliveries(connection, record.workspace, record.id)
 
         await self._database.transact(put)
 
@@ -191,6 +197,9 @@ async def _put(connection: Connection, record: Record, *, amend: bool) -> None:
         sql = f"SELECT archived FROM records WHERE {_NAMED} AND version = $4"
         if await connection.fetchval(sql, *_name(record), newest):
             raise errors.Conflict(f"the {record.kind} is archived now; read it again")
+    await _announce(connection, record, record)
+    if record.kind == WEBHOOK_KIND:
+        await subscribe(connection, record)
     sql = f"UPDATE records SET newest = false WHERE {_NAMED} AND newest"
     await connection.execute(sql, *_name(record))
     sql = """
@@ -202,3 +211,14 @@ async def _put(connection: Connection, record: Record, *, amend: bool) -> None:
     archived = record.archived_at is not None
     values = record.version, archived, record.created_at, codec.encode(record)
     await connection.execute(sql, *_name(record), *values)
+
+
+async def _announce(connection: Connection, record: Record, after: Record | None) -> None:
+    """Queue the notices of a record that is about to become `after`; None if it is deleted."""
+    if not is_announced(record.kind):
+        return
+    sql = f"SELECT row FROM records WHERE {_NAMED} AND newest"
+    row = await connection.fetchval(sql, *_name(record))
+    before = None if row is None else decode_record(row)
+    if before is not None or after is not None:
+        await notify(connection, record.workspace, record_notices(before, after))

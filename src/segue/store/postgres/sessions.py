@@ -13,6 +13,7 @@ from typing import Any
 from segue.model import clock, codec, errors, event, projection
 from segue.model.event import Draft, Drafts, Event
 from segue.model.session import Checkpoint, Session, decode_session
+from segue.model.webhooks.notices import Notice, purge_notices, session_notices
 from segue.store.base import (
     MAX_SEQ,
     SHARE_KIND,
@@ -44,6 +45,7 @@ from .appends import (
     write_changes,
 )
 from .connection import Connection, Database, Row
+from .deliveries import notify, notify_arguments, notify_cte
 from .groups import Changed, ChangeRequest, GroupWriter
 from .sql import HAS_LEASE, PK
 from .watch import Watcher
@@ -88,7 +90,8 @@ class SessionHistory:
         self, workspace: str, id: str, drafts: Drafts, *, checkpoint: Checkpoint | None = None
     ) -> Session:
         session, events = start_session(workspace, id, drafts, clock.now())
-        return await self._insert(session, events, CHANGE, checkpoint)
+        notices = session_notices(None, session, events)
+        return await self._insert(session, events, CHANGE, checkpoint, notices)
 
     async def load(
         self,
@@ -107,9 +110,10 @@ class SessionHistory:
         events: Iterable[Event],
         born: str,
         checkpoint: Checkpoint | None = None,
+        notices: Sequence[Notice] = (),
     ) -> Session:
         batches = encode_batches(events)
-        insertion = _insertion(session, with_row_words(next(batches), session), born)
+        insertion = _insertion(session, with_row_words(next(batches), session), born, notices)
         second = next(batches, None)
 
         async def insert(connection: Connection) -> None:
@@ -222,7 +226,8 @@ class SessionHistory:
                 session = projection.apply(session, as_event(copied))
             session, added = append_drafts(session, tail(session), at)
             (batch,) = encode_batches(first)
-            insertion = _insertion(session, with_row_words(batch, session), CHANGE)
+            notices = session_notices(None, session, added)
+            insertion = _insertion(session, with_row_words(batch, session), CHANGE, notices)
             pk = _inserted(await connection.fetch(*insertion), session)
             # The events were read to compute the row; the server makes the copies.
             named = (pk, parent, upto)
@@ -249,6 +254,7 @@ class SessionHistory:
             await connection.execute(_PURGE, pk, workspace, id)
             sql = "DELETE FROM records WHERE workspace = $1 AND kind = $2 AND id = $3"
             await connection.execute(sql, workspace, SHARE_KIND, share_record_id(id))
+            await notify(connection, workspace, purge_notices(session))
 
         await self._database.transact(purge)
         self._watcher.publish(Signal("purged", workspace, id))
@@ -373,7 +379,9 @@ _PURGE = f"""
 """
 
 
-def _insertion(session: Session, events: Batch, born: str) -> tuple[Any, ...]:
+def _insertion(
+    session: Session, events: Batch, born: str, notices: Sequence[Notice]
+) -> tuple[Any, ...]:
     """Return a statement that creates a session with its events, unless its id exists."""
     values = {
         "workspace": session.workspace,
@@ -396,10 +404,12 @@ def _insertion(session: Session, events: Batch, born: str) -> tuple[Any, ...]:
           INSERT INTO links (session, store, workspace, state, created_at, active_at, id)
           SELECT s.pk, m.store, s.workspace, s.state, s.created_at, s.active_at, s.id
           FROM s, unnest({last}::text[]) AS m (store)
-        )
+        ),
+        {notify_cte(11 + len(values), only_if="EXISTS (SELECT FROM s)")}
         SELECT pk FROM s
     """
-    return sql, *events, *values.values(), stores
+    notified = notify_arguments((session.workspace, notice) for notice in notices)
+    return sql, *events, *values.values(), stores, *notified
 
 
 def _inserted(rows: list[Row], session: Session) -> int:

@@ -7,6 +7,7 @@ from typing import Self
 from segue.model import clock
 
 from .connection import Database
+from .deliveries import Deliveries
 from .lists import SessionLists
 from .records import Records
 from .sessions import SessionHistory
@@ -87,6 +88,15 @@ class PostgresStore:
         self.overlays = records.overlays
         self.set_setting = records.set_setting
         self.settings = records.settings
+
+        deliveries = Deliveries(database)
+        self.notify = deliveries.notify
+        self.put_delivery = deliveries.put_delivery
+        self.next_delivery = deliveries.next_delivery
+        self.claim_deliveries = deliveries.claim_deliveries
+        self.save_deliveries = deliveries.save_deliveries
+        self.deliveries = deliveries.deliveries
+        self.trim_deliveries = deliveries.trim_deliveries
 
     @classmethod
     async def open(cls, url: str) -> Self:

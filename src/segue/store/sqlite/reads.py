@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from segue.model import codec, search_text
 from segue.model.cursor import ChangePoint
@@ -30,6 +30,9 @@ from segue.store.query_sql import Condition, PageSpec
 
 from .connection import connect, translated
 from .text_search import EVENTS, ROW, TextSearch, as_event, build
+
+if TYPE_CHECKING:
+    from segue.model.webhooks.delivery import Delivery
 
 _last = itemgetter(-1)
 
@@ -326,3 +329,21 @@ class Reader:
     def settings(self, workspace: str) -> dict[str, Any]:
         sql = "SELECT name, value FROM settings WHERE workspace = ?"
         return {name: rows.decode_any(value) for name, value in self.execute(sql, (workspace,))}
+
+    # webhooks
+
+    def next_delivery(self) -> int | None:
+        sql = "SELECT due_at FROM deliveries INDEXED BY deliveries_due"
+        sql += " WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
+        row = self.execute(sql).fetchone()
+        return row[0] if row else None
+
+    def deliveries(
+        self, workspace: str, webhook: str, *, before: int | None = None, limit: int = 50
+    ) -> list[Delivery]:
+        from segue.model.webhooks.delivery import decode_delivery  # late: lists do not need it
+
+        sql = f"{rows.DELIVERIES} WHERE workspace = ? AND webhook = ? AND number < ?"
+        sql += " ORDER BY number DESC LIMIT ?"
+        args = (workspace, webhook, (1 << 63) - 1 if before is None else before, limit)
+        return [decode_delivery(*row) for row in self.execute(sql, args)]

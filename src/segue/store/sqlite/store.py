@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import msgspec
 
@@ -20,6 +20,10 @@ from .connection import prepare, read_only_parameters, translated
 from .reads import Reader
 from .search_index import complete_index
 from .writer import Transaction, Writer
+
+if TYPE_CHECKING:
+    from segue.model.webhooks.delivery import Delivery
+    from segue.model.webhooks.notices import Notice
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,6 +72,8 @@ class SQLiteStore:
         self.usage = _reading(path, reader.usage)
         self.overlays = _reading(path, reader.overlays)
         self.settings = _reading(path, reader.settings)
+        self.next_delivery = _reading(path, reader.next_delivery)
+        self.deliveries = _reading(path, reader.deliveries)
 
         # Writes.
         self.probe_write = _writing(writer, writes.probe_write)
@@ -145,6 +151,42 @@ class SQLiteStore:
             self._watcher = Watcher(lambda: Reader(self.path))
         stop: Callable[[], None] = self._watcher.listen(listener)
         return stop
+
+    # Writes for webhooks. Their module is imported late: lists do not need it.
+
+    async def notify(self, workspace: str, notices: Sequence[Notice]) -> None:
+        from . import deliveries
+
+        await self._writer.run(lambda tx: deliveries.notify(tx, workspace, notices))
+
+    async def put_delivery(self, delivery: Delivery) -> Delivery:
+        from . import deliveries
+
+        return await self._writer.run(lambda tx: deliveries.put(tx, delivery))
+
+    # An attempt whose outcome is lost is repeated, so these need not survive a power failure.
+
+    async def claim_deliveries(self, *, now: int, until: int, limit: int) -> list[Delivery]:
+        from . import deliveries
+
+        return await self._writer.run(
+            lambda tx: deliveries.claim(tx, now=now, until=until, limit=limit), durable=False
+        )
+
+    async def save_deliveries(self, saved: Sequence[Delivery]) -> None:
+        from . import deliveries
+
+        await self._writer.run(lambda tx: deliveries.save(tx, saved), durable=False)
+
+    async def trim_deliveries(
+        self, workspace: str, webhook: str, *, finished: int, pending: int
+    ) -> None:
+        from . import deliveries
+
+        await self._writer.run(
+            lambda tx: deliveries.trim(tx, workspace, webhook, finished=finished, pending=pending),
+            durable=False,
+        )
 
     async def revoke_key(self, workspace: str, id: str, at: int) -> bool:
         for key in await self.keys(workspace):

@@ -16,6 +16,7 @@ from segue.store.base import (
     MAX_SEQ,
     SCHEDULE_KIND,
     SHARE_KIND,
+    WEBHOOK_KIND,
     EventDecider,
     InboxItem,
     InboxKind,
@@ -33,7 +34,7 @@ from segue.store.base import (
     start_session,
 )
 from segue.store.query_sql import columns
-from segue.store.rows import encode_checkpoint
+from segue.store.rows import decode_record, encode_checkpoint
 
 from .search_index import tokens
 from .text_search import EVENTS, ROW, as_event
@@ -52,6 +53,7 @@ def create(
 ) -> Session:
     session, events = start_session(workspace, id, drafts, tx.at)
     pk = insert(tx, session, events)
+    _notify(tx, None, session, events)
     _put_checkpoint(tx, pk, session, checkpoint)
     return session
 
@@ -133,12 +135,28 @@ def change(
     after, events = append_drafts(session, drafts, tx.at)
     tx.usage_changes.append(UsageChange(workspace, bytes=_add_events(tx, pk, events)))
     _update(tx, pk, session, after)
+    _notify(tx, session, after, events)
     _put_checkpoint(tx, pk, after, checkpoint)
     if lease is not None:
         for message in finished_messages(events):
             tx.execute("DELETE FROM deltas WHERE session = ? AND message = ?", (pk, message))
     tx.signals.append(Signal("events", workspace, id))
     return after, events
+
+
+def _notify(
+    tx: Transaction, before: Session | None, after: Session | None, events: Sequence[Event] = ()
+) -> None:
+    """Queue the notices of a changed session; `after` is None if it is purged."""
+    # Imported late: a process that only reads does not need them.
+    from segue.model.webhooks.notices import purge_notices, session_notices
+
+    from . import deliveries
+
+    if after is not None:
+        deliveries.notify(tx, after.workspace, session_notices(before, after, events))
+    elif before is not None:
+        deliveries.notify(tx, before.workspace, purge_notices(before))
 
 
 def _put_checkpoint(
@@ -179,6 +197,7 @@ def fork(
         events.append(fork_event(copied, new_id))
     session, added = append_drafts(session, tail(session), tx.at)
     insert(tx, session, events + added)
+    _notify(tx, None, session, added)
     return session
 
 
@@ -202,6 +221,7 @@ def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], N
     tx.execute("PRAGMA secure_delete = OFF")
     tx.usage_changes.append(UsageChange(workspace, sessions=-1, bytes=-event_bytes))
     _delete_records(tx, (workspace, SHARE_KIND, share_record_id(id)))
+    _notify(tx, session, None)
     tx.execute("INSERT OR REPLACE INTO meta VALUES ('last_purge', ?)", (number,))
     tx.execute("INSERT INTO purged VALUES (?, ?, ?)", (number, workspace, id))
     tx.execute("DELETE FROM purged WHERE change < ?", (number - _MAX_TOMBSTONES,))
@@ -380,6 +400,7 @@ def put_record(
         sql = f"SELECT archived FROM records WHERE {_NAMED} AND version = ?"
         if (tx.execute(sql, (*name, newest)).fetchone() or (0,))[0]:
             raise errors.Conflict(f"the {record.kind} is archived now; read it again")
+    _announce(tx, name, record)
     replaced = 0
     if amend:
         _delete_records(tx, name, "version = ?", newest)
@@ -393,6 +414,10 @@ def put_record(
     _count_records(tx, name, 1 - replaced, len(row))
     if drop_earlier:
         _delete_records(tx, name, "version < ?", record.version)
+    if record.kind == WEBHOOK_KIND:
+        from . import deliveries
+
+        deliveries.subscribe(tx, record)
     return record
 
 
@@ -401,7 +426,28 @@ def put_records(tx: Transaction, records: Sequence[Record], drop: Sequence[Recor
         put_record(tx, record)
     for record in drop:
         _newest(tx, record, record.version)
-        _delete_records(tx, (record.workspace, record.kind, record.id))
+        name = (record.workspace, record.kind, record.id)
+        _announce(tx, name, None)
+        _delete_records(tx, name)
+        if record.kind == WEBHOOK_KIND:
+            from . import deliveries
+
+            deliveries.drop(tx, record.workspace, record.id)
+
+
+def _announce(tx: Transaction, name: tuple[str, str, str], after: Record | None) -> None:
+    """Queue the notices of a record that is about to become `after`; None if it is deleted."""
+    from segue.model.webhooks.notices import is_announced, record_notices
+
+    from . import deliveries
+
+    if not is_announced(name[1]):
+        return
+    sql = f"SELECT CAST(row AS BLOB) FROM records WHERE {_NAMED} AND newest = 1"
+    row = tx.execute(sql, name).fetchone()
+    before = None if row is None else decode_record(row[0])
+    if before is not None or after is not None:
+        deliveries.notify(tx, name[0], record_notices(before, after))
 
 
 def _delete_records(

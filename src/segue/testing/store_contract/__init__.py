@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .checkpoints import CheckpointContract
+from .deliveries import DeliveryContract
 from .forks import ForkContract
 from .harness import OpenStore
 from .history import HistoryContract
@@ -28,6 +29,7 @@ class StoreContract(
     WatchContract,
     RecordContract,
     UsageContract,
+    DeliveryContract,
 ):
     """Subclass it with a fixture `open_store`: a callable whose result, awaited, is the store.
 

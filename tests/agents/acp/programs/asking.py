@@ -4,7 +4,9 @@ Each request is a method with its parameters, in which `$` stands for the id in 
 notification has the prefix `!`. The agent's message contains the answers. The first argument is the
 protocol version. With the argument `patient`, the agent waits for answers after a cancel. With
 `commands`, it sends its commands 0.3 s after it has opened a session. With `capable`, it accepts
-sounds and additional directories.
+sounds and additional directories, forks and resumes sessions, and has a mode, an option and the
+unstable capabilities.
+With `lists=ID`, it has a session with this id in the directory /p.
 """
 
 import json
@@ -18,22 +20,55 @@ CAPABLE: dict[int, dict[str, object]] = {
     1: {
         "agentCapabilities": {
             "promptCapabilities": {"audio": True},
-            "sessionCapabilities": {"additionalDirectories": {}},
+            "sessionCapabilities": {
+                "additionalDirectories": {},
+                "resume": {},
+                "fork": {},
+                "close": {},
+                "systemPrompt": {},
+            },
+            "mcpCapabilities": {"acp": True},
+            "auth": {"status": {}},
+            "providers": {},
             "_meta": MARK,
         },
         "_meta": MARK,
     },
     2: {
         "capabilities": {
-            "session": {"prompt": {"audio": {}}, "additionalDirectories": {}},
+            "session": {
+                "prompt": {"audio": {}},
+                "additionalDirectories": {},
+                "fork": {},
+                "systemPrompt": {},
+                "mcp": {"stdio": {}, "acp": {}},
+            },
+            "auth": {"status": {}},
+            "providers": {},
             "_meta": MARK,
         },
         "_meta": MARK,
     },
 }
+LISTED = [argument[6:] for argument in sys.argv if argument.startswith("lists=")]
+if LISTED:
+    CAPABLE[1]["agentCapabilities"]["sessionCapabilities"]["list"] = {}  # type: ignore[index]
 request_count = 0
 client: dict[str, object] = {}
 received: dict[str, object] = {}  # the parameters of the last request of each method
+
+
+def settings(speed: object = "slow") -> dict[str, object]:
+    """Return the modes and options of a session."""
+    choices = [{"value": name, "name": name} for name in ("slow", "fast")]
+    option = {"name": "Speed", "type": "select", "currentValue": speed, "options": choices}
+    if VERSION == 2:
+        return {"configOptions": [{"configId": "speed", **option}]}
+    modes = [{"id": name, "name": name} for name in ("ask", "auto")]
+    return {
+        "configOptions": [{"id": "speed", **option}],
+        "modes": {"currentModeId": "ask", "availableModes": modes},
+    }
 
 
 def send(**message: object) -> None:
@@ -45,7 +80,8 @@ def ask(session: str, method: str, params: dict[str, object]) -> object:
     global request_count
     request_count += 1
     id = f"mine-{request_count}"
-    send(id=id, method=method, params={"sessionId": session, **params})
+    named = {} if method == "mcp/message" else {"sessionId": session}
+    send(id=id, method=method, params={**named, **params})
     for line in sys.stdin:
         message = json.loads(line)
         if message.get("id") == id:
@@ -53,6 +89,8 @@ def ask(session: str, method: str, params: dict[str, object]) -> object:
         if message.get("method") in ("tool_call/cancel", "terminal/cancel"):
             received[message["method"]] = message["params"]
             send(id=message["id"], result={})
+        if message.get("method") == "session/cancel":
+            received["session/cancel"] = message["params"]
         if message.get("method") == "session/cancel" and "patient" not in sys.argv:
             send(method="$/cancel_request", params={"requestId": id})
     sys.exit()
@@ -81,7 +119,9 @@ def turn(session: str, text: str) -> None:
         if answers and isinstance(answers[0], dict):
             for name, value in params.items():
                 params[name] = answers[0].get(name) if value == "$" else value
-        if method == "session/update":
+        if method == "child_update":
+            send(method="session/update", params=params)
+        elif method == "session/update":
             send(method=method, params={"sessionId": session, "update": params})
         elif method.startswith("!"):
             send(method=method[1:], params=params)
@@ -98,7 +138,7 @@ def main() -> None:
     for line in sys.stdin:
         message = json.loads(line)
         method, params = message.get("method"), message.get("params") or {}
-        result: object = {}
+        result: dict[str, object] = {}
         received[method] = params
         if method == "session/prompt" and params["prompt"][0]["text"] == "fail":
             data = ["retry", 7]
@@ -112,11 +152,18 @@ def main() -> None:
                 result = {"protocolVersion": 2, "info": name, "capabilities": {"session": {}}}
             if "capable" in sys.argv:
                 result |= CAPABLE[VERSION]
-        elif method == "session/new":
+        elif method == "session/list":
+            rows = [{"sessionId": id, "cwd": "/p", "_meta": MARK} for id in LISTED]
+            result = {"sessions": rows}
+        elif method in ("session/resume", "session/set_config_option") and "capable" in sys.argv:
+            result = settings(params.get("value", "slow"))
+            if method == "session/set_config_option":
+                result.pop("modes", None)
+        elif method in ("session/new", "session/fork"):
             session_count += 1
             result = {"sessionId": f"s{session_count}"}
-            if params.get("_meta"):
-                result["_meta"] = {"heard": params["_meta"]}
+            if "capable" in sys.argv:
+                result |= settings()
             if "commands" in sys.argv:
                 command: dict[str, object] = {"name": "go", "description": "Continue"}
                 if VERSION == 2:
@@ -129,13 +176,15 @@ def main() -> None:
                 threading.Timer(
                     0.3, send, (), {"method": "session/update", "params": arguments}
                 ).start()
+        elif method == "auth/status":
+            result = {"state": "authenticated", "accounts": [{"label": "Max"}]}
+        elif method == "providers/list":
+            result = {"providers": [{"providerId": "main", "supported": [], "required": True}]}
         elif method == "_vendor/echo":
             result = {"heard": params}
         elif method == "session/prompt" and VERSION == 1:
             turn(params["sessionId"], params["prompt"][0]["text"])
             result = {"stopReason": "end_turn"}
-            if params.get("_meta"):
-                result["_meta"] = {"heard": params["_meta"]}
         elif method == "session/prompt":
             prompt = {"messageId": "u", "content": params["prompt"]}
             update = {"sessionUpdate": "user_message", **prompt}
@@ -147,6 +196,8 @@ def main() -> None:
             send(method="session/update", params={"sessionId": params["sessionId"], "update": idle})
             continue
         if "id" in message:
+            if method.startswith("session/") and params.get("_meta"):
+                result["_meta"] = {"heard": params["_meta"]}
             send(id=message["id"], result=result)
 
 

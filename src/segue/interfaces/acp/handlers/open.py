@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,9 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from segue.acp import wire
+from segue.acp.methods import MCP_OVER_ACP, SYSTEM_PROMPT
 from segue.acp.rpc import INVALID_PARAMS, RpcError
-from segue.agents.base import ConnectedTools, OwnsSessions
+from segue.agents.base import AgentSession, ConnectedTools, OwnsSessions
 from segue.agents.base.declaration import COMPLETE, OFFERED
+from segue.agents.base.external import HasExtensions
 from segue.hub import Hub
 from segue.hub.sessions import directories
 from segue.interfaces.acp.attached_sessions import AttachedSessions
@@ -24,14 +28,19 @@ from segue.interfaces.acp.meta import NAMESPACE
 from segue.interfaces.acp.position import requested_position
 from segue.interfaces.acp.served_agent import ServedAgent
 from segue.interfaces.acp.versions.policy import VersionPolicy
-from segue.model.errors import Conflict, ReadOnly, StoreReadOnly
+from segue.model import ids
+from segue.model.errors import Conflict, ReadOnly, SegueError, StoreReadOnly
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.principal import Principal
 from segue.model.session import Session
 
 from .attach import SessionAttacher
 from .session_access import SessionAccess, canonical_id
+from .system_prompts import SystemPrompts
 
+log = logging.getLogger("segue.acp")
+
+AGENT_OPEN_SECONDS = 10.0  # that opening a session waits for an agent that has its own sessions
 # Why only the local user may set these fields.
 _LOCAL_ONLY = {
     "additionalDirectories": "only the local user may add directories of the server's machine",
@@ -69,13 +78,16 @@ class OpenHandlers:
         self._served_agent = served_agent
         self._agent = None if served_agent is None else served_agent.agent
         self._declaration = None if served_agent is None else served_agent.declaration
+        self._system_prompts = SystemPrompts(hub, principal, profile)
 
     async def new(self, request: wire.SetupRequest) -> Any:
         """Answer `session/new`."""
         roots, servers = self._check_setup(request)
+        await self._system_prompts.check(request)
         await self._access.purge_expired()
         async with self._connect(servers, request.cwd) as mcp_servers:
             session, meta = await self._create(request, roots, mcp_servers)
+            session = await self._system_prompts.store(request, session)
             session = await self._note_created(session)
             attached_session = self._attacher.prepare(session)
             await self._attacher.attach(attached_session, session, mcp_servers, created=True)
@@ -89,23 +101,61 @@ class OpenHandlers:
         With a tool in segue's `_meta`, it is a session of that tool.
         """
         roots, servers = self._check_setup(request)
+        await self._system_prompts.check(request)
         parent = await self._access.sync_and_get(request.session_id)
         await self._hub.sync.import_if_listed_only(self._principal, parent.id)
         tool = _requested_tool(request)
         if tool is not None:
             return await self._continue_in(tool, parent, request, roots, servers)
         async with self._connect(servers, request.cwd, parent) as mcp_servers:
-            fork = await self._hub.editor.fork(
-                self._principal,
-                parent.id,
-                cwd=self._own_cwd(request),
-                origin="acp",
-                in_store=True,
-            )
-            fork = await self._note_created(await self._set_roots(fork, roots))
+            fork, meta = await self._fork(request, parent, roots, mcp_servers)
+            fork = await self._system_prompts.store(request, await self._set_roots(fork, roots))
+            fork = await self._note_created(fork)
             attached_session = self._attacher.prepare(fork)
             await self._attacher.attach(attached_session, fork, mcp_servers, created=True)
-        return self._setup_response(fork, session_id=fork.id)
+        response = self._setup_response(fork, session_id=fork.id)
+        return response if meta is None else replace(response, meta=meta)
+
+    async def _fork(
+        self,
+        request: wire.SetupRequest,
+        parent: Session,
+        roots: tuple[str, ...],
+        mcp_servers: ConnectedTools | None,
+    ) -> tuple[Session, Any]:
+        """Fork a session, also in the served agent if that has its own sessions.
+
+        Returns the fork, and the `_meta` of the agent's response.
+        """
+        cwd = self._own_cwd(request)
+        settings: dict[str, Any] = {"cwd": cwd, "origin": "acp", "in_store": True}
+        fork = self._hub.editor.fork
+        if cwd is None or not isinstance(self._agent, OwnsSessions):
+            return await fork(self._principal, parent.id, **settings), None
+        fields = agent_fields(request)
+        native = await self._agent.fork_session(parent, cwd, roots, mcp_servers, fields)
+        try:
+            new_id = await self._session_id(native, cwd)
+            session = await fork(self._principal, parent.id, new_id=new_id, **settings)
+        except Conflict:  # the agent gives the same ids to sessions of other processes
+            session = await fork(self._principal, parent.id, **settings)
+        return await self._bind(session, native), native.meta
+
+    async def _session_id(self, native: AgentSession, cwd: str) -> str:
+        """Return the id for a session of the agent: that of a source that reads its files.
+
+        The list then has the session once.
+        """
+        if ids.parse(native.native_id) is not None:
+            return native.id  # every source uses it
+        directory = directories.real(cwd)
+        found = await self._hub.sync.find_new(self._principal, native.native_id, directory)
+        return found or native.id
+
+    async def _bind(self, session: Session, native: AgentSession) -> Session:
+        """Store which session of the agent belongs to a session, and return the session."""
+        change = ConfigChanged(options=native.bind(session.id))
+        return await self._hub.editor.configure(self._principal, session.id, change)
 
     async def _continue_in(
         self,
@@ -138,21 +188,26 @@ class OpenHandlers:
 
     async def load(self, request: wire.SetupRequest) -> Any:
         """Answer `session/load`."""
-        session = await self._reopen(request, replay=True)
-        return self._with_directory(self._policy.load_response(session), session)
+        session, meta = await self._reopen(request, replay=True)
+        response = self._with_directory(self._policy.load_response(session), session)
+        return response if meta is None or response is None else replace(response, meta=meta)
 
     async def resume(self, request: wire.SetupRequest) -> Any:
         """Answer `session/resume`. An agent that cannot reopen sessions finds none to resume."""
         if not self._profile.has("resume"):
             raise session_not_found(request.session_id)
         replay = requested_position(request) is not None or self._policy.wants_replay(request)
-        return self._setup_response(await self._reopen(request, replay=replay))
+        session, meta = await self._reopen(request, replay=replay)
+        response = self._setup_response(session)
+        return response if meta is None else replace(response, meta=meta)
 
     async def close(self, request: wire.SessionRequest) -> wire.Empty:
         """Answer `session/close`. An agent that keeps no sessions deletes the session."""
         session_id = canonical_id(request.session_id)
         async with self._attached.lock(session_id):
             was_attached = session_id in self._attached
+            if request.meta is not None and isinstance(self._agent, HasExtensions):
+                self._agent.note_meta(session_id, "session/close", request.meta)
             await self._attached.detach(session_id)
             if was_attached and not self._profile.persistent:
                 await self._hub.editor.purge(self._principal, session_id)
@@ -204,7 +259,11 @@ class OpenHandlers:
                 message = f"additionalDirectories[{index}] must be an absolute path, not {path!r}"
                 raise RpcError(INVALID_PARAMS, message)
         roots = tuple(dict.fromkeys(paths))
-        return roots, parse_servers(request.mcp_servers, self._policy.default_mcp_transport)
+        over_acp = self._profile.optional(MCP_OVER_ACP) is not None
+        servers = parse_servers(
+            request.mcp_servers, self._policy.default_mcp_transport, over_acp=over_acp
+        )
+        return roots, servers
 
     @asynccontextmanager
     async def _connect(
@@ -243,16 +302,15 @@ class OpenHandlers:
         }
         if cwd is None or not isinstance(self._agent, OwnsSessions):
             return await self._hub.editor.create(self._principal, **settings), None
-        native = await self._agent.start_session(cwd, roots, mcp_servers, request.meta)
+        native = await self._agent.start_session(cwd, roots, mcp_servers, agent_fields(request))
         settings["native_id"] = native.native_id
         try:
-            session = await self._hub.editor.create(self._principal, id=native.id, **settings)
+            id = await self._session_id(native, cwd)
+            session = await self._hub.editor.create(self._principal, id=id, **settings)
         except Conflict:
             # The agent numbers the sessions of each process from 1, or stores them in our store.
             session = await self._hub.editor.create(self._principal, **settings)
-        change = ConfigChanged(options=native.bind(session.id))
-        session = await self._hub.editor.configure(self._principal, session.id, change)
-        return session, native.meta
+        return await self._bind(session, native), native.meta
 
     async def _agent_ref(self) -> AgentRef | None:
         """Return the reference to the served agent that new sessions record."""
@@ -297,9 +355,13 @@ class OpenHandlers:
         except (ReadOnly, StoreReadOnly):
             return session  # it cannot be prompted here, so its options have no effect
 
-    async def _reopen(self, request: wire.SetupRequest, *, replay: bool) -> Session:
-        """Open an existing session. A turn that runs in it is not disturbed."""
+    async def _reopen(self, request: wire.SetupRequest, *, replay: bool) -> tuple[Session, Any]:
+        """Open an existing session. A turn that runs in it is not disturbed.
+
+        Returns the session, and the `_meta` of the response of an agent that has its own sessions.
+        """
         roots, servers = self._check_setup(request)
+        await self._system_prompts.check(request)
         after = requested_position(request) if replay else None
         session = await self._access.sync_and_get(request.session_id)
         if self._principal.local and directories.real(request.cwd) != session.directory:
@@ -308,30 +370,56 @@ class OpenHandlers:
             earlier = self._attached.get(session.id)
             session = await self._hub.sync.import_if_listed_only(self._principal, session.id)
             session = await self._offer(await self._set_roots(session, roots))
+            session = await self._system_prompts.store(request, session)
             if earlier is None:
                 await self._attacher.note_opened(session)
-            if earlier is not None and not replay:
-                async with self._connect(servers, session.cwd, session) as mcp_servers:
-                    await self._attacher.reopen(earlier, session, mcp_servers)
-                if self._policy.always_sends_state:
-                    await earlier.send_opened()
-                return session
-            if earlier is not None:
-                await earlier.pause()
-                session = await self._hub.sessions.get(self._principal, session.id)
-            attached_session = self._attacher.prepare(session, request.session_id)
-            if earlier is not None:
-                attached_session.continue_from(earlier)
-            if after is not None:
-                await attached_session.resume(after)
-                await attached_session.send_state()
-            elif replay:
-                await attached_session.replay()
-            if after is None and (replay or self._policy.always_sends_state):
-                await attached_session.send_opened()
             async with self._connect(servers, session.cwd, session) as mcp_servers:
+                session, meta = await self._reopen_in_agent(session, mcp_servers, request)
+                if earlier is not None and not replay:
+                    await self._attacher.reopen(earlier, session, mcp_servers)
+                    if self._policy.always_sends_state:
+                        await earlier.send_opened()
+                    return session, meta
+                if earlier is not None:
+                    await earlier.pause()
+                    session = await self._hub.sessions.get(self._principal, session.id)
+                attached_session = self._attacher.prepare(session, request.session_id)
+                if earlier is not None:
+                    attached_session.continue_from(earlier)
+                if after is not None:
+                    await attached_session.resume(after)
+                    await attached_session.send_state()
+                elif replay:
+                    await attached_session.replay()
+                if after is None and (replay or self._policy.always_sends_state):
+                    await attached_session.send_opened()
                 await self._attacher.attach(attached_session, session, mcp_servers)
-        return session
+        return session, meta
+
+    async def _reopen_in_agent(
+        self, session: Session, mcp_servers: ConnectedTools | None, request: wire.SetupRequest
+    ) -> tuple[Session, Any]:
+        """Open a session also in the served agent, if that has its own sessions.
+
+        Returns the session with the options that the agent offers now, and the `_meta` of the
+        agent's response. If the agent fails, the client can read the session all the same, and
+        gets the error with its next prompt.
+        """
+        if not isinstance(self._agent, OwnsSessions) or session.turn is not None:
+            return session, None
+        try:
+            async with asyncio.timeout(AGENT_OPEN_SECONDS):
+                fields = agent_fields(request)
+                reopened = await self._agent.reopen_session(session, mcp_servers, fields)
+        except (SegueError, TimeoutError) as error:
+            log.warning("session %s was not opened in its agent: %s", session.id, error)
+            return session, None
+        if reopened is None:
+            return session, None
+        if reopened.offered != session.options.get(OFFERED, {}):
+            change = ConfigChanged(options={OFFERED: reopened.offered})
+            session = await self._hub.editor.configure(self._principal, session.id, change)
+        return session, reopened.meta
 
     async def _set_roots(self, session: Session, roots: tuple[str, ...]) -> Session:
         """Replace the additional directories of a session, and return the session.
@@ -345,6 +433,14 @@ class OpenHandlers:
             return await self._hub.editor.configure(self._principal, session.id, change)
         except (ReadOnly, StoreReadOnly):
             return session  # it cannot be prompted here, so no agent needs the directories
+
+
+def agent_fields(request: wire.SetupRequest) -> dict[str, Any]:
+    """Return the fields of a request that are for an agent with sessions of its own."""
+    fields = {} if request.meta is None else {"_meta": request.meta}
+    if request.system_prompt is not None:
+        fields[SYSTEM_PROMPT] = msgspec.to_builtins(request.system_prompt)
+    return fields
 
 
 def _requested_tool(request: wire.SetupRequest) -> str | None:

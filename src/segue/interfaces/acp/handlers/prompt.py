@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
 from segue.agents.base import Agent, HandlesConfigured
@@ -56,6 +58,8 @@ class PromptHandlers:
     async def cancel(self, request: wire.SessionRequest) -> None:
         """Handle the notification `session/cancel`."""
         if attached_session := self._attached.get(canonical_id(request.session_id)):
+            if request.meta is not None and isinstance(self._agent, HasExtensions):
+                self._agent.note_meta(attached_session.id, "session/cancel", request.meta)
             await attached_session.cancel()
 
     async def cancel_tool_call(self, request: wire.CancelToolCallRequest) -> Any:
@@ -93,8 +97,10 @@ class PromptHandlers:
         mode = options.mode_option(session)
         if mode is None:
             raise RpcError(INVALID_PARAMS, "modeId: this session has no modes")
-        await self._set_option(attached_session, session, mode, request.mode_id, "modeId")
-        return wire.Empty()
+        _, meta = await self._set_option(
+            attached_session, session, mode, request.mode_id, "modeId", request.meta
+        )
+        return wire.Empty() if meta is None else wire.Empty(meta=meta)
 
     async def set_config_option(self, request: wire.SetConfigRequest) -> Any:
         """Answer `session/set_config_option`."""
@@ -110,8 +116,11 @@ class PromptHandlers:
             raise RpcError(INVALID_PARAMS, f"value: this option needs {expected}")
         if request.type not in (None, value_type):
             raise RpcError(INVALID_PARAMS, f"type: this option is of type {value_type!r}")
-        session = await self._set_option(attached_session, session, option, request.value, "value")
-        return self._policy.set_config_response(session)
+        session, meta = await self._set_option(
+            attached_session, session, option, request.value, "value", request.meta
+        )
+        response = self._policy.set_config_response(session)
+        return response if meta is None else replace(response, meta=meta)
 
     def _get_attached(self, client_session_id: str) -> AttachedSession:
         attached_session = self._attached.get(canonical_id(client_session_id))
@@ -126,11 +135,14 @@ class PromptHandlers:
         option: dict[str, Any],
         value: str | bool,
         field: str,
-    ) -> Session:
-        """Set an option, and return the session after the client has received the update.
+        meta: Any,
+    ) -> tuple[Session, Any]:
+        """Set an option after the request's `field` and `_meta`.
 
-        `field` is the field of the request that has the value.
+        Returns the session after the client has received the update, and the `_meta` of the
+        agent's response.
         """
+        result_meta = None
         values = [choice["value"] for choice in option["choices"]]
         if isinstance(value, str) and value not in values:
             message = (
@@ -143,11 +155,13 @@ class PromptHandlers:
             offered = with_value(session.options[OFFERED], option["id"], value)
             change = ConfigChanged(options={OFFERED: offered})
         elif options.is_agent_option(session, option["id"]):
-            change = await self._hub.agents.set_option(
-                session, option["id"], value, self._agent, attached_session.mcp_servers
+            changed = await self._hub.agents.set_option(
+                session, option["id"], value, self._agent, attached_session.mcp_servers, meta
             )
+            change = ConfigChanged(options={OFFERED: changed.offered})
+            result_meta = changed.meta
         else:
             change = ConfigChanged(mode=str(value))  # segue's only option of its own
         session = await self._hub.editor.configure(self._principal, attached_session.id, change)
         await attached_session.wait_sent()
-        return session
+        return session, result_meta

@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from segue.acp.methods import SYSTEM_PROMPT
 from segue.acp.rpc import CANCEL_REQUEST, Connection, Disconnected
 from segue.hub import Hub
 from segue.interfaces.acp.capabilities import AgentProfile
@@ -29,7 +30,7 @@ MAX_SESSION_STREAMS = 1000
 
 # A client over the network names no directories, programs or logins of the server's machine.
 PROFILE = AgentProfile(
-    without=frozenset({"additionalDirectories"}),
+    without=frozenset({"additionalDirectories", SYSTEM_PROMPT}),
     auth=False,
     mcp=False,
     resumable={"retentionMessages": MAX_KEPT_MESSAGES, "retentionSeconds": KEPT_SECONDS},

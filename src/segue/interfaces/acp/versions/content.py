@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from segue.acp import wire
 from segue.acp.content import read_block, write_blocks
@@ -26,6 +26,8 @@ from segue.model.event import (
     PermissionAsked,
     PlanEntry,
     StatusChanged,
+    ThreadChanged,
+    ThreadStarted,
     ToolCall,
     ToolCallChanged,
 )
@@ -120,12 +122,47 @@ def encode_turn_end(session: Session) -> wire.SessionInfoUpdate:
     return wire.SessionInfoUpdate(updated_at=active_at, meta=turn_meta(session))
 
 
+def encode_tokens(session: Session) -> wire.TokenUsage | UnsetType:
+    """Return the tokens of all turns of a session, unset if no model has reported them."""
+    usage = session.usage
+    if usage.input_tokens is None or usage.output_tokens is None or not usage.tokens:
+        return UNSET
+    return wire.TokenUsage(
+        total_tokens=usage.tokens,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_read_tokens=usage.cache_read_tokens,
+        cached_write_tokens=usage.cache_write_tokens,
+    )
+
+
 def encode_usage(body: ModelCalled, session: Session | None) -> Iterator[wire.UsageUpdate]:
     """Encode how full the model's context is, if that is known."""
     if body.context_used and body.context_size:
         yield wire.UsageUpdate(
             used=body.context_used, size=body.context_size, cost=total_cost(session)
         )
+
+
+def encode_thread(
+    body: ThreadStarted | ThreadChanged, session: Session | None
+) -> Iterator[wire.SubagentUpdate]:
+    """Encode a thread that has started or whose status has changed, as a subagent."""
+    if session is None:
+        return  # a replay shows the tool calls that started threads
+    if isinstance(body, ThreadStarted):
+        title, description = body.title or body.name, body.name
+        yield wire.SubagentUpdate(
+            session_id=f"{session.id}.{body.id}", title=title, description=description
+        )
+        return
+    state: dict[str, Any] = {"state": "running"}
+    if body.stop_reason == "requires_action":
+        state = {"state": "requires_action"}
+    elif body.status in ("idle", "terminated"):
+        reason = None if body.stop_reason == "budget_reached" else body.stop_reason
+        state = {"state": "idle", "stopReason": reason}
+    yield wire.SubagentUpdate(session_id=f"{session.id}.{body.thread}", state=state)
 
 
 def encode_compaction(event_id: str, body: Compacted) -> wire.CompactionUpdate:

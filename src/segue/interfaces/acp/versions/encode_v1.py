@@ -21,6 +21,8 @@ from segue.model.event import (
     InfoChanged,
     PlanChanged,
     StatusChanged,
+    ThreadChanged,
+    ThreadStarted,
     ToolCall,
     ToolCallChanged,
     ToolResult,
@@ -39,6 +41,7 @@ from .content import (
     encode_current_info,
     encode_info,
     encode_plan_entry,
+    encode_thread,
     encode_tool_content,
     encode_turn_end,
     encode_usage,
@@ -56,12 +59,17 @@ _CHUNKS: dict[type, type[v1.UserMessageChunk | v1.AgentMessageChunk | v1.AgentTh
 }
 
 
+# Unstable updates for clients that show subagents.
+_SUBAGENT_UPDATES = ("subagent_update", "session_message", "session_message_chunk")
+
+
 class EncoderV1:
     """Encodes the events of one session for one client."""
 
-    def __init__(self, client_session: v1.ClientSession | None) -> None:
-        """Create an encoder. `client_session` has the client's optional session abilities."""
-        self._client_session = client_session or v1.ClientSession()
+    def __init__(self, capabilities: v1.ClientCapabilities) -> None:
+        """Create an encoder for a client with these capabilities."""
+        self._capabilities = capabilities
+        self._client_session = capabilities.session or v1.ClientSession()
         self._calls: dict[str, ToolCall] = {}  # that have not ended
         self._settings: tuple[Any, Any, Any] = (None, None, None)  # mode, options, commands
         self._streamed_lengths: dict[str, int] = {}  # characters sent as deltas, by message id
@@ -109,10 +117,16 @@ class EncoderV1:
         update, supported = payload["update"], self._client_session
         if message := payload.get("message"):
             self._streamed_lengths[message] = payload["end"]
+        if "session" in payload and self._capabilities.subagents is None:
+            return
         match update.get("sessionUpdate"):
             case "notice" if supported.notices is None:
                 return
             case "compaction_update" | "compaction_summary_chunk" if supported.compaction is None:
+                return
+            case "plan_update" | "plan_removed" if self._capabilities.plan is None:
+                return
+            case kind if kind in _SUBAGENT_UPDATES and self._capabilities.subagents is None:
                 return
             case "config_option_update":
                 update = with_own_mode(update, session, options.config_v1(session, supported))
@@ -157,6 +171,9 @@ class EncoderV1:
             case StatusChanged(status="idle", turn=turn) if turn is not None:
                 if session is not None and session.turn is None:
                     yield encode_turn_end(session)
+            case ThreadStarted() | ThreadChanged() as body:
+                if self._capabilities.subagents is not None:
+                    yield from encode_thread(body, session)
             case Compacted() as body if self._client_session.compaction is not None:
                 yield encode_compaction(event.id, body)
             case Failed() as body if self._client_session.notices is not None:

@@ -22,6 +22,8 @@ from segue.model.event import (
     InfoChanged,
     PlanChanged,
     StatusChanged,
+    ThreadChanged,
+    ThreadStarted,
     ToolCall,
     ToolCallChanged,
     ToolResult,
@@ -41,6 +43,8 @@ from .content import (
     encode_current_info,
     encode_info,
     encode_plan_entry,
+    encode_thread,
+    encode_tokens,
     encode_tool_content,
     encode_turn_end,
     encode_usage,
@@ -154,6 +158,8 @@ class EncoderV2:
                     yield from self._encode_settings(session)
             case StatusChanged() as body:
                 yield from self._encode_status(body, session)
+            case ThreadStarted() | ThreadChanged() as body:
+                yield from encode_thread(body, session)
             case Compacted() as body:
                 yield encode_compaction(event.id, body)
             case Failed(retry="retrying", message=message):
@@ -187,6 +193,8 @@ class EncoderV2:
         else:
             if session is not None:
                 yield encode_turn_end(session)
+                if (usage := encode_tokens(session)) is not UNSET:
+                    self._result = {"usage": usage, **self._result}
             yield self._encode_idle(body.stop_reason, body.message)
 
     def _encode_idle(self, reason: StopReason | None, message: str | None) -> v2.StateUpdate:

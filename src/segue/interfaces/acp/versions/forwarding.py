@@ -13,6 +13,7 @@ from segue.model.event import (
     Failed,
     PermissionAnswered,
     PermissionAsked,
+    ThreadChanged,
     UserMessage,
 )
 from segue.model.session import Session
@@ -78,6 +79,12 @@ def with_own_mode(
     return {**update, "configOptions": [*modes, *update.get("configOptions", ())]}
 
 
+def forwarded_fields(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the message with an agent's update: `_meta`, a subagent's session."""
+    fields = {"_meta": payload["_meta"]} if "_meta" in payload else {}
+    return {**fields, "sessionId": payload["session"]} if "session" in payload else fields
+
+
 class Cancellable:
     """The tool calls and terminals of an agent that a client may cancel now."""
 
@@ -86,6 +93,8 @@ class Cancellable:
 
     def note(self, payload: Mapping[str, Any]) -> None:
         """Note what an update says about its tool call or terminal."""
+        if "session" in payload:
+            return  # of a subagent
         update = payload["update"]
         for field in ("toolCallId", "terminalId"):
             if not isinstance(id := update.get(field), str) or "capabilities" not in update:
@@ -102,3 +111,8 @@ class Cancellable:
     def find(self, field: str, id: str) -> str | None:
         """Return the agent's id of a tool call or terminal that can be cancelled now, or None."""
         return self._native_ids.get((field, id))
+
+
+def is_shown(event: Event) -> bool:
+    """Return whether clients receive an event: of a thread, only the changes of its status."""
+    return event.body.thread is None or isinstance(event.body, ThreadChanged)

@@ -157,7 +157,7 @@ def commands_v1(session: Session) -> list[v1.Command]:
 
 
 def commands_v2(session: Session) -> list[v2.Command]:
-    """Return the commands of the agent for version 2."""
+    """Return the commands of the agent for version 2, whose names have no spaces."""
     return [
         v2.Command(
             name=command["name"],
@@ -165,4 +165,5 @@ def commands_v2(session: Session) -> list[v2.Command]:
             input=None if command.get("hint") is None else v2.CommandInput(hint=command["hint"]),
         )
         for command in _agent_commands(session)
+        if not any(map(str.isspace, command["name"]))
     ]

@@ -91,8 +91,8 @@ class VersionPolicy(Protocol):
         """Return the response to `session/load`."""
         ...
 
-    def prompt_response(self, outcome: str, result: Mapping[str, Any]) -> Any:
-        """Return the response to `session/prompt`.
+    def prompt_response(self, outcome: str, result: Mapping[str, Any], session: Session) -> Any:
+        """Return the response to `session/prompt` in a session.
 
         `outcome` is the id of the message if prompts are answered at their start, otherwise the
         reason why the turn ended. `result` is that of an agent of the same version, or empty.

@@ -14,7 +14,7 @@ from segue.model.session import Session
 from segue.model.tools.titles import request_title
 
 from . import options
-from .content import encode_tool_content, locations, permission_options, text_block
+from .content import encode_tokens, encode_tool_content, locations, permission_options, text_block
 from .encode_v1 import EncoderV1, encode_diff
 from .forwarding import described_request, forwarded_request, requested_command, turn_error
 
@@ -29,10 +29,11 @@ class PolicyV1:
     always_sends_state = False
 
     def __init__(self, capabilities: v1.ClientCapabilities) -> None:
+        self._capabilities = capabilities
         self._client_session = capabilities.session
 
     def create_encoder(self) -> EncoderV1:
-        return EncoderV1(self._client_session)
+        return EncoderV1(self._capabilities)
 
     def wants_replay(self, request: wire.SetupRequest) -> bool:
         return False
@@ -50,11 +51,11 @@ class PolicyV1:
         return self.setup_response(session)
 
     def prompt_response(
-        self, outcome: str, result: Mapping[str, Any]
+        self, outcome: str, result: Mapping[str, Any], session: Session
     ) -> v1.PromptResponse | dict[str, Any]:
         if result.get("stopReason") == outcome:
             return dict(result)
-        return v1.PromptResponse(stop_reason=stop_reason(outcome))
+        return v1.PromptResponse(stop_reason=stop_reason(outcome), usage=encode_tokens(session))
 
     def prompt_error(self, outcome: str, failure: Failed | None) -> RpcError | None:
         return turn_error(failure) if outcome == "error" else None

@@ -52,7 +52,9 @@ class PolicyV2:
         # Only an earlier draft of version 2 has this method, and it answered with null.
         return None
 
-    def prompt_response(self, outcome: str, result: Mapping[str, Any]) -> v2.PromptResponse:
+    def prompt_response(
+        self, outcome: str, result: Mapping[str, Any], session: Session
+    ) -> v2.PromptResponse:
         return v2.PromptResponse(message_id=outcome)
 
     def prompt_error(self, outcome: str, failure: Failed | None) -> RpcError | None:

@@ -36,6 +36,13 @@ GROUPS = {
     "skills versions": CommandHelp(
         "Use a skill's versions.", "segue skills versions list skill_01…"
     ),
+    "webhooks": CommandHelp(
+        "Announce events of a workspace to other servers; `segue serve` delivers them.",
+        "segue webhooks create --url https://example.com/hook --event-type session.status_idled",
+    ),
+    "webhooks deliveries": CommandHelp(
+        "See what a webhook received.", "segue webhooks deliveries list whk_01…"
+    ),
 }
 
 COMMANDS = {
@@ -131,6 +138,36 @@ COMMANDS = {
         "Download a version's files as a zip.",
         "segue skills versions download skill_01… latest -o reviewing.zip",
     ),
+    "webhooks list": CommandHelp("List webhooks, the newest first.", "segue webhooks list"),
+    "webhooks retrieve": CommandHelp("Show a webhook.", "segue webhooks retrieve whk_01…"),
+    "webhooks create": CommandHelp(
+        "Create a webhook. Its secret is shown once.",
+        "segue webhooks create --url https://example.com/hook --event-type session.status_idled",
+    ),
+    "webhooks update": CommandHelp(
+        "Change or disable a webhook.", "segue webhooks update whk_01… --enabled false"
+    ),
+    "webhooks delete": CommandHelp(
+        "Delete a webhook with its deliveries permanently.", "segue webhooks delete whk_01…"
+    ),
+    "webhooks rotate-secret": CommandHelp(
+        "Replace the secret; both are valid for some time.",
+        "segue webhooks rotate-secret whk_01… --overlap-seconds 3600",
+    ),
+    "webhooks test": CommandHelp(
+        "Send an event of a made-up change now.",
+        "segue webhooks test whk_01… --event-type session.created",
+    ),
+    "webhooks deliveries list": CommandHelp(
+        "List deliveries, the newest first, with all attempts.",
+        "segue webhooks deliveries list whk_01…",
+    ),
+    "webhooks deliveries retrieve": CommandHelp(
+        "Show a delivery.", "segue webhooks deliveries retrieve whk_01… 12"
+    ),
+    "webhooks deliveries resend": CommandHelp(
+        "Send the event of a delivery again now.", "segue webhooks deliveries resend whk_01… 12"
+    ),
 }
 
 # Help by flag, or by command and flag if the flag means something else there.
@@ -149,8 +186,13 @@ FLAGS = {
     "deployment-id": "Only sessions of this deployment.",
     "description": "What it is for.",
     "display-name": "The name that people see.  [default: the skill's name]",
+    "enabled": "Whether events are delivered: true or false.",
     "environment-id": "The environment.",
     "event": "An event. Repeatable.",
+    "event-type": "A type of event, such as session.status_idled; * for all. Repeatable.",
+    "webhooks test event-type": "The type of the event.  [default: the webhook's first]",
+    "overlap-seconds": "How long the previous secret stays valid.  [default: 86400]",
+    "url": "Where events are sent: https://HOST/PATH.",
     "event-delta": "Also show previews of events of this type. Repeatable.",
     "execution-identity": "The account that the agent runs as.",
     "file": "The skill's directory, a zip file of it, or one of its files. Repeatable.",
@@ -188,6 +230,8 @@ PATH_PARAMETERS = {
     "agent_id": "The agent id; may be given without the flag.",
     "environment_id": "The environment id; may be given without the flag.",
     "skill_id": "The skill id; may be given without the flag.",
+    "webhook_id": "The webhook id; may be given without the flag.",
+    "delivery_id": "The delivery id; may be given without the flag.",
     "version": "The version's number or id, or latest; may be given without the flag.",
 }
 

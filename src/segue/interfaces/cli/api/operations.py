@@ -21,7 +21,14 @@ ResponseType = Literal["object", "pages", "stream", "file"]
 _COLLECTION_VERBS = {"get": "list", "post": "create"}
 _ITEM_VERBS = {"get": "retrieve", "post": "update", "delete": "delete"}
 # Last segments of a path that are an action, not a collection.
-_ACTION_VERBS = {"archive": "archive", "stream": "stream", "content": "download"}
+_ACTION_VERBS = {
+    "archive": "archive",
+    "stream": "stream",
+    "content": "download",
+    "rotate_secret": "rotate-secret",
+    "test": "test",
+    "resend": "resend",
+}
 _RENAMED_VERBS = {("sessions events", "create"): "send"}
 
 

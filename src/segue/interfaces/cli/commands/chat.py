@@ -165,6 +165,7 @@ async def _require_no_name(hub: Hub, principal: Principal, text: str) -> None:
 @click.option(
     "--dry-run", is_flag=True, help="With --in: show what the tool cannot hold, and write nothing."
 )
+@click.option("--mask", is_flag=True, help="With --in: mask secrets in the new session.")
 @format_option
 @target_options
 def resume_command(
@@ -176,6 +177,7 @@ def resume_command(
     compact: bool,
     keep: int | None,
     dry_run: bool,
+    mask: bool,
     format: str | None,
 ) -> None:
     """Resume a session in its original tool, in another tool, or in segue.
@@ -193,6 +195,7 @@ def resume_command(
     """
     if in_tool is None:
         options = {"--model": model, "--compact": compact, "--dry-run": dry_run, "--format": format}
+        options["--mask"] = mask
         if unused := [name for name, value in options.items() if value]:
             raise InvalidInput(f"{unused[0]} is only for --in TOOL")
     elif here:
@@ -211,7 +214,14 @@ def resume_command(
             handoff = Handoff(model=model) if keep is None else Handoff(keep, model)
             model = None
         resume_in(
-            target, resolved, in_tool, model=model, handoff=handoff, dry_run=dry_run, format=format
+            target,
+            resolved,
+            in_tool,
+            model=model,
+            handoff=handoff,
+            dry_run=dry_run,
+            mask=mask,
+            format=format,
         )
 
 
@@ -275,13 +285,19 @@ def resume_in(
     model: str | None = None,
     handoff: Handoff | None = None,
     dry_run: bool = False,
+    mask: bool = False,
     format: str | None = None,
 ) -> None:
     """Continue a session in another tool, after a report. Does not return if the tool starts."""
+    from segue.hub.sync.secret_scan import find_secrets
     from segue.hub.tools import find_tool
     from segue.interfaces.cli import external_tools
     from segue.interfaces.cli.output.conversion_report import show_report
 
+    secrets = target.run(lambda hub, principal: find_secrets(hub.history, principal, session.id))
+    if secrets:
+        state = "they are masked" if mask else "--mask masks them"
+        click.echo(f"The session contains {len(secrets)} secrets; {state}.", err=True)
     if dry_run:
         report = target.run(
             lambda hub, principal: hub.continuing.report(
@@ -295,7 +311,13 @@ def resume_in(
 
     async def run(hub: Hub, principal: Principal) -> Continuation:
         continuation = await hub.continuing.continue_in(
-            principal, session.id, tool_name, model=model, handoff=handoff, origin="cli"
+            principal,
+            session.id,
+            tool_name,
+            model=model,
+            handoff=handoff,
+            mask=mask,
+            origin="cli",
         )
         show_report(continuation.report, format, to_stderr=format is None)
         if continuation.command is None:

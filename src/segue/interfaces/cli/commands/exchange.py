@@ -13,6 +13,7 @@ from msgspec import UNSET
 from segue.hub import Hub, tools
 from segue.hub.sync.export_file import InvalidLine, is_export, read_lines, shorten
 from segue.hub.sync.importer import ImportResult
+from segue.hub.sync.secret_scan import find_secrets
 from segue.hub.sync.validation import validate
 from segue.interfaces.cli.arguments import (
     file_or_session_argument,
@@ -36,6 +37,7 @@ _PROGRESS_EVENTS = 1_000  # between two updates of the count
 _TOOLS = tools.writable_tools()
 _FORMATS = ["segue", "jsonl", "markdown", "md", "html", *(tool.name for tool in _TOOLS)]
 _TOOL_FORMATS = ", ".join(f"`{tool.name}`: for `{tool.resume_usage}`" for tool in _TOOLS)
+_READABLE = ("markdown", "md", "html")
 _FORMAT_BY_EXTENSION = {
     ".md": "markdown",
     ".markdown": "markdown",
@@ -61,14 +63,20 @@ _FORMAT_BY_EXTENSION = {
     metavar="FILE",
     help="The file to write; `-` is standard output.",
 )
+@click.option(
+    "--mask/--no-mask",
+    default=None,
+    help="Mask secrets such as keys and passwords.  [default: mask in Markdown and HTML only]",
+)
 @target_options
 def export_command(
-    target: Target, session: str, format_name: str | None, output: str | None
+    target: Target, session: str, format_name: str | None, output: str | None, mask: bool | None
 ) -> None:
     """Export a session to a file: as a backup, to read, or to resume in another tool.
 
     Without -o it is written to standard output. A tool's format without -o writes it into that
-    tool's own session directory. An existing file is replaced atomically.
+    tool's own session directory. An existing file is replaced atomically. The secrets in the
+    session are counted before it is written.
 
     \b
     Example: segue export 0198c2a4-77b1 -o session.jsonl
@@ -81,11 +89,17 @@ def export_command(
 
     async def export(hub: Hub, principal: Principal) -> None:
         resolved = await open_session(hub, principal, session)
+        masked = mask if mask is not None else format in _READABLE
+        secrets = await find_secrets(hub.history, principal, resolved.id)
+        if secrets:
+            show_secret_count(len(secrets), masked=masked)
         if (tool := tools.find_tool(format)) is not None and output is None:
+            if masked:
+                raise InvalidInput(f"--mask needs -o FILE, or use `segue resume --in {tool.name}`")
             await _export_to_tool(hub, principal, resolved, tool)
             return
         with output_file(output or "-") as write:
-            async for chunk in _export_chunks(hub, principal, resolved, format):
+            async for chunk in _export_chunks(hub, principal, resolved, format, mask=masked):
                 write(chunk)
 
     target.run(export)
@@ -102,24 +116,45 @@ async def _export_to_tool(
     click.echo(f"Resume it with: {command}", err=True)
 
 
+def show_secret_count(count: int, *, masked: bool) -> None:
+    """Print how many secrets an output contains, before it is written."""
+    noun = "1 secret" if count == 1 else f"{count} secrets"
+    hint = "masked; --no-mask writes the original" if masked else "not masked; --mask masks them"
+    click.echo(f"The session contains {noun}: {hint}.", err=True)
+
+
 async def _export_chunks(
-    hub: Hub, principal: Principal, session: Session, format: str
+    hub: Hub, principal: Principal, session: Session, format: str, *, mask: bool
 ) -> AsyncIterator[bytes]:
     """Yield a session in one of the formats, in chunks, since it may not fit into memory."""
-    if format in ("markdown", "md", "html"):
+    if format in _READABLE:
         from segue.render import documents
+        from segue.render.reader import EventReader, MaskedReader
+        from segue.secrets.events import mask_session
 
         render = documents.html if format == "html" else documents.markdown
         history = await hub.history.as_ended(principal, session.id)
-        async for text in render(history, principal, history.session):
+        reader: EventReader = MaskedReader(history) if mask else history
+        shown = mask_session(history.session) if mask else history.session
+        async for text in render(reader, principal, shown):
             yield text.encode()
         return
     if tools.find_tool(format) is None:
-        lines = hub.exchange.export(principal, session.id)
+        lines = hub.exchange.export(principal, session.id, mask=mask)
     else:
         lines = hub.sync.transcript(principal, session.id, format)
     async for line in lines:
-        yield line
+        yield _masked_line(line) if mask and tools.find_tool(format) is not None else line
+
+
+def _masked_line(line: bytes) -> bytes:
+    """Return a line of a tool's transcript with masks instead of secrets."""
+    import json
+
+    from segue.secrets import mask_value
+
+    value, count = mask_value(json.loads(line))
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n" if count else line
 
 
 @click.command("import")

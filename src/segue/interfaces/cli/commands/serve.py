@@ -61,6 +61,12 @@ Examples = Callable[[str, Path], str]
     " `segue quotas list` names them.  [default: no limits]",
 )
 @click.option(
+    "--private-webhooks/--no-private-webhooks",
+    default=None,
+    help="Whether webhooks may be at addresses of this machine and of private networks."
+    "  [default: only if the server itself listens on a loopback address]",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="warning",
@@ -134,6 +140,7 @@ def serve(
     rate_limit: int = 0,
     max_connections: int = 0,
     quotas: tuple[str, ...] = (),
+    private_webhooks: bool | None = None,
     log_level: str = "warning",
     workers: int = 1,
     grace_seconds: float = 10.0,
@@ -170,6 +177,7 @@ def serve(
         rate_limit=rate_limit,
         max_connections=max_connections,
         quotas=limits,
+        private_webhooks=is_loopback(sock) if private_webhooks is None else private_webhooks,
         log_level=log_level,
         grace_seconds=grace_seconds,
     )

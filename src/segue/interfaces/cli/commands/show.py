@@ -265,7 +265,9 @@ async def _last_events(
             break
         before = batch[0].seq
         events = [
-            event for event in batch if not conversation_only or event_text(event) is not None
+            event
+            for event in batch
+            if not conversation_only or (event.body.thread is None and event_text(event))
         ] + events
     return events[-count:] if count else []
 
@@ -273,6 +275,8 @@ async def _last_events(
 def _show_event(event: Event, format: str | None, formatter: ConversationFormatter) -> None:
     from segue.interfaces.cli.output.output_fields import event_fields
 
+    if format is None and event.body.thread is not None:
+        return
     if format is None:
         if (text := formatter.text(event)) is not None:
             click.echo(text)

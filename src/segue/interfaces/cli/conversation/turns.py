@@ -188,7 +188,8 @@ async def _show_turn(
             after = seq - 1
         async for item in hub.history.follow(principal, id, after, deltas=True):
             if isinstance(item, Delta):
-                display.add_delta(item)
+                if item.thread is None:
+                    display.add_delta(item)
                 continue
             call = calls.find(item)
             if display.finish_message(item):
@@ -196,7 +197,7 @@ async def _show_turn(
             elif isinstance(item.body, PermissionAsked):
                 display.pause()
                 await requests.add(item.body, call)
-            elif item.id != turn:
+            elif item.id != turn and item.body.thread is None:
                 display.show(item, call)
             if isinstance(item.body, PermissionAnswered):
                 requests.settle(item.body.ask_id)

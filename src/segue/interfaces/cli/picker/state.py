@@ -170,7 +170,8 @@ class PickerState:
             )
         except NotFound:
             events = []  # the session has been deleted since it was listed
-        self._previews[_preview_key(row)] = list(events)
+        own = [event for event in events if event.body.thread is None]
+        self._previews[_preview_key(row)] = own
 
     def _load_until(self, index: int) -> None:
         while index >= len(self.rows) and self._cursor is not None:

@@ -8,18 +8,17 @@ the message, the agent's events, then idle, with the usage just before it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Literal, TypedDict, cast, get_args
+from typing import Literal, TypedDict, get_args
 
 import msgspec
 from msgspec import UNSET
 
 from segue.hub import Hub
 from segue.hub.resources.content_blocks import TextIn
-from segue.hub.resources.first_events import FileRubric, TextRubric
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import events as schemas
 from segue.interfaces.rest.schemas.session import budget, outcome_id, thread_id, usage
-from segue.model import clock, ids, projection
+from segue.model import ids, projection
 from segue.model.anthropic.agents import SessionAgent
 from segue.model.errors import SegueError
 from segue.model.event import (
@@ -40,13 +39,14 @@ from segue.model.event import (
     OutcomeEvaluated,
     PermissionAnswered,
     PermissionAsked,
-    Policy,
     Response,
     StatusChanged,
     SystemMessage,
+    ThreadChanged,
+    ThreadMessage,
+    ThreadStarted,
     ToolCall,
     ToolResult,
-    Usage,
     UserMessage,
 )
 from segue.model.principal import Principal
@@ -62,33 +62,30 @@ from segue.model.tools.prompt_titles import title_change
 
 from . import blocks
 from .event_lookup import EventLookup, event_id, subject_id, tool_use_id
+from .event_parts import (
+    DerivedItem,
+    EventFields,
+    error,
+    evaluation,
+    evaluation_start_id,
+    event_fields,
+    failure,
+    model_usage,
+    rubric,
+    tool_use,
+)
 from .event_types import STATE_KINDS
 
-# An event that is shown as several has the ids of the others derived from its own.
-DerivedItem = Literal["thread", "usage", "terminated", "title"]
 KINDS_WITH_DERIVED_IDS = (
-    *("status_changed", "info_changed", "outcome_evaluated", "user_message"),
+    *("status_changed", "info_changed", "outcome_evaluated", "user_message", "thread_message"),
     *RESPONSE_TYPES,
 )
 _BATCH_SIZE = 500
-_AUTO_VERDICTS: dict[schemas.Verdict, schemas.AutoAllow | schemas.AutoAsk | schemas.AutoDeny] = {
-    "allow": schemas.AutoAllow(),
-    "ask": schemas.AutoAsk(),
-    "deny": schemas.AutoDeny(),
-}
-_MCP_ERRORS = ("mcp_connection_failed_error", "mcp_authentication_failed_error")
-_OTHER_ERRORS = frozenset(get_args(schemas.ErrorType)) - {*_MCP_ERRORS}
-
-
-class EventFields(TypedDict):
-    """The fields of all events."""
-
-    id: str
-    processed_at: str
+_CROSS_POSTED = (ToolCall, ToolResult, PermissionAsked, PermissionAnswered, Interrupted)
 
 
 class ThreadFields(EventFields):
-    """The fields of all events of the primary thread."""
+    """The fields of all events about a thread."""
 
     session_thread_id: str
     agent_name: str
@@ -102,13 +99,24 @@ class StopFields(TypedDict):
 
 
 class EventEncoder:
-    """Encodes the events of one session in order. `state` is its row before the first of them."""
+    """Encodes the events of one session in order, as one of its threads shows them.
 
-    def __init__(self, hub: Hub, principal: Principal, state: Session, agent_name: str) -> None:
+    `state` is the session's row before the first event. `names` has the names of the agents by
+    thread; None is the primary thread.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        principal: Principal,
+        state: Session,
+        names: dict[str | None, str],
+        thread: str | None = None,
+    ) -> None:
         self._agents = hub.agent_resolver
         self._state = state
-        self._agent_name = agent_name
-        self._thread_id = thread_id(state.id)
+        self._names = names
+        self._thread = thread
         self._lookup = EventLookup(hub, principal, state.id)
         self._announced: set[str] = set()
 
@@ -117,14 +125,48 @@ class EventEncoder:
         before = self._state
         self._state = _next_state(before, event)
         self._lookup.remember(event.body)
-        return [
-            *_request_start(event),
-            *[shown async for shown in self._encode(event, event.body, before)],
-            *_request_end(event),
-        ]
+        body = event.body
+        if isinstance(body, ThreadStarted):
+            self._names[body.id] = body.name
+        if isinstance(body, ThreadStarted | ThreadMessage | ThreadChanged):
+            return [shown async for shown in self._encode_threads(event, body)]
+        if body.thread == self._thread:
+            return [
+                *_request_start(event),
+                *[shown async for shown in self._encode(event, body, before)],
+                *_request_end(event),
+            ]
+        if self._thread is not None:
+            is_end = isinstance(body, InfoChanged) and body.archived is True
+            return list(self._info_changes(event, before)) if is_end else []
+        return [item async for item in self._cross_post(event, body, before)]
+
+    async def _cross_post(
+        self, event: Event, body: AnyBody, before: Session
+    ) -> AsyncIterator[schemas.Event]:
+        """Yield how the primary thread shows an event of another one that concerns clients.
+
+        That is a tool call that waits for a client, and what a client has sent to the thread.
+        """
+        if not isinstance(body, _CROSS_POSTED):
+            return
+        if isinstance(body, ToolCall) and not _waits_for_client(body):
+            return
+        thread = thread_id(self._state.id, body.thread)
+        async for shown in self._encode(event, body, before):
+            if hasattr(shown, "session_thread_id"):
+                yield msgspec.structs.replace(shown, session_thread_id=thread)
+
+    def ends_stream(self, event: schemas.Event) -> bool:
+        """Return whether no event of this thread can follow."""
+        if isinstance(event, schemas.ThreadStatusTerminated) and self._thread is not None:
+            return True
+        return isinstance(event, schemas.StatusTerminated)
 
     def encode_request(self, delta: Delta) -> Iterator[schemas.ModelRequestStart]:
         """Yield the start of a model request that has no response yet, once."""
+        if delta.thread != self._thread:
+            return
         start = encode_open_request(decode_request(delta.text))
         if start is not None and not self.is_announced(start.id):
             self._announced.add(start.id)
@@ -141,7 +183,7 @@ class EventEncoder:
         kind: Literal["agent.thinking", "agent.message"] = (
             "agent.thinking" if delta.kind == "thought" else "agent.message"
         )
-        if kind not in types or delta.kind == "output":
+        if kind not in types or delta.kind == "output" or delta.thread != self._thread:
             return
         id = ids.format_id("sevt", delta.message)
         if id not in self._announced:
@@ -154,13 +196,13 @@ class EventEncoder:
     async def _encode(
         self, event: Event, body: AnyBody, before: Session
     ) -> AsyncIterator[schemas.Event]:
-        fields = _fields(event)
+        fields = event_fields(event)
         match body:
             case UserMessage():
                 content = blocks.encode_content(body.content)
                 yield schemas.UserMessageEvent(**fields, content=content)
                 if (named := title_change(body)) is not None:
-                    changed = _fields(event, derive_from="title")
+                    changed = event_fields(event, derive_from="title")
                     yield schemas.SessionUpdated(**changed, title=named.title)
             case SystemMessage():
                 text = blocks.encode_as_text(body.content)
@@ -171,7 +213,7 @@ class EventEncoder:
             case AgentThought():
                 yield schemas.AgentThinking(**fields)
             case ToolCall():
-                yield _tool_use(event, body)
+                yield tool_use(event, body)
             case ToolResult():
                 yield await self._tool_result(event, body)
             case PermissionAsked() if body.call_id is None:
@@ -196,9 +238,9 @@ class EventEncoder:
             case Interrupted(reason="cancelled"):
                 yield schemas.UserInterrupt(**fields)
             case Interrupted():
-                yield _error(event, "unknown_error", body.reason, "exhausted")
+                yield error(event, "unknown_error", body.reason, "exhausted")
             case Failed():
-                yield _failure(event, body)
+                yield failure(event, body)
             case Compacted():
                 yield schemas.ContextCompacted(**fields)
             case OutcomeDefined():
@@ -206,15 +248,53 @@ class EventEncoder:
                     **fields,
                     outcome_id=outcome_id(body.outcome_id),
                     description=body.description,
-                    rubric=_rubric(body.rubric),
+                    rubric=rubric(body.rubric),
                     max_iterations=body.max_iterations,
                 )
             case OutcomeEvaluated() if body.result not in ("pending", "running"):
-                yield _evaluation(event, body)
+                yield evaluation(event, body)
+
+    async def _encode_threads(
+        self, event: Event, body: ThreadStarted | ThreadMessage | ThreadChanged
+    ) -> AsyncIterator[schemas.Event]:
+        """Yield how this thread shows what happens between threads."""
+        match body:
+            case ThreadStarted() if body.thread == self._thread:
+                yield schemas.ThreadCreated(**self._thread_fields(event, body.id))
+            case ThreadMessage() if body.sender == self._thread:
+                yield schemas.ThreadMessageSent(
+                    **event_fields(event),
+                    to_session_thread_id=thread_id(self._state.id, body.thread),
+                    content=blocks.encode_content(body.content),
+                    to_agent_name=UNSET
+                    if body.thread is None
+                    else self._names.get(body.thread, ""),
+                )
+            case ThreadMessage() if body.thread == self._thread:
+                yield schemas.ThreadMessageReceived(
+                    **event_fields(event, derive_from="received"),
+                    from_session_thread_id=thread_id(self._state.id, body.sender),
+                    content=blocks.encode_content(body.content),
+                    from_agent_name=UNSET
+                    if body.sender is None
+                    else self._names.get(body.sender, ""),
+                )
+            case ThreadChanged() if self._thread in (None, body.thread):
+                fields = self._thread_fields(event, body.thread)
+                match body.status:
+                    case "running":
+                        yield schemas.ThreadStatusRunning(**fields)
+                    case "rescheduling":
+                        yield schemas.ThreadStatusRescheduled(**fields)
+                    case "idle":
+                        stop = await self._stop_fields(body)
+                        yield schemas.ThreadStatusIdle(**fields, **stop)
+                    case "terminated":
+                        yield schemas.ThreadStatusTerminated(**fields)
 
     async def _tool_result(self, event: Event, body: ToolResult) -> schemas.Event:
         call = await self._lookup.call_of_result(body.call_id, event.seq)
-        fields = _fields(event)
+        fields = event_fields(event)
         use_id = ids.format_id("sevt", tool_use_id(body.call_id))
         content = blocks.encode_content(body.content) or blocks.encode_output(body.output)
         failed = body.status != "completed"
@@ -250,7 +330,7 @@ class EventEncoder:
             call = await self._lookup.call_of_result(request.call_id, event.seq)
             allowed = call is None or RUN_BY_OTHERS not in call.extra
         return schemas.UserToolConfirmation(
-            **_fields(event),
+            **event_fields(event),
             tool_use_id=ids.format_id("sevt", subject_id(request)),
             result="allow" if allowed else "deny",
             deny_message=None if allowed else body.note,
@@ -262,18 +342,18 @@ class EventEncoder:
         after = self._state
         if (after.title, after.metadata) != (before.title, before.metadata):
             yield schemas.SessionUpdated(
-                **_fields(event),
+                **event_fields(event),
                 title=UNSET if after.title == before.title else after.title,
                 metadata=UNSET if after.metadata == before.metadata else after.metadata,
             )
         if before.archived_at is None and after.archived_at is not None:
-            yield schemas.ThreadStatusTerminated(**self._thread_fields(event))
-            yield schemas.StatusTerminated(**_fields(event, derive_from="terminated"))
+            yield schemas.ThreadStatusTerminated(**self._thread_fields(event, self._thread))
+            yield schemas.StatusTerminated(**event_fields(event, derive_from="terminated"))
 
     async def _status_changes(
         self, event: Event, body: StatusChanged, before: Session
     ) -> AsyncIterator[schemas.Event]:
-        fields, thread_fields = _fields(event), self._thread_fields(event)
+        fields, thread_fields = event_fields(event), self._thread_fields(event, None)
         match body.status:
             case "running":
                 if before.status != "running" or before.turn != self._state.turn:
@@ -285,7 +365,7 @@ class EventEncoder:
                 stop = await self._stop_fields(body)
                 yield schemas.ThreadStatusIdle(**thread_fields, **stop)
                 yield schemas.SessionUsage(
-                    **_fields(event, derive_from="usage"),
+                    **event_fields(event, derive_from="usage"),
                     usage=usage(self._state.usage, self._state.active_seconds(event.at)),
                     budget=budget(self._state.budget),
                 )
@@ -297,7 +377,7 @@ class EventEncoder:
                 yield schemas.ThreadStatusTerminated(**thread_fields)
                 yield schemas.StatusTerminated(**fields)
 
-    async def _stop_fields(self, body: StatusChanged) -> StopFields:
+    async def _stop_fields(self, body: StatusChanged | ThreadChanged) -> StopFields:
         """Return why a turn stopped. This API has fewer reasons than the model."""
         match body.stop_reason:
             case "requires_action":
@@ -320,18 +400,20 @@ class EventEncoder:
         request = await self._lookup.permission_request(id)
         return ids.format_id("sevt", tool_use_id(id) if request is None else subject_id(request))
 
-    def _thread_fields(self, event: Event) -> ThreadFields:
+    def _thread_fields(self, event: Event, thread: str | None) -> ThreadFields:
         return {
-            **_fields(event, derive_from="thread"),
-            "session_thread_id": self._thread_id,
-            "agent_name": self._agent_name,
+            **event_fields(event, derive_from="thread" if thread is None else None),
+            "session_thread_id": thread_id(self._state.id, thread),
+            "agent_name": self._names.get(thread, ""),
         }
 
 
-async def encoder_from(request: RestRequest, session: Session, seq: int) -> EventEncoder:
-    """Return an encoder whose first event is `seq`."""
+async def encoder_from(
+    request: RestRequest, session: Session, seq: int, thread: str | None = None
+) -> EventEncoder:
+    """Return an encoder whose first event is `seq`, for a thread."""
     if seq > session.last_seq:
-        return await encoder_with_state(request, session, session)
+        return await encoder_with_state(request, session, session, thread)
     state = _initial_state(session)
     after = 0
     while after < seq - 1:
@@ -348,17 +430,27 @@ async def encoder_from(request: RestRequest, session: Session, seq: int) -> Even
         if len(batch) < _BATCH_SIZE:
             break
         after = batch[-1].seq
-    return await encoder_with_state(request, session, state)
+    return await encoder_with_state(request, session, state, thread)
 
 
 async def encoder_with_state(
-    request: RestRequest, session: Session, state: Session
+    request: RestRequest, session: Session, state: Session, thread: str | None = None
 ) -> EventEncoder:
     """Return an encoder whose first event follows `state`, an earlier row of the session."""
     agent = await request.hub.agent_resolver.snapshot(
         request.workspace, session.agent, with_roster=False
     )
-    return EventEncoder(request.hub, request.principal, state, agent["name"])
+    names: dict[str | None, str] = {None: agent["name"]}
+    if session.threads:
+        for started in await request.hub.history.threads(request.principal, session.id):
+            names[started.id] = started.kind or ""
+    return EventEncoder(request.hub, request.principal, state, names, thread)
+
+
+def _waits_for_client(call: ToolCall) -> bool:
+    """Return whether a tool call needs a client's permission, or its result."""
+    verdict = call.effective_verdict
+    return call.custom or verdict == "ask" or (RUN_BY_OTHERS in call.extra and verdict != "deny")
 
 
 def _initial_state(session: Session) -> Session:
@@ -400,15 +492,10 @@ def _derived_ids(event: Event) -> set[str]:
         case ToolCall():
             return {tool_use_id(event.body.call_id)}
         case OutcomeEvaluated():
-            return {_evaluation_start_id(event.body)}
-        case StatusChanged() | InfoChanged() | UserMessage(names_session=True):
+            return {evaluation_start_id(event.body)}
+        case StatusChanged() | InfoChanged() | UserMessage(names_session=True) | ThreadMessage():
             return {ids.derived_id(event.id, name) for name in get_args(DerivedItem)}
     return set()
-
-
-def _fields(event: Event, *, derive_from: DerivedItem | None = None) -> EventFields:
-    id = event_id(event.id) if derive_from is None else ids.derived_id(event.id, derive_from)
-    return {"id": ids.format_id("sevt", id), "processed_at": clock.to_rfc3339(event.at)}
 
 
 def _span_id(request: str) -> str:
@@ -438,120 +525,12 @@ def _request_end(event: Event) -> Iterator[schemas.Event]:
     end = request_end(event.body)
     if end is None or end.asked is None:
         return
-    fields = _fields(event)
+    fields = event_fields(event)
     if isinstance(event.body, Response):
         fields["id"] = ids.format_id("sevt", ids.derived_id(end.asked, "end"))
     yield schemas.ModelRequestEnd(
         **fields,
         model_request_start_id=_span_id(end.asked),
         is_error=end.is_error,
-        model_usage=_model_usage(end.usage),
-    )
-
-
-def _tool_use(event: Event, body: ToolCall) -> schemas.Event:
-    fields = _fields(event)
-    fields["id"] = ids.format_id("sevt", tool_use_id(body.call_id))
-    if isinstance(body.input, dict):
-        arguments = body.input
-    else:
-        arguments = {} if body.input is None else {"input": body.input}
-    if body.custom:
-        return schemas.AgentCustomToolUse(**fields, name=body.name, input=arguments)
-    verdict: schemas.Verdict | msgspec.UnsetType = UNSET
-    evaluation: schemas.Evaluation | msgspec.UnsetType = UNSET
-    if body.policy is not None and (decided := body.effective_verdict) is not None:
-        verdict = decided
-        evaluation = _permission_evaluation(body.policy, decided)
-    if body.server is not None:
-        return schemas.AgentMCPToolUse(
-            **fields,
-            name=body.name,
-            input=arguments,
-            evaluated_permission=verdict,
-            evaluation=evaluation,
-            mcp_server_name=body.server,
-        )
-    return schemas.AgentToolUse(
-        **fields,
-        name=body.name,
-        input=arguments,
-        evaluated_permission=verdict,
-        evaluation=evaluation,
-    )
-
-
-def _permission_evaluation(policy: Policy, verdict: schemas.Verdict) -> schemas.Evaluation:
-    """Return the policy that decided about a tool call."""
-    if policy == "auto":
-        return schemas.Auto(evaluated_permission=_AUTO_VERDICTS[verdict])
-    return schemas.AlwaysAllow() if policy == "always_allow" else schemas.AlwaysAsk()
-
-
-def _failure(event: Event, body: Failed) -> schemas.SessionError:
-    if body.server is not None and body.code in _MCP_ERRORS:
-        return _error(event, body.code, body.message, body.retry, server=body.server)
-    code = body.code if body.code in _OTHER_ERRORS else "unknown_error"
-    return _error(event, code, body.message, body.retry)
-
-
-def _error(
-    event: Event,
-    code: str,
-    message: str,
-    retry: schemas.RetryStatus,
-    *,
-    server: str | msgspec.UnsetType = UNSET,
-) -> schemas.SessionError:
-    error = schemas.SessionErrorDetail(
-        type=cast(schemas.ErrorType, code),
-        message=message,
-        retry_status=schemas.Retry(type=retry),
-        mcp_server_name=server,
-    )
-    return schemas.SessionError(**_fields(event), error=error)
-
-
-def _model_usage(tokens: Usage) -> schemas.ModelUsage:
-    return schemas.ModelUsage(
-        input_tokens=tokens.input_tokens or 0,
-        output_tokens=tokens.output_tokens or 0,
-        cache_read_input_tokens=tokens.cache_read_tokens or 0,
-        cache_creation_input_tokens=tokens.cache_write_tokens or 0,
-        speed=None,
-    )
-
-
-def _rubric(rubric: dict[str, Any]) -> TextRubric | FileRubric:
-    """Return a rubric as the client sent it: of a file only the id."""
-    if rubric.get("type") == "file":
-        return FileRubric(file_id=str(rubric.get("file_id")))
-    return TextRubric(content=str(rubric.get("content")))
-
-
-def _evaluation_start_id(body: OutcomeEvaluated) -> str:
-    return ids.derived_id("evaluation", body.outcome_id, str(body.iteration))
-
-
-def _evaluation(
-    event: Event, body: OutcomeEvaluated
-) -> schemas.OutcomeEvaluationStart | schemas.OutcomeEvaluationEnd:
-    fields = _fields(event)
-    outcome = outcome_id(body.outcome_id)
-    start_id = ids.format_id("sevt", _evaluation_start_id(body))
-    if body.result == "evaluating":
-        return schemas.OutcomeEvaluationStart(
-            id=start_id,
-            processed_at=fields["processed_at"],
-            outcome_id=outcome,
-            iteration=body.iteration,
-        )
-    return schemas.OutcomeEvaluationEnd(
-        **fields,
-        outcome_id=outcome,
-        iteration=body.iteration,
-        outcome_evaluation_start_id=start_id,
-        result=body.result,
-        explanation=body.explanation or "",
-        usage=_model_usage(body.usage or Usage()),
+        model_usage=model_usage(end.usage),
     )

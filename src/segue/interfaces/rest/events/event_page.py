@@ -6,18 +6,23 @@ A stored event can be shown as several events, so a position in the list is a se
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from segue.interfaces.rest import paging
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import events as schemas
 from segue.model import clock
-from segue.model.event import Event
+from segue.model.event import Event, ToolCall, ToolCallChanged
 from segue.model.session import Session
+from segue.model.tools.changes import apply_change
 
 from .event_encoder import EventEncoder, encode_open_request, encoder_from
 from .event_types import DEPENDENT_KINDS, KINDS_BY_TYPE, STATE_KINDS
 
+CHANGED_CALL = "tool_call_changed"
 MAX_PAGE_SIZE = 1000
 _BATCH_SIZE = 500
 
@@ -47,6 +52,7 @@ class EventFilter(NamedTuple):
         How an event is shown can depend on earlier events of other kinds.
         """
         kinds = {kind for name in self.types for kind in KINDS_BY_TYPE.get(name, ())}
+        kinds |= {CHANGED_CALL} if "tool_call" in kinds else set()
         return tuple(sorted(kinds if kinds.isdisjoint(DEPENDENT_KINDS) else kinds | {*STATE_KINDS}))
 
     def includes_time(self, at: int) -> bool:
@@ -59,18 +65,23 @@ class EventFilter(NamedTuple):
 
 
 async def read_page(
-    request: RestRequest, session: Session, event_filter: EventFilter, *, descending: bool = False
+    request: RestRequest,
+    session: Session,
+    event_filter: EventFilter,
+    *,
+    descending: bool = False,
+    thread: str | None = None,
 ) -> schemas.EventPage:
-    """Return the page of events that a request asks for with `limit` and `page`."""
+    """Return the page of a thread's events that a request asks for with `limit` and `page`."""
     limit = request.params.limit(MAX_PAGE_SIZE, MAX_PAGE_SIZE)
-    list_name = f"events:{session.id}"
+    list_name = f"events:{session.id}" if thread is None else f"events:{session.id}:{thread}"
     start: EventPosition | None = None
     if token := request.params.text("page"):
         seq, part = await paging.decode_page(request, token, list_name, descending=descending)
         start = EventPosition(seq, int(part))
     if event_filter.types and not event_filter.kinds_to_read():
         return schemas.EventPage(data=[], next_page=None)
-    reader = _PageReader(request, session, event_filter, descending=descending)
+    reader = _PageReader(request, session, event_filter, thread, descending=descending)
     events = await reader.read(start, limit + 1)
     next_page = None
     if len(events) > limit:
@@ -94,9 +105,16 @@ class _PageReader:
     """Reads stored events in batches, and encodes those that a filter includes."""
 
     def __init__(
-        self, request: RestRequest, session: Session, event_filter: EventFilter, *, descending: bool
+        self,
+        request: RestRequest,
+        session: Session,
+        event_filter: EventFilter,
+        thread: str | None,
+        *,
+        descending: bool,
     ) -> None:
         self._request = request
+        self._thread = thread
         self._session = session
         self._filter = event_filter
         self._descending = descending
@@ -113,7 +131,9 @@ class _PageReader:
             if not batch:
                 break
             if encoder is None or self._descending:
-                encoder = await encoder_from(self._request, self._session, batch[0].seq)
+                encoder = await encoder_from(
+                    self._request, self._session, batch[0].seq, self._thread
+                )
             events += await self._encode_batch(encoder, batch, start)
             if len(batch) < _BATCH_SIZE or (self._descending and batch[0].seq <= 1):
                 break
@@ -125,6 +145,8 @@ class _PageReader:
     async def _read_open_request(self) -> list[PositionedEvent]:
         """Return the start of a model request without a response, which is the newest event."""
         hub, principal = self._request.hub, self._request.principal
+        if self._thread is not None:
+            return []
         request = await hub.history.open_request(principal, self._session.id)
         if request is None or request.asked_at is None:
             return []
@@ -155,13 +177,35 @@ class _PageReader:
         self, encoder: EventEncoder, batch: Sequence[Event], start: EventPosition | None
     ) -> list[PositionedEvent]:
         events: list[PositionedEvent] = []
+        changes = await self._read_changes(batch)
         for stored in batch:
+            if isinstance(stored.body, ToolCall) and stored.body.call_id in changes:
+                call = reduce(apply_change, changes[stored.body.call_id], stored.body)
+                stored = replace(stored, body=call)
             in_time = self._filter.includes_time(stored.at)
             for part, event in enumerate(await encoder.encode(stored)):
                 position = EventPosition(stored.seq, part)
                 if in_time and self._filter.includes_type(event) and self._reached(position, start):
                     events.append(PositionedEvent(position, event))
         return events[::-1] if self._descending else events
+
+    async def _read_changes(self, batch: Sequence[Event]) -> dict[str, list[ToolCallChanged]]:
+        """Return the changes of the tool calls in a batch: a list has each call as it became."""
+        later: Sequence[Event] = ()
+        has_calls = any(isinstance(event.body, ToolCall) for event in batch)
+        if has_calls and batch[-1].seq < self._session.last_seq:
+            later = await self._request.hub.history.events(
+                self._request.principal,
+                self._session.id,
+                after=batch[-1].seq,
+                types=(CHANGED_CALL,),
+                limit=_BATCH_SIZE,
+            )
+        changes: dict[str, list[ToolCallChanged]] = {}
+        for event in (*batch, *later):
+            if isinstance(event.body, ToolCallChanged):
+                changes.setdefault(event.body.call_id, []).append(event.body)
+        return changes
 
     def _reached(self, position: EventPosition, start: EventPosition | None) -> bool:
         if start is None:

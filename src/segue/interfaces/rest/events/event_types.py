@@ -43,14 +43,22 @@ TYPES: dict[str, tuple[str, ...]] = {
     "compacted": ("agent.thread_context_compacted",),
     "failed": ("session.error",),
     "outcome_defined": ("user.define_outcome",),
-    "outcome_evaluated": ("span.outcome_evaluation_start", "span.outcome_evaluation_end"),
+    "outcome_evaluated": (
+        "span.outcome_evaluation_start",
+        "span.outcome_evaluation_ongoing",
+        "span.outcome_evaluation_end",
+    ),
+    "thread_started": ("session.thread_created",),
+    "thread_message": ("agent.thread_message_sent", "agent.thread_message_received"),
+    "thread_changed": (
+        "session.thread_status_running",
+        "session.thread_status_idle",
+        "session.thread_status_rescheduled",
+        "session.thread_status_terminated",
+    ),
 }
-# Types that the API defines and segue never sends. A filter may name them.
+# Types that the API defines and segue never sends: it has no workflows. A filter may name them.
 NEVER_SENT = (
-    "agent.thread_message_sent",
-    "agent.thread_message_received",
-    "session.thread_created",
-    "span.outcome_evaluation_ongoing",
     "workflow_run.created",
     "workflow_run.status_running",
     "workflow_run.status_idle",

@@ -67,14 +67,12 @@ async def send_events(
 async def _prepare(
     request: RestRequest, session: Session, sent: Incoming, system: SystemText | None
 ) -> SendStep:
-    thread = getattr(sent, "session_thread_id", None)
-    if thread is not None and thread != thread_id(session.id):
-        raise InvalidInput(f"session_thread_id: {thread} is not a thread of this session")
+    thread = await _named_thread(request, session, getattr(sent, "session_thread_id", None))
     match sent:
         case UserMessage():
             return await _prepare_message(request, session, sent, system)
         case Interrupt():
-            return _prepare_interrupt(request, session, sent)
+            return _prepare_interrupt(request, session, sent, thread)
         case Confirmation():
             return await _prepare_confirmation(request, session, sent)
         case CustomToolResult() | ToolResult():
@@ -83,6 +81,19 @@ async def _prepare(
             return await _prepare_outcome(request, session, sent)
         case SystemMessage():
             raise AssertionError("a system message is sent with the event before it")
+
+
+async def _named_thread(request: RestRequest, session: Session, name: str | None) -> str | None:
+    """Return the thread that an event names; None for the primary one, or if it names none.
+
+    Raises InvalidInput if the session has no such thread.
+    """
+    if name is None or name == thread_id(session.id):
+        return None
+    for thread in await request.hub.history.threads(request.principal, session.id):
+        if name == thread_id(session.id, thread.id):
+            return thread.id
+    raise InvalidInput(f"session_thread_id: {name} is not a thread of this session")
 
 
 async def _prepare_message(
@@ -129,9 +140,17 @@ async def _prepare_outcome(request: RestRequest, session: Session, sent: DefineO
     return step
 
 
-def _prepare_interrupt(request: RestRequest, session: Session, sent: Interrupt) -> SendStep:
+def _prepare_interrupt(
+    request: RestRequest, session: Session, sent: Interrupt, thread: str | None
+) -> SendStep:
+    """Prepare an interrupt of one thread, or of the turn with all its threads."""
+
     async def step() -> schemas.SentEvent:
-        cancelled = await request.hub.turns.cancel(request.principal, session.id)
+        turns, principal = request.hub.turns, request.principal
+        if thread is None:
+            cancelled = await turns.cancel(principal, session.id)
+        else:
+            cancelled = await turns.cancel_thread(principal, session.id, thread)
         return schemas.UserInterrupt(
             id=ids.format_id("sevt", cancelled or ids.new_id()),
             # Without a turn to interrupt, the interrupt is processed at once.

@@ -42,13 +42,15 @@ class StreamStart(NamedTuple):
     skipped: int = 0
 
 
-async def stream_session(request: RestRequest, session: Session) -> StreamingResponse:
-    """Return a session's event stream."""
+async def stream_session(
+    request: RestRequest, session: Session, thread: str | None = None
+) -> StreamingResponse:
+    """Return the event stream of a session's thread; None is the primary one."""
     delta_types = request.params.values("event_deltas")
     if len(delta_types) > MAX_DELTA_TYPES or not _DELTA_TYPES.issuperset(delta_types):
         raise InvalidInput(f"event_deltas: each must be one of {', '.join(sorted(_DELTA_TYPES))}")
-    start = await _stream_start(request, session)
-    encoder = await encoder_from(request, session, start.seq)
+    start = await _stream_start(request, session, thread)
+    encoder = await encoder_from(request, session, start.seq, thread)
     frames = _frames(request, session, encoder, start, frozenset(delta_types))
     return EventStreamResponse(
         frames,
@@ -68,15 +70,17 @@ def _key_access(request: RestRequest) -> KeyAccess:
     return KeyAccess(lambda: request.hub.keys.authenticate(request.key), last_frame)
 
 
-async def _stream_start(request: RestRequest, session: Session) -> StreamStart:
+async def _stream_start(request: RestRequest, session: Session, thread: str | None) -> StreamStart:
     last_event_id = request.http.headers.get("last-event-id")
     if last_event_id:
-        return await _start_after(request, session, last_event_id)
+        return await _start_after(request, session, last_event_id, thread)
     seq = await request.context.stream_acks.replay_start(request.principal, session)
     return StreamStart(seq or session.last_seq + 1)
 
 
-async def _start_after(request: RestRequest, session: Session, last_event_id: str) -> StreamStart:
+async def _start_after(
+    request: RestRequest, session: Session, last_event_id: str, thread: str | None
+) -> StreamStart:
     """Return where to continue for a client that has received events up to `last_event_id`.
 
     It is a frame's id (`seq.index`) or an event's id. Raises InvalidInput if it is neither.
@@ -91,7 +95,9 @@ async def _start_after(request: RestRequest, session: Session, last_event_id: st
         )
         return StreamStart(turns[0].seq if turns else session.last_seq + 1)
     event_id = ids.parse(last_event_id, "sevt")
-    start = None if event_id is None else await _start_after_event(request, session, event_id)
+    start = None
+    if event_id is not None:
+        start = await _start_after_event(request, session, event_id, thread)
     if start is None:
         raise InvalidInput(
             f"Last-Event-ID: {last_event_id} is not an event of this session, or it is too old;"
@@ -101,7 +107,7 @@ async def _start_after(request: RestRequest, session: Session, last_event_id: st
 
 
 async def _start_after_event(
-    request: RestRequest, session: Session, event_id: str
+    request: RestRequest, session: Session, event_id: str, thread: str | None
 ) -> StreamStart | None:
     """Return where to continue after the event that is shown with an id.
 
@@ -123,7 +129,7 @@ async def _start_after_event(
     stored = await history.events(request.principal, session.id, after=seq - 1, limit=1)
     if not seq or not stored:
         return None
-    encoder = await encoder_from(request, session, seq)
+    encoder = await encoder_from(request, session, seq, thread)
     shown = [item.id for item in await encoder.encode(stored[0])]
     shown_id = ids.format_id("sevt", event_id)
     return StreamStart(seq, shown.index(shown_id) + 1) if shown_id in shown else None
@@ -171,7 +177,7 @@ async def _frames(
                         request.principal, session.id, received.seq
                     )
                 yield _frame(event, f"{received.seq}.{index}")
-                if isinstance(event, schemas.StatusTerminated):
+                if encoder.ends_stream(event):
                     return
         yield _frame(_deleted(session))
     except SegueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from segue.model.errors import InvalidInput
 from segue.model.event import AgentRef
 from segue.model.record import Record
 
-from . import skills
+from . import skills, topologies
 
 
 def show(record: Record) -> AgentOut:
@@ -60,7 +61,8 @@ async def update(request: RestRequest) -> AgentOut:
     record = await records.find(request, "agent", request.path_params["agent_id"])
     changes = await _settings(request, sent)
     next_version = AgentRef(id=record.id, version=record.version + 1)
-    changes |= await _description_and_roster(request, sent, next_version)
+    stored = record.body.get("multiagent")
+    changes |= await _description_and_roster(request, sent, next_version, stored)
     if not isinstance(sent.name, UnsetType):
         changes["name"] = sent.name
     expected = None if isinstance(sent.version, UnsetType) else sent.version
@@ -75,28 +77,17 @@ async def _description_and_roster(
     request: RestRequest,
     agent: requests.AgentCreate | requests.AgentUpdate,
     coordinator: AgentRef,
+    stored: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the description and the multiagent roster of a request."""
+    """Return the description and the topology of a request; `stored` is the agent's topology."""
     body: dict[str, Any] = {}
     if not isinstance(agent.description, UnsetType):
         body["description"] = agent.description or None
     if not isinstance(agent.multiagent, UnsetType):
-        topology = agent.multiagent
-        body["multiagent"] = topology and {
-            "type": "coordinator",
-            "agents": await request.hub.agent_resolver.pin_roster(
-                request.workspace, map(_member_choice, topology.agents), coordinator
-            ),
-        }
+        body["multiagent"] = await topologies.resolve(
+            request, agent.multiagent, coordinator, stored
+        )
     return body
-
-
-def _member_choice(member: str | requests.AgentById | requests.SelfReference) -> AgentChoice | None:
-    if isinstance(member, requests.SelfReference):
-        return None
-    if isinstance(member, str):
-        return AgentChoice(member)
-    return AgentChoice(member.id, member.version)
 
 
 async def retrieve(request: RestRequest) -> AgentOut:

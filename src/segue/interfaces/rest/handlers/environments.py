@@ -10,12 +10,14 @@ from msgspec.structs import replace
 from segue.hub.resources.record_ids import format_record_id
 from segue.hub.resources.records import (
     DEFAULT_CONFIG,
+    INSTALLED,
+    PACKAGE_MANAGERS,
     EnvironmentBody,
     patch_config,
     patch_metadata,
     with_sent,
 )
-from segue.hub.workdir.isolation import can_limit_network
+from segue.hub.workdir.isolation import can_install, can_limit_network
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import requests
@@ -24,8 +26,6 @@ from segue.model.errors import InvalidInput
 from segue.model.record import Record
 
 Scope = Literal["organization", "account"]
-
-_PACKAGE_MANAGERS = ("apt", "cargo", "gem", "go", "npm", "pip")
 
 
 class LimitedOut(Out, frozen=True, tag_field="type", tag="limited"):
@@ -155,12 +155,25 @@ def _check(sent: requests.EnvironmentCreate | requests.EnvironmentUpdate) -> Non
             " needs Landlock of Linux 6.12 or newer"
         )
     packages = sent.config.packages
-    for manager in _PACKAGE_MANAGERS:
+    for manager in PACKAGE_MANAGERS:
         if getattr(packages, manager, None):
-            raise InvalidInput(
-                f"config.packages.{manager}: segue installs no packages; let the agent install them"
-                " into the session's directory"
-            )
+            _check_manager(manager)
+
+
+def _check_manager(manager: str) -> None:
+    """Raise InvalidInput if packages of a manager cannot be installed."""
+    if manager not in INSTALLED:
+        raise InvalidInput(
+            f"config.packages.{manager}: segue installs packages of {' and '.join(INSTALLED)} only,"
+            " and never changes the server's system"
+        )
+    if not can_limit_network():
+        raise InvalidInput(
+            f"config.packages.{manager}: this server cannot install packages in a sandbox, which"
+            " needs Landlock of Linux 6.12 or newer"
+        )
+    if not can_install(manager):
+        raise InvalidInput(f"config.packages.{manager}: {manager} is not installed on this server")
 
 
 async def _find(request: RestRequest) -> Record:

@@ -1,11 +1,12 @@
-"""Threads of a session: the primary thread, and the threads of subagents.
+"""Threads of a session: the primary thread, and those of agents that work was delegated to.
 
-Only sessions of sources that record subagents have the latter.
+The latter ran in turns of segue, or were imported from a tool that records subagents.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from msgspec import Raw, convert
 from msgspec.structs import replace
@@ -24,8 +25,8 @@ from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import events as schemas
 from segue.interfaces.rest.schemas.requests import Out, Page
 from segue.interfaces.rest.schemas.session import UsageOut, show, status, thread_id, usage
-from segue.model import clock, ids
-from segue.model.anthropic.agents import ThreadAgent
+from segue.model import clock
+from segue.model.anthropic.agents import ADVISOR_NAME, Advisor, InlineAgent, ThreadAgent
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.lifecycle import Status
 from segue.model.session import Session
@@ -43,10 +44,10 @@ class Thread(Out, frozen=True, tag_field="type", tag="session_thread"):
     session_id: str
     parent_thread_id: str | None
     workflow_run_id: None
-    agent: ThreadAgent
+    agent: ThreadAgent | Advisor | InlineAgent
     status: Status
     stats: ThreadStats
-    usage: UsageOut
+    usage: UsageOut | None
     created_at: datetime
     updated_at: datetime
     archived_at: datetime | None
@@ -80,14 +81,23 @@ async def retrieve(request: RestRequest) -> Thread:
 
 
 async def archive(request: RestRequest) -> Thread:
-    await _find(request)
-    raise InvalidInput("a thread cannot be archived; archive the session")
+    session, subagent = await _find(request)
+    if subagent is None:
+        raise InvalidInput("the primary thread cannot be archived; archive the session")
+    if not subagent.is_own:
+        raise InvalidInput(
+            f"{request.path_params['thread_id']} was imported, and is never prompted again; archive"
+            " the session"
+        )
+    await request.hub.turns.archive_thread(request.principal, session.id, subagent)
+    return await retrieve(request)
 
 
 async def list_events(request: RestRequest) -> schemas.EventPage:
     session, subagent = await _find(request)
-    if subagent is None:
-        return await read_page(request, session, EventFilter())
+    if subagent is None or subagent.is_own:
+        thread = None if subagent is None else subagent.id
+        return await read_page(request, session, EventFilter(), thread=thread)
     limit = request.params.limit(MAX_PAGE_SIZE, MAX_PAGE_SIZE)
     list_name = f"events:{session.id}:{subagent.id}"
     start = EventPosition(0, 0)
@@ -99,6 +109,7 @@ async def list_events(request: RestRequest) -> schemas.EventPage:
     async for stored in request.hub.history.thread_events(
         request.principal, session.id, subagent.id
     ):
+        stored = replace(stored, body=replace(stored.body, thread=None))
         for part, event in enumerate(await encoder.encode(stored)):
             if (stored.seq, part) < start:
                 continue
@@ -111,9 +122,7 @@ async def list_events(request: RestRequest) -> schemas.EventPage:
 
 async def stream(request: RestRequest) -> StreamingResponse:
     session, subagent = await _find(request)
-    if subagent is not None:
-        raise InvalidInput("only the primary thread can be streamed; list this thread's events")
-    return await stream_session(request, session)
+    return await stream_session(request, session, None if subagent is None else subagent.id)
 
 
 async def _find(request: RestRequest) -> tuple[Session, Subagent | None]:
@@ -123,7 +132,7 @@ async def _find(request: RestRequest) -> tuple[Session, Subagent | None]:
     if name == thread_id(session.id):
         return session, None
     for subagent in await _subagents(request, session):
-        if name == _subagent_thread_id(session, subagent.id):
+        if name == thread_id(session.id, subagent.id):
             return session, subagent
     raise NotFound(f"thread {name} not found")
 
@@ -141,13 +150,6 @@ async def _subagents(request: RestRequest, session: Session) -> list[Subagent]:
 def _position(subagent: Subagent | None) -> tuple[int, str]:
     """Return the position of a thread in the list; the primary thread is the first."""
     return (0, "") if subagent is None else (subagent.seq or 0, subagent.id)
-
-
-def _subagent_thread_id(session: Session, subagent_id: str | None) -> str:
-    """Return the id of a subagent's thread; None stands for the primary thread."""
-    if subagent_id is None:
-        return thread_id(session.id)
-    return ids.format_id("sthr", ids.derived_id(session.id, "thread", subagent_id))
 
 
 async def _show(request: RestRequest, session: Session, subagent: Subagent | None) -> Thread:
@@ -173,23 +175,61 @@ async def _show(request: RestRequest, session: Session, subagent: Subagent | Non
         updated_at=shown.updated_at,
         archived_at=shown.archived_at,
     )
-    return primary if subagent is None else _show_subagent(primary, session, subagent)
+    if subagent is None:
+        return primary
+    shown_thread = _show_subagent(primary, session, subagent)
+    if not subagent.is_own:
+        return shown_thread
+    own_agent = await _thread_agent(request, session, subagent, snapshot)
+    return replace(shown_thread, agent=own_agent)
+
+
+async def _thread_agent(
+    request: RestRequest, session: Session, thread: Subagent, snapshot: dict[str, Any]
+) -> ThreadAgent | Advisor | InlineAgent:
+    """Return the agent of a thread, as it was when the thread started."""
+    if thread.agent is not None:
+        resolver = request.hub.agent_resolver
+        settings = await resolver.snapshot(request.workspace, thread.agent, with_roster=False)
+        return convert(settings, ThreadAgent)
+    if thread.kind == ADVISOR_NAME:
+        return Advisor(model=str(thread.definition.get("model")))
+    system = thread.definition.get("system")
+    fields = {
+        **snapshot,
+        "type": "inline",
+        "name": thread.kind,
+        "description": None,
+        "system": system if isinstance(system, str) else None,
+    }
+    return convert(fields, InlineAgent)
 
 
 def _show_subagent(primary: Thread, session: Session, subagent: Subagent) -> Thread:
+    assert isinstance(primary.agent, ThreadAgent)
     started = subagent.created_at or session.created_at
-    ended = max(started, subagent.active_at or started)
-    name = subagent.kind or primary.agent.name
+    changed = max(started, subagent.active_at or started)
+    archived = subagent.archived_at or session.archived_at
+    now = clock.now()
+    since = subagent.running_since
+    active = (subagent.running_time + (0 if since is None else max(0, now - since))) / 1e6
+    ended = (archived or now) if subagent.is_own else changed
+    has_rested = not subagent.is_own or subagent.stop_reason is not None or archived is not None
     return replace(
         primary,
-        id=_subagent_thread_id(session, subagent.id),
-        parent_thread_id=_subagent_thread_id(session, subagent.parent),
-        agent=replace(primary.agent, name=name, description=subagent.title),
-        status="idle" if session.archived_at is None else "terminated",
-        stats=ThreadStats(
-            active_seconds=0.0, duration_seconds=(ended - started) / 1e6, startup_seconds=0.0
+        id=thread_id(session.id, subagent.id),
+        parent_thread_id=thread_id(session.id, subagent.parent),
+        agent=replace(
+            primary.agent, name=subagent.kind or primary.agent.name, description=subagent.title
         ),
-        usage=usage(subagent.usage, 0.0),
+        status=subagent.status if archived is None else "terminated",
+        stats=ThreadStats(
+            active_seconds=active,
+            duration_seconds=max(0, ended - started) / 1e6,
+            startup_seconds=0.0,
+        ),
+        usage=usage(subagent.usage, active) if has_rested or subagent.usage.tokens else None,
         created_at=clock.to_datetime(started),
-        updated_at=clock.to_datetime(ended),
+        updated_at=clock.to_datetime(changed),
+        archived_at=None if archived is None else clock.to_datetime(archived),
     )

@@ -30,7 +30,7 @@ class SessionEvent(EventPart, frozen=True):
 
 
 class ThreadEvent(SessionEvent, frozen=True):
-    """An event of the session's primary thread."""
+    """An event of a thread. The primary stream has it too if it changes the thread's status."""
 
     session_thread_id: str
     agent_name: str
@@ -122,8 +122,11 @@ Evaluation = AlwaysAllow | AlwaysAsk | Auto
 
 
 class ToolUse(SessionEvent, frozen=True):
+    """`session_thread_id` is present on the primary stream if another thread waits for a client."""
+
     name: str
     input: dict[str, Any]
+    session_thread_id: str | UnsetType = UNSET
 
 
 class EvaluatedToolUse(ToolUse, frozen=True):
@@ -154,6 +157,22 @@ class AgentToolResult(AgentResult, frozen=True, tag="agent.tool_result"):
 
 class AgentMCPToolResult(AgentResult, frozen=True, tag="agent.mcp_tool_result"):
     mcp_tool_use_id: str
+
+
+class ThreadMessageSent(SessionEvent, frozen=True, tag="agent.thread_message_sent"):
+    """The agent of this thread sent a message. The primary agent is not named."""
+
+    to_session_thread_id: str
+    content: list[Block | SearchResultIn]
+    to_agent_name: str | UnsetType = UNSET
+
+
+class ThreadMessageReceived(SessionEvent, frozen=True, tag="agent.thread_message_received"):
+    """The agent of this thread received a message. The primary agent is not named."""
+
+    from_session_thread_id: str
+    content: list[Block | SearchResultIn]
+    from_agent_name: str | UnsetType = UNSET
 
 
 class ContextCompacted(SessionEvent, frozen=True, tag="agent.thread_context_compacted"):
@@ -206,6 +225,12 @@ StopReason = EndTurn | RequiresAction | RetriesExhausted | Refusal | BudgetReach
 class StatusIdle(SessionEvent, frozen=True, tag="session.status_idle"):
     stop_reason: StopReason
     stop_details: RefusalDetails | None
+
+
+class ThreadCreated(ThreadEvent, frozen=True, tag="session.thread_created"):
+    """A thread has started another one."""
+
+    workflow_run_id: None = None
 
 
 class ThreadStatusRunning(ThreadEvent, frozen=True, tag="session.thread_status_running"):
@@ -306,6 +331,13 @@ class OutcomeEvaluationStart(SessionEvent, frozen=True, tag="span.outcome_evalua
     iteration: int
 
 
+class OutcomeEvaluationOngoing(SessionEvent, frozen=True, tag="span.outcome_evaluation_ongoing"):
+    """The evaluation is still running."""
+
+    outcome_id: str
+    iteration: int
+
+
 class OutcomeEvaluationEnd(SessionEvent, frozen=True, tag="span.outcome_evaluation_end"):
     outcome_id: str
     iteration: int
@@ -333,11 +365,14 @@ Event = (
     | AgentCustomToolUse
     | AgentToolResult
     | AgentMCPToolResult
+    | ThreadMessageSent
+    | ThreadMessageReceived
     | ContextCompacted
     | StatusRunning
     | StatusRescheduled
     | StatusTerminated
     | StatusIdle
+    | ThreadCreated
     | ThreadStatusRunning
     | ThreadStatusRescheduled
     | ThreadStatusTerminated
@@ -348,6 +383,7 @@ Event = (
     | ModelRequestStart
     | ModelRequestEnd
     | OutcomeEvaluationStart
+    | OutcomeEvaluationOngoing
     | OutcomeEvaluationEnd
 )
 

@@ -103,10 +103,55 @@ class SelfReference(Body, frozen=True, tag_field="type", tag="self"):
     """The agent that the request creates or updates."""
 
 
+ModelId = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class AdvisorEntry(Body, frozen=True, tag_field="type", tag="advisor"):
+    """A model that the coordinator may consult."""
+
+    model: ModelId
+
+
 class Coordinator(Body, frozen=True, tag_field="type", tag="coordinator"):
     agents: Annotated[
-        tuple[str | AgentById | SelfReference, ...], Meta(min_length=1, max_length=20)
+        tuple[str | AgentById | SelfReference | AdvisorEntry, ...],
+        Meta(min_length=1, max_length=20),
     ]
+
+
+class Switched(Body, frozen=True, tag_field="type", tag="enabled"):
+    """A part of a topology that has no settings, and is used."""
+
+
+class Off(Body, frozen=True, tag_field="type", tag="disabled"):
+    """A part of a topology that is not used."""
+
+
+class AdvisorOn(Body, frozen=True, tag_field="type", tag="enabled"):
+    model: ModelId
+
+
+Predefined = Annotated[tuple[str | AgentById | SelfReference, ...], Meta(max_length=20)]
+
+
+class SubagentsOn(Body, frozen=True, tag_field="type", tag="enabled"):
+    inline_agents: Switched | Off | UnsetType | None = UNSET
+    predefined_agents: Predefined | UnsetType | None = UNSET
+
+
+class WorkflowsOn(Body, frozen=True, tag_field="type", tag="enabled"):
+    """Refused by name: segue has no workflows."""
+
+    inline_agents: Switched | Off | UnsetType | None = UNSET
+    predefined_agents: Predefined | UnsetType | None = UNSET
+
+
+class Multiagent(Body, frozen=True, tag_field="type", tag="multiagent_20261001"):
+    """Null is the default of a part: no advisor, inline agents, and workflows (refused)."""
+
+    advisor: AdvisorOn | Off | UnsetType | None = UNSET
+    subagents: SubagentsOn | Off | UnsetType | None = UNSET
+    workflows: WorkflowsOn | Off | UnsetType | None = UNSET
 
 
 class ServiceAccount(Body, frozen=True, tag_field="type", tag="service_account"):
@@ -140,7 +185,7 @@ class AgentWithOverrides(
 class AgentUpdate(Settings, frozen=True):
     name: Name | UnsetType = UNSET
     description: Description | UnsetType | None = UNSET
-    multiagent: Coordinator | UnsetType | None = UNSET
+    multiagent: Coordinator | Multiagent | UnsetType | None = UNSET
     metadata: MetadataPatch | UnsetType | None = UNSET
     execution_identity: ServiceAccount | UnsetType | None = UNSET
     version: Annotated[int, Meta(ge=1, lt=1 << 31)] | UnsetType = UNSET
@@ -150,7 +195,7 @@ class AgentCreate(Settings, frozen=True, kw_only=True):
     name: Name
     model: str | Model
     description: Description | UnsetType | None = UNSET
-    multiagent: Coordinator | UnsetType | None = UNSET
+    multiagent: Coordinator | Multiagent | UnsetType | None = UNSET
     metadata: Metadata | UnsetType = UNSET
     execution_identity: ServiceAccount | UnsetType | None = UNSET
 
@@ -165,13 +210,34 @@ class Limited(Body, frozen=True, tag_field="type", tag="limited"):
     allowed_hosts: Annotated[tuple[Host, ...], Meta(max_length=1000)] | None = None
 
 
+# Names with versions. Paths, URLs and options are not among them.
+PipPackage = Annotated[
+    str,
+    codec.described_pattern(
+        "a name with extras and versions, such as requests[socks]>=2,<3",
+        r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?"
+        r"((===?|[<>~!]=|[<>])[A-Za-z0-9.*+!_-]+(,(===?|[<>~!]=|[<>])[A-Za-z0-9.*+!_-]+)*)?$",
+        max_length=200,
+    ),
+]
+NpmPackage = Annotated[
+    str,
+    codec.described_pattern(
+        "a name with a version, such as @scope/name@^1.2",
+        r"^(@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*(@[A-Za-z0-9^~<>=*][A-Za-z0-9.^~<>=*+-]*)?$",
+        max_length=200,
+    ),
+]
+MAX_PACKAGES = 100
+
+
 class Packages(Body, frozen=True):
     apt: tuple[str, ...] | None = None
     cargo: tuple[str, ...] | None = None
     gem: tuple[str, ...] | None = None
     go: tuple[str, ...] | None = None
-    npm: tuple[str, ...] | None = None
-    pip: tuple[str, ...] | None = None
+    npm: Annotated[tuple[NpmPackage, ...], Meta(max_length=MAX_PACKAGES)] | None = None
+    pip: Annotated[tuple[PipPackage, ...], Meta(max_length=MAX_PACKAGES)] | None = None
     type: Literal["packages"] | None = None
 
 

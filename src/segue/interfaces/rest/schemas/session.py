@@ -207,9 +207,10 @@ def _money(cost: int) -> Money:
     return Money(str((cost + COST_PER_CENT // 2) // COST_PER_CENT))
 
 
-def thread_id(session_id: str) -> str:
-    """Return the id of a session's primary thread."""
-    return ids.format_id("sthr", ids.derived_id(session_id, "thread"))
+def thread_id(session_id: str, thread: str | None = None) -> str:
+    """Return the id of a session's thread; None stands for the primary one."""
+    parts = (session_id, "thread") if thread is None else (session_id, "thread", thread)
+    return ids.format_id("sthr", ids.derived_id(*parts))
 
 
 def _outcome(outcome: Outcome) -> OutcomeOut:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from segue.hub import Hub
 from segue.interfaces.web.request import Handler, WebRequest, parse_number
 from segue.model.content import Block, Image, Text
-from segue.model.errors import InvalidInput
+from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import Event, StatusChanged
 from segue.model.principal import Principal
 from segue.model.session import Session
@@ -62,9 +62,12 @@ async def answer(request: WebRequest) -> Response:
     form = await request.form()
     ask_id, _, option = form.get("choice", "").partition(" ")
     note = form.get("note", "").strip()
-    event_id = await request.hub.turns.answer(
-        request.principal, session.id, ask_id, option or None, note or None
-    )
+    try:
+        event_id = await request.hub.turns.answer(
+            request.principal, session.id, ask_id, option or None, note or None
+        )
+    except NotFound:
+        raise NotFound("this request was answered elsewhere, or its turn has ended") from None
     if form.get("from") == "inbox":
         return request.redirect("/activity")
     return request.redirect(await _page_after_turn(request, session, event_id))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -12,7 +13,7 @@ from segue.model.errors import InvalidInput, NotFound, SegueError
 from segue.model.query import Query
 
 TRASH_PAGE = 200  # sessions that are deleted for good at a time
-ACTIONS = ("archive", "unarchive", "tag", "delete", "restore", "purge", "compare")
+ACTIONS = ("archive", "unarchive", "tag", "retag", "delete", "restore", "purge", "compare")
 
 
 async def change(request: WebRequest) -> Response:
@@ -33,12 +34,17 @@ async def change(request: WebRequest) -> Response:
         if len(session_ids) != 2:
             raise InvalidInput(f"{len(session_ids)} sessions are selected; select two to compare")
         return request.redirect(f"/compare?a={session_ids[1]}&b={session_ids[0]}")
-    tag = fields.get("tag", [""])[-1].strip() or None
+    tags = [fields.get("tag", [""])[-1].strip()] * len(session_ids)
+    if action == "retag":
+        tags = fields.get("was", [])
+        if len(tags) != len(session_ids):
+            raise InvalidInput(f"{len(session_ids)} sessions cannot get {len(tags)} tags back")
+    old_tags = await _tags(request, session_ids) if action == "tag" else {}
     failure: SegueError | None = None
     changed = []
-    for session_id in session_ids:
+    for session_id, tag in zip(session_ids, tags, strict=True):
         try:
-            changed.append(await _change(request, action, session_id, tag))
+            changed.append(await _change(request, action, session_id, tag or None))
         except NotFound:
             continue
         except SegueError as error:
@@ -47,7 +53,21 @@ async def change(request: WebRequest) -> Response:
         raise failure
     state = "&state=trash" if action in ("restore", "purge") else ""
     state = "&state=only" if action == "unarchive" else state
-    return request.redirect(f"/?did={action}&ids={quote(' '.join(changed))}{state}")
+    if fields.get("undo"):
+        state = ""  # back to the list in which the change was made
+    was = "".join(f"&was={quote(old_tags.get(id, ''))}" for id in changed if old_tags)
+    ids_text = quote(" ".join(changed))
+    return request.redirect(f"/activity?did={action}&ids={ids_text}{was}{state}")
+
+
+async def _tags(request: WebRequest, session_ids: list[str]) -> dict[str, str]:
+    """Return the tags of sessions, so that they can get them back."""
+    tags = {}
+    for session_id in session_ids:
+        with suppress(NotFound):
+            session = await request.hub.sessions.get(request.principal, session_id)
+            tags[session_id] = session.tag or ""
+    return tags
 
 
 async def _change(request: WebRequest, action: str, session_id: str, tag: str | None) -> str:
@@ -62,7 +82,7 @@ async def _change(request: WebRequest, action: str, session_id: str, tag: str | 
             return (await editor.trash(principal, session_id)).id
         case "restore":
             return (await editor.restore(principal, session_id)).id
-        case "tag":
+        case "tag" | "retag":
             return (await editor.set_tag(principal, session_id, tag)).id
     session = await request.hub.sessions.get(principal, session_id)
     if session.state != "trashed":
@@ -79,4 +99,4 @@ async def _empty_trash(request: WebRequest) -> Response:
         for session in page.sessions:
             await request.hub.editor.purge(request.principal, session.id)
         if len(page.sessions) < TRASH_PAGE:
-            return request.redirect("/?state=trash")
+            return request.redirect("/activity?state=trash")

@@ -21,7 +21,10 @@ MAX_FILE_NAME_CHARACTERS = 60
 
 
 async def export(request: WebRequest) -> Response:
-    """GET /s/{id}/export.{format}; with `tools=hidden`, a file for people has no tool output."""
+    """GET /s/{id}/export.{format}
+
+    With `tools=hidden`, a file for people has no tool output, with `secrets=masked` no secrets.
+    """
     session = await request.session()
     hub, principal, format = request.hub, request.principal, request.path_params["format"]
     content: AsyncIterator[str | bytes]
@@ -30,8 +33,12 @@ async def export(request: WebRequest) -> Response:
     elif format in ("md", "html"):
         render = documents.html if format == "html" else documents.markdown
         ended = await hub.history.as_ended(principal, session.id)
-        redaction = Redaction(hide_tool_output=request.param("tools") == "hidden")
-        content = render(RedactedHistory(ended, redaction), principal, ended.session)
+        redaction = Redaction(
+            hide_tool_output=request.param("tools") == "hidden",
+            mask_secrets=request.param("secrets") == "masked",
+        )
+        session = redaction.session(ended.session)
+        content = render(RedactedHistory(ended, redaction), principal, session)
     else:
         raise NotFound(f"sessions are exported as md, html or jsonl, not {format}")
     title = re.sub(r"[^A-Za-z0-9]+", "-", session.title or "").strip("-")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
@@ -22,7 +22,7 @@ from segue.render import project_names
 from . import approvals, listing, transcript
 from .approvals import WaitingSession
 
-MAX_RECENT = 50  # rows of the table; a form has at most 100 fields
+MAX_RECENT = 50  # rows of the table
 MAX_SHOWN = 20  # sessions that wait or run
 
 
@@ -50,15 +50,20 @@ UNDO = {
     "unarchive": ("archive", "Unarchived"),
     "delete": ("restore", "Moved to the trash"),
     "restore": ("delete", "Restored"),
-    "tag": ("", "Tagged"),
+    "tag": ("retag", "Tagged"),
+    "retag": ("", "Tagged as before"),
     "purge": ("", "Deleted for good"),
 }
 
 
 async def home(request: WebRequest) -> Response:
-    """GET / and /activity: the inbox; for our script, also the list alone."""
-    if request.http.headers.get("x-segue") == "list":
-        return request.render_page("sessions.html", **await listing.sidebar(request))
+    """GET / and /activity: the inbox; for our script, also the list or what happens now alone."""
+    match request.http.headers.get("x-segue"):
+        case "list":
+            return request.render_page("sessions.html", **await listing.sidebar(request))
+        case "now":
+            sessions = await approvals.recent_sessions(request)
+            return request.render_page("now.html", **await _now(request, sessions))
     filters = await listing.filters_of(request)
     values = await _inbox(request, filters) | {"notice": await _notice(request)}
     if request.http.url.path == "/activity":
@@ -69,11 +74,7 @@ async def home(request: WebRequest) -> Response:
 
 async def _inbox(request: WebRequest, filters: Filters) -> dict[str, Any]:
     sessions = await approvals.recent_sessions(request)
-    waiting = [session for session in sessions if approvals.is_waiting(session)]
-    running = [session for session in sessions if approvals.is_running(session)]
-    return {
-        "waiting": [await _waiting(request, session) for session in waiting[:MAX_SHOWN]],
-        "running": [await _running(request, session) for session in running[:MAX_SHOWN]],
+    return await _now(request, sessions) | {
         "recent": await _recent(request, filters),
         "list_filters": filters,
         "sort": request.param("sort", "age"),
@@ -82,6 +83,16 @@ async def _inbox(request: WebRequest, filters: Filters) -> dict[str, Any]:
         "tools": [] if sessions else await _tools(request),
         "is_empty": not sessions and not filters.has_filter_or_search,
         "tool_label": label,
+    }
+
+
+async def _now(request: WebRequest, sessions: Sequence[Session]) -> dict[str, Any]:
+    """Return the sessions that wait for a person, and those whose agents work."""
+    waiting = [session for session in sessions if approvals.is_waiting(session)]
+    running = [session for session in sessions if approvals.is_running(session)]
+    return {
+        "waiting": [await _waiting(request, session) for session in waiting[:MAX_SHOWN]],
+        "running": [await _running(request, session) for session in running[:MAX_SHOWN]],
     }
 
 
@@ -123,7 +134,8 @@ async def _notice(request: WebRequest) -> str:
         session_ids = [id for id in request.param("ids").split(" ") if ids.parse(id)]
         undo, sentence = UNDO[done]
         render = templates.macros("home_bits.html").undo
-        return render(session_ids, undo, sentence, request.csrf)  # type: ignore[no-any-return]  # a macro returns Markup
+        was = request.http.query_params.getlist("was")
+        return render(session_ids, undo, sentence, request.csrf, was)  # type: ignore[no-any-return]  # a macro returns Markup
     session_id = ids.parse(request.param("deleted"))
     if session_id is None:
         return ""

@@ -14,7 +14,9 @@ from segue.interfaces.web.request import Handler, WebRequest
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.session import Session
+from segue.render import threads
 from segue.render.chunks import SessionView
+from segue.secrets.events import Counter, mask_events
 
 from . import listing, transcript
 from .transcript import ViewHandler
@@ -22,6 +24,7 @@ from .transcript import ViewHandler
 # How long a link can be valid, in days; 0 is until it is revoked.
 EXPIRIES = {1: "1 day", 7: "7 days", 30: "30 days", 0: "until I revoke it"}
 DEFAULT_EXPIRY = 7
+MAX_SEARCHED_EVENTS = 5000  # for secrets to count; masks are put everywhere
 
 
 async def page(request: WebRequest) -> Response:
@@ -38,10 +41,22 @@ async def page(request: WebRequest) -> Response:
         "base": f"/s/{session.id}",
         "expiries": EXPIRIES,
         "default_expiry": DEFAULT_EXPIRY,
+        "secrets": await _count_secrets(request, session),
+        "max_searched": MAX_SEARCHED_EVENTS,
         "is_local_address": is_loopback(request.http.url.hostname or ""),
     }
     template, values = await listing.with_sidebar(request, "share.html", values)
     return request.render_page(template, **values)
+
+
+async def _count_secrets(request: WebRequest, session: Session) -> int:
+    """Return how many secrets the first events of a session seem to have."""
+    events = await request.hub.history.events(
+        request.principal, session.id, limit=MAX_SEARCHED_EVENTS
+    )
+    counter = Counter()
+    await threads.render_in_thread(mask_events, events, counter)
+    return counter.secrets
 
 
 async def share(request: WebRequest) -> Response:
@@ -51,7 +66,9 @@ async def share(request: WebRequest) -> Response:
     days = form.get("days", str(DEFAULT_EXPIRY))
     if days not in map(str, EXPIRIES):
         raise InvalidInput(f"days must be one of {', '.join(map(str, EXPIRIES))}, not {days!r}")
-    redaction = Redaction(hide_tool_output=form.get("tools") == "hidden")
+    redaction = Redaction(
+        hide_tool_output=form.get("tools") == "hidden", mask_secrets=form.get("secrets") != "shown"
+    )
     await request.hub.shares.share(
         request.principal, session.id, days=int(days) or None, redaction=redaction
     )
@@ -96,7 +113,7 @@ async def _open(request: WebRequest) -> tuple[WebRequest, SessionView]:
     reader_request = WebRequest(
         request.context, request.http, request.path_params, principal, redaction=share.redaction
     )
-    session = await reader_request.session()
+    session = share.redaction.session(await reader_request.session())
     if session.state == "trashed":
         raise NotFound("this link is not valid; its session was deleted")
     base = _shared_path(session, request.path_params["secret"])

@@ -114,7 +114,11 @@ async function submit(form, submitter, go) {
       notify("Archived.", { label: "Undo", action: () => send(`/s/${session}/unarchive`, {}).catch((error) => notify(explain(error))) });
     } else if (verb === "rename") notify("Renamed.");
     else if (verb === "tag") notify("Tagged.");
-    else if (verb === "answer" && find("#main .inbox")) document.dispatchEvent(new Event("segue:row"));
+    else if (verb === "answer" && find("#main .inbox")) {
+      form.closest(".waiting-card")?.remove(); // a further request of the session brings it back
+      find("#main").focus({ preventScroll: true }); // the inbox is not replaced while it has the focus
+      document.dispatchEvent(new Event("segue:row"));
+    }
     else if (next && new URL(next, location.href).pathname !== location.pathname) {
       if (action === "/new") saveDraft("new", "");
       await go(next);

@@ -72,23 +72,37 @@ document.addEventListener("segue:row", () => {
   clearTimeout(refreshTimer);
   if (find("#main .inbox")) refreshTimer = setTimeout(refreshInbox, 300);
 });
+document.addEventListener("segue:waiting", () => {
+  clearTimeout(refreshTimer);
+  refreshInbox(); // at once, because a person waits for it
+});
 
 async function refreshInbox() {
+  if (find("#main .first-run")) return go(location.href, { addToHistory: false }); // the first session
   const now = find("#now");
-  if (!now || now.contains(document.activeElement)) return;
+  if (!now || now.contains(document.activeElement)) return undefined;
   try {
-    const page = nodes(await text(location.pathname + location.search));
-    const newNow = find("#now", page);
+    const newNow = nodes(await text("/activity", { headers: { "x-segue": "now" } })).firstElementChild;
     if (newNow && now.isConnected && !now.contains(document.activeElement)) now.replaceWith(newNow);
   } catch {
     // The next change tries again.
   }
+  return undefined;
 }
 
+// The table of sessions: Shift selects all rows from the one that was selected before.
+let lastBox = null;
+let isRange = false;
+document.addEventListener("click", (event) => {
+  isRange = event.shiftKey;
+}, true);
 document.addEventListener("change", (event) => {
   const form = event.target.closest(".recent-form");
   if (!form) return;
   const boxes = all("tbody input[type=checkbox]", form);
+  const [from, to] = [boxes.indexOf(lastBox), boxes.indexOf(event.target)];
+  if (isRange && from >= 0 && to >= 0) for (const box of boxes.slice(Math.min(from, to), Math.max(from, to) + 1)) box.checked = event.target.checked;
+  lastBox = event.target;
   if (event.target.id === "all") for (const box of boxes) box.checked = event.target.checked;
   const count = boxes.filter((box) => box.checked).length;
   find("[data-selected]", form).textContent = `${count} selected`;

@@ -117,6 +117,10 @@ function getPalette() {
   view.dataset.url = "/search?";
   attach(view, field);
   field.addEventListener("input", () => showCommands(dialog, field.value));
+  dialog.addEventListener("close", () => {
+    lastPreview = "";
+    find(".preview", dialog).replaceChildren();
+  });
   dialog.addEventListener("segue:results", () => {
     const first = find(".hit", view);
     if (first) preview(first);

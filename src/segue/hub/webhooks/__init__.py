@@ -1,0 +1,1 @@
+"""Webhooks: tell other servers what happened in a workspace."""

@@ -1,0 +1,254 @@
+"""Carry out the actions of a client."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from segue.acp.rpc import RpcError
+from segue.agents.base.spec import MODE_LABELS
+from segue.model.content import Block, Image, Text
+from segue.model.errors import SegueError
+from segue.model.event import ConfigChanged, PermissionAsked
+
+from .client import Client, Origin
+from .config import MODE
+from .protocol import (
+    DEFAULT_CHAT,
+    ROOT,
+    Action,
+    Channel,
+    chat_uri,
+    event_id_of,
+    parse_channel,
+    session_uri,
+)
+
+
+class Refused(Exception):
+    """An action that is not carried out; the message says why."""
+
+
+class ClientActions:
+    """Carry out what a client dispatches. What it changes reaches the client as an action."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._hub = client.hub
+        self._principal = client.principal
+        self._handlers: dict[str, Callable[[Channel, Action, Origin], Awaitable[None]]] = {
+            "chat/turnStarted": self._start_turn,
+            "chat/turnCancelled": self._cancel_turn,
+            "chat/toolCallConfirmed": self._confirm,
+            "chat/pendingMessageSet": self._queue_message,
+            "chat/pendingMessageRemoved": self._unqueue_message,
+            "session/titleChanged": self._rename,
+            "session/isArchivedChanged": self._archive,
+            "session/isReadChanged": self._mark_read,
+            "session/activeClientSet": self._set_client,
+            "session/activeClientRemoved": self._remove_client,
+            "session/configChanged": self._configure,
+        }
+
+    async def dispatch(self, params: dict[str, Any]) -> None:
+        """Carry out an action of the client, or send it back with the reason against it."""
+        channel, action = str(params.get("channel")), params.get("action")
+        if not isinstance(action, dict):
+            return
+        origin = Origin(self._client.id, int(params.get("clientSeq") or 0))
+        type = str(action.get("type"))
+        try:
+            if channel.rstrip("/") == ROOT.rstrip("/"):
+                await self._act_on_root(action, origin)
+            elif type == "chat/draftChanged":
+                await self._client.send_action(
+                    channel, action, origin
+                )  # only this client has drafts
+            elif (handler := self._handlers.get(type)) is None:
+                raise Refused(f"segue does not support {type}")
+            else:
+                await handler(parse_channel(channel), action, origin)
+        except (Refused, RpcError) as error:
+            await self._client.send_action(channel, action, origin, str(error))
+        except SegueError as error:
+            await self._client.send_action(channel, action, origin, error.remote_message)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"a field is missing or wrong: {error}"
+            await self._client.send_action(channel, action, origin, reason)
+
+    async def _act_on_root(self, action: Action, origin: Origin) -> None:
+        if action.get("type") != "root/configChanged":
+            raise Refused(f"segue does not support {action.get('type')}")
+        # The client's own settings. They are part of its state, and have no effect here.
+        self._client.root_values |= action.get("config") or {}
+        await self._client.send_action(ROOT, action, origin)
+
+    async def _start_turn(self, place: Channel, action: Action, origin: Origin) -> None:
+        if place.chat != DEFAULT_CHAT:
+            raise Refused("the chat of a subagent can only be read")
+        turn_id = str(action["turnId"])
+        message = action["message"]
+        content = _content(message)
+        await self._create_from_draft(place.session_id)
+        if place.session_id not in self._client.chats:
+            session = await self._hub.sessions.get(self._principal, place.session_id)
+            await self._client.follow_chat(session)
+        self._client.expected["chat/turnStarted", turn_id] = (action, origin)
+        try:
+            await self._submit(place.session_id, content, turn_id, message)
+        except BaseException:
+            self._client.expected.pop(("chat/turnStarted", turn_id), None)
+            raise
+
+    async def _submit(
+        self, session_id: str, content: list[Block], client_id: str, message: Mapping[str, Any]
+    ) -> None:
+        """Send a message to the agent, under the id that the client gave it."""
+        model = (message.get("model") or {}).get("id")
+        known = [each["id"] for each in await self._client.models()]
+        if model is not None and model not in known:
+            raise Refused(f"there is no model {model!r}; segue answers with {known[0]!r}")
+        turn_id = event_id_of(client_id)
+        self._client.ids_of_events[turn_id] = client_id
+        await self._hub.turns.submit(self._principal, session_id, content, turn_id=turn_id)
+
+    async def _create_from_draft(self, session_id: str) -> None:
+        draft = self._client.drafts.get(session_id)
+        if draft is None:
+            return
+        # A key has a directory of its own on the server, and none of the client's machine.
+        cwd = draft.directory if self._principal.local else None
+        await self._hub.editor.create(self._principal, id=session_id, cwd=cwd, origin="ahp")
+        if draft.mode is not None:
+            change = ConfigChanged(mode=draft.mode)
+            await self._hub.editor.configure(self._principal, session_id, change)
+        del self._client.drafts[session_id]
+
+    async def _cancel_turn(self, place: Channel, action: Action, origin: Origin) -> None:
+        turn_id = str(action["turnId"])
+        self._client.expected["chat/turnCancelled", turn_id] = ({"type": action["type"]}, origin)
+        await self._hub.turns.cancel(self._principal, place.session_id, event_id_of(turn_id))
+
+    async def _confirm(self, place: Channel, action: Action, origin: Origin) -> None:
+        call_id = str(action["toolCallId"])
+        chat = self._client.chats.get(place.session_id)
+        request = None if chat is None else chat.state.call_of_request(call_id)
+        if request is None:
+            raise Refused("this request was answered already")
+        option = _chosen_option(request, action)
+        note = _plain(action.get("reasonMessage")) or _plain(
+            (action.get("userSuggestion") or {}).get("text")
+        )
+        self._client.expected["chat/toolCallConfirmed", call_id] = (action, origin)
+        try:
+            await self._hub.turns.answer(
+                self._principal, place.session_id, request.ask_id, option, note
+            )
+        except BaseException:
+            self._client.expected.pop(("chat/toolCallConfirmed", call_id), None)
+            raise
+
+    async def _queue_message(self, place: Channel, action: Action, origin: Origin) -> None:
+        """Submit a message for after the running turn, or for the turn itself to take up."""
+        message_id = str(action["id"])
+        message = action["message"]
+        chat = self._client.chats.get(place.session_id)
+        if chat is not None:
+            chat.queued.append({"id": message_id, "message": message})
+        await self._client.send_action(chat_uri(place.session_id), action, origin)
+        await self._submit(place.session_id, _content(message), message_id, message)
+
+    async def _unqueue_message(self, place: Channel, action: Action, origin: Origin) -> None:
+        message_id = str(action["id"])
+        event_id = event_id_of(message_id)
+        if not await self._hub.turns.withdraw(self._principal, place.session_id, event_id):
+            raise Refused("the turn of this message has begun")
+        chat = self._client.chats.get(place.session_id)
+        if chat is not None:
+            chat.queued = [each for each in chat.queued if each["id"] != message_id]
+        await self._client.send_action(chat_uri(place.session_id), action, origin)
+
+    async def _rename(self, place: Channel, action: Action, origin: Origin) -> None:
+        """Rename a session. VS Code sends this to the channel of the chat."""
+        title = str(action["title"])
+        await self._hub.editor.set_title(self._principal, place.session_id, title)
+        await self._client.send_action(session_uri(place.session_id), action, origin)
+        changes = {"type": "session/chatUpdated", "chat": chat_uri(place.session_id)}
+        await self._client.send_action(
+            session_uri(place.session_id), {**changes, "changes": {"title": title}}, None
+        )
+
+    async def _archive(self, place: Channel, action: Action, origin: Origin) -> None:
+        change = self._hub.editor.archive if action["isArchived"] else self._hub.editor.unarchive
+        await change(self._principal, place.session_id)
+        await self._client.send_action(session_uri(place.session_id), action, origin)
+
+    async def _mark_read(self, place: Channel, action: Action, origin: Origin) -> None:
+        await self._client.list.mark_read(place.session_id, is_read=bool(action["isRead"]))
+        await self._client.send_action(session_uri(place.session_id), action, origin)
+
+    async def _set_client(self, place: Channel, action: Action, origin: Origin) -> None:
+        """Remember the client without its tools: segue's agents do not call them."""
+        client = action["activeClient"]
+        if self._client.active_clients.get(place.session_id) == client:
+            return
+        self._client.active_clients[place.session_id] = client
+        await self._client.send_action(session_uri(place.session_id), action, origin)
+
+    async def _remove_client(self, place: Channel, action: Action, origin: Origin) -> None:
+        if self._client.active_clients.pop(place.session_id, None) is not None:
+            await self._client.send_action(session_uri(place.session_id), action, origin)
+
+    async def _configure(self, place: Channel, action: Action, origin: Origin) -> None:
+        values = action["config"]
+        unknown = set(values) - {MODE}
+        if unknown or values.get(MODE) not in MODE_LABELS:
+            raise Refused(f"the settings of a session are {MODE}: {', '.join(MODE_LABELS)}")
+        change = ConfigChanged(mode=values[MODE])
+        await self._hub.editor.configure(self._principal, place.session_id, change)
+        await self._client.send_action(session_uri(place.session_id), action, origin)
+
+
+def _content(message: Mapping[str, Any]) -> list[Block]:
+    """Return the content of a message. Raises Refused for an attachment that cannot be sent."""
+    text = str(message["text"])
+    content: list[Block] = [Text(text=text)] if text.strip() else []
+    for attachment in message.get("attachments") or ():
+        content.append(_attachment(attachment))
+    if not content:
+        raise Refused("the message is empty")
+    return content
+
+
+def _attachment(attachment: Mapping[str, Any]) -> Block:
+    label, type = str(attachment.get("label", "")), attachment.get("type")
+    mime = str(attachment.get("contentType") or "")
+    if type == "embeddedResource" and mime.startswith("image/"):
+        return Image(mime=mime, data=str(attachment["data"]))
+    if type == "simple" and attachment.get("modelRepresentation"):
+        return Text(text=f"{label}:\n{attachment['modelRepresentation']}")
+    if type == "resource":
+        return Text(text=f"Attached: {attachment['uri']}")
+    raise Refused(f"segue does not support the attachment {label!r} ({type})")
+
+
+def _chosen_option(request: PermissionAsked, action: Action) -> str:
+    """Return the option that a client chose by its id, or by approving or denying."""
+    chosen = action.get("selectedOptionId")
+    if any(option.id == chosen for option in request.options):
+        return str(chosen)
+    wanted = "allow" if action["approved"] else "reject"
+    for option in request.options:
+        if option.kind == f"{wanted}_once":
+            return option.id
+    for option in request.options:
+        if option.kind.startswith(wanted):
+            return option.id
+    raise Refused(f"the request offers no option to {wanted}")
+
+
+def _plain(value: Any) -> str | None:
+    """Return a text that may be given as Markdown."""
+    if isinstance(value, dict):
+        value = value.get("markdown")
+    return value if isinstance(value, str) and value else None

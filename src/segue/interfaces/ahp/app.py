@@ -1,0 +1,209 @@
+"""The ASGI application of `/ahp`: one WebSocket for each client."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from segue.acp.rpc import PARSE_ERROR, RpcError, encode_message
+from segue.http.body import decode_json
+from segue.http.errors import RateLimited
+from segue.http.hosts import HostCheck
+from segue.http.keys import KeyAccess, api_key
+from segue.http.limits import RateLimiter, caller_of
+from segue.hub import Hub
+from segue.model.errors import SegueError, Unauthorized
+from segue.model.principal import Principal
+
+from .connection import AhpConnection
+
+log = logging.getLogger("segue.ahp")
+
+PATH = "/ahp"
+TOKEN_PARAMETER = "tkn"
+RATE_LIMIT_PAUSE_SECONDS = 1.0
+MAX_UNREAD_MESSAGES = 10_000  # of a client that does not read; then its connection is closed
+# Close codes.
+NORMAL, GOING_AWAY, POLICY_VIOLATION, TRY_AGAIN_LATER = 1000, 1001, 1008, 1013
+
+
+class AhpApp:
+    """Serve clients of the Agent Host Protocol on one hub. Setting `closing` ends connections.
+
+    The token of a connection is an API key, or that of a login of the local user.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        hosts: HostCheck | None = None,
+        *,
+        rate_limiter: RateLimiter | None = None,
+        closing: asyncio.Event | None = None,
+    ) -> None:
+        self._hub = hub
+        self._hosts = hosts or HostCheck()
+        self._rate_limiter = rate_limiter or RateLimiter(0)
+        self._closing = closing or asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if scope["type"] != "websocket":
+                response: Response = JSONResponse({"error": "connect with a WebSocket"}, 426)
+            else:
+                await self._serve(scope, receive, send)
+                return
+        except SegueError as error:
+            response = JSONResponse({"error": error.remote_message}, error.http_status)
+        await response(scope, receive, send)  # also refuses a WebSocket before it is accepted
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._hosts.check(headers)
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        token = query.get(TOKEN_PARAMETER, [""])[0] or api_key(headers)
+        principal = await self._authenticate(token)
+        caller = caller_of(principal)
+        self._rate_limiter.count_request(caller)
+        close_stream = await self._hub.quotas.open_stream(principal)
+        try:
+            link = _Link(
+                self._hub,
+                principal,
+                receive,
+                send,
+                count_message=lambda: self._rate_limiter.count_request(caller),
+                closing=self._closing,
+                access=KeyAccess(lambda: self._authenticate(token)),
+            )
+            await link.serve()
+        finally:
+            close_stream()
+
+    async def _authenticate(self, token: str) -> Principal:
+        """Return the principal of a token. Raises Unauthorized if it is not valid."""
+        authenticate: Callable[[str], Awaitable[Principal]] = self._hub.keys.authenticate
+        if "~" in token:
+            authenticate = self._hub.logins.authenticate
+        try:
+            return await authenticate(token)
+        except Unauthorized:
+            raise Unauthorized(
+                "Authentication failed; `segue vscode` prints a valid connection token"
+            ) from None
+
+
+class _Link:
+    """Pass messages between a WebSocket and its connection, until one side ends."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        principal: Principal,
+        receive: Receive,
+        send: Send,
+        *,
+        count_message: Callable[[], object],
+        closing: asyncio.Event,
+        access: KeyAccess,
+    ) -> None:
+        self._receive = receive
+        self._send = send
+        self._count_message = count_message
+        self._closing = closing
+        self._access = access
+        self._outgoing: asyncio.Queue[bytes] = asyncio.Queue(MAX_UNREAD_MESSAGES)
+        self._overflow = asyncio.Event()
+        self._connection = AhpConnection(hub, principal, self._queue)
+
+    async def serve(self) -> None:
+        await self._receive()  # websocket.connect
+        await self._send({"type": "websocket.accept"})
+        tasks = [
+            asyncio.ensure_future(self._read()),
+            asyncio.ensure_future(self._write()),
+            asyncio.ensure_future(self._wait_for_end()),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            code = next(iter(done)).result()
+            if code is not None:
+                await self._send({"type": "websocket.close", "code": code})
+        except OSError:
+            return  # the client is gone
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._connection.close()
+
+    async def _queue(self, message: dict[str, Any]) -> None:
+        """Queue a message for the client. A client that does not read is disconnected."""
+        try:
+            self._outgoing.put_nowait(encode_message(message))
+        except asyncio.QueueFull:
+            self._overflow.set()
+
+    async def _write(self) -> None:
+        while True:
+            data = await self._outgoing.get()
+            await self._send({"type": "websocket.send", "text": data.decode()})
+
+    async def _read(self) -> None:
+        while True:
+            event = await self._receive()
+            if event["type"] == "websocket.disconnect":
+                return
+            text = event.get("text")
+            if not isinstance(text, str):
+                continue
+            await self._wait_for_allowance()
+            message = await self._decode(text)
+            if isinstance(message, dict):
+                await self._connection.receive(message)
+
+    async def _wait_for_allowance(self) -> None:
+        while True:
+            with suppress(RateLimited):
+                self._count_message()
+                return
+            await asyncio.sleep(RATE_LIMIT_PAUSE_SECONDS)
+
+    async def _decode(self, text: str) -> Any:
+        try:
+            return await decode_json(text.encode("utf-8", "surrogatepass"), Any)
+        except (msgspec.DecodeError, UnicodeError, RecursionError, SegueError):
+            error = RpcError(PARSE_ERROR, "this message is not JSON")
+            await self._queue({"jsonrpc": "2.0", "id": None, "error": error.to_wire()})
+            return None
+
+    async def _wait_for_end(self) -> int:
+        """Return why the link must end: the server stops, or the token is not valid any more."""
+        closing = asyncio.ensure_future(self._closing.wait())
+        overflow = asyncio.ensure_future(self._overflow.wait())
+        try:
+            while True:
+                seconds = max(0.0, self._access.seconds_until_due())
+                await asyncio.wait(
+                    {closing, overflow}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+                if closing.done():
+                    return GOING_AWAY
+                if overflow.done():
+                    return TRY_AGAIN_LATER
+                try:
+                    if not (await self._access.check()).allowed:
+                        return POLICY_VIOLATION
+                except Exception:  # the store is not available, for example
+                    log.warning("the access of a client was not checked; retrying", exc_info=True)
+        finally:
+            for task in (closing, overflow):
+                task.cancel()

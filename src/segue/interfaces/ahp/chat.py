@@ -1,0 +1,516 @@
+"""The state of a chat, made from a session's events, and the actions by which it changes.
+
+`ChatState.apply` changes the state with one event and returns the actions that change a client's
+copy in the same way. A snapshot is the state after all events so far.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from segue.model.content import Content, Diff, FileChange, Image, plain_text
+from segue.model.event import (
+    AgentMessage,
+    AgentThought,
+    Compacted,
+    Delta,
+    Event,
+    Failed,
+    Interrupted,
+    ModelCalled,
+    Option,
+    PermissionAnswered,
+    PermissionAsked,
+    PlanChanged,
+    Response,
+    StatusChanged,
+    ToolCall,
+    ToolCallChanged,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
+from segue.model.tools.changes import apply_change
+from segue.model.tools.patches import as_diffs, with_texts
+from segue.model.tools.titles import call_title, request_title
+
+from .protocol import Action, session_uri, time_text
+
+_PART_OF_DELTA = {"message": "markdown", "thought": "reasoning"}
+_NOT_NEEDED, _USER_ACTION = "not-needed", "user-action"
+
+
+class ChatState:
+    """The turns of one chat. The last one may be running."""
+
+    def __init__(self, session_id: str, client_ids: Mapping[str, str] | None = None) -> None:
+        """Create an empty chat. `client_ids` has the ids that a client gave to its messages."""
+        self._session_id = session_id
+        self._client_ids = client_ids if client_ids is not None else {}
+        self.turns: list[dict[str, Any]] = []
+        self.active: dict[str, Any] | None = None
+        self._started_at = 0
+        self._last_at = 0
+        self._usage: Usage | None = None
+        self._model: str | None = None
+        self._error: str | None = None
+        self._is_cancelled = False
+        self._calls: dict[str, ToolCall] = {}
+        self._parts: dict[str, dict[str, Any]] = {}  # of the active turn: by message or call
+        self._separators: dict[str, str] = {}  # before messages that are being written
+        self._requests: dict[str, PermissionAsked] = {}
+
+    def fields(self) -> dict[str, Any]:
+        """Return the turns as fields of a snapshot."""
+        fields: dict[str, Any] = {"turns": self.turns}
+        if self.active is not None:
+            fields["activeTurn"] = self.active
+        return fields
+
+    def call_of_request(self, call_id: str) -> PermissionAsked | None:
+        """Return the open permission request that a client sees as this tool call."""
+        return next(
+            (ask for ask in self._requests.values() if _call_id(ask) == call_id),
+            None,
+        )
+
+    # Events.
+
+    def apply(self, event: Event) -> list[Action]:
+        """Change the state with an event, and return the actions that a client gets for it."""
+        self._last_at = max(self._last_at, event.at)
+        match event.body:
+            case UserMessage() as message:
+                return [*self.finish(), *self._start(event, message)]
+            case AgentMessage() | AgentThought() as message:
+                return [*self._ensure_turn(event), *self._add_text(event.id, message)]
+            case ToolCall() as call:
+                self._add_usage(call)
+                return [*self._ensure_turn(event), *self._start_call(call)]
+            case ToolCallChanged() as change:
+                return self._change_call(change)
+            case ToolResult() as result:
+                return self._end_call(event.seq, result)
+            case PermissionAsked() as request:
+                return [*self._ensure_turn(event), *self._ask(request)]
+            case PermissionAnswered() as answer:
+                return self._answer(answer)
+            case ModelCalled() as called:
+                self._sum_usage(called.usage, called.model)
+            case PlanChanged() as plan:
+                return self._notify(_plan_text(plan))
+            case Compacted():
+                return self._notify("The conversation so far was summarized for the model.")
+            case Failed(retry="retrying") as failed:
+                return self._notify(f"{failed.message}. Trying again.")
+            case Failed() as failed:
+                self._error = failed.message
+            case Interrupted():
+                self._is_cancelled = True
+            case StatusChanged(status="idle") as change if not change.pending:
+                if change.stop_reason != "requires_action":
+                    return self.finish(change)
+        return []
+
+    def add_delta(self, delta: Delta) -> list[Action]:
+        """Append a piece of a message that is being written."""
+        kind = _PART_OF_DELTA.get(delta.kind)
+        if kind is None or self.active is None:
+            return []
+        actions: list[Action] = []
+        part = self._parts.get(delta.message)
+        if part is None:
+            separator = self._separator(kind)
+            part = self._add_part({"kind": kind, "id": delta.message, "content": separator})
+            self._parts[delta.message] = part
+            self._separators[delta.message] = separator
+            actions.append(self._part_action(dict(part)))
+        part["content"] += delta.text
+        return [*actions, self._append_action(part, delta.text)]
+
+    def finish(self, change: StatusChanged | None = None) -> list[Action]:
+        """End the active turn, if there is one, and return the actions."""
+        turn = self.active
+        if turn is None:
+            return []
+        reason = change.stop_reason if change is not None else None
+        duration = max(0, self._last_at - self._started_at) // 1000
+        actions: list[Action] = []
+        if (usage := self._usage_info()) is not None:
+            turn["usage"] = usage
+            actions.append({"type": "chat/usage", "turnId": turn["id"], "usage": usage})
+        end: Action = {"turnId": turn["id"], "duration": duration}
+        if reason == "cancelled" or (self._is_cancelled and reason != "error"):
+            state, end["type"] = "cancelled", "chat/turnCancelled"
+        elif reason == "error" or self._error is not None:
+            message = (change.message if change is not None else None) or self._error
+            error = {"errorType": "turnFailed", "message": message or "The turn failed."}
+            state, end["type"], end["error"] = "error", "chat/error", error
+            turn["responseParts"].append({"kind": "error", "error": error})
+        else:
+            state, end["type"] = "complete", "chat/turnComplete"
+        self.turns.append({**turn, "duration": duration, "state": state})
+        self.active = None
+        self._parts.clear()
+        self._separators.clear()
+        self._requests.clear()
+        return [*actions, end]
+
+    # Turns.
+
+    def _start(self, event: Event, message: UserMessage) -> list[Action]:
+        return self._begin(event, _message(message))
+
+    def _ensure_turn(self, event: Event) -> list[Action]:
+        """Begin a turn for what an agent does without a message of the user."""
+        if self.active is not None:
+            return []
+        return self._begin(event, {"text": "", "origin": {"kind": "agent"}})
+
+    def _begin(self, event: Event, message: dict[str, Any]) -> list[Action]:
+        self._started_at = event.at
+        self._usage = self._model = self._error = None
+        self._is_cancelled = False
+        self.active = {
+            "id": self._client_ids.get(event.id, event.id),
+            "startedAt": time_text(event.at),
+            "message": message,
+            "responseParts": [],
+            "usage": None,
+        }
+        return [
+            {
+                "type": "chat/turnStarted",
+                "turnId": self.active["id"],
+                "startedAt": self.active["startedAt"],
+                "message": message,
+            }
+        ]
+
+    # Parts.
+
+    def _add_part(self, part: dict[str, Any]) -> dict[str, Any]:
+        assert self.active is not None
+        self.active["responseParts"].append(part)
+        return part
+
+    def _part_action(self, part: dict[str, Any]) -> Action:
+        assert self.active is not None
+        return {"type": "chat/responsePart", "turnId": self.active["id"], "part": part}
+
+    def _append_action(self, part: dict[str, Any], text: str) -> Action:
+        assert self.active is not None
+        return {
+            "type": "chat/delta" if part["kind"] == "markdown" else "chat/reasoning",
+            "turnId": self.active["id"],
+            "partId": part["id"],
+            "content": text,
+        }
+
+    def _add_text(self, event_id: str, message: AgentMessage | AgentThought) -> list[Action]:
+        """Add a complete message, or what is missing of one that was streamed."""
+        self._add_usage(message)
+        text = plain_text(message.content)
+        part = self._parts.get(event_id)
+        if part is None:
+            kind = "markdown" if isinstance(message, AgentMessage) else "reasoning"
+            content = self._separator(kind) + text
+            part = self._add_part({"kind": kind, "id": event_id, "content": content})
+            return [self._part_action(dict(part))]
+        text = self._separators.pop(event_id, "") + text
+        streamed = part["content"]
+        part["content"] = text if text.startswith(streamed) else streamed
+        rest = part["content"][len(streamed) :]
+        return [self._append_action(part, rest)] if rest else []
+
+    def _separator(self, kind: str) -> str:
+        """Return what keeps a message apart from the one before it: clients join such parts."""
+        assert self.active is not None
+        parts = self.active["responseParts"]
+        return "\n\n" if parts and parts[-1]["kind"] == kind else ""
+
+    def _notify(self, text: str) -> list[Action]:
+        if self.active is None:
+            return []
+        part = {"kind": "systemNotification", "content": {"markdown": text}}
+        return [self._part_action(self._add_part(part))]
+
+    # Usage.
+
+    def _add_usage(self, response: Response) -> None:
+        if response.usage is not None:
+            self._sum_usage(response.usage, response.model)
+
+    def _sum_usage(self, usage: Usage, model: str | None) -> None:
+        self._usage = usage if self._usage is None else self._usage + usage
+        self._model = model or self._model
+
+    def _usage_info(self) -> dict[str, Any] | None:
+        if self._usage is None:
+            return None
+        fields = {
+            "inputTokens": self._usage.input_tokens,
+            "outputTokens": self._usage.output_tokens,
+            "cacheReadTokens": self._usage.cache_read_tokens,
+            "model": self._model,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+    # Tool calls.
+
+    def _call_action(self, type: str, call_id: str, **fields: Any) -> Action:
+        assert self.active is not None
+        return {
+            "type": f"chat/toolCall{type}",
+            "turnId": self.active["id"],
+            "toolCallId": call_id,
+            **fields,
+        }
+
+    def _start_call(self, call: ToolCall) -> list[Action]:
+        self._calls[call.call_id] = call
+        names = {"toolName": call.name, "displayName": call.name}
+        state = {"toolCallId": call.call_id, **names, "status": "streaming"}
+        self._parts[call.call_id] = self._add_part({"kind": "toolCall", "toolCall": state})
+        actions = [self._call_action("Start", call.call_id, **names)]
+        if call.effective_verdict == "ask":
+            return actions  # the permission request follows
+        return [*actions, *self._ready(call)]
+
+    def _ready(self, call: ToolCall, **confirmation: Any) -> list[Action]:
+        """Say what a call does: it runs, or waits for the confirmation that is passed."""
+        part = self._parts.get(call.call_id)
+        if part is None or self.active is None:
+            return []
+        fields: dict[str, Any] = {"invocationMessage": call_title(call)}
+        if call.input is not None:
+            fields["toolInput"] = _input_text(call.input)
+        fields |= confirmation or {"confirmed": _NOT_NEEDED}
+        status = "pending-confirmation" if confirmation else "running"
+        part["toolCall"].update(fields, status=status)
+        return [self._call_action("Ready", call.call_id, **fields)]
+
+    def _change_call(self, change: ToolCallChanged) -> list[Action]:
+        call = self._calls.get(change.call_id)
+        if call is None:
+            return []
+        changed = self._calls[change.call_id] = apply_change(call, change)
+        part = self._parts.get(change.call_id)
+        if part is None or part["toolCall"]["status"] != "running":
+            return []
+        actions = []
+        if (call_title(changed), changed.input) != (call_title(call), call.input):
+            actions += self._ready(changed)
+        if changed.content != call.content:
+            content = [{"type": "text", "text": plain_text(changed.content)}]
+            part["toolCall"]["content"] = content
+            actions.append(self._call_action("ContentChanged", change.call_id, content=content))
+        return actions
+
+    def _end_call(self, seq: int, result: ToolResult) -> list[Action]:
+        part = self._parts.get(result.call_id)
+        if part is None or self.active is None:
+            return []
+        call = self._calls[result.call_id]
+        state = part["toolCall"]
+        if state["status"] == "cancelled":
+            return []
+        fields: dict[str, Any] = {
+            "success": result.status == "completed",
+            "pastTenseMessage": call_title(call),
+            "content": result_content(self._session_id, seq, call, result),
+        }
+        if result.status != "completed":
+            code = None if result.exit_code is None else str(result.exit_code)
+            message = plain_text(result.content)[:1000] or result.status
+            fields["error"] = {"message": message, **({"code": code} if code else {})}
+        state.update(_confirmed_fields(state, call), **fields, status="completed")
+        return [self._call_action("Complete", result.call_id, result=fields)]
+
+    # Permission requests.
+
+    def _ask(self, request: PermissionAsked) -> list[Action]:
+        self._requests[request.ask_id] = request
+        call_id = _call_id(request)
+        call = self._calls.get(call_id)
+        actions: list[Action] = []
+        if call is None or call_id not in self._parts:
+            title = request_title(request, call)
+            call = ToolCall(call_id=call_id, name="permission", title=title, verdict="ask")
+            actions += self._start_call(call)
+        confirmation: dict[str, Any] = {
+            "confirmationTitle": request_title(request, call),
+            "options": [_option(option) for option in request.options],
+        }
+        if edits := proposed_edits(self._session_id, call):
+            confirmation["edits"] = {"items": edits}
+        return [*actions, *self._ready(call, **confirmation)]
+
+    def _answer(self, answer: PermissionAnswered) -> list[Action]:
+        request = self._requests.pop(answer.ask_id, None)
+        if request is None or self.active is None:
+            return []
+        call_id = _call_id(request)
+        state = self._parts[call_id]["toolCall"]
+        for name in ("options", "confirmationTitle", "edits"):
+            state.pop(name, None)
+        chosen = next((each for each in request.options if each.id == answer.option), None)
+        fields: dict[str, Any]
+        if chosen is not None and chosen.kind.startswith("allow"):
+            fields = {"approved": True, "confirmed": _USER_ACTION}
+            state.update(status="running", confirmed=_USER_ACTION)
+        else:
+            fields = {"approved": False, "reason": "denied" if chosen else "skipped"}
+            if answer.note:
+                fields["reasonMessage"] = answer.note
+            state.update(status="cancelled", reason=fields["reason"])
+        if chosen is not None:
+            fields["selectedOptionId"] = chosen.id
+        actions = [self._call_action("Confirmed", call_id, **fields)]
+        if call_id == answer.ask_id and fields["approved"]:
+            result = {"success": True, "pastTenseMessage": "Allowed"}
+            state.update(result, status="completed")
+            actions.append(self._call_action("Complete", call_id, result=result))
+        return actions
+
+
+def _call_id(request: PermissionAsked) -> str:
+    """Return the tool call that a request is shown as: the one it is about, or one of its own."""
+    return request.call_id or request.ask_id
+
+
+def _option(option: Option) -> dict[str, Any]:
+    kind = "approve" if option.kind.startswith("allow") else "deny"
+    return {"id": option.id, "label": option.name, "kind": kind}
+
+
+def _confirmed_fields(state: dict[str, Any], call: ToolCall) -> dict[str, Any]:
+    """Return the fields that a finished call needs, and an unconfirmed one does not have."""
+    return {
+        "confirmed": state.get("confirmed", _NOT_NEEDED),
+        "invocationMessage": state.get("invocationMessage", call_title(call)),
+    }
+
+
+def _message(message: UserMessage) -> dict[str, Any]:
+    fields: dict[str, Any] = {"text": _typed_text(message), "origin": {"kind": "user"}}
+    images = [block for block in message.content if isinstance(block, Image) and block.data]
+    if images:
+        fields["attachments"] = [
+            {
+                "type": "embeddedResource",
+                "label": f"Image {number}",
+                "displayKind": "image",
+                "data": image.data,
+                "contentType": image.mime,
+            }
+            for number, image in enumerate(images, 1)
+        ]
+    return fields
+
+
+def _typed_text(message: UserMessage) -> str:
+    """Return what a person typed; the labels of inserted parts if a person typed nothing."""
+    content = tuple(block for block in message.content if not isinstance(block, Image))
+    if not message.inserted:
+        return plain_text(content)
+    texts = {}
+    for number, block in enumerate(message.content):
+        text = getattr(block, "text", None)
+        if isinstance(text, str):
+            texts[number] = text
+    for part in sorted(message.inserted, key=lambda part: part.start, reverse=True):
+        text = texts.get(part.block, "")
+        texts[part.block] = text[: part.start] + text[part.end :]
+    typed = "\n\n".join(text.strip() for text in texts.values() if text.strip())
+    return typed or ", ".join(part.label or part.kind for part in message.inserted)
+
+
+def _input_text(value: Any) -> str:
+    if isinstance(value, dict) and set(value) == {"command"} and isinstance(value["command"], str):
+        return value["command"]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _plan_text(plan: PlanChanged) -> str:
+    boxes = {"completed": "[x]", "in_progress": "[>]", "cancelled": "[-]"}
+    entries = (f"- {boxes.get(each.status, '[ ]')} {each.content}" for each in plan.entries)
+    return "\n".join(("**Plan**", "", *entries))
+
+
+# Files.
+
+
+def _diffs(content: Content, call: ToolCall | None) -> list[Diff]:
+    """Return the changes of files in a content, one for each hunk of a patch."""
+    diffs: list[Diff] = []
+    for block in with_texts(content, call):
+        if isinstance(block, Diff):
+            diffs.append(block)
+        elif isinstance(block, FileChange):
+            diffs += as_diffs(block)
+    return diffs
+
+
+def result_content(
+    session_id: str, seq: int, call: ToolCall, result: ToolResult
+) -> list[dict[str, Any]]:
+    """Return the content of a tool result: its text, pictures and changes of files."""
+    blocks: list[dict[str, Any]] = []
+    texts = tuple(
+        block for block in result.content if not isinstance(block, Image | Diff | FileChange)
+    )
+    if text := plain_text(texts):
+        blocks.append({"type": "text", "text": text})
+    for block in result.content:
+        if isinstance(block, Image) and block.data:
+            image = {"data": block.data, "contentType": block.mime}
+            blocks.append({"type": "embeddedResource", **image})
+    diffs = _diffs(result.content, call) or _diffs(call.content, call)
+    place = f"{session_uri(session_id)}/content/{seq}"
+    blocks += [
+        {"type": "fileEdit", **_file_edit(f"{place}/{number}", diff)}
+        for number, diff in enumerate(diffs)
+    ]
+    return blocks
+
+
+def proposed_edits(session_id: str, call: ToolCall) -> list[dict[str, Any]]:
+    """Return the changes of files that a call asks for."""
+    place = f"{session_uri(session_id)}/proposed/{call.call_id}"
+    return [
+        _file_edit(f"{place}/{number}", diff)
+        for number, diff in enumerate(_diffs(call.content, call))
+    ]
+
+
+def _file_edit(place: str, diff: Diff) -> dict[str, Any]:
+    file = f"file://{diff.path}"
+    edit: dict[str, Any] = {"after": {"uri": file, "content": {"uri": f"{place}/after"}}}
+    if diff.old is not None:
+        edit["before"] = {"uri": file, "content": {"uri": f"{place}/before"}}
+    old, new = (diff.old or "").splitlines(), diff.new.splitlines()
+    edit["diff"] = {
+        "added": sum(line not in old for line in new),
+        "removed": sum(line not in new for line in old),
+    }
+    return edit
+
+
+def text_of_edit(diffs: list[Diff], number: int, side: str) -> str | None:
+    """Return one side of a change that `_file_edit` refers to, or None if there is none."""
+    if not 0 <= number < len(diffs):
+        return None
+    return diffs[number].new if side == "after" else diffs[number].old
+
+
+def diffs_of_result(call: ToolCall, result: ToolResult) -> list[Diff]:
+    """Return the changes of files that a finished call shows."""
+    return _diffs(result.content, call) or _diffs(call.content, call)
+
+
+def diffs_of_call(call: ToolCall) -> list[Diff]:
+    """Return the changes of files that a call asks for."""
+    return _diffs(call.content, call)

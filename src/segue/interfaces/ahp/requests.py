@@ -1,0 +1,290 @@
+"""Answer the requests of a client."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import segue
+from segue.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from segue.agents.base.spec import MODE_LABELS
+from segue.model import clock
+from segue.model.errors import NotFound, SegueError
+from segue.model.session import Session
+
+from . import catalog
+from .client import Client, Draft
+from .config import MODE, session_config
+from .protocol import (
+    DEFAULT_CHAT,
+    IDLE,
+    PROVIDER,
+    PROVIDER_NOT_FOUND,
+    ROOT,
+    SESSION_EXISTS,
+    SESSION_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+    VERSIONS,
+    Channel,
+    ServerSequence,
+    chat_uri,
+    directory_of,
+    directory_uri,
+    event_id_of,
+    parse_channel,
+    time_text,
+)
+from .resources import Resources
+from .subscriptions import read_thread
+
+log = logging.getLogger("segue.ahp")
+
+MAX_DRAFTS = 100  # sessions that a client prepared and has not prompted yet
+OLDER_TURNS = 50  # that one request loads
+MAX_SUBSCRIPTIONS = 200
+
+
+class Requests:
+    """Answer requests, by the name of their method."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._hub = client.hub
+        self._principal = client.principal
+        self._handlers: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
+            "initialize": self._initialize,
+            "reconnect": self._reconnect,
+            "ping": self._ping,
+            "listSessions": self._list_sessions,
+            "subscribe": self._subscribe,
+            "resolveSessionConfig": self._resolve_config,
+            "sessionConfigCompletions": self._no_items,
+            "completions": self._no_items,
+            "createSession": self._create_session,
+            "disposeSession": self._dispose_session,
+            "createChat": self._create_chat,
+            "fetchTurns": self._fetch_turns,
+            "resourceRead": Resources(client.hub, client.principal).read,
+        }
+
+    async def answer(self, method: str, params: dict[str, Any]) -> Any:
+        handler = self._handlers.get(method)
+        if handler is None:
+            raise RpcError(METHOD_NOT_FOUND, f"segue does not support {method}")
+        try:
+            return await handler(params)
+        except NotFound as error:
+            raise RpcError(SESSION_NOT_FOUND, error.remote_message) from None
+        except SegueError as error:
+            raise RpcError(INVALID_PARAMS, error.remote_message) from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise RpcError(
+                INVALID_PARAMS, f"{method}: a field is missing or wrong: {error}"
+            ) from error
+        except RpcError:
+            raise
+        except Exception:
+            log.exception("a request failed")
+            raise RpcError(INTERNAL_ERROR, "internal error") from None
+
+    # The connection.
+
+    async def _initialize(self, params: dict[str, Any]) -> dict[str, Any]:
+        offered = params["protocolVersions"]
+        version = next((each for each in offered if each in VERSIONS), None)
+        if version is None:
+            data = {"supportedVersions": list(VERSIONS)}
+            raise RpcError(UNSUPPORTED_VERSION, "unsupported protocol version", data)
+        self._client.id = str(params["clientId"])
+        snapshots = await self._snapshots(params.get("initialSubscriptions") or ())
+        result: dict[str, Any] = {
+            "protocolVersion": version,
+            "serverSeq": self._client.sequence.last,
+            "serverInfo": {"name": "segue", "version": segue.__version__},
+            "snapshots": snapshots,
+            "completionTriggerCharacters": [],
+        }
+        return result
+
+    async def _reconnect(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return new snapshots, and send the rows that changed since the client's last number."""
+        self._client.id = str(params["clientId"])
+        last_seen = int(params["lastSeenServerSeq"])
+        snapshots = await self._snapshots(params["subscriptions"])
+        await self._client.list.announce_since(last_seen * 1000)
+        self._client.sequence = ServerSequence(max(last_seen, self._client.sequence.last))
+        for snapshot in snapshots:
+            snapshot["fromSeq"] = self._client.sequence.last
+        return {"type": "snapshot", "snapshots": snapshots}
+
+    async def _ping(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    async def _snapshots(self, channels: Any) -> list[dict[str, Any]]:
+        """Subscribe to channels, and return the states of those that exist."""
+        snapshots = []
+        for channel in channels:
+            with suppress(RpcError, SegueError):
+                snapshots.append(await self._open(str(channel), None))
+        return snapshots
+
+    # Subscriptions.
+
+    async def _subscribe(self, params: dict[str, Any]) -> dict[str, Any]:
+        view = params.get("view") or {}
+        return {"snapshot": await self._open(str(params["channel"]), view.get("turns"))}
+
+    async def _open(self, channel: str, max_turns: int | None) -> dict[str, Any]:
+        """Follow a channel and return its state."""
+        if len(self._client.tasks) >= MAX_SUBSCRIPTIONS and channel not in self._client.tasks:
+            raise RpcError(INVALID_PARAMS, "this connection has too many subscriptions")
+        if channel.rstrip("/") == ROOT.rstrip("/"):
+            state = await self._root_state()
+            self._client.start_task(ROOT, self._client.list.follow)
+        else:
+            state = await self._open_session_channel(channel, parse_channel(channel), max_turns)
+        return {"resource": channel, "state": state, "fromSeq": self._client.sequence.last}
+
+    async def _open_session_channel(
+        self, channel: str, place: Channel, max_turns: int | None
+    ) -> dict[str, Any]:
+        draft = self._client.drafts.get(place.session_id)
+        if draft is not None:
+            return self._draft_state(place, draft)
+        await self._hub.sync.ensure_current(self._principal, place.session_id)
+        session = await self._hub.sessions.get(self._principal, place.session_id)
+        if place.chat is None:
+            return await self._session_state(session)
+        if place.chat != DEFAULT_CHAT:
+            return await read_thread(self._hub, self._principal, session, place.chat)
+        chat = await self._client.follow_chat(session)
+        return chat.snapshot(session, max_turns)
+
+    async def _root_state(self) -> dict[str, Any]:
+        return {
+            "agents": [
+                {
+                    "provider": PROVIDER,
+                    "displayName": "segue",
+                    "description": "Every agent session",
+                    "models": await self._client.models(),
+                    "protectedResources": [],
+                    "capabilities": {"multipleChats": {"fork": True}},
+                }
+            ],
+            "terminals": [],
+            "config": {
+                "schema": {"type": "object", "properties": {}},
+                "values": self._client.root_values,
+            },
+        }
+
+    async def _session_state(self, session: Session) -> dict[str, Any]:
+        client = self._client.active_clients.get(session.id)
+        return catalog.session_state(
+            session,
+            await self._hub.history.threads(self._principal, session.id),
+            session_config(session.mode),
+            [client] if client else [],
+            is_read=self._client.list.is_read(session.id),
+        )
+
+    # The list, and sessions that a client creates and deletes.
+
+    async def _list_sessions(self, params: dict[str, Any]) -> dict[str, Any]:
+        limit = params.get("limit")
+        if limit is not None and (not isinstance(limit, int) or limit < 1):
+            raise RpcError(INVALID_PARAMS, f"limit must be a whole number above 0, not {limit!r}")
+        return await self._client.list.page(limit, params.get("cursor"))
+
+    async def _resolve_config(self, params: dict[str, Any]) -> dict[str, Any]:
+        values = params.get("config") or {}
+        return session_config(values.get(MODE))
+
+    async def _no_items(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"items": []}
+
+    async def _create_session(self, params: dict[str, Any]) -> None:
+        """Remember a session that the client prepares; its first message creates it."""
+        if params.get("provider") not in (None, PROVIDER):
+            raise RpcError(PROVIDER_NOT_FOUND, f"there is no agent {params['provider']!r}")
+        session_id = parse_channel(str(params["channel"])).session_id
+        with suppress(NotFound):
+            await self._hub.sessions.get(self._principal, session_id)
+            raise RpcError(SESSION_EXISTS, "this session exists already")
+        directories = params.get("workingDirectories") or ()
+        mode = (params.get("config") or {}).get(MODE)
+        while len(self._client.drafts) >= MAX_DRAFTS:
+            self._client.drafts.pop(next(iter(self._client.drafts)))
+        self._client.drafts[session_id] = Draft(
+            directory_of(directories[0]) if directories else None,
+            mode if mode in MODE_LABELS else None,
+            clock.now(),
+        )
+
+    def _draft_state(self, place: Channel, draft: Draft) -> dict[str, Any]:
+        """Return the state of a session or chat that is not created yet."""
+        entry = {
+            "resource": chat_uri(place.session_id),
+            "title": "New session",
+            "status": IDLE,
+            "modifiedAt": time_text(draft.created_at),
+            "origin": {"kind": "user"},
+        }
+        if place.chat is not None:
+            return {**entry, "turns": []}
+        return {
+            "provider": PROVIDER,
+            "title": "New session",
+            "status": IDLE,
+            "workingDirectories": [directory_uri(draft.directory)] if draft.directory else [],
+            "lifecycle": "ready",
+            "activeClients": [],
+            "chats": [entry],
+            "defaultChat": entry["resource"],
+            "customizations": [],
+            "config": session_config(draft.mode),
+        }
+
+    async def _dispose_session(self, params: dict[str, Any]) -> None:
+        """Forget a draft, or move a session to the trash, from which it can be restored."""
+        session_id = parse_channel(str(params["channel"])).session_id
+        if self._client.drafts.pop(session_id, None) is None:
+            await self._hub.editor.trash(self._principal, session_id)
+            await self._client.list.remove(session_id)
+
+    async def _create_chat(self, params: dict[str, Any]) -> None:
+        """Fork a session at a turn. The fork is a session of its own in the list."""
+        source = params.get("source") or {}
+        if source.get("kind") != "fork":
+            raise RpcError(INVALID_PARAMS, "segue creates chats only as forks of a turn")
+        place = parse_channel(str(source["chat"]))
+        seq = await self._last_seq_of_turn(place.session_id, str(source["turnId"]))
+        fork = await self._hub.editor.fork(
+            self._principal, place.session_id, at=seq, origin="ahp", in_store=True
+        )
+        log.info("session %s was forked to %s", place.session_id, fork.id)
+
+    async def _last_seq_of_turn(self, session_id: str, turn_id: str) -> int:
+        """Return the seq of the last event before the next message of the user."""
+        seq = await self._hub.history.locate(self._principal, session_id, event_id_of(turn_id))
+        following = await self._hub.history.events(
+            self._principal, session_id, after=seq, types=("user_message",), limit=1
+        )
+        if following:
+            return following[0].seq - 1
+        session = await self._hub.sessions.get(self._principal, session_id)
+        return session.last_seq
+
+    async def _fetch_turns(self, params: dict[str, Any]) -> dict[str, Any]:
+        place = parse_channel(str(params["channel"]))
+        chat = self._client.chats.get(place.session_id)
+        cursor = params.get("cursor")
+        if chat is not None and cursor is not None:
+            if not str(cursor).isascii() or not str(cursor).isdigit():
+                raise RpcError(INVALID_PARAMS, f"{cursor!r} is not a cursor of this chat")
+            action = chat.older_turns(str(cursor), OLDER_TURNS)
+            await self._client.send_action(chat.uri, action, None)
+        return {}

@@ -1,0 +1,1 @@
+"""Commands that connect editors: ACP on standard input and output, and VS Code."""

@@ -1,0 +1,1 @@
+"""The commands that serve history to agents: `segue mcp`, `segue mcp install`."""

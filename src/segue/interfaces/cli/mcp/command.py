@@ -1,0 +1,163 @@
+"""Serve sessions to agents over MCP: `segue mcp`; add the server to a tool: `segue mcp install`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable
+
+import click
+
+from segue.hub import tools
+from segue.interfaces.cli.target import Target, add_target_options
+from segue.interfaces.mcp.scope import McpSettings, Scope
+from segue.model.errors import InvalidInput
+
+SERVER_NAME = "segue"
+
+
+def _target_options(command: Callable[..., None]) -> Callable[..., None]:
+    return add_target_options(
+        command,
+        default_directory="the platform's data directory",
+        default_sources="all, with the embedded store",
+    )
+
+
+@click.group("mcp", invoke_without_command=True)
+@click.option(
+    "--scope",
+    type=click.Choice(["directory", "repo", "all"]),
+    default="repo",
+    show_default=True,
+    help="Which sessions agents get: of this directory, of its repository with all worktrees, or "
+    "all of the workspace.",
+)
+@click.option(
+    "--cwd",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIRECTORY",
+    help="The directory of the scope.  [default: the working directory]",
+)
+@click.option("--allow-write", is_flag=True, help="Let agents set titles, tags and notes.")
+@click.option("--no-mask", is_flag=True, help="Show secrets instead of masks.")
+@_target_options
+@click.pass_context
+def mcp_command(
+    context: click.Context,
+    target: Target,
+    scope: Scope,
+    cwd: str | None,
+    allow_write: bool,
+    no_mask: bool,
+) -> None:
+    """Give agents your history: an MCP server over all sessions, on standard input and output.
+
+    An agent can search and read sessions of every tool, and cannot change them without
+    --allow-write. Secrets are masked. `segue mcp install TOOL` adds the server to a tool.
+
+    \b
+    Example: segue mcp install codex
+             segue mcp --scope all
+    """
+    options = _server_options(target, scope, cwd, allow_write=allow_write, no_mask=no_mask)
+    if context.invoked_subcommand is not None:
+        context.obj = options
+        return
+    from segue.interfaces.mcp.server import serve_stdio
+
+    settings = McpSettings(
+        scope=scope,
+        directory=os.path.abspath(cwd or os.curdir),
+        allow_write=allow_write,
+        mask=not no_mask,
+    )
+    serve_stdio(lambda: target.open(lasting=True), target.principal, settings)
+
+
+def _server_options(
+    target: Target, scope: str, cwd: str | None, *, allow_write: bool, no_mask: bool
+) -> list[str]:
+    """Return the options with which an installed server starts as this command would."""
+    options = shlex.split(target.command_options())
+    if scope != "repo":
+        options += ["--scope", scope]
+    if cwd is not None:
+        options += ["--cwd", os.path.abspath(cwd)]
+    return [*options, *["--allow-write"] * allow_write, *["--no-mask"] * no_mask]
+
+
+@mcp_command.command("install")
+@click.argument("tool", metavar="TOOL")
+@click.option("--yes", is_flag=True, help="Write the file without asking.")
+@click.pass_obj
+def install(options: list[str], tool: str, yes: bool) -> None:
+    """Add this server to a tool's configuration, after showing the change.
+
+    Options before `install` become those of the server.
+
+    \b
+    Example: segue mcp install claude
+             segue mcp --scope all install goose
+    """
+    config = tools.mcp_config(tool)
+    if config is None:
+        known = ", ".join(tools.mcp_tools())
+        raise InvalidInput(f"segue cannot configure {tool!r}; it can configure {known}")
+    before = _read(config.path)
+    after = config.add(before, SERVER_NAME, [*_program(), "mcp", *options])
+    if after == before:
+        click.echo(f"{config.path} has this server already.", err=True)
+        return
+    diff = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), config.path, config.path
+    )
+    click.echo("".join(line if line.endswith("\n") else f"{line}\n" for line in diff), nl=False)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InvalidInput("nothing was written; use --yes to write this change")
+        click.confirm(f"Write {config.path}?", abort=True)
+    _write(config.path, after)
+    click.echo(f"Wrote {config.path}. Restart {tools.label(tool)} to use the server.", err=True)
+
+
+def _program() -> list[str]:
+    """Return the command that starts this segue in any terminal."""
+    from shutil import which
+
+    found = which("segue")
+    if found is not None and os.path.realpath(found) == os.path.realpath(sys.argv[0]):
+        return ["segue"]
+    return [sys.executable, "-m", "segue"]
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"cannot read {path}: {error}") from None
+
+
+def _write(path: str, text: str) -> None:
+    """Replace a file by a complete new one, with the same permissions."""
+    path = os.path.realpath(path)
+    directory = os.path.dirname(path)
+    os.makedirs(directory, exist_ok=True)
+    mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o600
+    descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".segue-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

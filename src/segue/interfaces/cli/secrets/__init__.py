@@ -1,0 +1,1 @@
+"""The commands that find and remove secrets in sessions: `segue secrets`."""

@@ -1,0 +1,160 @@
+"""One tool call: the hub, the caller, the sessions that it gets, and how answers are masked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from segue.hub import Hub
+from segue.hub.sessions.search import SearchMatch
+from segue.model import ids, search_text
+from segue.model.errors import InvalidInput, NotFound
+from segue.model.event import Event, ToolCall, ToolResult
+from segue.model.principal import Principal
+from segue.model.query import Query
+from segue.model.session import Session
+from segue.render.pairing import find_outcomes, pair_key
+from segue.render.reader import EventReader, MaskedReader
+from segue.secrets.events import mask_event, mask_session
+
+from .scope import Caller, McpSettings, SessionScope
+
+_PAIR_EVENTS = 100  # that are read to find the result of a call
+
+
+class Call:
+    """What a tool works with: the sessions of the caller's scope, without the calling session."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        principal: Principal,
+        settings: McpSettings,
+        scope: SessionScope,
+        caller: Caller | None = None,
+    ) -> None:
+        self.hub = hub
+        self.principal = principal
+        self.settings = settings
+        self._scope = scope
+        self._caller = caller or Caller()
+
+    @property
+    def reader(self) -> EventReader:
+        """The histories of sessions, with masks instead of secrets."""
+        return MaskedReader(self.hub.history) if self.settings.mask else self.hub.history
+
+    def snippet(self, event: Event, words: str, width: int = 160) -> str:
+        """Return the part of an event's text that has some words, as the caller may see it."""
+        shown = mask_event(event) if self.settings.mask else event
+        text = search_text.searchable_text(shown.body)
+        return search_text.snippet(text, search_text.terms(words), width)[0]
+
+    def shown(self, session: Session) -> Session:
+        """Return a session's row as the caller may see it."""
+        return mask_session(session) if self.settings.mask else session
+
+    async def query(self, **filters: Any) -> Query:
+        """Return a query for the sessions of the caller's scope."""
+        return await self._scope.query(self.hub, self.principal, **filters)
+
+    async def session(self, name: str) -> Session:
+        """Return a session of the scope by its id, an id prefix or its tool's own id.
+
+        Raises NotFound if the scope has none.
+        """
+        session = await self._resolve(name.removeprefix("segue://session/"))
+        if not await self._scope.includes(self.hub, self.principal, session):
+            raise NotFound(
+                f"session {name} is in {session.cwd}, outside of this server's scope; "
+                "start the server with `--scope all` to read it"
+            )
+        return session
+
+    async def _resolve(self, name: str) -> Session:
+        if not name:
+            raise InvalidInput("session: give the id of a session, as search_sessions lists it")
+        await self.hub.sync.ensure_current(self.principal, ids.parse(name) or name)
+        return await self.hub.sessions.resolve(self.principal, name, titles=False)
+
+    async def page(self, query: Query, cursor: str | None) -> tuple[list[Session], str | None]:
+        """Return a page of sessions without the caller's own, and the cursor of the next page."""
+        page = await self.hub.sessions.list(self.principal, query, cursor)
+        return [s for s in page.sessions if not await self._is_caller(s)], page.next
+
+    async def search(
+        self, query: Query, cursor: str | None = None, *, ranked: bool = False
+    ) -> tuple[list[SearchMatch], str | None, str | None]:
+        """Return matches without the caller's own, the next cursor, and a corrected text."""
+        if ranked:  # one more, because the calling session is left out
+            query = replace(query, limit=query.limit + 1)
+        page = await self.hub.sessions.search(self.principal, query, cursor, ranked=ranked)
+        matches = [m for m in page.matches if not await self._is_caller(m.session)]
+        return matches, page.next, page.corrected
+
+    async def _is_caller(self, session: Session) -> bool:
+        return await self._caller.is_session(self.hub, self.principal, session)
+
+    async def find_events(self, session: Session, words: str, limit: int) -> list[Event]:
+        """Return the events of a session that contain all words, the newest first."""
+        matches = await self.hub.history.find(self.principal, session.id, words, limit=limit)
+        return [match.event for match in matches if match.event is not None]
+
+    async def results(self, session: Session, events: Sequence[Event]) -> dict[str, Event]:
+        """Return the results of the tool calls among some events, by `pair_key`."""
+        results: dict[str, Event] = {}
+        for event in events:
+            key = str(pair_key(event))
+            if isinstance(event.body, ToolCall) and key not in results:
+                following = await self.reader.events(
+                    self.principal,
+                    session.id,
+                    after=event.seq,
+                    types=("tool_result",),
+                    limit=_PAIR_EVENTS,
+                )
+                results |= find_outcomes(following) | results
+        return results
+
+    async def calls(
+        self, session: Session, events: Sequence[Event]
+    ) -> list[tuple[Event, ToolCall, ToolResult | None]]:
+        """Return the tool calls among some events with their results, masked."""
+        calls = [event for event in events if isinstance(event.body, ToolCall)]
+        opened = {event.seq for event in calls}
+        for event in events:
+            if isinstance(event.body, ToolResult):
+                opening = await self._opening(session, event, event.body.call_id)
+                if opening is not None and opening.seq not in opened:
+                    opened.add(opening.seq)
+                    calls.append(opening)
+        results = await self.results(session, calls)
+        found = []
+        for event in calls:
+            masked = await self._masked(event, session)
+            assert isinstance(masked.body, ToolCall)
+            outcome = results.get(str(pair_key(event)))
+            result = outcome.body if outcome is not None else None
+            found.append((masked, masked.body, result if isinstance(result, ToolResult) else None))
+        return found
+
+    async def _opening(self, session: Session, result: Event, call_id: str) -> Event | None:
+        """Return the tool call that a result belongs to."""
+        earlier = await self.hub.history.events(
+            self.principal,
+            session.id,
+            before=result.seq,
+            types=("tool_call",),
+            limit=_PAIR_EVENTS,
+            backward=True,
+        )
+        calls = (e for e in earlier if isinstance(e.body, ToolCall) and e.body.call_id == call_id)
+        return next(calls, None)
+
+    async def _masked(self, event: Event, session: Session) -> Event:
+        events = await self.reader.events(
+            self.principal, session.id, after=event.seq - 1, before=event.seq + 1, limit=1
+        )
+        return events[0]

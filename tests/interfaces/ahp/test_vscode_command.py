@@ -1,0 +1,51 @@
+"""`segue vscode`: the setting that connects VS Code, and its installation."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from segue.interfaces.cli.editors.vscode import HOSTS, host_setting, merged_settings
+from segue.model.errors import InvalidInput
+from tests.command_server import CommandServer
+
+SETTING = host_setting("http://127.0.0.1:8787", "token")
+
+
+def test_setting_names_the_address_without_a_path_and_the_token() -> None:
+    assert SETTING[HOSTS] == [
+        {"name": "segue", "address": "ws://127.0.0.1:8787", "connectionToken": "token"}
+    ]
+    assert host_setting("https://segue.example", "t")[HOSTS][0]["address"] == "wss://segue.example"
+
+
+def test_other_settings_and_servers_are_kept() -> None:
+    other = {"name": "mine", "address": "ws://127.0.0.1:1"}
+    old = {"name": "segue", "address": "ws://127.0.0.1:2"}
+    text = json.dumps({"editor.fontSize": 14, HOSTS: [old, other]})
+    merged = json.loads(merged_settings(Path("settings.json"), text, SETTING))
+    assert merged["editor.fontSize"] == 14
+    assert merged[HOSTS] == [other, *SETTING[HOSTS]]
+
+
+def test_settings_with_comments_are_not_changed() -> None:
+    with pytest.raises(InvalidInput, match="has comments"):
+        merged_settings(Path("settings.json"), '{"a": 1} // mine', SETTING)
+
+
+def test_install_shows_the_change_and_writes_it(
+    command_server: CommandServer, tmp_path: Path
+) -> None:
+    settings = tmp_path / "settings.json"
+    settings.write_text('{"editor.fontSize": 14}\n')
+    environment = {"HOME": str(tmp_path), "SEGUE_DATA_DIR": str(tmp_path / "data")}
+    words = ["segue", "vscode", "--install", "--settings", str(settings)]
+    refused = command_server.run(words, env=environment, cwd=tmp_path)
+    assert refused.returncode == 2 and "--yes" in refused.stderr
+    assert json.loads(settings.read_text()) == {"editor.fontSize": 14}
+    done = command_server.run([*words, "--yes"], env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert '+    "chat.remoteAgentHostsEnabled": true' in done.stdout
+    assert "segue serve" in done.stderr
+    written = json.loads(settings.read_text())
+    assert written[HOSTS][0]["connectionToken"].startswith("local~")

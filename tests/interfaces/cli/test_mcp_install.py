@@ -1,0 +1,73 @@
+"""`segue mcp install` adds the server to the configuration of a tool, and changes nothing else."""
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from segue.interfaces.cli.mcp.command import mcp_command
+from segue.model.errors import InvalidInput
+from segue.sources.mcp_servers import mcp_config, supported_tools
+
+COMMAND = ["segue", "mcp"]
+TOML = '# mine\nmodel = "o3"\n\n[mcp_servers.other]\ncommand = "x"\n'
+YAML = "# mine\nGOOSE_MODEL: x\nextensions:\n  other:\n    enabled: true\nlast: 1\n"
+JSON = '{\n    "theme": "Ä",\n    "mcpServers": {"other": {"command": "x"}}\n}\n'
+Load = Callable[[str], dict[str, object]]
+CASES: dict[str, tuple[str, Load, str]] = {
+    "claude": (JSON, json.loads, "mcpServers"),
+    "codex": (TOML, tomllib.loads, "mcp_servers"),
+    "gemini": (JSON, json.loads, "mcpServers"),
+    "qwen": (JSON, json.loads, "mcpServers"),
+    "opencode": ('{"mcp": {"other": {}}}', json.loads, "mcp"),
+    "goose": (YAML, yaml.safe_load, "extensions"),
+    "copilot": ("", json.loads, "mcpServers"),
+}
+
+
+@pytest.mark.parametrize("tool", supported_tools())
+def test_only_one_entry_is_added(tool: str) -> None:
+    before, load, section = CASES[tool]
+    config = mcp_config(tool)
+    assert config is not None
+    for text in (before, ""):
+        after = config.add(text, "segue", COMMAND)
+        old = load(text) or {} if text else {}
+        new = load(after)
+        servers = new[section]
+        assert isinstance(servers, dict)
+        assert "segue" in str(servers.pop("segue"))
+        assert new == {section: {}, **old}
+        assert config.add(after, "segue", COMMAND) == after
+    if "#" in before:
+        assert "# mine" in config.add(before, "segue", COMMAND)
+
+
+def test_a_file_that_cannot_be_parsed_is_refused_with_the_lines_to_add() -> None:
+    config = mcp_config("gemini")
+    assert config is not None
+    with pytest.raises(InvalidInput, match="add this"):
+        config.add('{"a": 1, // note\n}', "segue", COMMAND)
+
+
+def test_the_change_is_shown_and_written_after_confirmation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path))
+    path = tmp_path / "config.toml"
+    path.write_text(TOML)
+    path.chmod(0o600)
+    refused = CliRunner().invoke(mcp_command, ["install", "codex"])
+    assert isinstance(refused.exception, InvalidInput) and path.read_text() == TOML
+    assert "+[mcp_servers.segue]" in refused.output
+    done = CliRunner().invoke(mcp_command, ["--scope", "all", "install", "codex", "--yes"])
+    assert done.exit_code == 0, done.output
+    entry = tomllib.loads(path.read_text())["mcp_servers"]["segue"]
+    assert entry["args"][-3:] == ["mcp", "--scope", "all"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    again = CliRunner().invoke(mcp_command, ["--scope", "all", "install", "codex", "--yes"])
+    assert "already" in again.output
