@@ -30,7 +30,6 @@ READS: dict[str, dict[str, Read]] = {
         "resolve": lambda hub, id: hub.sessions.resolve(LOCAL, id[:8]),
         "owner": lambda hub, id: hub.sessions.owner(LOCAL, id),
         "list": lambda hub, id: hub.sessions.list(LOCAL, Query(cwd="/", worktrees=True)),
-        "count": lambda hub, id: hub.sessions.count(LOCAL, Query()),
         "in_id_range": lambda hub, id: hub.sessions.in_id_range(LOCAL, id, id),
         "count": lambda hub, id: hub.sessions.count(LOCAL, Query(cwd="/")),
         "search": lambda hub, id: hub.sessions.search(LOCAL, Query(text="hello"), ranked=True),
@@ -57,7 +56,6 @@ READS: dict[str, dict[str, Read]] = {
         "open_requests": lambda hub, id: _open_requests(hub, id),
     },
     "sync": {
-        "missing_original": lambda hub, id: _missing_original(hub, id),
         "ensure_current": lambda hub, id: hub.sync.ensure_current(LOCAL, id),
         "transcript": lambda hub, id: hub.sync.transcript(LOCAL, id, "claude"),
         "resuming_tool": lambda hub, id: _resuming_tool(hub, id),
@@ -86,10 +84,6 @@ WRITES = {
     "exchange": {"import_session"},
     "retention": {"set_policy", "purge_idle"},
 }
-
-
-async def _missing_original(hub: Hub, id: str) -> Any:
-    return await hub.sync.missing_original(LOCAL, await hub.sessions.get(LOCAL, id))
 
 
 async def _decoded_cursor(hub: Hub) -> Any:

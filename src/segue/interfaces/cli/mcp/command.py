@@ -12,7 +12,7 @@ from collections.abc import Callable
 import click
 
 from segue.hub import tools
-from segue.interfaces.cli.target import Target, add_target_options
+from segue.interfaces.cli.target import Target, described_target_options
 from segue.interfaces.mcp.scope import McpSettings, Scope
 from segue.model.errors import InvalidInput
 
@@ -20,7 +20,7 @@ SERVER_NAME = "segue"
 
 
 def _target_options(command: Callable[..., None]) -> Callable[..., None]:
-    return add_target_options(
+    return described_target_options(
         command,
         default_directory="the platform's data directory",
         default_sources="all, with the embedded store",
