@@ -51,6 +51,7 @@ ALLOWED = {
     "testing": {"model", "store", "sources", "hub"},
     "claude": {
         "model",
+        "secrets",
         "sources",
         "render",
         "store",

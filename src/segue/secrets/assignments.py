@@ -197,7 +197,7 @@ def _accepted(
     if value.endswith("\\"):
         value = value.rstrip("\\")
         end = start + len(value)
-    literal = quoted or _is_plain(text, position, match)
+    literal = quoted or _is_env_line(text, match) or _is_plain(text, position, match)
     return (start, end) if is_named_secret(value, password=password, literal=literal) else None
 
 

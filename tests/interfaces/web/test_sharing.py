@@ -119,7 +119,8 @@ async def test_secrets_are_counted_and_masked_for_readers(tmp_path: Path) -> Non
             shown = await site.get(f"{path}{part}")
             assert key not in shown, part
         assert "[masked]" in await site.get(path)
-        assert key not in await site.get(f"/s/{session.id}/export.html?secrets=masked")
+        assert key not in await site.get(f"/s/{session.id}/export.html")
+        assert key in await site.get(f"/s/{session.id}/export.html?secrets=shown")
         assert key in await site.get(f"/s/{session.id}")
         await site.post(f"/s/{session.id}/share", secrets="shown")
         assert key in await site.get(path)

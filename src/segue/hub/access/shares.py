@@ -15,6 +15,7 @@ from segue.store.base import SHARE_KIND, share_record_id
 
 _SECRET_BYTES = 24
 MAX_SHARE_DAYS = 3650
+SECRETS_MASKED = Redaction(mask_secrets=True)
 
 
 class ShareBody(RecordBody, frozen=True):
@@ -24,7 +25,7 @@ class ShareBody(RecordBody, frozen=True):
     secret: str | None = None
     expires_at: int | None = None
     hide_tool_output: bool = False
-    mask_secrets: bool = False
+    mask_secrets: bool = True
 
 
 class Share(NamedTuple):
@@ -63,7 +64,7 @@ class Shares:
         id: str,
         *,
         days: int | None = None,
-        redaction: Redaction = NOTHING_HIDDEN,
+        redaction: Redaction = SECRETS_MASKED,
     ) -> str:
         """Share a session and return the secret in its link.
 

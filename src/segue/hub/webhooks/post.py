@@ -20,7 +20,7 @@ from segue.agents.egress.addresses import PrivateAddress, resolve
 
 REQUEST_SECONDS = 15.0
 IDLE_SECONDS = 20.0  # servers close idle connections, many of them after 60 seconds
-MAX_IDLE_CONNECTIONS = 64  # to one server
+MAX_IDLE_CONNECTIONS = 128  # to one server
 MAX_RESPONSE_BYTES = 65_536  # with headers; what is longer ends the connection
 
 

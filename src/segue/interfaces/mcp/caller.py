@@ -17,6 +17,7 @@ from segue.model.query import Query
 from segue.model.session import Session
 from segue.render.pairing import find_outcomes, pair_key
 from segue.render.reader import EventReader, MaskedReader
+from segue.secrets import mask_text
 from segue.secrets.events import mask_event, mask_session
 
 from .scope import Caller, McpSettings, SessionScope
@@ -48,8 +49,12 @@ class Call:
 
     def snippet(self, event: Event, words: str, width: int = 160) -> str:
         """Return the part of an event's text that has some words, as the caller may see it."""
-        shown = mask_event(event) if self.settings.mask else event
-        text = search_text.searchable_text(shown.body)
+        body = event.body
+        if self.settings.mask and len(getattr(body, "content", ())) > 1:
+            body = mask_event(event).body  # a secret may be split over its blocks
+        text = search_text.searchable_text(body)
+        if self.settings.mask:
+            text = mask_text(text)
         return search_text.snippet(text, search_text.terms(words), width)[0]
 
     def shown(self, session: Session) -> Session:

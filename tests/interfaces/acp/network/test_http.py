@@ -153,9 +153,9 @@ async def test_key_host_and_origin_are_checked(
             assert error.response.status_code == status
 
 
-async def test_websocket_is_served_on_acp_only(tmp_path: Path) -> None:
+async def test_websocket_is_refused_on_other_paths(tmp_path: Path) -> None:
     async with serve(tmp_path / "data") as served:
-        for path in ("/", "/v1/sessions", "/acp/"):
+        for path in ("/search", "/v1/sessions", "/acp/"):
             url = f"ws://127.0.0.1:{served.port}{path}"
             with pytest.raises(InvalidStatus) as caught:
                 await connect_websocket(url, additional_headers=served.headers())

@@ -103,25 +103,30 @@ def _document_command(command: DocumentCommand) -> click.Command:
         metavar="FILE",
         help="The file to write; `-`, the default, is standard output.",
     )
+    @click.option("--no-mask", is_flag=True, help="Show secrets instead of masks.")
     @target_options
-    def run(target: Target, session: str, html: bool, output: str) -> None:
+    def run(target: Target, session: str, html: bool, output: str, no_mask: bool) -> None:
         import asyncio
 
         conversation = command.read(_resolve(target, session))
-        document = asyncio.run(_render(conversation, html=html))
+        document = asyncio.run(_render(conversation, html=html, mask=not no_mask))
         with output_file(output) as write:
             write(document.encode("utf-8", "replace"))
 
     return click.command(command.name, help=command.help)(run)
 
 
-async def _render(conversation: Conversation, *, html: bool) -> str:
+async def _render(conversation: Conversation, *, html: bool, mask: bool) -> str:
     from segue.render import documents
-    from segue.render.reader import ConversationReader
+    from segue.render.reader import ConversationReader, EventReader, MaskedReader
+    from segue.secrets.events import mask_session
 
     render = documents.html if html else documents.markdown
-    reader = ConversationReader(conversation.events)
-    return "".join([chunk async for chunk in render(reader, LOCAL, conversation.session)])
+    reader: EventReader = ConversationReader(conversation.events)
+    session = conversation.session
+    if mask:
+        reader, session = MaskedReader(reader), mask_session(session)
+    return "".join([chunk async for chunk in render(reader, LOCAL, session)])
 
 
 def _resolve(target: Target, name: str) -> Session:

@@ -23,7 +23,8 @@ MAX_FILE_NAME_CHARACTERS = 60
 async def export(request: WebRequest) -> Response:
     """GET /s/{id}/export.{format}
 
-    With `tools=hidden`, a file for people has no tool output, with `secrets=masked` no secrets.
+    With `tools=hidden`, a file for people has no tool output. Its secrets are masked, unless
+    `secrets=shown`.
     """
     session = await request.session()
     hub, principal, format = request.hub, request.principal, request.path_params["format"]
@@ -35,7 +36,7 @@ async def export(request: WebRequest) -> Response:
         ended = await hub.history.as_ended(principal, session.id)
         redaction = Redaction(
             hide_tool_output=request.param("tools") == "hidden",
-            mask_secrets=request.param("secrets") == "masked",
+            mask_secrets=request.param("secrets") != "shown",
         )
         session = redaction.session(ended.session)
         content = render(RedactedHistory(ended, redaction), principal, session)
