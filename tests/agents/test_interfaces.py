@@ -102,10 +102,9 @@ async def prompt_over_rest(api: Api, session: str) -> list[dict[str, Any]]:
 
 async def prompt_in_browser(site: Site, cwd: Path) -> str:
     """Send a prompt in the session browser, allow the tool call and return the session id."""
-    response = await site.post("/new", cwd=str(cwd))
-    page = response.headers["location"]
+    response = await site.post("/new", cwd=str(cwd), text=ASK)
+    page = response.headers["location"].partition("?")[0]
     id = page.rpartition("/")[2]
-    await site.post(f"{page}/prompt", text=ASK)
     async for event in site.hub.history.follow(LOCAL, id):
         assert isinstance(event, Event)
         if isinstance(event.body, PermissionAsked):

@@ -60,6 +60,7 @@ READS: dict[str, dict[str, Read]] = {
         "transcript": lambda hub, id: hub.sync.transcript(LOCAL, id, "claude"),
         "resuming_tool": lambda hub, id: _resuming_tool(hub, id),
         "missing_original": lambda hub, id: _missing_original(hub, id),
+        "find_new": lambda hub, id: hub.sync.find_new(LOCAL, id, "/"),
     },
     "continuing": {"report": lambda hub, id: hub.continuing.report(LOCAL, id, "codex")},
     "exchange": {"export": lambda hub, id: hub.exchange.export(LOCAL, id)},
@@ -81,7 +82,7 @@ WRITES = {
     "sync": {"import_from_source", "import_if_listed_only", "import_session", "pull", "write"}
     | {"label", "resume_command"},  # which read nothing
     "continuing": {"continue_in", "keep_copy", "recover", "targets"},  # `targets` reads nothing
-    "exchange": {"import_session"},
+    "exchange": {"import_session", "redact", "redact_in_place"},
     "retention": {"set_policy", "purge_idle"},
 }
 

@@ -1,4 +1,4 @@
-"""Remove terminal (ANSI) codes from text."""
+"""Remove terminal (ANSI) codes from text, and make text harmless in terminals and tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,30 @@ from functools import cache
 
 ESCAPE = "\x1b"  # every code begins with it
 LINE_WIDTH = 200  # characters
+# Characters that change the order of the text on a line.
+_DIRECTIONS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+
+
+@cache
+def controls() -> re.Pattern[str]:
+    """Return the pattern of a character that controls a terminal. Compiled on first use."""
+    return re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTIONS}]")
+
+
+@cache
+def _formula() -> re.Pattern[str]:
+    return re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+
+
+@cache
+def _number() -> re.Pattern[str]:
+    return re.compile(r"[+-]?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?", re.ASCII | re.IGNORECASE)
+
+
+def csv_cell(text: str) -> str:
+    """Return text that neither controls a terminal nor is a formula; numbers stay as they are."""
+    text = controls().sub("\ufffd", text.replace("\r\n", "\n"))
+    return f"'{text}" if _formula().match(text) and not _number().fullmatch(text) else text
 
 
 @cache

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 
 from segue.model import clock
 from segue.model.event import Usage
 from segue.model.session import Session
-
-# Characters that change the order of the text on a line.
-_DIRECTIONS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-CONTROLS = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTIONS}]")
-_FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?", re.ASCII | re.IGNORECASE)
 
 
 def ago(at: int, now: int | None = None) -> str:
@@ -89,9 +82,3 @@ def seconds(micros: int) -> str:
     if value >= 60:
         return f"{value // 60:.0f}m {value % 60:.0f}s"
     return f"{value:.1f}s" if value >= 0.1 else f"{value * 1000:.0f}ms"
-
-
-def csv_cell(text: str) -> str:
-    """Return text that neither controls a terminal nor is a formula; numbers stay as they are."""
-    text = CONTROLS.sub("\ufffd", text.replace("\r\n", "\n"))
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text

@@ -22,7 +22,7 @@ import click
 import msgspec
 
 from segue.model import codec
-from segue.render.format import CONTROLS, csv_cell
+from segue.model.ansi import controls, csv_cell
 
 FORMATS = ("json", "jsonl", "yaml", "csv", "raw")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -80,7 +80,7 @@ def to_yaml(value: Any) -> bytes:
         pass
 
     def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        style = '"' if CONTROLS.search(text) else None
+        style = '"' if controls().search(text) else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
     if sys.stdout.isatty():
@@ -96,7 +96,7 @@ def write(data: bytes) -> None:
     """
     if sys.stdout.isatty():
         text = data.decode("utf-8", "surrogateescape")
-        text = CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
+        text = controls().sub(lambda control: f"\\u{ord(control[0]):04x}", text)
         data = text.encode("utf-8", "surrogateescape")
     sys.stdout.flush()
     unwritten = memoryview(data)

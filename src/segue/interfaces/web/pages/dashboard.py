@@ -18,6 +18,7 @@ from segue.hub.sessions.stats import SessionUsage, UsageStats, UsageTotal
 from segue.hub.tools import label
 from segue.interfaces.web.request import WebRequest
 from segue.model import clock
+from segue.model.ansi import csv_cell
 from segue.model.errors import InvalidInput
 from segue.model.event import Usage
 from segue.render import format, project_names
@@ -166,7 +167,7 @@ def _csv(rows: Iterable[Sequence[object]]) -> bytes:
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\r\n")
     for row in rows:
-        writer.writerow([format.csv_cell(str(cell)) for cell in row])
+        writer.writerow([csv_cell(str(cell)) for cell in row])
     return out.getvalue().encode("utf-8", "backslashreplace")
 
 
