@@ -8,7 +8,7 @@ import msgspec
 
 from segue.model.event import Usage
 
-from .saved import SavedPrices, table_key
+from .saved import SavedPrices
 from .values import PER_MICRO, ModelPrices
 
 _MAX_NAME_LENGTH = 256
@@ -65,7 +65,7 @@ def has_price(model: str) -> bool:
 @lru_cache(1024)
 def _find_prices(model: str) -> ModelPrices:
     """Return the prices of a model: saved ones, else those of the table, which are then saved."""
-    if len(model) > _MAX_NAME_LENGTH or table_key() is None:
+    if len(model) > _MAX_NAME_LENGTH:
         return ModelPrices()
     saved = SavedPrices()
     prices = saved.get(model)

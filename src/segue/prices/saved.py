@@ -22,10 +22,7 @@ class SavedPrices:
 
     def __init__(self) -> None:
         directory = saved_in()
-        key = table_key()
-        self._path = None
-        if directory is not None and key is not None:
-            self._path = directory / f"prices-{key}.json"
+        self._path = None if directory is None else directory / f"prices-{_table_key()}.json"
 
     def get(self, model: str) -> ModelPrices | None:
         """Return the saved prices of a model."""
@@ -56,12 +53,11 @@ class SavedPrices:
 
 
 @cache
-def table_key() -> str | None:
-    """Return a name for the installed price table, without importing it; None if there is none."""
+def _table_key() -> str:
+    """Return a name for the installed price table, without importing it."""
     from importlib.util import find_spec
 
     spec = find_spec("genai_prices")
-    if spec is None or spec.origin is None:
-        return None
+    assert spec is not None and spec.origin is not None
     status = os.stat(Path(spec.origin).with_name("data.py"))
     return f"{status.st_size:x}-{status.st_mtime_ns:x}"

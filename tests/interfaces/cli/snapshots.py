@@ -79,7 +79,7 @@ FULL = (
     "resume {one} --keep 2",
     "resume {one} --in nothing",
     "export {one} --format pdf",
-    "show {one} --agent nobody",
+    "show {one} --agent nothing",
     "tail {one} -n -1",
     "search x --format raw --limit 0",
 )

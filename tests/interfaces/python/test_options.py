@@ -85,7 +85,7 @@ async def test_turn_stops_when_the_budget_is_spent(environment: Environment) -> 
 @with_open_hub
 async def test_dont_ask_refuses_without_asking(environment: Environment) -> None:
     async def ask(name: str, tool_input: Any) -> bool:
-        raise AssertionError("nobody is asked")
+        raise AssertionError("asked for a permission")
 
     environment.script([WRITE])
     result = await environment.run(permission_mode="dontAsk", can_use_tool=ask)

@@ -174,13 +174,6 @@ class Diagnostics:
 async def _price_table() -> Finding:
     """Return which list prices the costs of sessions are estimated from."""
     from segue.event_loop import run_in_thread
-    from segue.prices.saved import table_key
-
-    if table_key() is None:
-        from segue.extras import install_command
-
-        message = f"costs are not estimated; run: {install_command('prices')}"
-        return Finding("prices", "note", message)
     from segue.prices.table import table_version
 
     return Finding("prices", "ok", await run_in_thread(table_version))
