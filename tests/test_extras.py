@@ -3,8 +3,11 @@
 import subprocess
 import sys
 from importlib.metadata import requires
+from pathlib import Path
 
 import pytest
+
+from segue.extras import command_for
 
 PROGRAM_WITHOUT_MODULE = """
 import sys
@@ -47,3 +50,31 @@ def test_costs_are_estimated_without_the_package_of_the_model_agent() -> None:
     )
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout
     assert output == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "files", "command"),
+    [
+        ("venv", {"pyvenv.cfg": "home = /usr/bin"}, "pip install 'one>=1' two"),
+        ("venv", {"pyvenv.cfg": "home = /usr/bin\nuv = 0.9.1"}, "uv pip install 'one>=1' two"),
+        (
+            "share/uv/tools/segue",
+            {"uv-receipt.toml": "", "pyvenv.cfg": "uv = 0.9.1"},
+            "uv tool install --with 'one>=1' --with two segue",
+        ),
+        (
+            "cache/uv/archive-v0/abc",
+            {"pyvenv.cfg": "uv = 0.9.1"},
+            "uvx --with 'one>=1' --with two segue",
+        ),
+        ("share/pipx/venvs/segue", {"pyvenv.cfg": ""}, "pipx inject segue 'one>=1' two"),
+    ],
+)
+def test_command_fits_the_installer(
+    tmp_path: Path, path: str, files: dict[str, str], command: str
+) -> None:
+    prefix = tmp_path / path
+    prefix.mkdir(parents=True)
+    for name, content in files.items():
+        (prefix / name).write_text(content)
+    assert command_for(("one>=1", "two"), str(prefix)) == command

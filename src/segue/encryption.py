@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import sys
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +23,16 @@ _NONCE_BYTES = 12
 _EXAMPLE_COMMAND = "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
 
 
+def _require_cryptography() -> None:
+    """Raise StoreError if the package that encrypts is not installed."""
+    from importlib.util import find_spec
+
+    if "cryptography" not in sys.modules and find_spec("cryptography") is None:
+        from .extras import install_command
+
+        raise StoreError(f"secrets need a package; run: {install_command('secrets')}")
+
+
 class SecretBox:
     """Encrypt and decrypt secrets. `context` names the object that a secret belongs to; with
     another context it cannot be decrypted."""
@@ -32,6 +43,8 @@ class SecretBox:
         self._key: bytes | None = None
 
     def seal(self, secret: str, *context: str) -> str:
+        """Return the encrypted secret. Raises StoreError if cryptography is not installed."""
+        _require_cryptography()
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         key = self._load(make=True)
@@ -42,6 +55,7 @@ class SecretBox:
 
     def open(self, sealed: str, *context: str) -> str:
         """Return the decrypted secret. Raises StoreError if the key or the context differs."""
+        _require_cryptography()
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

@@ -1,5 +1,7 @@
 """Sessions from Python without an event loop: the same functions, not async.
 
+They also work where an event loop runs already, as in a notebook.
+
 from segue import sync
 
 with sync.create_session(model="demo") as session:
@@ -14,6 +16,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
@@ -25,7 +28,9 @@ from segue.model.errors import Conflict
 
 __all__ = [
     "Session",
+    "archive_session",
     "create_session",
+    "delete_session",
     "fork_session",
     "get_session_info",
     "get_session_messages",
@@ -34,7 +39,9 @@ __all__ = [
     "rename_session",
     "resume_in",
     "resume_session",
+    "search_sessions",
     "tag_session",
+    "unarchive_session",
 ]
 
 P = ParamSpec("P")
@@ -44,7 +51,13 @@ T = TypeVar("T")
 def _synchronous(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> T:
-        return asyncio.run(function(*args, **options))
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(function(*args, **options))
+        # A notebook, for example, runs a loop in this thread: use one in another thread.
+        with ThreadPoolExecutor(1, thread_name_prefix="segue-call") as thread:
+            return thread.submit(lambda: asyncio.run(function(*args, **options))).result()
 
     return call
 
@@ -56,6 +69,10 @@ rename_session = _synchronous(async_api.rename_session)
 resume_in = _synchronous(async_api.resume_in)
 tag_session = _synchronous(async_api.tag_session)
 fork_session = _synchronous(async_api.fork_session)
+archive_session = _synchronous(async_api.archive_session)
+unarchive_session = _synchronous(async_api.unarchive_session)
+delete_session = _synchronous(async_api.delete_session)
+search_sessions = _synchronous(async_api.search_sessions)
 prompt = _synchronous(async_api.prompt)
 
 

@@ -88,7 +88,7 @@ async def test_key_that_joins_a_local_turn_cannot_use_its_http_mcp_servers(
     setup: ModelSetup,
 ) -> None:
     always = {"default_config": {"permission_policy": {"type": "always_allow"}}}
-    add = Use("adder__add", {"a": 2, "b": 40})
+    add = Use("mcp__adder__add", {"a": 2, "b": 40})
     async with over_http() as url, setup:
         session = await setup.session(agent=await agent_with_server(setup, url, **always))
         wait = Wait()

@@ -46,11 +46,11 @@ async def test_the_model_calls_a_tool_of_the_clients_server(setup: ModelSetup) -
         assert servers.failures == {}
         session = await setup.session()
         opened = await setup.hub.turns.open(LOCAL, session.id, tools=servers)
-        setup.add_scripts([Use("adder__add", {"a": 2, "b": 40})])
+        setup.add_scripts([Use("mcp__adder__add", {"a": 2, "b": 40})])
         bodies = await setup.run_prompt("Add", session, opened=opened)
         await setup.run_prompt("Add", session, principal=REMOTE_CALLER, opened=opened)
         await servers.close()
-    assert "adder__add" not in str(
+    assert "mcp__adder__add" not in str(
         setup.provider.requests[-1]["tools"]
     )  # remote callers cannot use them
     (call,), (result,) = bodies_of(bodies, "tool_call"), bodies_of(bodies, "tool_result")
@@ -60,7 +60,7 @@ async def test_the_model_calls_a_tool_of_the_clients_server(setup: ModelSetup) -
         len(bodies_of(bodies, "permission_asked")) == 1
     )  # tools of the client's servers ask for permission
     offered = {tool["name"] for tool in setup.provider.requests[0]["tools"]}
-    assert {"adder__add", "adder__fail", "read"} <= offered
+    assert {"mcp__adder__add", "mcp__adder__fail", "read"} <= offered
 
 
 async def agent(setup: ModelSetup, url: str, **toolset: Any) -> AgentRef:
@@ -80,12 +80,12 @@ async def test_an_agents_server_is_connected_over_http_with_its_policies(
     }
     async with over_http() as url, setup:
         session = await setup.session(agent=await agent(setup, url, **allowed))
-        setup.add_scripts([Use("adder__add", {"a": 2, "b": 40})])
+        setup.add_scripts([Use("mcp__adder__add", {"a": 2, "b": 40})])
         bodies = await setup.run_prompt("Add", session)
         again = await setup.run_prompt("And again", session)
     assert bodies_of(bodies, "tool_result")[0].content[0].text == "42"
     assert bodies_of(bodies, "permission_asked") == []
-    assert [tool["name"] for tool in setup.provider.requests[0]["tools"]] == ["adder__add"]
+    assert [tool["name"] for tool in setup.provider.requests[0]["tools"]] == ["mcp__adder__add"]
     assert message_texts(again) == ["done"]
 
 

@@ -8,6 +8,7 @@ transcript adds no message twice.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -39,10 +40,7 @@ from .base.spec import MODES
 
 DIALECT = "claude"
 _END = object()
-_SDK_MISSING = (
-    "the claude_code agent needs claude-agent-sdk, which is not installed;"
-    " run: pip install claude-agent-sdk"
-)
+_SDK = "claude-agent-sdk"  # no extra has it, because it contains a large program
 
 
 class ClaudeCodeAgent:
@@ -158,7 +156,11 @@ async def _import_sdk() -> Any:
         # The import takes seconds; in a thread it does not block lease renewals and other turns.
         return await asyncio.to_thread(import_module, "claude_agent_sdk")
     except ImportError:
-        raise NoAgent(_SDK_MISSING) from None
+        from segue.extras import command_for
+
+        command = command_for((_SDK,), sys.prefix)
+        message = f"the claude_code agent needs {_SDK}, which is not installed; run: {command}"
+        raise NoAgent(message) from None
 
 
 async def _fail(turn: Turn, message: str) -> StopReason:

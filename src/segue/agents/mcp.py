@@ -245,7 +245,13 @@ class _Connection:
         self._http_status = response.status_code
 
     async def _make_client(self, stack: AsyncExitStack) -> Client:
-        from mcp import Client
+        try:
+            from mcp import Client
+        except ModuleNotFoundError:
+            from segue.extras import install_command
+
+            command = install_command("mcp")
+            raise ConnectionError(f"MCP servers need a package; run: {command}") from None
 
         if isinstance(self.server, StdioMcpServer):
             from mcp.client.stdio import StdioServerParameters, stdio_client

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .sessions.retention import Retention
     from .sync.continuing import SessionContinuer
     from .sync.exchange import SessionExchange
+    from .sync.import_all import ImportAll
     from .sync.importer import SourceSync
     from .turns.agents import SessionAgents
     from .turns.service import TurnService
@@ -180,6 +181,13 @@ class Hub:
         return SourceSync(
             self.store, self.data_dir, self.sources, self._lookup, self.records, self.quotas
         )
+
+    @cached_property
+    def import_all(self) -> ImportAll:
+        """Import all sessions of the sources."""
+        from .sync.import_all import ImportAll
+
+        return ImportAll(self.store, self.sources, self.sync)
 
     @cached_property
     def continuing(self) -> SessionContinuer:

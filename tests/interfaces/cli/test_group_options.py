@@ -11,7 +11,8 @@ from segue.interfaces.cli.main import segue
 from tests.claude.entries import Home, S
 from tests.interfaces.cli.child import Run
 
-# A command of each group that opens the store.
+# A command of each group that opens the store. No command of `mcp` does: test_mcp_install.py tests
+# its data directory, and interfaces/mcp/test_server.py that of the server.
 COMMANDS = {
     "agents": ("list",),
     "claude": ("export", S),
@@ -19,9 +20,11 @@ COMMANDS = {
     "environments": ("list",),
     "keys": ("list",),
     "quotas": ("list",),
+    "secrets": ("scan",),
     "sessions": ("list",),
     "skills": ("list",),
     "trash": ("list",),
+    "webhooks": ("list",),
 }
 OPTIONS = {"--data-dir": "other", "--workspace": "w", "--sources": "none", "--database-url": ""}
 
@@ -33,7 +36,11 @@ def groups() -> dict[str, click.Group]:
     return {name: group for name, group in commands.items() if isinstance(group, click.Group)}
 
 
-@pytest.mark.parametrize("group", groups())
+def test_every_group_but_mcp_has_a_command_that_opens_the_store() -> None:
+    assert groups().keys() ^ COMMANDS.keys() == {"mcp"}
+
+
+@pytest.mark.parametrize("group", COMMANDS)
 def test_group_uses_the_data_directory_before_its_command(
     run: Run, tmp_path: Path, home: Home, group: str
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from segue.interfaces.cli.main import segue
 from segue.interfaces.cli.mcp.command import mcp_command
 from segue.model.errors import InvalidInput
 from segue.sources.mcp_servers import mcp_config, supported_tools
@@ -71,3 +72,24 @@ def test_the_change_is_shown_and_written_after_confirmation(
     assert path.stat().st_mode & 0o777 == 0o600
     again = CliRunner().invoke(mcp_command, ["--scope", "all", "install", "codex", "--yes"])
     assert "already" in again.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--data-dir", "{data}", "mcp", "install", "codex"],
+        ["mcp", "--data-dir", "{data}", "install", "codex"],
+        ["mcp", "install", "codex", "--data-dir", "{data}"],
+        ["mcp", "--data-dir", "other", "install", "--data-dir", "{data}", "codex"],
+    ],
+)
+def test_the_server_uses_the_data_directory_before_or_after_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path))
+    monkeypatch.setenv("SEGUE_DATA_DIR", str(tmp_path / "environment"))
+    data = str(tmp_path / "data")
+    done = CliRunner().invoke(segue, [*(word.format(data=data) for word in words), "--yes"])
+    assert done.exit_code == 0, done.output
+    entry = tomllib.loads((tmp_path / "config.toml").read_text())["mcp_servers"]["segue"]
+    assert entry["args"][-3:] == ["mcp", "--data-dir", data]

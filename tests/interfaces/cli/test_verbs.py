@@ -257,6 +257,13 @@ def test_completion_completes_commands_and_sessions(run: Run) -> None:
     )
 
 
+def test_completion_finds_sessions_by_title(run: Run) -> None:
+    id = run("new", "--title", "Fix the parser").stdout.strip()
+    run("new", "--title", "Other")
+    request = {"_SEGUE_COMPLETE": "zsh_complete", "COMP_WORDS": "segue show parser"}
+    assert run(**request, COMP_CWORD="2").stdout.split("\n")[1] == id
+
+
 def test_zsh_completion_shows_titles(run: Run) -> None:
     id = run("new", "--title", "A: title").stdout.strip()
     request = {"_SEGUE_COMPLETE": "zsh_complete", "COMP_WORDS": f"segue show {id[:9]}"}

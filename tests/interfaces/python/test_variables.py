@@ -33,8 +33,8 @@ async def test_commands_and_mcp_servers_get_the_variables(
     environment.script(
         [
             Use("bash", {"command": "echo bash has $COLOUR"}),
-            Use("little__variable", {"name": "COLOUR"}),
-            Use("little__variable", {"name": "SHAPE"}),
+            Use("mcp__little__variable", {"name": "COLOUR"}),
+            Use("mcp__little__variable", {"name": "SHAPE"}),
         ]
     )
     result = await environment.run(

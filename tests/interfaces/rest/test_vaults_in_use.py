@@ -68,7 +68,7 @@ async def create_vault(api: Api, auth: dict[str, Any]) -> tuple[str, str]:
 
 
 async def new_events(api: Api, model: Provider, session: str) -> list[dict[str, Any]]:
-    model.scripts.append([Use("adder__add", {"a": 2, "b": 40})])
+    model.scripts.append([Use("mcp__adder__add", {"a": 2, "b": 40})])
     return await api.say(session, "Add")
 
 

@@ -53,6 +53,6 @@ def has_provider(model: str) -> bool:
 
 
 def tool_name(name: str, server: str | None) -> str:
-    """Return a tool name that every provider accepts; an MCP tool has its server as a prefix."""
-    full_name = name if server is None else f"{server}__{name}"
+    """Return a tool name that every provider accepts; an MCP tool is `mcp__SERVER__TOOL`."""
+    full_name = name if server is None else f"mcp__{server}__{name}"
     return _INVALID_IN_NAMES.sub("_", full_name)[:64] or "tool"

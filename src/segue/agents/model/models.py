@@ -8,11 +8,12 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from segue.gc_pause import gc_paused
+
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 OLLAMA_URL = "http://127.0.0.1:11434/v1"
-REQUIREMENT = "pydantic-ai-slim[anthropic,openai]>=2.60"  # the extra `model`
 
 
 class ModelUnavailable(Exception):
@@ -20,8 +21,11 @@ class ModelUnavailable(Exception):
 
 
 def preload(name: str) -> None:
-    """Import the modules that a model needs; `make_model` reports those that are missing."""
-    with suppress(ImportError, ValueError):
+    """Import the modules that a model needs; `make_model` reports those that are missing.
+
+    Thousands of modules stay in memory, so collecting garbage meanwhile would only take time.
+    """
+    with gc_paused(), suppress(ImportError, ValueError):
         from pydantic_ai.models import infer_model  # noqa: F401
         from pydantic_ai.providers import infer_provider_class
 
@@ -80,9 +84,10 @@ def make_model(name: str, base_url: str | None = None) -> Model:
         from pydantic_ai.models import infer_model
         from pydantic_ai.providers import infer_provider, infer_provider_class
     except ImportError:
-        raise ModelUnavailable(
-            f"models need more packages; run: pip install '{REQUIREMENT}'"
-        ) from None
+        from segue.extras import install_command
+
+        command = install_command("model")
+        raise ModelUnavailable(f"models need more packages; run: {command}") from None
 
     def make_provider(name: str) -> Any:
         url = base_url

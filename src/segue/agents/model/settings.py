@@ -132,7 +132,7 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
         "max_turns": spec.get("max_turns") or config.get("model.max_turns"),
         "max_tokens": config.get("model.max_tokens"),
         "context_tokens": config.get("model.context") if is_configured else None,
-        "thinking": _effort(spec) or config.get("model.thinking"),
+        "thinking": spec.get("thinking") or _effort(spec) or config.get("model.thinking"),
         "effort": _effort(spec),
         "inference_geo": _model_option(spec, "inference_geo"),
         "fast": _model_option(spec, "speed") == "fast",

@@ -42,6 +42,13 @@ class Setting(NamedTuple):
         return text
 
 
+# A model for each variable that holds a key which many programs share.
+_KEY_MODELS = {
+    "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-4-6",
+    "OPENAI_API_KEY": "openai:gpt-5",
+}
+
+
 def _check_url(name: str, text: str) -> None:
     try:
         parts = urlsplit(text)
@@ -177,6 +184,16 @@ class Config:
         except ModelUnavailable as error:
             return str(error)
         return None
+
+
+def unused_key_hint(values: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
+    """Return how to use an API key that is set while no model is configured; None without one."""
+    if values.get("model") is not None:
+        return None
+    for variable, model in _KEY_MODELS.items():
+        if environment.get(variable):
+            return f"{variable} is set; `segue config set model {model}` uses it"
+    return None
 
 
 def _get_setting(name: str) -> Setting:

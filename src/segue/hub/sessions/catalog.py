@@ -121,7 +121,7 @@ class SessionCatalog:
         Sources count what they had when a list or a search compared their files last.
         """
         sources = await self._sources.in_workspace(principal.workspace)
-        pager = Pager(self._store, sources, principal.workspace)
+        pager = Pager(self._store, sources, principal.workspace, check_rows=query.has_row_filters)
         return await pager.count(_with_directories(query))
 
     async def stats(

@@ -41,8 +41,9 @@ def session_arguments(command: F) -> F:
 
 
 def file_or_session_argument(command: F) -> F:
-    """Add the argument SESSION, which may also be the path of a file."""
-    return click.argument("session", shell_complete=_complete_file_or_session)(command)
+    """Add the argument SESSION, which may also be the path of a file, and may be left out."""
+    argument = click.argument("session", required=False, shell_complete=_complete_file_or_session)
+    return argument(command)
 
 
 def cwd_option(help: str, default: str | None = None) -> Callable[[F], F]:
@@ -151,7 +152,11 @@ def _complete_file_or_session(
 def complete_session(
     context: click.Context, parameter: click.Parameter, prefix: str
 ) -> list[CompletionItem]:
-    """Return the session ids that start with `prefix`, or the latest ones if it is empty."""
+    """Return the ids of sessions, each with its title.
+
+    Those are the sessions whose id starts with `prefix` or whose title contains it, or the latest
+    ones if it is empty.
+    """
     from click.shell_completion import CompletionItem
 
     from segue.model import clock
@@ -182,6 +187,20 @@ def complete_session(
     ]
 
 
+def _find_titles(target: Target, prefix: str, *, trashed: bool) -> list[Session]:
+    """Return the newest sessions whose title contains a text."""
+    from segue.model import search_text
+    from segue.model.query import Query
+
+    phrase = "-".join(search_text.tokens(prefix))  # the last word may be incomplete
+    if not phrase:
+        return []
+    query = Query(text=phrase, limit=MAX_COMPLETIONS, trash=trashed)
+    page = target.read(lambda hub, principal: hub.sessions.list(principal, query))
+    words = prefix.casefold()
+    return [session for session in page.sessions if words in (session.title or "").casefold()]
+
+
 def _find_sessions(target: Target, prefix: str, *, trashed: bool) -> list[Session]:
     from segue.model import ids
     from segue.model.query import Query
@@ -193,6 +212,6 @@ def _find_sessions(target: Target, prefix: str, *, trashed: bool) -> list[Sessio
         )
     id_range = ids.prefix_range(prefix, "sesn")
     if id_range is None:
-        return []
+        return _find_titles(target, prefix, trashed=trashed)
     sessions = target.read(lambda hub, principal: hub.sessions.in_id_range(principal, *id_range))
     return [session for session in sessions if (session.state == "trashed") == trashed]

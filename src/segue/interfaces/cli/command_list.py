@@ -34,7 +34,7 @@ _SECTIONS = {
         "validate": "commands.exchange",
         "sources": "commands.list",
     },
-    "Browser, server and editors": {
+    "Serve": {
         "open": "commands.serve",
         "serve": "commands.serve",
         "mcp": "mcp.command",

@@ -20,7 +20,7 @@ from segue.model.errors import SegueError, StoreError, StoreLocked
 
 from .command_list import API_COMMANDS, MODULES, SYNONYMS, sections
 from .group import Group, count_leading_options
-from .target import source_option, target_options
+from .target import check_source, described_target_options
 
 if TYPE_CHECKING:
     from .target import Target
@@ -36,9 +36,13 @@ class _LazyGroup(Group):
     def list_commands(self, context: click.Context) -> list[str]:
         return [name for names in sections().values() for name in names]
 
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, names in sections().items():
-            self.format_section(context, formatter, title, names)
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names of all commands by section, then the options: all on one screen."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(title, ", ".join(names)) for title, names in sections().items()])
+        records = [parameter.get_help_record(context) for parameter in self.get_params(context)]
+        with formatter.section("Options"):
+            formatter.write_dl([record for record in records if record is not None])
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         # The vendor's command line calls `sessions events` `beta:sessions:events`.
@@ -127,15 +131,12 @@ def _move_command_first(args: list[str]) -> list[str]:
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="segue")
-@source_option
-@target_options
+@click.option("--source", metavar="NAME", callback=check_source, help="Only sessions of this tool.")
+@described_target_options
 @click.pass_context
 def segue(context: click.Context, target: Target, source: str | None) -> None:
     """All your AI-agent sessions. Without a command, pick one in the terminal.
-
-    Try it without any set-up:
-
-        segue demo
+    `segue COMMAND --help` explains a command. `segue demo` needs no set-up.
     """
     if os.environ.get("NO_COLOR"):
         context.color = False
@@ -200,13 +201,14 @@ def _usage_message(error: click.UsageError) -> str:
 def _show_error(error: SegueError) -> None:
     from segue.hub.sessions.resolve import AmbiguousName
 
-    from .output.text import one_line, safe
+    from .output.text import one_line, safe, tilde
 
     # A message may quote a file of an unknown author.
     click.echo(safe(f"segue: {error.message}{_ADVICE.get(type(error), '')}"), err=True)
     if isinstance(error, AmbiguousName):
         for session in error.matches:
-            click.echo(f"  {session.id}  {one_line(session.title or '(untitled)')}", err=True)
+            title = one_line(session.title or "(untitled)")
+            click.echo(f"  {session.id}  {title}  {one_line(tilde(session.cwd))}", err=True)
 
 
 def _discard_output() -> None:

@@ -15,6 +15,8 @@ from segue.hub import tools
 from segue.hub.location import data_dir
 from segue.model.principal import Principal, check_workspace
 
+from .group import TARGET_OPTIONS
+
 if TYPE_CHECKING:
     from segue.hub import Hub
 
@@ -76,11 +78,11 @@ class Target:
             progress=index_progress(),
         )
 
-    def run(self, work: Work[T]) -> T:
-        """Open the hub, do the work under an event loop, close the hub."""
+    def run(self, work: Work[T], *, lasting: bool = False) -> T:
+        """Open the hub, do the work under an event loop, close the hub; see `open`."""
         import asyncio
 
-        return asyncio.run(self._open_and_do(work))
+        return asyncio.run(self._open_and_do(work, lasting=lasting))
 
     def read(self, read: Work[T]) -> T:
         """Open the hub, read without an event loop if possible, close the hub.
@@ -102,8 +104,8 @@ class Target:
         finally:
             runner.close()
 
-    async def _open_and_do(self, work: Work[T]) -> T:
-        async with await self.open() as hub:
+    async def _open_and_do(self, work: Work[T], *, lasting: bool) -> T:
+        async with await self.open(lasting=lasting) as hub:
             return await work(hub, self.principal)
 
 
@@ -112,14 +114,15 @@ def source_option(command: F) -> F:
     return click.option(
         "--source",
         metavar="NAME",
-        callback=_check_source,
-        help=f"Only sessions of this source: {', '.join([*tools.built_in_names(), _STORE])}.",
+        callback=check_source,
+        help=f"Only sessions stored by this tool: {', '.join([*tools.built_in_names(), _STORE])}.",
     )(command)
 
 
-def _check_source(
+def check_source(
     context: click.Context, parameter: click.Parameter, name: str | None
 ) -> str | None:
+    """Return the name of a source; raises BadParameter if there is none with this name."""
     if name is None or name in (_STORE, *tools.built_in_names()) or name in tools.names():
         return name
     names = ", ".join([*tools.names(), _STORE])
@@ -127,17 +130,42 @@ def _check_source(
     raise click.BadParameter(message, context, parameter)
 
 
+class _GlobalOption(click.Option):
+    """An option that every command has, and that only `segue --help` describes."""
+
+    def get_help_record(self, context: click.Context) -> tuple[str, str] | None:
+        if self.name != "sources":
+            return None  # the last one stands for all
+        return ", ".join(TARGET_OPTIONS), "See `segue --help`."
+
+
 def target_options(command: F) -> F:
-    """Add the options that every command has; the command receives them as `target`."""
-    return add_target_options(
-        command,
-        default_directory="the platform's data directory",
-        default_sources="all, with the embedded store",
+    """Add the options that every command has; the command receives them as `target`.
+
+    The help names them in one line.
+    """
+    return _add_target_options(command, option_class=_GlobalOption)
+
+
+def described_target_options(
+    command: F,
+    *,
+    default_directory: str = "the platform's",
+    default_sources: str = "all",
+) -> F:
+    """Add the options that every command has, with a description in the help."""
+    return _add_target_options(
+        command, default_directory=default_directory, default_sources=default_sources
     )
 
 
-def add_target_options(command: F, *, default_directory: str, default_sources: str) -> F:
-    """Add the options that every command has, with a description of their defaults."""
+def _add_target_options(
+    command: F,
+    *,
+    option_class: type[click.Option] = click.Option,
+    default_directory: str = "",
+    default_sources: str = "",
+) -> F:
 
     @wraps(command)
     def wrapped(
@@ -155,27 +183,32 @@ def add_target_options(command: F, *, default_directory: str, default_sources: s
         click.option(
             "--data-dir",
             "data_dir_option",
+            cls=option_class,
             type=click.Path(file_okay=False, path_type=Path),
             envvar="SEGUE_DATA_DIR",
-            help=f"The directory with segue's data.  [default: {default_directory}]",
+            help=f"Where segue keeps its data.  [default: {default_directory}]",
         ),
         click.option(
             "--workspace",
+            cls=option_class,
             default="local",
+            metavar="NAME",
             show_default=True,
             help="The workspace to use.",
         ),
         click.option(
             "--database-url",
+            cls=option_class,
             envvar="SEGUE_DATABASE_URL",
-            help="A PostgreSQL database instead of the embedded store: postgresql://…",
+            metavar="URL",
+            help="A PostgreSQL database instead of the embedded store.",
         ),
         click.option(
             "--sources",
+            cls=option_class,
             envvar="SEGUE_SOURCES",
             metavar="NAMES",
-            help="Other tools whose sessions are included, separated by commas: "
-            f"{', '.join(tools.built_in_names())}, or none.  [default: {default_sources}]",
+            help=f"Tools to include: claude,codex or none.  [default: {default_sources}]",
         ),
     ]
     for option in reversed(options):

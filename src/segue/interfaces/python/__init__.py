@@ -10,14 +10,19 @@ from segue.model.errors import InvalidInput, NotFound
 
 from .functions import (
     ResumeInResult,
+    SearchResult,
     SessionInfo,
+    archive_session,
+    delete_session,
     fork_session,
     get_session_info,
     get_session_messages,
     list_sessions,
     rename_session,
     resume_in,
+    search_sessions,
     tag_session,
+    unarchive_session,
 )
 from .messages import (
     AssistantMessage,
@@ -38,10 +43,13 @@ __all__ = [
     "ResultMessage",
     "ResumeInResult",
     "SDKSession",
+    "SearchResult",
     "SessionInfo",
     "SystemMessage",
     "UserMessage",
+    "archive_session",
     "create_session",
+    "delete_session",
     "fork_session",
     "get_session_info",
     "get_session_messages",
@@ -50,7 +58,9 @@ __all__ = [
     "rename_session",
     "resume_in",
     "resume_session",
+    "search_sessions",
     "tag_session",
+    "unarchive_session",
     "unstable_v2_create_session",
     "unstable_v2_prompt",
     "unstable_v2_resume_session",
@@ -63,9 +73,13 @@ def create_session(
     """Create a session in the default store, or in the one that the option `store` names.
 
     `model` is provider:name; a bare `claude-` name means anthropic, and `demo` needs no model.
-    `cwd` is the working directory of its tools; the default is the current directory.
+    `cwd` is the working directory of its tools, which must exist; the default is the current
+    directory. Raises InvalidInput for a bad directory, model or option.
     """
-    return SDKSession(ids.new_id(), model, options, create_in=os.path.abspath(cwd or os.getcwd()))
+    directory = os.path.abspath(cwd or os.getcwd())
+    if not os.path.isdir(directory):
+        raise InvalidInput(f"cwd: there is no directory {directory}; create it first")
+    return SDKSession(ids.new_id(), model, options, create_in=directory)
 
 
 def resume_session(

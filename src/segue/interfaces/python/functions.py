@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from msgspec import to_builtins
 
 from segue import claude
 from segue.claude.event_messages import messages_from_events
 from segue.hub import Hub
+from segue.hub.sessions import directories
 from segue.model import ids
 from segue.model.anthropic.sdk_types import (
     ForkSessionResult,
@@ -40,6 +41,13 @@ class SessionInfo(SDKSessionInfo):
     status: str = "idle"
 
 
+class SearchResult(NamedTuple):
+    """A session that matches a search, and the text around the words."""
+
+    session: SessionInfo
+    snippet: str
+
+
 async def list_sessions(
     directory: str | os.PathLike[str] | None = None,
     limit: int | None = None,
@@ -64,11 +72,40 @@ async def list_sessions(
         return [await _session_info(hub, session) for session in sessions[page]]
 
 
-async def get_session_info(session_id: str, *, store: StoreLocation = None) -> SessionInfo | None:
-    """Return one session; None if the id is unknown."""
+async def search_sessions(
+    text: str,
+    directory: str | os.PathLike[str] | None = None,
+    limit: int = 20,
+    *,
+    include_archived: bool = True,
+    store: StoreLocation = None,
+) -> list[SearchResult]:
+    """Return the newest sessions that contain every word of `text`, each with a snippet.
+
+    Words are searched in messages, titles, tags, directories, branches and sources. Raises
+    InvalidInput if `text` has no word.
+    """
+    cwd = None if directory is None else os.path.abspath(directory)
+    archived: Literal["include", "exclude"] = "include" if include_archived else "exclude"
+    query = Query(text=text, cwd=cwd, worktrees=cwd is not None, archived=archived, limit=limit)
+    async with open_for_call(store) as hub:
+        page = await hub.sessions.search(LOCAL, query)
+        return [
+            SearchResult(await _session_info(hub, match.session), match.snippet)
+            for match in page.matches
+        ]
+
+
+async def get_session_info(
+    session_id: str,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    store: StoreLocation = None,
+) -> SessionInfo | None:
+    """Return one session; None if the id is unknown, or the session is not of `directory`."""
     async with open_for_call(store) as hub:
         try:
-            return await _session_info(hub, await _find(hub, session_id))
+            return await _session_info(hub, await _find(hub, session_id, directory))
         except NotFound:
             return None
 
@@ -78,13 +115,14 @@ async def get_session_messages(
     limit: int | None = None,
     offset: int = 0,
     *,
+    directory: str | os.PathLike[str] | None = None,
     include_system_messages: bool = False,
     store: StoreLocation = None,
 ) -> list[SessionMessage]:
     """Return the messages of a conversation in the form of model APIs; empty for an unknown id."""
     async with open_for_call(store) as hub:
         try:
-            session = await _find(hub, session_id)
+            session = await _find(hub, session_id, directory)
         except NotFound:
             return []
         if await hub.sessions.owner(LOCAL, session.id) == CLAUDE:
@@ -98,16 +136,66 @@ async def get_session_messages(
     )
 
 
-async def rename_session(session_id: str, title: str, *, store: StoreLocation = None) -> None:
+async def rename_session(
+    session_id: str,
+    title: str,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    store: StoreLocation = None,
+) -> None:
     """Set the title of a session. Raises NotFound if the id is unknown."""
     async with open_for_call(store) as hub:
-        await hub.editor.set_title(LOCAL, (await _find(hub, session_id)).id, title)
+        await hub.editor.set_title(LOCAL, (await _find(hub, session_id, directory)).id, title)
 
 
-async def tag_session(session_id: str, tag: str | None, *, store: StoreLocation = None) -> None:
+async def tag_session(
+    session_id: str,
+    tag: str | None,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    store: StoreLocation = None,
+) -> None:
     """Set the tag of a session; None removes it. Raises NotFound if the id is unknown."""
     async with open_for_call(store) as hub:
-        await hub.editor.set_tag(LOCAL, (await _find(hub, session_id)).id, tag)
+        await hub.editor.set_tag(LOCAL, (await _find(hub, session_id, directory)).id, tag)
+
+
+async def archive_session(
+    session_id: str,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    store: StoreLocation = None,
+) -> None:
+    """Archive a session. Raises NotFound if the id is unknown."""
+    async with open_for_call(store) as hub:
+        await hub.editor.archive(LOCAL, (await _find(hub, session_id, directory)).id)
+
+
+async def unarchive_session(
+    session_id: str,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    store: StoreLocation = None,
+) -> None:
+    """Move an archived session back to the normal list. Raises NotFound if the id is unknown."""
+    async with open_for_call(store) as hub:
+        await hub.editor.unarchive(LOCAL, (await _find(hub, session_id, directory)).id)
+
+
+async def delete_session(
+    session_id: str,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    permanently: bool = False,
+    store: StoreLocation = None,
+) -> None:
+    """Move a session to the trash, or delete it permanently.
+
+    Raises NotFound if the id is unknown, Busy while a turn runs in it.
+    """
+    async with open_for_call(store) as hub:
+        id = (await _find(hub, session_id, directory)).id
+        await (hub.editor.purge if permanently else hub.editor.trash)(LOCAL, id)
 
 
 async def fork_session(
@@ -115,6 +203,7 @@ async def fork_session(
     up_to_message_id: str | None = None,
     title: str | None = None,
     *,
+    directory: str | os.PathLike[str] | None = None,
     store: StoreLocation = None,
 ) -> ForkSessionResult:
     """Fork a session: copy its history, or the part up to a message, into a new session.
@@ -122,7 +211,7 @@ async def fork_session(
     Raises NotFound if the session or the message is unknown.
     """
     async with open_for_call(store) as hub:
-        id = (await _find(hub, session_id)).id
+        id = (await _find(hub, session_id, directory)).id
         at = None
         if up_to_message_id is not None:
             # The ids of its messages are those in its files.
@@ -199,13 +288,31 @@ async def _read_pages(hub: Hub, query: Query) -> AsyncIterator[Session]:
             return
 
 
-async def _find(hub: Hub, session_id: str) -> Session:
-    """Return a session. Raises NotFound if it is unknown or in the trash."""
+async def _find(
+    hub: Hub, session_id: str, directory: str | os.PathLike[str] | None = None
+) -> Session:
+    """Return a session. Raises NotFound if it is unknown, in the trash or not of `directory`.
+
+    The worktrees of the directory's repository count as the directory.
+    """
     await hub.sync.ensure_current(LOCAL, _normalize_id(session_id))
     session = await hub.sessions.get(LOCAL, _normalize_id(session_id))
     if session.state == "trashed":
         raise NotFound(f"session {session_id} was deleted", session=session.id)
+    if directory is not None:
+        path = os.path.abspath(directory)
+        if session.directory not in directories.directories(path, worktrees=True):
+            message = f"session {session_id} is not of {path} but of {session.cwd}"
+            raise NotFound(message, session=session.id)
     return session
+
+
+async def _file_size(hub: Hub, session: Session) -> int | None:
+    """Return the size of the transcript of another tool's session, if it is one file."""
+    if await hub.sessions.owner(LOCAL, session.id) != CLAUDE:
+        return None
+    info = claude.get_session_info(session.native_id or session.id)
+    return None if info is None else info.file_size
 
 
 async def _session_info(hub: Hub, session: Session) -> SessionInfo:
@@ -225,6 +332,7 @@ async def _session_info(hub: Hub, session: Session) -> SessionInfo:
         archived=True if session.archived_at is not None else None,
         source=session.source,
         status=session.status,
+        file_size=await _file_size(hub, session),
     )
 
 

@@ -23,7 +23,13 @@ from segue.model.event import (
 from segue.model.lifecycle import StopReason
 from segue.model.requests.spans import request_end
 
-ResultKind = Literal["success", "error_max_turns", "error_max_budget_usd", "error_during_execution"]
+ResultKind = Literal[
+    "success",
+    "error_max_turns",
+    "error_max_budget_usd",
+    "error_max_structured_output_retries",
+    "error_during_execution",
+]
 
 
 class SystemMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +97,7 @@ class ResultMessage(msgspec.Struct, frozen=True, kw_only=True):
     total_cost_usd: float | None = None  # None if the cost is unknown
     usage: dict[str, int] = {}
     permission_denials: list[dict[str, Any]] = []
+    structured_output: Any = None  # the answer in the form of the option `output_format`
 
 
 Message = SystemMessage | AssistantMessage | UserMessage | PartialMessage | ResultMessage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -17,12 +18,44 @@ from segue.agents.base.spec import (
 )
 from segue.model.errors import InvalidInput
 
+from .command_rules import command_rule
 from .hub_handle import StoreLocation
 
 # Takes two or three arguments; see permission.py.
 CanUseTool = Callable[..., Awaitable[Any]]
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# The permission modes of a program. `dontAsk` refuses what would need a permission.
+DONT_ASK = "dontAsk"
+PERMISSION_MODES = (*MODES, DONT_ASK)
+THINKING = ("minimal", "low", "medium", "high", "xhigh", "max")
+_TEXT, _MAP, _LIST = ((str,), "a string"), ((Mapping,), "a mapping"), ((Iterable,), "a list")
+# The types of options, and how a message names them.
+_TYPES: dict[str, tuple[tuple[Any, ...], str]] = {
+    "system_prompt": _TEXT,
+    "append_system_prompt": _TEXT,
+    "permission_mode": _TEXT,
+    "thinking": _TEXT,
+    "title": _TEXT,
+    "max_turns": ((int,), "a whole number"),
+    "max_budget_usd": ((int, float), "a number"),
+    "include_partial_messages": ((bool,), "True or False"),
+    "mcp_servers": _MAP,
+    "hooks": _MAP,
+    "env": _MAP,
+    "output_format": _MAP,
+    "can_use_tool": ((Callable,), "a function"),
+    "tools": (_LIST[0], "a list of functions"),
+    "allowed_tools": (_LIST[0], "a list of names"),
+    "disallowed_tools": (_LIST[0], "a list of names"),
+    "add_dirs": (_LIST[0], "a list of directories"),
+}
+_LISTS: dict[str, Any] = {
+    "tools": Callable,
+    "allowed_tools": str,
+    "disallowed_tools": str,
+    "add_dirs": (str, os.PathLike),
+}
 # From the Agent SDK's tool names (WebFetch) to segue's (web_fetch), and back.
 _FROM_SDK_NAME = {"".join(map(str.capitalize, name.split("_"))): name for name in BUILT_IN_TOOLS}
 _TO_SDK_NAME = {name: sdk_name for sdk_name, name in _FROM_SDK_NAME.items()}
@@ -34,7 +67,7 @@ class Options(TypedDict, total=False):
 
     system_prompt: str  # replaces the default system prompt
     append_system_prompt: str  # added after the system prompt
-    permission_mode: str  # one of MODES
+    permission_mode: str  # one of PERMISSION_MODES
     max_turns: int  # limit of model requests for one prompt
     mcp_servers: Mapping[str, Mapping[str, Any]]  # by name: command, args, env; or url, headers
     tools: Sequence[Callable[..., Any]]  # functions that the model may call
@@ -44,6 +77,11 @@ class Options(TypedDict, total=False):
     hooks: Mapping[str, Iterable[Any]]  # matchers by event; see hooks.py
     env: Mapping[str, str]  # environment variables for commands and MCP servers
     include_partial_messages: bool  # also stream deltas
+    title: str  # of a new session; otherwise its first prompt names it
+    add_dirs: Sequence[str | os.PathLike[str]]  # further directories that its tools may use
+    max_budget_usd: float  # the most that the session may cost
+    thinking: str  # how hard the model thinks: one of THINKING
+    output_format: Mapping[str, Any]  # {"type": "json_schema", "schema": {…}}
     store: StoreLocation  # the default data directory if absent
 
 
@@ -61,20 +99,43 @@ def check_options(model: str, options: Options) -> None:
     known = Options.__annotations__
     if unknown := sorted(options.keys() - known.keys()):
         raise InvalidInput(f"unknown option {unknown[0]!r}; the options are {', '.join(known)}")
-    mode = options.get("permission_mode")
-    if mode not in (None, *MODES):
-        raise InvalidInput(f"permission_mode {mode!r} is not one of {', '.join(MODES)}")
+    for name, value in options.items():
+        _check_type(name, value)
+    for name, choices in (("permission_mode", PERMISSION_MODES), ("thinking", THINKING)):
+        if (choice := options.get(name)) not in (None, *choices):
+            raise InvalidInput(f"{name} {choice!r} is not one of {', '.join(choices)}")
     max_turns = options.get("max_turns")
     if max_turns is not None and max_turns < 1:
         raise InvalidInput(f"max_turns must be at least 1, not {max_turns}")
-    for name in ("hooks", "env"):
+    budget = options.get("max_budget_usd")
+    if budget is not None and not 0 < budget < float("inf"):
+        raise InvalidInput(f"max_budget_usd must be more than 0, not {budget}")
+    for path in options.get("add_dirs") or ():
+        if not os.path.isdir(path):
+            raise InvalidInput(f"add_dirs: there is no directory {os.fspath(path)}")
+    for name in ("hooks", "env", "max_budget_usd", "thinking", "output_format"):
         if model == DEMO and options.get(name):
-            raise InvalidInput(f"{name}: the demo agent does not support this; choose a model")
+            raise InvalidInput(f"{name} needs a real model; pass model=")
     for name, value in options.get("env", {}).items():
         if not isinstance(name, str) or not isinstance(value, str) or not _ENV_NAME.fullmatch(name):
             raise InvalidInput(
                 f"env: {name!r} needs a name of letters, digits and _, and a string as its value"
             )
+
+
+def _check_type(name: str, value: Any) -> None:
+    """Raise InvalidInput if an option has a value of another type; None is as if left out."""
+    if value is None or name not in _TYPES:
+        return
+    types, description = _TYPES[name]
+    is_wrong = not isinstance(value, types) or (bool not in types and isinstance(value, bool))
+    if not is_wrong and name in _LISTS:
+        is_wrong = isinstance(value, str) or not all(
+            isinstance(item, _LISTS[name]) for item in value
+        )
+    if is_wrong:
+        hint = "; use append_system_prompt to add to it" if name == "system_prompt" else ""
+        raise InvalidInput(f"{name} must be {description}, not {value!r}{hint}")
 
 
 def agent_overrides(model: str, options: Options) -> dict[str, Any]:
@@ -86,6 +147,7 @@ def agent_overrides(model: str, options: Options) -> dict[str, Any]:
         "describe_directories": None if options.get("system_prompt") is None else False,
         "append_system": options.get("append_system_prompt"),
         "max_turns": options.get("max_turns"),
+        "thinking": options.get("thinking"),
         "tools": toolsets(options.get("allowed_tools", ()), options.get("disallowed_tools", ())),
     }
     return {name: value for name, value in settings.items() if value is not None}
@@ -102,8 +164,10 @@ def toolsets(allowed: Iterable[str], disallowed: Iterable[str]) -> list[dict[str
     Raises InvalidInput for an unknown tool.
     """
     allow = {"permission_policy": {"type": "always_allow"}}
-    switches: dict[str, dict[str, Any]] = {name: {**allow} for name in allowed}
-    switches |= {name: {"enabled": False} for name in disallowed}
+    switches: dict[str, dict[str, Any]] = {
+        name: {**allow} for name in allowed if command_rule(name) is None
+    }
+    switches |= {name: {"enabled": False} for name in disallowed if command_rule(name) is None}
     if not switches:
         return None
     sets: dict[str, dict[str, Any]] = {"": _toolset("auto", type=TOOLSET)}

@@ -11,6 +11,7 @@ Sessions are in the default store, where every other interface finds them.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
@@ -26,23 +27,26 @@ from segue.hub.turns.inbox import SystemText
 from segue.model import ids
 from segue.model.content import Block, Content, as_content, plain_text
 from segue.model.errors import Conflict, InvalidInput, NotFound
-from segue.model.event import Delta, PermissionAsked, ToolCall
+from segue.model.event import ConfigChanged, Delta, PermissionAsked, ToolCall
 from segue.model.principal import LOCAL
 from segue.model.session import Session
 
+from .command_rules import CommandRules
 from .hooks import ProgramHooks
 from .hub_handle import HubHandle, open_handle
 from .messages import (
     Message,
+    ResultMessage,
     SystemMessage,
     TurnSummary,
     message_from_delta,
     message_from_event,
     turn_end,
 )
-from .options import Options, agent_overrides, check_options, read_mcp_server
+from .options import DONT_ASK, Options, agent_overrides, check_options, read_mcp_server
 from .permission import PermissionDecision, request_permission, session_changes
-from .tools import function_tools
+from .structured import INSTRUCTION, StructuredOutput
+from .tools import FunctionTool, function_tools
 
 CLOSED = "Cannot send to closed session"
 
@@ -69,20 +73,42 @@ class SDKSession:
         self._create_in = create_in
         self._expected_cwd = expected_cwd
         check_options(model, options)
-        self._tools = function_tools(options.get("tools", ()))
+        self._tools: dict[str, FunctionTool | StructuredOutput] = {
+            **function_tools(options.get("tools") or ())
+        }
+        output_format = options.get("output_format")
+        self._structured = None if output_format is None else StructuredOutput(output_format)
+        if self._structured is not None:
+            self._tools[self._structured.name] = self._structured
         self._tool_tasks: set[asyncio.Task[None]] = set()
         self._overrides = agent_overrides(model, options)
-        self._mode = options.get("permission_mode")
+        if self._structured is not None:
+            texts = (self._overrides.get("append_system"), INSTRUCTION)
+            self._overrides["append_system"] = "\n\n".join(text for text in texts if text)
+        mode = options.get("permission_mode")
+        self._mode = "default" if mode == DONT_ASK else mode
+        self._title = options.get("title")
+        self._roots = tuple(os.path.abspath(path) for path in options.get("add_dirs") or ())
+        budget = options.get("max_budget_usd")
+        self._budget = None if budget is None else round(budget * 1_000_000)
+        self._rules = CommandRules(
+            options.get("allowed_tools") or (), options.get("disallowed_tools") or ()
+        )
         env = dict(options.get("env") or {})
         self._servers = [
             read_mcp_server(name, config, env)
             for name, config in (options.get("mcp_servers") or {}).items()
         ]
-        hooks = options.get("hooks")
+        hooks = dict(options.get("hooks") or {})
+        if self._rules.forbids_some:
+            if model == DEMO:
+                raise InvalidInput("disallowed_tools: a rule needs a real model; pass model=")
+            forbid = {"matcher": "Bash", "hooks": [self._forbid]}
+            hooks["PreToolUse"] = [forbid, *hooks.get("PreToolUse", ())]
         self._hooks = ProgramHooks(hooks) if hooks else None
         self._turn_hooks = TurnHooks(self._hooks, env)
         self._hooks_id: str | None = None
-        self._can_use_tool = options.get("can_use_tool")
+        self._can_use_tool = None if mode == DONT_ASK else options.get("can_use_tool")
         self._include_deltas = options.get("include_partial_messages", False)
         self._store = options.get("store")
         self._open_lock = asyncio.Lock()
@@ -168,12 +194,27 @@ class SDKSession:
         if self._create_in is not None:
             built_in = await hub.records.built_in_agent(LOCAL.workspace)
             agent = replace(built_in, overrides=self._overrides)
+            if self._budget is not None:
+                await hub.turns.check_budget(LOCAL.workspace, agent)
             session = await hub.editor.create(
-                LOCAL, id=self.session_id, cwd=self._create_in, agent=agent
+                LOCAL,
+                id=self.session_id,
+                cwd=self._create_in,
+                agent=agent,
+                title=self._title,
+                roots=self._roots,
+                budget=self._budget,
             )
         else:
+            if self._title is not None:
+                raise InvalidInput("title is only for create_session; use rename_session")
             session = await self._load(hub)
             self._streamed_seq = session.last_seq
+            if new_roots := [path for path in self._roots if path not in session.roots]:
+                change = ConfigChanged(roots=(*session.roots, *new_roots))
+                session = await hub.editor.configure(LOCAL, self.session_id, change)
+            if self._budget is not None:
+                session = await hub.turns.set_budget(LOCAL, self.session_id, self._budget)
         failures = await handle.hold(session, self._servers)
         self._init_message = SystemMessage(
             session_id=session.id,
@@ -213,6 +254,14 @@ class SDKSession:
             own[HOOKS_KEY] = self._hooks_id
         return {**self._overrides, **own}
 
+    async def _forbid(self, hook_input: Any, *_: Any) -> dict[str, Any]:
+        """Deny a command that a rule of `disallowed_tools` forbids; a hook before every use."""
+        rule = self._rules.forbidding(hook_input["tool_name"], hook_input["tool_input"])
+        if rule is None:
+            return {}
+        denied = {"permissionDecision": "deny", "permissionDecisionReason": f"{rule} forbids it"}
+        return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **denied}}
+
     async def _run_prompt_hooks(self, hub: Hub, content: Content) -> SystemText | None:
         """Return what hooks add to a prompt. Raises InvalidInput if a hook blocks it."""
         if self._hooks is None:
@@ -225,6 +274,8 @@ class SDKSession:
 
     async def _stream_turn(self, hub: Hub, first_seq: int) -> AsyncGenerator[Message, None]:
         summary = TurnSummary()
+        if self._structured is not None:
+            self._structured.answer = None
         follow = hub.history.follow(
             LOCAL, self.session_id, first_seq - 1, deltas=self._include_deltas
         )
@@ -244,8 +295,21 @@ class SDKSession:
                     yield message
                 if (reason := turn_end(item)) is not None:
                     self._streamed_seq = item.seq
-                    yield summary.result(self.session_id, item, reason)
+                    result = summary.result(self.session_id, item, reason)
+                    yield result if self._structured is None else self._with_answer(result)
                     return
+
+    def _with_answer(self, result: ResultMessage) -> ResultMessage:
+        """Return the result of a turn with its structured answer; without one, it is an error."""
+        assert self._structured is not None
+        if self._structured.answer is not None:
+            return replace(result, structured_output=self._structured.answer)
+        if result.is_error:
+            return result
+        message = "the model gave no answer that fits the schema of output_format"
+        return replace(
+            result, subtype="error_max_structured_output_retries", is_error=True, errors=[message]
+        )
 
     def _start_tool(self, hub: Hub, call: ToolCall) -> None:
         """Run a function of the program as a task; another client's tools are not run here."""
@@ -269,7 +333,10 @@ class SDKSession:
             return  # another client has answered it
         call = summary.tool_call(request.call_id)
         try:
-            decision = await request_permission(self._can_use_tool, request, call)
+            if self._rules.allows(call):
+                decision = PermissionDecision(allowed=True)
+            else:
+                decision = await request_permission(self._can_use_tool, request, call)
             changes = session_changes(decision.updates, session, self._mode)
         except BaseException:
             refusal = PermissionDecision(allowed=False, note="can_use_tool failed")

@@ -7,8 +7,10 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "asyncpg":
         raise
+    from segue.extras import install_command
+
     raise StoreError(
-        "PostgreSQL needs a package that is not installed: pip install 'asyncpg>=0.30'"
+        f"PostgreSQL needs a package that is not installed; run: {install_command('postgres')}"
     ) from None
 
 __all__ = ["PostgresStore"]

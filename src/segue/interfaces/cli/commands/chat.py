@@ -15,7 +15,12 @@ from segue.interfaces.cli.arguments import (
     optional_session_argument,
     session_or_newest,
 )
-from segue.interfaces.cli.conversation.turns import chat, run_turn, show_stop_reason
+from segue.interfaces.cli.conversation.turns import (
+    chat,
+    run_turn,
+    show_key_hint,
+    show_stop_reason,
+)
 from segue.interfaces.cli.output.formats import format_option, write_value
 from segue.interfaces.cli.target import Target, target_options
 from segue.model.errors import InvalidInput
@@ -95,6 +100,7 @@ def prompt_command(target: Target, words: tuple[str, ...], title: str | None) ->
     name = session_or_newest(target, session, "prompt")
 
     async def send(hub: Hub, principal: Principal) -> str:
+        await show_key_hint(hub, principal)
         if name == "new":
             created = await hub.editor.create(principal, cwd=os.getcwd(), title=title, origin="cli")
             click.echo(click.style(created.id, dim=True), err=True)

@@ -10,7 +10,7 @@ import click
 
 from segue.hub import Hub
 from segue.hub.location import data_dir
-from segue.interfaces.cli.target import Target, add_target_options
+from segue.interfaces.cli.target import Target, described_target_options
 from segue.model.content import Text
 from segue.model.principal import Principal
 from segue.model.query import Query
@@ -47,12 +47,12 @@ _SESSIONS = [
 @click.command("demo")
 @click.option("--port", type=PORT_TYPE, help="The port.  [default: 8787, or a free one]")
 @partial(
-    add_target_options,
-    default_directory="segue-demo, next to the platform's data directory",
+    described_target_options,
+    default_directory="segue-demo, next to the usual one",
     default_sources="none",
 )
 def demo_command(target: Target, port: int | None) -> None:
-    """Serve a few example sessions, and print three commands to try.
+    """Start a demo server with sample sessions, and print three commands to try.
 
     The demo needs no key and no other service. It uses its own data directory and creates the
     sessions there if it is empty. Ctrl-C stops it.

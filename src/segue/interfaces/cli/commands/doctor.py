@@ -29,7 +29,9 @@ _COLORS = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "red"}
 @format_option
 @target_options
 def doctor_command(target: Target, deep: bool, format: str | None) -> None:
-    """Check the data directory, the store, its sessions and the sources, without changes.
+    """Check the data directory, the store, its sessions, the sources and the model.
+
+    Nothing is changed, and no request is sent to the model.
 
     The exit code is 1 if there is a problem.
 
@@ -38,7 +40,8 @@ def doctor_command(target: Target, deep: bool, format: str | None) -> None:
     from segue.hub.access.diagnostics import Finding
 
     async def check(hub: Hub, principal: Principal) -> list[Finding]:
-        return [finding async for finding in hub.diagnostics.run(principal, deep=deep)]
+        findings = [finding async for finding in hub.diagnostics.run(principal, deep=deep)]
+        return [*findings, await _check_model(hub, principal)]
 
     versions = f"segue {__version__} on Python {platform.python_version()}, {sys.platform}"
     findings = [Finding("program", "ok", versions)]
@@ -54,6 +57,24 @@ def doctor_command(target: Target, deep: bool, format: str | None) -> None:
             click.echo(f"{click.style(f'{state:<8}', fg=_COLORS[state])} {about:<9} {message}")
     if any(finding.state == "problem" for finding in findings):
         sys.exit(1)
+
+
+async def _check_model(hub: Hub, principal: Principal) -> Finding:
+    """Return whether the configured model can be used."""
+    from segue.hub.access.config import unused_key_hint
+    from segue.hub.access.diagnostics import Finding
+
+    values = await hub.config.all(principal.workspace)
+    model = values.get("model")
+    if model is None:
+        if hint := unused_key_hint(values, os.environ):
+            return Finding("model", "note", f"none is configured; {hint}")
+        message = "none is configured; `segue config set model PROVIDER:NAME` sets one"
+        return Finding("model", "ok", message)
+    problem = await hub.config.model_problem(principal.workspace)
+    if problem is not None:
+        return Finding("model", "warning", f"{model} cannot be used yet: {problem}")
+    return Finding("model", "ok", str(model))
 
 
 def _check_programs() -> Finding:

@@ -98,10 +98,15 @@ def tag_command(target: Target, session: str, tag: str | None, clear: bool) -> N
     Example: segue tag 0198c2a4-77b1 release
     """
     value = _value_or_clear(tag, "TAG", clear=clear)
-    _change_all(
-        target, (session,), lambda hub, principal, id: hub.editor.set_tag(principal, id, value)
-    )
-    show_done("Tag removed." if value is None else f"Tagged: {value.strip()}")
+    before: list[str | None] = []
+
+    async def set_tag(hub: Hub, principal: Principal, id: str) -> None:
+        before.append((await hub.sessions.get(principal, id)).tag)
+        await hub.editor.set_tag(principal, id, value)
+
+    _change_all(target, (session,), set_tag)
+    replaced = f" instead of {before[0]}" if before[0] and before[0] != value else ""
+    show_done("Tag removed." if value is None else f"Tagged: {value.strip()}{replaced}")
 
 
 def _value_or_clear(value: str | None, argument: str, *, clear: bool) -> str | None:
@@ -174,10 +179,27 @@ def delete_command(target: Target, sessions: tuple[str, ...], purge: bool, yes: 
     async def delete(hub: Hub, principal: Principal) -> None:
         for session in resolved:
             await (hub.editor.purge if purge else hub.editor.trash)(principal, session.id)
+            if purge:
+                await _purge_original(hub, principal, session.id)
 
     target.run(delete)
     id = resolved[0].id if len(resolved) == 1 else "ID"
     show_done("Deleted permanently." if purge else f"In the trash; undo with: segue restore {id}")
+
+
+async def _purge_original(hub: Hub, principal: Principal, id: str) -> None:
+    """Purge the original of an imported session, which its purge has moved to a tool's trash.
+
+    If only the tool's own program could do it, the original stays in the trash, and a line says so.
+    """
+    from segue.model.errors import NotFound, ReadOnly
+
+    try:
+        await hub.editor.purge(principal, id)
+    except NotFound:
+        return  # it was no import, or the tool has deleted it
+    except ReadOnly as error:
+        click.echo(f"segue: the original stays in the trash: {error.message}", err=True)
 
 
 def show_done(message: str) -> None:
@@ -189,7 +211,7 @@ def show_done(message: str) -> None:
 def confirm(question: str) -> None:
     """Ask a yes-no question and abort on no. Raises InvalidInput without a terminal."""
     if not sys.stdin.isatty():
-        raise InvalidInput("there is no terminal to ask for confirmation; use --yes")
+        raise InvalidInput("cannot ask without a terminal; pass --yes")
     click.confirm(question, abort=True, err=True)
 
 

@@ -21,10 +21,11 @@ from segue.interfaces.cli.arguments import (
     open_session,
     session_argument,
 )
+from segue.interfaces.cli.import_all import import_all
 from segue.interfaces.cli.output.formats import format_option, output_file, write_rows
 from segue.interfaces.cli.output.progress import show_count
 from segue.interfaces.cli.output.text import one_line
-from segue.interfaces.cli.target import Target, target_options
+from segue.interfaces.cli.target import Target, source_option, target_options
 from segue.model import ids
 from segue.model.errors import Conflict, InvalidInput, NotFound, SegueError
 from segue.model.principal import Principal
@@ -53,7 +54,7 @@ _FORMAT_BY_EXTENSION = {
     type=click.Choice(_FORMATS),
     help="`segue` (or `jsonl`): complete, for `segue import`. `markdown` (or `md`), `html`: to "
     f"read. {_TOOL_FORMATS}.  "
-    "[default: by FILE's extension, else segue]",
+    "[default: from the file extension, else segue]",
 )
 @click.option(
     "-o",
@@ -74,8 +75,8 @@ def export_command(
     """Export a session to a file: as a backup, to read, or to resume in another tool.
 
     Without -o it is written to standard output. A tool's format without -o writes it into that
-    tool's own session directory. An existing FILE is replaced when the export is complete. The
-    secrets in the session are counted before it is written.
+    tool's own session directory. An existing file is replaced atomically. The secrets in the
+    session are counted before it is written.
 
     \b
     Example: segue export 0198c2a4-77b1 -o session.jsonl
@@ -158,6 +159,9 @@ def _masked_line(line: bytes) -> bytes:
 
 @click.command("import")
 @file_or_session_argument
+@click.option("--all", "everything", is_flag=True, help="Import all sessions of other tools.")
+@click.option("--follow", is_flag=True, help="With --all: import what is added, too, until Ctrl-C.")
+@source_option
 @click.option("--new-id", is_flag=True, help="Import a file as a new session with a new id.")
 @click.option(
     "--cwd",
@@ -169,18 +173,41 @@ def _masked_line(line: bytes) -> bytes:
 @format_option
 @target_options
 def import_command(
-    target: Target, session: str, new_id: bool, cwd: str | None, format: str | None
+    target: Target,
+    session: str | None,
+    everything: bool,
+    follow: bool,
+    source: str | None,
+    new_id: bool,
+    cwd: str | None,
+    format: str | None,
 ) -> None:
     """Import a session from an export file or from another tool, and print its id.
 
     SESSION is a file (`-` reads standard input), or a session of another tool: its id, an id
     prefix or a title. Importing such a session again adds its new messages.
 
+    With --all, the sessions of all tools are copied into segue's store, where the cleanup of a
+    tool does not reach them: Claude Code deletes files after 30 days.
+
     \b
     Example: segue import session.jsonl
              segue import session.jsonl --cwd .
              segue import 5f1c9a52
+             segue import --all --follow
     """
+    if everything:
+        if session is not None or new_id or cwd is not None:
+            raise InvalidInput("--all takes no SESSION, no --new-id and no --cwd")
+        import_all(target, source, format, follow=follow)
+        return
+    for option, value in (("--follow", follow), ("--source", source)):
+        if value:
+            raise InvalidInput(f"{option} is only for --all")
+    if session is None:
+        raise click.UsageError(
+            "Missing argument 'SESSION' (or the option --all).", click.get_current_context()
+        )
 
     async def import_session(hub: Hub, principal: Principal) -> Session:
         directory = None if cwd is None else os.path.abspath(cwd)

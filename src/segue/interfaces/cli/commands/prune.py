@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from segue.interfaces.cli.output.formats import format_option, write_rows
 from segue.interfaces.cli.output.text import one_line
 from segue.interfaces.cli.target import Target, target_options
+from segue.model.query import Query
 
 from .edit import confirm, yes_option
+from .list import MAX_PAGE_SIZE
 
 if TYPE_CHECKING:
     from segue.hub import Hub
@@ -41,12 +43,12 @@ class DaysType(click.ParamType[int]):
 
 
 @click.command("prune")
-@click.option("--archive-after", type=DaysType(), help="Archive sessions idle for so many days.")
-@click.option("--delete-after", type=DaysType(), help="Trash sessions archived for so many days.")
+@click.option("--archive-after", type=DaysType(), help="Archive sessions idle for DAYS.")
+@click.option("--delete-after", type=DaysType(), help="Trash sessions archived for DAYS.")
 @click.option(
     "--purge-after",
     type=DaysType(),
-    help="Delete sessions permanently after so many days in trash.",
+    help="Delete sessions permanently that were in the trash for DAYS.",
 )
 @click.option("--save", is_flag=True, help="Save these days as the workspace's policy.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
@@ -67,6 +69,9 @@ def prune_command(
 
     By default nothing is archived or trashed, and sessions stay in the trash for 30 days.
     `never` turns a step off. Running sessions are not changed.
+
+    Sessions of other tools are included after an import. In the files of a tool, nothing is
+    pruned: the tool has its own cleanup, and the policy would delete what it still shows.
 
     Example: segue prune --archive-after 90 --dry-run
     """
@@ -101,9 +106,25 @@ def prune_command(
         rows = ({"action": action, **session_fields(session)} for action, session in steps)
         write_rows(format, ((row, row) for row in rows))
     elif not steps:
-        click.echo("Nothing to do.", err=True)
+        message = "Nothing to do."
+        if count := target.read(_count_others):
+            message += (
+                f" {count} sessions that only other tools have are not pruned; "
+                "`segue import --all` copies them into segue's store."
+            )
+        click.echo(message, err=True)
     else:
         _show_steps(steps, "would be" if dry_run else "was")
+
+
+async def _count_others(hub: Hub, principal: Principal) -> str:
+    """Return how many sessions are not in the store; empty if there are none."""
+    names = {source.name for source in hub.sources if source.workspace == principal.workspace}
+    if not names:
+        return ""
+    page = await hub.sessions.list(principal, Query(limit=MAX_PAGE_SIZE))
+    count = sum(session.owner in names for session in page.sessions)
+    return f"{count}{'+' if page.next else ''}" if count else ""
 
 
 def _count(steps: list[RetentionStep]) -> str:

@@ -24,12 +24,16 @@ _QUERY = Query(trash=True)
 _EMPTY = "The trash is empty."
 
 
-@click.group("trash", cls=Group)
-def trash_command() -> None:
+@click.group("trash", cls=Group, invoke_without_command=True)
+@target_options
+@click.pass_context
+def trash_command(context: click.Context, target: Target) -> None:
     """List deleted sessions, or delete them permanently. `segue restore` restores them.
 
     Example: segue trash list
     """
+    if context.invoked_subcommand is None:
+        _show_trash(target, None)
 
 
 @trash_command.command("list")
@@ -41,6 +45,10 @@ def list_(target: Target, format: str | None) -> None:
 
     Example: segue trash list
     """
+    _show_trash(target, format)
+
+
+def _show_trash(target: Target, format: str | None) -> None:
     sessions, _ = target.read(lambda hub, principal: list_all(hub, principal, _QUERY))
     show_list(sessions, format, _EMPTY)
 

@@ -40,8 +40,20 @@ def show_stop_reason(reason: str) -> bool:
     return reason == "end_turn"
 
 
+async def show_key_hint(hub: Hub, principal: Principal) -> None:
+    """Print how to use an API key, if one is set and no model is configured."""
+    import os
+
+    from segue.hub.access.config import unused_key_hint
+
+    hint = unused_key_hint(await hub.config.all(principal.workspace), os.environ)
+    if hint is not None:
+        click.echo(f"No model is configured. {hint}.", err=True)
+
+
 async def chat(hub: Hub, principal: Principal, session: Session) -> None:
     """Show the last events of a session, then send the lines that the user types, until Ctrl-D."""
+    await show_key_hint(hub, principal)
     is_terminal = sys.stdout.isatty()
     if is_terminal:
         click.echo(header_text(session), nl=False)

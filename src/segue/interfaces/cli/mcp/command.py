@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Callable
 
 import click
+from click.core import ParameterSource
 
 from segue.hub import tools
-from segue.interfaces.cli.target import Target, add_target_options
+from segue.interfaces.cli.target import Target, described_target_options, target_options
 from segue.interfaces.mcp.scope import McpSettings, Scope
 from segue.model.errors import InvalidInput
 
@@ -20,7 +21,7 @@ SERVER_NAME = "segue"
 
 
 def _target_options(command: Callable[..., None]) -> Callable[..., None]:
-    return add_target_options(
+    return described_target_options(
         command,
         default_directory="the platform's data directory",
         default_sources="all, with the embedded store",
@@ -63,9 +64,7 @@ def mcp_command(
     Example: segue mcp install codex
              segue mcp --scope all
     """
-    options = _server_options(target, scope, cwd, allow_write=allow_write, no_mask=no_mask)
     if context.invoked_subcommand is not None:
-        context.obj = options
         return
     from segue.interfaces.mcp.server import serve_stdio
 
@@ -78,23 +77,29 @@ def mcp_command(
     serve_stdio(lambda: target.open(lasting=True), target.principal, settings)
 
 
-def _server_options(
-    target: Target, scope: str, cwd: str | None, *, allow_write: bool, no_mask: bool
-) -> list[str]:
-    """Return the options with which an installed server starts as this command would."""
+def _server_options(context: click.Context) -> list[str]:
+    """Return the options of an installed server: those before `install`, and those after it."""
+    assert context.parent is not None
+    values = {**context.parent.params}
+    for name, value in context.params.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            values[name] = value
+    target = Target(values["data_dir_option"], values["workspace"], values["database_url"])
     options = shlex.split(target.command_options())
-    if scope != "repo":
-        options += ["--scope", scope]
-    if cwd is not None:
-        options += ["--cwd", os.path.abspath(cwd)]
-    return [*options, *["--allow-write"] * allow_write, *["--no-mask"] * no_mask]
+    if values["scope"] != "repo":
+        options += ["--scope", values["scope"]]
+    if values["cwd"] is not None:
+        options += ["--cwd", os.path.abspath(values["cwd"])]
+    options += ["--allow-write"] * values["allow_write"]
+    return [*options, *["--no-mask"] * values["no_mask"]]
 
 
 @mcp_command.command("install")
 @click.argument("tool", metavar="TOOL")
 @click.option("--yes", is_flag=True, help="Write the file without asking.")
-@click.pass_obj
-def install(options: list[str], tool: str, yes: bool) -> None:
+@target_options
+@click.pass_context
+def install(context: click.Context, target: Target, tool: str, yes: bool) -> None:
     """Add this server to a tool's configuration, after showing the change.
 
     Options before `install` become those of the server.
@@ -108,7 +113,7 @@ def install(options: list[str], tool: str, yes: bool) -> None:
         known = ", ".join(tools.mcp_tools())
         raise InvalidInput(f"segue cannot configure {tool!r}; it can configure {known}")
     before = _read(config.path)
-    after = config.add(before, SERVER_NAME, [*_program(), "mcp", *options])
+    after = config.add(before, SERVER_NAME, [*_program(), "mcp", *_server_options(context)])
     if after == before:
         click.echo(f"{config.path} has this server already.", err=True)
         return

@@ -36,7 +36,7 @@ def format_option(command: F) -> F:
         "--format",
         "format",
         type=click.Choice(FORMATS),
-        help="Output for programs, with stable fields.  [default: for people]",
+        help="Machine-readable output with stable fields.",
     )
     return option(command)
 
