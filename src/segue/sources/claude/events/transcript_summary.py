@@ -40,7 +40,7 @@ from segue.sources.claude.format.paths import SOURCE
 from . import transcript_reader, usage
 from .summary import TranscriptSummary
 from .transcript_reader import FileLine
-from .translator import CREATED_SEQ, Translator, event_id, event_seq, thread
+from .translator import CREATED_SEQ, Translator, event_id, event_seq
 
 MAX_ITEMS = 4096  # days, calls or subagents that are counted
 _SUBAGENT_TOOLS = frozenset({"Task", "Agent"})
@@ -90,7 +90,7 @@ def scan_lines(descriptor: int, summary: TranscriptSummary) -> Iterator[tuple[in
                 summary.last_seq = seq
                 if inherited:
                     summary.forked_seq = seq
-                _add_body(summary, entry, body, at, inherited=inherited)
+                _add_body(summary, body, at, inherited=inherited)
                 add_subagent(summary, entry, body, seq)
                 yield seq, body
                 seq += 1
@@ -123,15 +123,10 @@ def add_entry(summary: TranscriptSummary, entry: Entry) -> int | None:
 
 
 def _add_body(
-    summary: TranscriptSummary, entry: Entry, body: AnyBody, at: int | None, *, inherited: bool
+    summary: TranscriptSummary, body: AnyBody, at: int | None, *, inherited: bool
 ) -> None:
-    """Add an event to the totals; the days of inherited events count for the parent.
-
-    Messages of a subagent do not count, as in the projection of the events.
-    """
+    """Add an event to the totals; the days of inherited events count for the parent."""
     if isinstance(body, UserMessage | AgentMessage):
-        if thread(entry) is not None:
-            return
         summary.messages += 1
         if inherited:
             return
