@@ -93,7 +93,7 @@ class SessionEditor:
         real_cwd = directories.real(cwd)
         agent = agent or await self._records.built_in_agent(workspace)
         built_in = built_in_environment(workspace)
-        await self._records.store_built_in(workspace, agent, environment_id or built_in)
+        await self._records.store_built_in(workspace, agent, environment_id)
         created = Created(
             cwd=directories.absolute(cwd),
             real_cwd=None if real_cwd == cwd else real_cwd,

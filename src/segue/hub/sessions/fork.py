@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from segue.hub.access.quotas import Quotas
-from segue.hub.resources.records import Records, built_in_environment
+from segue.hub.resources.records import Records
 from segue.hub.sync.event_buffer import event_buffer
 from segue.hub.turns.end_turn import fork_tail_events
 from segue.model import clock, ids, projection
@@ -134,8 +134,7 @@ class SessionForker:
         # In a session of another tool, a configured model answers, and never the demo agent.
         agent = parent.agent if source is None else self._records.author(workspace, source.name)
         agent = agent or await self._records.built_in_agent(workspace)
-        built_in = built_in_environment(workspace)
-        await self._records.store_built_in(workspace, agent, parent.environment_id or built_in)
+        await self._records.store_built_in(workspace, agent, parent.environment_id)
         return Created(
             cwd=cwd,
             real_cwd=None if real_cwd == cwd else real_cwd,
