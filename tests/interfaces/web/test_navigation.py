@@ -84,6 +84,7 @@ async def test_answering_and_stopping_by_keyboard_keeps_the_focus(harness: Brows
     await expect(page.locator("#notices")).to_be_empty()
 
 
+@pytest.mark.full
 @phone
 async def test_a_linked_message_is_shown_below_the_page_head(harness: BrowserHarness) -> None:
     session = await examples.create_long_session(
