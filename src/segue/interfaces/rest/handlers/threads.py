@@ -122,7 +122,13 @@ async def list_events(request: RestRequest) -> schemas.EventPage:
 
 async def stream(request: RestRequest) -> StreamingResponse:
     session, subagent = await _find(request)
-    return await stream_session(request, session, None if subagent is None else subagent.id)
+    if subagent is None:
+        return await stream_session(request, session)
+    if not subagent.is_own:
+        raise InvalidInput(
+            f"{request.path_params['thread_id']} was imported, and has no stream; list its events"
+        )
+    return await stream_session(request, session, subagent.id)
 
 
 async def _find(request: RestRequest) -> tuple[Session, Subagent | None]:
