@@ -68,6 +68,9 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects what -m leaves out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_long_combinations(items)
+    for item in items:
+        if item.get_closest_marker("full"):
+            item.add_marker(pytest.mark.timeout(0))
 
 
 @pytest.hookimpl(tryfirst=True)
