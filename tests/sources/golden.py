@@ -4,6 +4,7 @@ import asyncio
 import json
 import tarfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +49,48 @@ class ReadHome(NamedTuple):
 
     sessions: dict[str, ReadSession]
     problems: list[SourceProblem]
+
+
+class Home:
+    """A home: what segue reads, and what the tool itself answers for each session."""
+
+    def __init__(self, read: ReadHome, golden: dict[str, Any]) -> None:
+        self.problems = read.problems
+        self.sessions = read.sessions
+        self.golden = golden
+        self.answers = {answer["id"]: answer for answer in golden["sessions"]}
+
+    def pairs(self, *left_out: str) -> list[tuple[ReadSession, dict[str, Any]]]:
+        """Return each session that is no subagent with the tool's answer, but some cases."""
+        pairs = [(session, self.answers[id]) for id, session in self.sessions.items()]
+        return [pair for pair in pairs if not left_out or pair[1]["case"] not in left_out]
+
+    def case(self, name: str) -> ReadSession:
+        """Return the newest session that was made for a case."""
+        if "labels" in self.golden:
+            return self.sessions[self.golden["labels"][name]]
+        return next(self.sessions[id] for id, row in self.answers.items() if row["case"] == name)
+
+
+class Homes:
+    """The homes in an archive, by version. Each is read once, when a test needs it."""
+
+    def __init__(
+        self, archive: Path, directory: Path, make_reader: Callable[[Path], Reader]
+    ) -> None:
+        self._golden = unpack_homes(archive, directory)
+        self._directory = directory
+        self._make_reader = make_reader
+        self._homes: dict[str, Home] = {}
+
+    def read(self, version: str) -> Home:
+        """Return the home of a version."""
+        if version not in self._homes:
+            directory = self._directory / version
+            reader = self._make_reader(directory / "home")
+            read = read_home(reader, directory / "segue.index")
+            self._homes[version] = Home(read, self._golden[version])
+        return self._homes[version]
 
 
 def unpack_homes(archive: Path, directory: Path) -> dict[str, dict[str, Any]]:

@@ -8,37 +8,21 @@ import pytest
 from segue.model.content import plain_text, truncate_prompt
 from segue.model.event import AgentMessage, UserMessage
 from segue.sources.codex.reader import CodexReader
-from tests.sources.golden import ReadHome, ReadSession, read_home, unpack_homes
+from tests.sources.golden import Home, Homes
 
 ARCHIVE = Path(__file__).parent / "homes.tar.xz"
 VERSIONS = ("codex-0.128.0", "codex-0.166.0")
 
 
-class Home:
-    """A home: what segue reads and what Codex answers."""
-
-    def __init__(self, read: ReadHome, golden: dict[str, Any]) -> None:
-        self.problems = read.problems
-        self.sessions = read.sessions
-        self.golden = golden
-        self.answers = {answer["id"]: answer for answer in golden["sessions"]}
-
-    def pairs(self) -> list[tuple[ReadSession, dict[str, Any]]]:
-        """Return each session that is no subagent with Codex's answer."""
-        return [(session, self.answers[id]) for id, session in self.sessions.items()]
-
-    def case(self, name: str) -> ReadSession:
-        """Return the session that was made for a case."""
-        (id,) = (id for id, answer in self.answers.items() if answer["case"] == name)
-        return self.sessions[id]
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
     directory = tmp_path_factory.mktemp("codex")
-    golden = unpack_homes(ARCHIVE, directory)[request.param]
-    reader = CodexReader(str(directory / request.param / "home/.codex"))
-    return Home(read_home(reader, directory / "codex.index"), golden)
+    return Homes(ARCHIVE, directory, lambda home: CodexReader(str(home / ".codex")))
+
+
+@pytest.fixture(params=VERSIONS)
+def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
+    return homes.read(request.param)
 
 
 def test_every_thread_but_the_subagents_is_listed(home: Home) -> None:

@@ -9,37 +9,21 @@ from segue.model.content import Image, plain_text
 from segue.model.event import AgentMessage, UserMessage
 from segue.sources.copilot.reader import CopilotReader
 from segue.sources.kit.bodies import time_of
-from tests.sources.golden import ReadHome, ReadSession, read_home, unpack_homes
+from tests.sources.golden import Home, Homes
 
 ARCHIVE = Path(__file__).parent / "homes.tar.xz"
 VERSIONS = ("copilot-1.0.43", "copilot-1.0.102")
 
 
-class Home:
-    """A home: what segue reads and what Copilot answers."""
-
-    def __init__(self, read: ReadHome, golden: dict[str, Any]) -> None:
-        self.problems = read.problems
-        self.sessions = read.sessions
-        self.golden = golden
-        self.answers = {answer["id"]: answer for answer in golden["sessions"]}
-
-    def pairs(self) -> list[tuple[ReadSession, dict[str, Any]]]:
-        """Return each session with Copilot's answer."""
-        return [(session, self.answers[id]) for id, session in self.sessions.items()]
-
-    def case(self, name: str) -> ReadSession:
-        """Return the session that was made for a case."""
-        (id,) = (id for id, answer in self.answers.items() if answer["case"] == name)
-        return self.sessions[id]
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
     directory = tmp_path_factory.mktemp("copilot")
-    golden = unpack_homes(ARCHIVE, directory)[request.param]
-    reader = CopilotReader(str(directory / request.param / "home/.copilot"))
-    return Home(read_home(reader, directory / "copilot.index"), golden)
+    return Homes(ARCHIVE, directory, lambda home: CopilotReader(str(home / ".copilot")))
+
+
+@pytest.fixture(params=VERSIONS)
+def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
+    return homes.read(request.param)
 
 
 def test_every_session_is_listed_and_no_deleted_one(home: Home) -> None:

@@ -1,7 +1,6 @@
 """Sessions of real Gemini homes are read as Gemini itself and its files answer for them."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -9,44 +8,26 @@ from segue.model import clock
 from segue.model.content import Image, plain_text
 from segue.model.event import AgentMessage, Compacted, Interrupted, ToolResult, UserMessage
 from segue.sources.gemini.reader import GeminiReader
-from tests.sources.golden import ReadHome, ReadSession, read_home, unpack_homes
+from tests.sources.golden import Home, Homes
 
 ARCHIVE = Path(__file__).parent / "homes.tar.xz"
 VERSIONS = ("gemini-0.24.5", "gemini-0.61.0")
 
 
-class Home:
-    """A home: what segue reads and what Gemini answers."""
-
-    def __init__(self, read: ReadHome, golden: dict[str, Any]) -> None:
-        self.problems = read.problems
-        self.sessions = read.sessions
-        self.golden = golden
-        self.answers = {answer["id"]: answer for answer in golden["sessions"]}
-
-    def pairs(self) -> list[tuple[ReadSession, dict[str, Any]]]:
-        """Return each session with Gemini's answer."""
-        return [(session, self.answers[id]) for id, session in self.sessions.items()]
-
-    def session(self, label: str) -> ReadSession:
-        """Return the session that was made for a case."""
-        return self.sessions[self.golden["labels"][label]]
-
-
-def read(version: str, directory: Path) -> Home:
-    golden = unpack_homes(ARCHIVE, directory)[version]
-    reader = GeminiReader(str(directory / version / "home/dev/.gemini"))
-    return Home(read_home(reader, directory / "gemini.index"), golden)
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
-    return read(request.param, tmp_path_factory.mktemp("gemini"))
-
-
 @pytest.fixture(scope="module")
-def new_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    return read("gemini-0.61.0", tmp_path_factory.mktemp("gemini"))
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
+    directory = tmp_path_factory.mktemp("gemini")
+    return Homes(ARCHIVE, directory, lambda home: GeminiReader(str(home / "dev/.gemini")))
+
+
+@pytest.fixture(params=VERSIONS)
+def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
+    return homes.read(request.param)
+
+
+@pytest.fixture
+def new_home(homes: Homes) -> Home:
+    return homes.read(VERSIONS[-1])
 
 
 def test_every_session_but_the_subagents_is_listed(home: Home) -> None:
@@ -72,10 +53,8 @@ def test_directories_are_those_of_the_project(new_home: Home) -> None:
         assert session.row.cwd == answer["cwd"]
 
 
-def test_directory_of_an_old_session_is_found_by_its_hash(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    home = read("gemini-0.24.5", tmp_path_factory.mktemp("gemini"))
+def test_directory_of_an_old_session_is_found_by_its_hash(homes: Homes) -> None:
+    home = homes.read("gemini-0.24.5")
     cwds = {answer["cwd"]: session.row.cwd for session, answer in home.pairs()}
     # No file of the last project has a path in it.
     assert cwds == {
@@ -131,15 +110,15 @@ def test_tokens_are_counted_once_and_include_thoughts(home: Home) -> None:
 
 
 def test_compressed_and_cancelled_turns_are_marked(new_home: Home) -> None:
-    compressed = [event.body for event in new_home.session("compress").conversation]
+    compressed = [event.body for event in new_home.case("compress").conversation]
     (body,) = (body for body in compressed if isinstance(body, Compacted))
     assert plain_text(body.summary).startswith("<state_snapshot>")
-    cancelled = new_home.session("acp_image_and_cancel").conversation
+    cancelled = new_home.case("acp_image_and_cancel").conversation
     assert isinstance(cancelled[-1].body, Interrupted)
 
 
 def test_subagents_are_threads_of_their_parent(new_home: Home) -> None:
-    session = new_home.session("subagent")
+    session = new_home.case("subagent")
     (thread,) = session.threads
     answer = new_home.answers[thread.id]
     assert answer["parent_id"] == session.row.id

@@ -1,7 +1,6 @@
 """Sessions of real Goose homes are read as Goose's own export has them."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -9,36 +8,23 @@ from segue.model.content import Diff, plain_text
 from segue.model.event import AgentMessage, Compacted, ToolCall, ToolResult, UserMessage
 from segue.sources.goose.reader import GooseReader
 from segue.sources.kit import bodies
-from tests.sources.golden import ReadHome, ReadSession, read_home, unpack_homes
+from tests.sources.golden import Home, Homes
 
 ARCHIVE = Path(__file__).parent / "homes.tar.xz"
 VERSIONS = ("goose-1.37.0", "goose-1.52.0")
 
 
-class Home:
-    """A home: what segue reads and what Goose answers."""
-
-    def __init__(self, read: ReadHome, golden: dict[str, Any]) -> None:
-        self.problems = read.problems
-        self.sessions = read.sessions
-        self.golden = golden
-        self.answers = {answer["id"]: answer for answer in golden["sessions"]}
-
-    def pairs(self) -> list[tuple[ReadSession, dict[str, Any]]]:
-        """Return each session that is no subagent with Goose's answer."""
-        return [(session, self.answers[id]) for id, session in self.sessions.items()]
-
-    def case(self, label: str) -> ReadSession:
-        """Return the session that was made for a case."""
-        return self.sessions[self.golden["labels"][label]]
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
     directory = tmp_path_factory.mktemp("goose")
-    golden = unpack_homes(ARCHIVE, directory)[request.param]
-    sessions = directory / request.param / "home/dev/.local/share/goose/sessions"
-    return Home(read_home(GooseReader(str(sessions)), directory / "goose.index"), golden)
+    return Homes(
+        ARCHIVE, directory, lambda home: GooseReader(str(home / "dev/.local/share/goose/sessions"))
+    )
+
+
+@pytest.fixture(params=VERSIONS)
+def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
+    return homes.read(request.param)
 
 
 def test_every_session_but_the_subagents_is_listed(home: Home) -> None:

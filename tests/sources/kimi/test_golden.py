@@ -1,7 +1,6 @@
 """Sessions of real Kimi Code homes are read as Kimi Code's own list and files answer for them."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -9,43 +8,26 @@ from segue.model.content import Image, plain_text
 from segue.model.event import AgentMessage, Failed, Interrupted, ToolResult, UserMessage
 from segue.sources.kimi.reader import KimiReader
 from segue.sources.kit.bodies import prompt_title, time_of
-from tests.sources.golden import ReadHome, ReadSession, read_home, unpack_homes
+from tests.sources.golden import Home, Homes
 
 ARCHIVE = Path(__file__).parent / "homes.tar.xz"
 VERSIONS = ("kimi-0.20.0", "kimi-2.1.0")
 
 
-class Home:
-    """A home: what segue reads and what Kimi Code answers."""
-
-    def __init__(self, read: ReadHome, golden: dict[str, Any]) -> None:
-        self.problems = read.problems
-        self.sessions = read.sessions
-        self.version = golden["version"]
-        self.labels = golden["labels"]
-        answers = golden["sessions"]
-        self.subagents = [answer for answer in answers if answer.get("kind") == "subagent"]
-        self.answers = {answer["id"]: answer for answer in answers if "kind" not in answer}
-
-    def pairs(self) -> list[tuple[ReadSession, dict[str, Any]]]:
-        """Return each session with Kimi Code's answer."""
-        return [(session, self.answers[id]) for id, session in self.sessions.items()]
-
-    def case(self, label: str) -> ReadSession:
-        """Return the session that was made for a case."""
-        return self.sessions[self.labels[label]]
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
     directory = tmp_path_factory.mktemp("kimi")
-    golden = unpack_homes(ARCHIVE, directory)[request.param]
-    reader = KimiReader(str(directory / request.param / "home/.kimi-code"))
-    return Home(read_home(reader, directory / "kimi.index"), golden)
+    return Homes(ARCHIVE, directory, lambda home: KimiReader(str(home / ".kimi-code")))
+
+
+@pytest.fixture(params=VERSIONS)
+def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
+    return homes.read(request.param)
 
 
 def test_every_session_is_listed(home: Home) -> None:
-    assert home.sessions.keys() == home.answers.keys()
+    listed = {id for id, answer in home.answers.items() if "kind" not in answer}
+    assert home.sessions.keys() == listed
     assert home.problems == []
 
 
@@ -125,7 +107,9 @@ def test_subagents_are_threads_of_their_parent(home: Home) -> None:
         for id, session in home.sessions.items()
         for thread in session.threads
     }
-    children = {(answer["parent_id"], answer["id"]): answer for answer in home.subagents}
+    answers = home.golden["sessions"]
+    subagents = [answer for answer in answers if answer.get("kind") == "subagent"]
+    children = {(answer["parent_id"], answer["id"]): answer for answer in subagents}
     assert threads.keys() == children.keys() and children
     for key, thread in threads.items():
         assert (thread.kind, thread.title) == ("coder", "count files")
@@ -134,7 +118,7 @@ def test_subagents_are_threads_of_their_parent(home: Home) -> None:
 
 
 def test_failed_and_cancelled_turns_say_so(home: Home) -> None:
-    if home.version == "0.20.0":
+    if home.golden["version"] == "0.20.0":
         pytest.skip("this version does not record the end of a turn")
     bodies = [event.body for event in home.case("api_error").conversation]
     (failed,) = (body for body in bodies if isinstance(body, Failed))

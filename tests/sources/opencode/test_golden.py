@@ -1,44 +1,29 @@
 """Sessions of real opencode homes are read as opencode's own API answers for them."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from segue.model.content import Diff, Image, plain_text, truncate_prompt
 from segue.model.event import AgentMessage, Failed, Interrupted, ToolCall, ToolResult, UserMessage
 from segue.sources.opencode.reader import OpencodeReader
-from tests.sources.golden import ReadHome, ReadSession, read_home, unpack_homes
+from tests.sources.golden import Home, Homes
 
 ARCHIVE = Path(__file__).parent / "homes.tar.xz"
 VERSIONS = ("opencode-1.1.65", "opencode-1.18.34")  # files and a database
 
 
-class Home:
-    """A home: what segue reads and what opencode answers."""
-
-    def __init__(self, read: ReadHome, golden: dict[str, Any]) -> None:
-        self.problems = read.problems
-        self.sessions = read.sessions
-        self.golden = golden
-        self.answers = {answer["id"]: answer for answer in golden["sessions"]}
-
-    def pairs(self, *left_out: str) -> list[tuple[ReadSession, dict[str, Any]]]:
-        """Return each session that is no subagent with opencode's answer, but some cases."""
-        pairs = [(session, self.answers[id]) for id, session in self.sessions.items()]
-        return [(session, answer) for session, answer in pairs if answer["case"] not in left_out]
-
-    def case(self, name: str) -> ReadSession:
-        """Return the newest session that was made for a case."""
-        return next(self.sessions[id] for id, row in self.answers.items() if row["case"] == name)
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
     directory = tmp_path_factory.mktemp("opencode")
-    golden = unpack_homes(ARCHIVE, directory)[request.param]
-    reader = OpencodeReader(str(directory / request.param / "home/.local/share/opencode"))
-    return Home(read_home(reader, directory / "opencode.index"), golden)
+    return Homes(
+        ARCHIVE, directory, lambda home: OpencodeReader(str(home / ".local/share/opencode"))
+    )
+
+
+@pytest.fixture(params=VERSIONS)
+def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
+    return homes.read(request.param)
 
 
 def test_every_session_but_the_subagents_is_listed(home: Home) -> None:

@@ -1,7 +1,6 @@
 """Sessions of real Qwen homes are read as Qwen itself and its files answer for them."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -9,44 +8,26 @@ from segue.model import clock
 from segue.model.content import Image, plain_text
 from segue.model.event import AgentMessage, Compacted, Failed, ToolResult, UserMessage
 from segue.sources.qwen.reader import QwenReader
-from tests.sources.golden import ReadHome, ReadSession, read_home, unpack_homes
+from tests.sources.golden import Home, Homes
 
 ARCHIVE = Path(__file__).parent / "homes.tar.xz"
 VERSIONS = ("qwen-0.7.1", "qwen-0.24.4")
 
 
-class Home:
-    """A home: what segue reads and what Qwen answers."""
-
-    def __init__(self, read: ReadHome, golden: dict[str, Any]) -> None:
-        self.problems = read.problems
-        self.sessions = read.sessions
-        self.golden = golden
-        self.answers = {answer["id"]: answer for answer in golden["sessions"]}
-
-    def pairs(self) -> list[tuple[ReadSession, dict[str, Any]]]:
-        """Return each session with Qwen's answer."""
-        return [(session, self.answers[id]) for id, session in self.sessions.items()]
-
-    def session(self, label: str) -> ReadSession:
-        """Return the session that was made for a case."""
-        return self.sessions[self.golden["labels"][label]]
-
-
-def read(version: str, directory: Path) -> Home:
-    golden = unpack_homes(ARCHIVE, directory)[version]
-    reader = QwenReader(str(directory / version / "home/dev/.qwen"))
-    return Home(read_home(reader, directory / "qwen.index"), golden)
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
-    return read(request.param, tmp_path_factory.mktemp("qwen"))
-
-
 @pytest.fixture(scope="module")
-def new_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    return read("qwen-0.24.4", tmp_path_factory.mktemp("qwen"))
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
+    directory = tmp_path_factory.mktemp("qwen")
+    return Homes(ARCHIVE, directory, lambda home: QwenReader(str(home / "dev/.qwen")))
+
+
+@pytest.fixture(params=VERSIONS)
+def home(homes: Homes, request: pytest.FixtureRequest) -> Home:
+    return homes.read(request.param)
+
+
+@pytest.fixture
+def new_home(homes: Homes) -> Home:
+    return homes.read(VERSIONS[-1])
 
 
 def test_every_session_but_the_subagents_is_listed(home: Home) -> None:
@@ -68,7 +49,7 @@ def test_titles_are_custom_titles_or_first_prompts(home: Home) -> None:
 
 
 def test_prompt_without_its_files_is_the_title(new_home: Home) -> None:
-    assert new_home.session("image").row.title == "What is in this picture? @pic.png"
+    assert new_home.case("image").row.title == "What is in this picture? @pic.png"
 
 
 def test_directories_branches_times_and_models_are_those_of_the_session(home: Home) -> None:
@@ -130,17 +111,17 @@ def test_fork_names_its_parent(new_home: Home) -> None:
 
 
 def test_compressions_and_errors_are_marked(new_home: Home) -> None:
-    compressed = [event.body for event in new_home.session("compress").conversation]
+    compressed = [event.body for event in new_home.case("compress").conversation]
     (body,) = (body for body in compressed if isinstance(body, Compacted))
     assert (body.trigger, body.tokens_before, body.tokens_after) == ("manual", 160, 92)
     assert plain_text(body.summary).startswith("<state_snapshot>")
-    failed = [event.body for event in new_home.session("api_error").conversation]
+    failed = [event.body for event in new_home.case("api_error").conversation]
     (error,) = (body for body in failed if isinstance(body, Failed))
     assert error.message.startswith("400 ")
 
 
 def test_subagents_are_threads_of_their_parent(new_home: Home) -> None:
-    session = new_home.session("subagent")
+    session = new_home.case("subagent")
     (thread,) = session.threads
     answer = new_home.answers[thread.id]
     assert answer["parent_id"] == session.row.id
