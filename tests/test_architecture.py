@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import segue
+from segue.sources import registry
 from tests.clients import toolbox
 from tests.code_blocks import write_programs
 from tests.default_tier import SAMPLES
@@ -88,6 +89,7 @@ INTERFACES_MAY_IMPORT = (
 )
 KNOWN_INTERFACE_IMPORTS = {
     "acp": set(),
+    "ahp": set(),
     "cli": {
         "agents.registry",  # `segue acp --agent` is checked before a hub is open
         "interfaces.acp",  # `segue acp` serves this interface
@@ -101,8 +103,11 @@ KNOWN_INTERFACE_IMPORTS = {
     "web": set(),
 }
 
-# Modules of the core and of interfaces that know Claude Code by name.
-KNOWN_TO_NAME_CLAUDE = {
+# The tools whose sessions segue reads, by registry name.
+TOOLS = set(registry.built_in_names())
+
+# Modules of the core and of interfaces that know a tool by name.
+KNOWN_TO_NAME_A_TOOL = {
     # Claude Code's own sessions have the messages and message ids of its files.
     "interfaces/python/functions.py",
     # Events name the dialect of blocks that only Anthropic's API has.
@@ -200,8 +205,8 @@ def test_interfaces_import_neither_each_other_nor_a_database() -> None:
     for path in (SOURCE / "interfaces").rglob("*.py"):
         interface = path.relative_to(SOURCE / "interfaces").parts[0]
         text = path.read_text()
-        for other in ("cli", "acp", "rest", "web"):
-            if other != interface and interface != "cli":
+        for other in KNOWN_INTERFACE_IMPORTS.keys() - {interface}:
+            if interface != "cli":
                 assert f"interfaces.{other}" not in text, path
         for database in ("sqlite", "postgres", "memory"):
             assert f"store.{database}" not in text, path
@@ -242,29 +247,28 @@ def test_interfaces_import_the_application_only(interface: str) -> None:
     assert others == KNOWN_INTERFACE_IMPORTS[interface]
 
 
-def test_the_core_and_the_interfaces_do_not_know_one_tool() -> None:
+def test_the_core_and_the_interfaces_know_no_tool() -> None:
     named = {
         path.relative_to(SOURCE).as_posix()
-        for package in ("hub", "store", "model", "interfaces")
+        for package in ("hub", "store", "model", "interfaces", "render", "server", "http")
         for path in (SOURCE / package).rglob("*.py")
-        if imports_claude(path) or names_claude(path)
+        if imports_a_tool(path) or names_a_tool(path)
     }
-    assert named == KNOWN_TO_NAME_CLAUDE
+    assert named == KNOWN_TO_NAME_A_TOOL
 
 
-def imports_claude(path: Path) -> bool:
-    """Return whether a module imports code that is for Claude Code only."""
-    return any(
-        f"{name}.".startswith(("sources.claude.", "agents.claude_code.", "claude."))
-        for name in imported_names(path)
-    )
+def imports_a_tool(path: Path) -> bool:
+    """Return whether a module imports code that is for one tool only."""
+    packages = ("agents.claude_code", "claude", *(f"sources.{tool}" for tool in TOOLS))
+    prefixes = tuple(f"{package}." for package in packages)
+    return any(f"{name}.".startswith(prefixes) for name in imported_names(path))
 
 
-def names_claude(path: Path) -> bool:
-    """Return whether a module has Claude Code's registry name as a string."""
-    return "claude" in path.read_text() and any(
-        isinstance(node, ast.Constant) and node.value in ("claude", "claude_code")
-        for node in ast.walk(syntax(path))
+def names_a_tool(path: Path) -> bool:
+    """Return whether a module has a tool's registry name, or that of its agent, as a string."""
+    names = TOOLS | {"claude_code"}
+    return any(name in path.read_text() for name in names) and any(
+        isinstance(node, ast.Constant) and node.value in names for node in ast.walk(syntax(path))
     )
 
 
