@@ -214,8 +214,20 @@ class ModelAgent:
                 )
             )
             return None
-        session = turn.session
-        context = ToolContext(
+        context = await self._tool_context(turn)
+        if settings.packages:
+            from .packages import install_packages
+
+            await install_packages(turn, settings.packages, settings.package_cache, context)
+        servers = await self._shared.servers(turn, settings, context)
+        delegations = Delegations(turn, settings, self._shared.build)
+        hooks = self._hooks.hooks
+        return ModelLoop(turn, model, settings, context, servers, hooks, delegations)
+
+    async def _tool_context(self, turn: Turn) -> ToolContext:
+        """Return what the tools of a turn may use."""
+        settings, session = self._settings, turn.session
+        return ToolContext(
             session=session.id,
             paths=PathGuard(
                 (session.directory, *session.roots),
@@ -235,14 +247,6 @@ class ModelAgent:
             egress=await self._shared.egress(turn, settings),
             packages=bool(settings.packages),
         )
-        if settings.packages:
-            from .packages import install_packages
-
-            await install_packages(turn, settings.packages, settings.package_cache, context)
-        servers = await self._shared.servers(turn, settings, context)
-        delegations = Delegations(turn, settings, self._shared.build)
-        hooks = self._hooks.hooks
-        return ModelLoop(turn, model, settings, context, servers, hooks, delegations)
 
     async def _variables(self, turn: Turn) -> dict[str, str]:
         """Return the secret environment variables for programs that run on this machine."""

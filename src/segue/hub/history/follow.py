@@ -126,6 +126,49 @@ class _StoredDeltas:
             message.add(delta.offset, delta.text)
 
 
+class _DeltaProgress:
+    """How much of each message that is being written one subscriber has received."""
+
+    def __init__(self, session: str) -> None:
+        self._session = session
+        self._sent: dict[str, tuple[int, int]] = {}  # of each message: pieces and characters
+        self._stored: set[str] = set()
+        self._unfinished: dict[str, tuple[UnfinishedMessage, int]] = {}  # with their pieces
+
+    def set_unfinished(
+        self, messages: dict[str, UnfinishedMessage], subscription: Subscription
+    ) -> None:
+        """Remember the messages that the subscriber asked for, as they are now."""
+        self._unfinished = {
+            id: (message, message.pieces)
+            for id, message in messages.items()
+            if subscription.wants(message.kind)
+        }
+        self._stored &= self._unfinished.keys()
+
+    def finish(self, message: str) -> None:
+        """Send no more deltas of a message, which the subscriber receives as an event."""
+        self._stored.add(message)
+        self._sent.pop(message, None)
+
+    def take_deltas(self) -> Iterator[Delta]:
+        """Yield what the subscriber has not received of the unfinished messages."""
+        for id, (message, pieces) in self._unfinished.items():
+            first, offset = self._sent.get(id, (0, 0))
+            if id in self._stored or pieces <= first:
+                continue
+            text = message.text(first, pieces)
+            self._sent[id] = (pieces, offset + len(text))
+            yield Delta(
+                session=self._session,
+                message=id,
+                kind=message.kind if message.kind != "output" else "message",
+                offset=offset,
+                text=text,
+                thread=message.thread,
+            )
+
+
 class LiveUpdates:
     """Wake the subscribers of sessions and workspaces in this process."""
 
@@ -264,9 +307,8 @@ class LiveUpdates:
         with self.subscribe(
             name, deltas=deltas, requests=requests, updates=updates
         ) as subscription:
-            sent: dict[str, tuple[int, int]] = {}  # of each message: pieces and characters
-            stored: set[str] = set()
             stored_deltas = _StoredDeltas(self._store, name)
+            progress = _DeltaProgress(name[1])
             while True:
                 subscription.clear()
                 queued = subscription.updates
@@ -275,41 +317,23 @@ class LiveUpdates:
                 try:
                     # Read before the events: a message that began after another was stored must
                     # not be shown before it.
-                    unfinished: dict[str, tuple[UnfinishedMessage, int]] = {}
                     if deltas or requests:
-                        messages = await self._unfinished_messages(name, stored_deltas)
-                        unfinished = {
-                            id: (message, message.pieces)
-                            for id, message in messages.items()
-                            if subscription.wants(message.kind)
-                        }
-                    stored &= unfinished.keys()
+                        unfinished = await self._unfinished_messages(name, stored_deltas)
+                        progress.set_unfinished(unfinished, subscription)
                     async for event in read(after) if has_events else _no_events():
                         for update in subscription.updates_before(event.seq):
                             yield update
                         after = event.seq
                         for id in finished_messages([event]) if deltas or requests else ():
-                            stored.add(id)
-                            sent.pop(id, None)
+                            progress.finish(id)
                             stored_deltas.messages.pop(id, None)
                         yield event
                 except NotFound:
                     return
                 for update in subscription.updates_before(after + 1):
                     yield update
-                for id, (message, pieces) in unfinished.items():
-                    first, offset = sent.get(id, (0, 0))
-                    if id not in stored and pieces > first:
-                        text = message.text(first, pieces)
-                        sent[id] = (pieces, offset + len(text))
-                        yield Delta(
-                            session=name[1],
-                            message=id,
-                            kind=message.kind if message.kind != "output" else "message",
-                            offset=offset,
-                            text=text,
-                            thread=message.thread,
-                        )
+                for delta in progress.take_deltas():
+                    yield delta
                 await subscription.wait()
 
     async def changes(self, workspace: str) -> AsyncIterator[SessionChange]:

@@ -280,24 +280,10 @@ class SessionContinuer:
                 subagents=len(threads),
             )
 
-        earlier: Sequence[Event] = ()
-        if turns is not None:
-            earlier, events = handoffs.divide(events, turns)
-        replaced = convert_events(earlier)
-        if replaced.conversation.items:
-            summary = "…"
-            if summarizer is not None:
-                text = handoffs.as_text(replaced.conversation.items)
-                summary = await summarizer.summarize(text)
-            compacted = Compacted(summary=as_content(summary))
-            last = earlier[-1]
-            events = [replace(last, id=ids.new_id(), body=compacted), *events]
-        converted = convert_events(events)
-        if replaced.conversation.items:
-            messages = replaced.report.prompts + replaced.report.answers
-            why = "a summary was asked for"
-            loss = Loss(what="earlier messages", count=messages, becomes="summary", why=why)
-            converted = _with_loss(converted, loss)
+        if turns is None:
+            converted = convert_events(events)
+        else:
+            converted = await _convert_handoff(convert_events, events, turns, summarizer)
         if target.definition is not None and not converted.conversation.items:
             label = target.definition.label
             raise InvalidInput(f"session {id} has no messages yet; start {label} itself")
@@ -422,6 +408,31 @@ def _known_names(session: Session) -> Sequence[ToolNames]:
     tool = registry.find(session.source)
     table = None if tool is None else tool.tool_names()
     return [own_tools.NAMES] if table is None else [table, own_tools.NAMES]
+
+
+async def _convert_handoff(
+    convert_events: Callable[[Sequence[Event]], Converted],
+    events: Sequence[Event],
+    turns: int,
+    summarizer: SupportsSummary | None,
+) -> Converted:
+    """Convert a session's last turns, with a summary of the earlier messages before them."""
+    earlier, last_turns = handoffs.divide(events, turns)
+    replaced = convert_events(earlier)
+    if not replaced.conversation.items:
+        return convert_events(last_turns)
+    summary = "…"
+    if summarizer is not None:
+        summary = await summarizer.summarize(handoffs.as_text(replaced.conversation.items))
+    body = Compacted(summary=as_content(summary))
+    compacted = replace(earlier[-1], id=ids.new_id(), body=body)
+    loss = Loss(
+        what="earlier messages",
+        count=replaced.report.prompts + replaced.report.answers,
+        becomes="summary",
+        why="a summary was asked for",
+    )
+    return _with_loss(convert_events([compacted, *last_turns]), loss)
 
 
 def _with_loss(converted: Converted, loss: Loss) -> Converted:

@@ -132,15 +132,7 @@ def serve_acp(
     from segue.agents.base.declaration import declare
 
     omitted = frozenset(without)
-    if unknown := omitted - OPTIONAL_CAPABILITIES:
-        raise ValueError(
-            f"unknown capabilities in `without`: {', '.join(sorted(unknown))}; "
-            f"use {', '.join(sorted(OPTIONAL_CAPABILITIES))}"
-        )
-    if keep_days is not None and persist != "memory":
-        raise ValueError(
-            'keep_days needs persist="memory"; `segue prune` deletes sessions from the store'
-        )
+    _check_serve_options(omitted, persist, keep_days)
     declaration = declare(
         modes=modes,
         models=models,
@@ -165,7 +157,6 @@ def serve_acp(
         keep_days=keep_days,
     )
     principal = Principal(workspace=check_workspace(workspace), local=True)
-
     kind = f"program:{agent_name}"
 
     async def open_own_hub() -> Hub:
@@ -177,3 +168,18 @@ def serve_acp(
 
     served_agent = ServedAgent(agent_name, {"kind": kind}, agent, declaration)
     serve_stdio(open_own_hub, principal, served_agent=served_agent, profile=profile)
+
+
+def _check_serve_options(
+    omitted: frozenset[str], persist: str | None, keep_days: int | None
+) -> None:
+    """Raise ValueError for options that serve_acp does not have, or that exclude each other."""
+    if unknown := omitted - OPTIONAL_CAPABILITIES:
+        raise ValueError(
+            f"unknown capabilities in `without`: {', '.join(sorted(unknown))}; "
+            f"use {', '.join(sorted(OPTIONAL_CAPABILITIES))}"
+        )
+    if keep_days is not None and persist != "memory":
+        raise ValueError(
+            'keep_days needs persist="memory"; `segue prune` deletes sessions from the store'
+        )

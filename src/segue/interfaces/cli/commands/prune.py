@@ -100,6 +100,13 @@ def prune_command(
             return list(await hub.retention.prune(principal, policy=policy))
 
         steps = target.run(prune)
+    _show_result(target, steps, format, dry_run=dry_run)
+
+
+def _show_result(
+    target: Target, steps: list[RetentionStep], format: str | None, *, dry_run: bool
+) -> None:
+    """Print what was done with each session, or say why there was nothing to do."""
     if format is not None:
         from segue.interfaces.cli.output.output_fields import session_fields
 

@@ -19,7 +19,13 @@ from segue.interfaces.cli.output.text import (
 )
 from segue.interfaces.cli.terminal_input import terminal_lines
 from segue.model.errors import NotFound
-from segue.model.event import Delta, PermissionAnswered, PermissionAsked, StatusChanged
+from segue.model.event import (
+    AnyBody,
+    Delta,
+    PermissionAnswered,
+    PermissionAsked,
+    StatusChanged,
+)
 from segue.model.tools.titles import request_title
 
 from .display import open_display
@@ -203,10 +209,8 @@ async def _show_turn(
                 requests.settle(item.body.ask_id)
                 if not requests.is_asking:
                     display.wait()
-            if isinstance(item.body, StatusChanged) and item.body.turn == turn:
-                reason = item.body.stop_reason
-                if reason is not None and reason != "requires_action":
-                    return reason
+            if (reason := _stop_reason(item.body, turn)) is not None:
+                return reason
     except asyncio.CancelledError:
         display.close()
         requests.close()
@@ -220,3 +224,10 @@ async def _show_turn(
         display.close()
         requests.close()
     raise NotFound(f"session {id} was deleted during the turn")
+
+
+def _stop_reason(body: AnyBody, turn: str) -> str | None:
+    """Return why a turn ended, if this event ends it."""
+    if not isinstance(body, StatusChanged) or body.turn != turn:
+        return None
+    return None if body.stop_reason == "requires_action" else body.stop_reason

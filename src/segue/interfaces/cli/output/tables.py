@@ -95,17 +95,19 @@ def session_table(sessions: Sequence[Session], matches: Sequence[SearchMatch] = 
             f"{_GAP}{click.style(directories[index], dim=True)}"
         )
         if matches:
-            snippet_indent = indent if directory_columns else 4
-            snippet = cut(safe(matches[index].snippet), columns - snippet_indent)
-            lines.append(
-                " " * snippet_indent
-                + highlight(snippet, matches[index].marks, bold=True, fg="yellow")
-            )
-            if copies := matches[index].copies:
-                names = ", ".join(shorten_ids([copy.id for copy in copies]))
-                text = cut(f"also in fork {names}", columns - snippet_indent)
-                lines.append(" " * snippet_indent + click.style(text, dim=True))
+            lines += _match_lines(matches[index], indent if directory_columns else 4, columns)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _match_lines(match: SearchMatch, indent: int, columns: int) -> list[str]:
+    """Return the snippet of a match and, if forks have copies of it, a line that names them."""
+    snippet = cut(safe(match.snippet), columns - indent)
+    lines = [" " * indent + highlight(snippet, match.marks, bold=True, fg="yellow")]
+    if match.copies:
+        names = ", ".join(shorten_ids([copy.id for copy in match.copies]))
+        text = cut(f"also in fork {names}", columns - indent)
+        lines.append(" " * indent + click.style(text, dim=True))
+    return lines
 
 
 def shorten_ids(ids: Sequence[str]) -> list[str]:
