@@ -15,8 +15,10 @@ HEADER = """\
 
 def constraints() -> str:
     """Return a line for each package of segue with all its extras."""
-    found = resolved(frozenset(["all"]))
-    return HEADER + "".join(f"{name}=={found[name].version}\n" for name in sorted(found))
+    distributions = resolved(frozenset(["all"]))
+    return HEADER + "".join(
+        f"{name}=={distributions[name].version}\n" for name in sorted(distributions)
+    )
 
 
 if __name__ == "__main__":

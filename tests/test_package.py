@@ -23,20 +23,20 @@ EXTRAS = {"claude", "mcp", "model", "postgres", "secrets", "server", "structured
 
 def resolved(extras: frozenset[str] = frozenset()) -> dict[str, Distribution]:
     """Return the distributions that an installation of segue brings, by name."""
-    found: dict[str, Distribution] = {}
+    distributions: dict[str, Distribution] = {}
     queue = [("segue", extras)]
     while queue:
         name, wanted = queue.pop()
-        if name in found:
+        if name in distributions:
             continue
-        found[name] = distribution(name)
-        for line in found[name].requires or ():
+        distributions[name] = distribution(name)
+        for line in distributions[name].requires or ():
             requirement = Requirement(line)
             marker = requirement.marker
             if marker is None or any(marker.evaluate({"extra": extra}) for extra in wanted | {""}):
                 queue.append((canonicalize_name(requirement.name), frozenset(requirement.extras)))
-    del found["segue"]
-    return found
+    del distributions["segue"]
+    return distributions
 
 
 @pytest.fixture(scope="module")

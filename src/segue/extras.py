@@ -51,9 +51,9 @@ def _requirements(extra: str) -> tuple[str, ...]:
         lines = requires(_DISTRIBUTION) or []
     except PackageNotFoundError:  # the source is used without an installation
         lines = []
-    found = []
+    requirements = []
     for line in lines:
         requirement, _, marker = line.partition(";")
         if f"extra == '{extra}'" in marker.replace('"', "'"):
-            found.append(requirement.strip())
-    return tuple(found) or (f"{_DISTRIBUTION}[{extra}]",)
+            requirements.append(requirement.strip())
+    return tuple(requirements) or (f"{_DISTRIBUTION}[{extra}]",)

@@ -45,14 +45,14 @@ async def test_agent_without_faults_passes_every_check(version: int) -> None:
 )
 async def test_each_check_finds_its_fault(check: str, version: int) -> None:
     report = await run(check, version, [check, "PROMPT-001"])
-    found = {
+    outcomes = {
         result.check: result.outcome
         for result in report.results
         if result.outcome in ("failed", "warning")
     }
-    assert set(found) - ALSO.get(check, set()) == {check}, report.to_text()
-    level = next((each.level for each in CHECKS if each.id == check), "must")
-    assert found[check] == ("failed" if level == "must" else "warning")
+    assert set(outcomes) - ALSO.get(check, set()) == {check}, report.to_text()
+    level = next((rule.level for rule in CHECKS if rule.id == check), "must")
+    assert outcomes[check] == ("failed" if level == "must" else "warning")
 
 
 def test_checks_name_their_rules_and_have_unique_ids() -> None:

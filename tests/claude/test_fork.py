@@ -90,7 +90,7 @@ def test_fork_is_private_and_leaves_no_temporary_file(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "given", "wanted"),
+    ("lines", "new_title", "expected"),
     [
         ([title("T")], None, "T (fork)"),
         ([{"type": "ai-title", "aiTitle": "AI"}], None, "AI (fork)"),
@@ -101,10 +101,10 @@ def test_fork_is_private_and_leaves_no_temporary_file(home: Home) -> None:
     ],
 )
 def test_fork_title_is_derived_from_the_source(
-    home: Home, lines: Any, given: str | None, wanted: str
+    home: Home, lines: Any, new_title: str | None, expected: str
 ) -> None:
-    line = fork(home, *START, *lines, title=given)[-1]
-    assert (line["type"], line["customTitle"]) == ("custom-title", wanted)
+    line = fork(home, *START, *lines, title=new_title)[-1]
+    assert (line["type"], line["customTitle"]) == ("custom-title", expected)
     assert line["uuid"] and line["timestamp"]
 
 
@@ -175,7 +175,7 @@ def test_fork_keeps_the_messages_that_a_compaction_preserved(home: Home) -> None
 
 
 @pytest.mark.parametrize(
-    ("at", "wanted"),
+    ("at", "expected"),
     [
         ("a1", "u1 a1"),
         ("u2", "u1 a1 u2"),
@@ -184,9 +184,9 @@ def test_fork_keeps_the_messages_that_a_compaction_preserved(home: Home) -> None
         ("u3", "u1 a1 u2 a2 b1 c1 u3"),
     ],
 )
-def test_fork_ends_at_the_requested_message(home: Home, at: str, wanted: str) -> None:
+def test_fork_ends_at_the_requested_message(home: Home, at: str, expected: str) -> None:
     forked = fork(home, *COMPACTED, up_to_message_id=id(at))
-    assert origins(forked) == [id(name) for name in wanted.split()]
+    assert origins(forked) == [id(name) for name in expected.split()]
 
 
 def test_fork_up_to_a_summary_leaves_out_preserved_messages(home: Home) -> None:

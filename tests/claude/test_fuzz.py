@@ -61,17 +61,17 @@ def mutations(draw: st.DrawFn, path: Path) -> tuple[bytes, set[int]]:
     touched: set[int] = set()
     ends = dict.fromkeys(range(len(lines)), b"\n")
     before: dict[int, bytes] = {}
-    made = dict(enumerate(lines))
+    entries = dict(enumerate(lines))
     for _ in range(draw(st.integers(1, 4))):
         number = draw(st.integers(0, len(lines) - 1))
         match draw(
             st.sampled_from(["damage", "glue", "pad", "repeat", "garbage", "remove", "tear"])
         ):
             case "damage":
-                made[number] = damaged(draw, lines[number])
+                entries[number] = damaged(draw, lines[number])
                 touched.add(number)
             case "tear":  # a crash, and then the next line right behind
-                made[number] = lines[number][: draw(st.integers(1, len(lines[number])))]
+                entries[number] = lines[number][: draw(st.integers(1, len(lines[number])))]
                 ends[number] = b""
                 touched.add(number)
             case "glue":
@@ -83,9 +83,11 @@ def mutations(draw: st.DrawFn, path: Path) -> tuple[bytes, set[int]]:
             case "garbage":
                 before[number] = draw(st.binary(max_size=200)).replace(b"{", b"[") + b"\n"
             case "remove":
-                made[number], ends[number] = b"", b""
+                entries[number], ends[number] = b"", b""
                 touched.add(number)
-    data = b"".join(before.get(number, b"") + line + ends[number] for number, line in made.items())
+    data = b"".join(
+        before.get(number, b"") + line + ends[number] for number, line in entries.items()
+    )
     return data, touched
 
 

@@ -287,4 +287,6 @@ def test_value_of_another_type_in_any_field_is_handled(first: int) -> None:
     """Try some of the types for each value; more values of `first` try more types."""
     for number in range(0, len(EVERYWHERE), 20):
         some = enumerate(EVERYWHERE[number : number + 20], number + first)
-        run(*(encode_lines(changed(kinds(), place, ODD[at % len(ODD)])) for at, place in some))
+        run(
+            *(encode_lines(changed(kinds(), position, ODD[at % len(ODD)])) for at, position in some)
+        )

@@ -149,8 +149,8 @@ def test_all_parallel_calls_and_results_are_returned(
     home: Home, order: Any, continued: int
 ) -> None:
     results = [
-        user(f"r{n}", f"c{n}", result(f"t{n}"), timestamp=f"2026-01-01T00:00:0{place}.000Z")
-        for place, n in enumerate(order)
+        user(f"r{n}", f"c{n}", result(f"t{n}"), timestamp=f"2026-01-01T00:00:0{position}.000Z")
+        for position, n in enumerate(order)
     ]
     lines = [*CALLS, *results, assistant("a1", f"r{continued}", id="n")]
     message_uuids = uuids(home, *lines).split()

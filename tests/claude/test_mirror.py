@@ -122,10 +122,10 @@ def test_mirrored_session_is_listed_read_and_searched_like_others(run: Run) -> N
         assert (session.status, session.open_calls, session.mode) == ("idle", (), "plan")
         assert await setup.texts() == ["Why is the sky blue?", "A", "Rayleigh."]
         bodies = [event.body async for event in setup.hub.history.read(LOCAL, S)]
-        assert [each.name for each in bodies if isinstance(each, ToolCall)] == ["Bash"]
-        assert [each.call_id for each in bodies if isinstance(each, ToolResult)] == ["t1"]
+        assert [match.name for match in bodies if isinstance(match, ToolCall)] == ["Bash"]
+        assert [match.call_id for match in bodies if isinstance(match, ToolResult)] == ["t1"]
         matches = (await setup.hub.sessions.search(LOCAL, Query(text="rayleigh"))).matches
-        assert [each.session.id for each in matches] == [S]
+        assert [match.session.id for match in matches] == [S]
 
     run(body)
 

@@ -245,11 +245,11 @@ async def test_threads_of_real_homes_lead_to_the_events_of_their_subagents(
         for session in (await hub.sessions.list(LOCAL, Query(limit=1000))).sessions:
             events = {event.seq: event async for event in hub.history.read(LOCAL, session.id)}
             for thread in await hub.history.threads(LOCAL, session.id):
-                begun = events[thread.seq or 0].body
+                opening = events[thread.seq or 0].body
                 if thread.id == "sidechain":
-                    assert begun.thread == thread.id
+                    assert opening.thread == thread.id
                 else:
-                    assert isinstance(begun, ToolCall) and begun.name in ("Task", "Agent")
+                    assert isinstance(opening, ToolCall) and opening.name in ("Task", "Agent")
                 said = [
                     each async for each in hub.history.thread_events(LOCAL, session.id, thread.id)
                 ]

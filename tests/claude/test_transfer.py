@@ -159,8 +159,8 @@ async def test_copy_counts_the_same_turns_as_the_original(home: Home) -> None:
 def test_messages_of_segue_stay_in_the_conversation_after_a_pull(
     home: Home, within: Within, tmp_path: Path
 ) -> None:
-    begun = [user("u1", None, "one", cwd="/w"), assistant("a1", "u1", "two")]
-    path = home.write(begun)
+    entries = [user("u1", None, "one", cwd="/w"), assistant("a1", "u1", "two")]
+    path = home.write(entries)
     bodies = [UserMessage(content=text("three")), AgentMessage(content=text("four"))]
 
     async def work(hub: Hub) -> list[Any]:
@@ -168,7 +168,7 @@ def test_messages_of_segue_stay_in_the_conversation_after_a_pull(
         await hub.editor.append(LOCAL, S, *bodies[:1])
         await hub.editor.set_title(LOCAL, S, "Named")
         await hub.editor.append(LOCAL, S, *bodies[1:])
-        home.write([*begun, user("u2", "a1", "five")])
+        home.write([*entries, user("u2", "a1", "five")])
         assert (await hub.sync.import_session(LOCAL, S, "claude"))[1] == 1
         return await segue_python.get_session_messages(S, store=hub)
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from segue.interfaces.cli.output.output_fields import event_fields
 from segue.model import codec
-from segue.model.ansi import LINE_WIDTH
+from segue.model.ansi import MAX_LINE_CHARACTERS
 from segue.model.content import Block, Image, Text
 from segue.model.event import Event, UserMessage, decode_body
 from segue.render.message_parts import (
@@ -134,7 +134,7 @@ def test_the_parts_together_are_the_whole_text(pieces: list[str]) -> None:
 def test_hostile_text_takes_linear_time(text: str) -> None:
     parts = split(text)  # quadratic time would be minutes
     assert "".join(part.text for part in parts) == text
-    assert all(len(part.line) <= LINE_WIDTH for part in parts)
+    assert all(len(part.line) <= MAX_LINE_CHARACTERS for part in parts)
 
 
 def test_the_translator_marks_inserted_text_and_stores_nothing_for_typed_text() -> None:

@@ -72,7 +72,7 @@ def records() -> tuple[Any, Any]:
 
 def sessions(agent: Any, environment: Any) -> str:
     """Create, list with every filter, update, archive, delete."""
-    made = [
+    created = [
         strict.sessions.create(
             agent={"type": "agent", "id": agent.id, "version": 1 + number % 2},
             environment_id=environment.id,
@@ -117,16 +117,16 @@ def sessions(agent: Any, environment: Any) -> str:
     token = getattr(following, "prev_page", None) or following.model_extra.get("prev_page")
     previous_page = strict.sessions.list(limit=2, agent_id=agent.id, page=token)
     assert [each.id for each in previous_page.data] == [each.id for each in page.data]
-    one = made[0].id
+    one = created[0].id
     updated = strict.sessions.update(one, title="new", metadata={"number": None, "x": "y"})
     assert (updated.title, updated.metadata) == ("new", {"x": "y"})
     assert strict.sessions.retrieve(one).title == "new"
     (resource,) = strict.sessions.resources.list(one)
     assert strict.sessions.resources.retrieve(resource.id, session_id=one).url == resource.url
-    assert strict.sessions.archive(made[1].id).status == "terminated"
-    assert strict.sessions.delete(made[2].id).type == "session_deleted"
+    assert strict.sessions.archive(created[1].id).status == "terminated"
+    assert strict.sessions.delete(created[2].id).type == "session_deleted"
     try:
-        strict.sessions.retrieve(made[2].id)
+        strict.sessions.retrieve(created[2].id)
         raise AssertionError("a deleted session is still there")
     except anthropic.NotFoundError as error:
         assert error.request_id
@@ -253,20 +253,20 @@ def deployments(agent: Any, environment: Any) -> None:
 
 def newer(agent: Any, environment: Any) -> None:
     """Use the features that only later clients have: overrides, initial events, deltas."""
-    made = strict.sessions.create(
+    session = strict.sessions.create(
         agent={"type": "agent_with_overrides", "id": agent.id, "system": None, "model": "m"},
         environment_id=environment.id,
         initial_events=[message("/slow 0.02\n/say one two three four five six")],
     )
-    assert (made.status, made.agent.system, made.agent.model.id) == ("running", None, "m")
+    assert (session.status, session.agent.system, session.agent.model.id) == ("running", None, "m")
     kinds = []
-    with strict.sessions.events.stream(made.id, event_deltas=["agent.message"]) as stream:
+    with strict.sessions.events.stream(session.id, event_deltas=["agent.message"]) as stream:
         for event in stream:
             kinds.append(event.type)
             if event.type == "session.status_idle":
                 break
     assert kinds.count("event_start") == 1 and "event_delta" in kinds, kinds
-    outcomes(made.id)
+    outcomes(session.id)
 
 
 def outcomes(id: str) -> None:

@@ -122,9 +122,9 @@ def chance() -> random.Random:
 
 @pytest.fixture
 def recording(tmp_path: Path, chance: random.Random) -> Recording:
-    made = Recording(tmp_path)
-    asyncio.run(made.make(chance))
-    return made
+    recording = Recording(tmp_path)
+    asyncio.run(recording.make(chance))
+    return recording
 
 
 @pytest.mark.parametrize("copies", COPIES)

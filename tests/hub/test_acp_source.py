@@ -59,12 +59,15 @@ async def test_session_that_another_source_has_is_listed_once(tmp_path: Path) ->
         Hub(SQLiteStore.open(agent_directory / "segue.db"), agent_directory) as other,
         Hub(SQLiteStore.open(tmp_path / "segue.db"), tmp_path, sources=[files]) as hub,
     ):
-        made = [(await other.editor.create(LOCAL, cwd="/p", title="x")).id for _ in range(2)]
-        await files.create(made[0], [Created(cwd="/p", source="memory")])
+        created_ids = [(await other.editor.create(LOCAL, cwd="/p", title="x")).id for _ in range(2)]
+        await files.create(created_ids[0], [Created(cwd="/p", source="memory")])
         spec = {"kind": "acp", "command": shlex.join(command)}
         await hub.agents.register_agent(LOCAL, "theirs", spec)
         rows = (await hub.sessions.list(LOCAL)).sessions
-        assert {(row.id, row.source) for row in rows} == {(made[0], "memory"), (made[1], "theirs")}
+        assert {(row.id, row.source) for row in rows} == {
+            (created_ids[0], "memory"),
+            (created_ids[1], "theirs"),
+        }
 
 
 async def test_session_with_an_id_of_the_tool_is_listed_once(tmp_path: Path) -> None:

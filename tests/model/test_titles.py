@@ -13,7 +13,7 @@ def call(name: str, input: Any = None, **fields: Any) -> ToolCall:
 
 
 @pytest.mark.parametrize(
-    ("made", "title"),
+    ("tool_call", "title"),
     [
         (call("bash", {"command": "ls -l"}), "ls -l"),
         (call("bash", {"restart": True}), "Restart the shell"),
@@ -27,8 +27,8 @@ def call(name: str, input: Any = None, **fields: Any) -> ToolCall:
         (call("read", {"file_path": "/a"}, title="Look"), "Look"),
     ],
 )
-def test_title_of_a_call_follows_from_its_name_and_input(made: ToolCall, title: str) -> None:
-    assert call_title(made) == title
+def test_title_of_a_call_follows_from_its_name_and_input(tool_call: ToolCall, title: str) -> None:
+    assert call_title(tool_call) == title
 
 
 def test_title_is_stored_only_if_it_cannot_be_computed() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from segue.agents.sandbox.launch import Limits
-from segue.agents.sandbox.pid_namespace import RESERVED_IDS
+from segue.agents.sandbox.pid_namespace import MAX_RESERVED_IDS
 
 from .harness import ANSWER_SECONDS, SYSTEM_PYTHON, Sandbox, SandboxEnded, open_sandbox
 
@@ -139,7 +139,7 @@ def test_the_kernel_stops_a_fork_bomb_of_root_while_the_supervisor_does_not_run(
         finally:
             supervisor.send_signal(signal.SIGCONT)
             _, errors = supervisor.communicate(timeout=ANSWER_SECONDS)
-        assert SMALL.processes < started.stat().st_size <= SMALL.processes + RESERVED_IDS
+        assert SMALL.processes < started.stat().st_size <= SMALL.processes + MAX_RESERVED_IDS
         assert supervisor.returncode == 137 and b"more than 20 processes" in errors
 
 

@@ -23,7 +23,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session
-from segue.secrets.events import Counter, mask_event, mask_events, mask_session
+from segue.secrets.events import SecretCounter, mask_event, mask_events, mask_session
 
 KEY = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 SESSION = Session(
@@ -79,7 +79,7 @@ def test_a_secret_that_is_split_over_streamed_messages_is_masked() -> None:
     events = [
         event(AgentMessage(content=(Text(text=text),)), seq) for seq, text in enumerate(parts, 1)
     ]
-    counter = Counter()
+    counter = SecretCounter()
     shown = [texts(masked.body) for masked in mask_events(events, counter)]
     assert MASK in shown[0]
     assert not any(KEY[12:28] in text for text in shown)

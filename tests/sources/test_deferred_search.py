@@ -11,7 +11,7 @@ import pytest
 from segue.model.query import Query
 from segue.model.search_text import terms
 from segue.sources.index import database
-from segue.sources.index.database import ROW_TEXT
+from segue.sources.index.database import ROW_TEXT_NUMBER
 from segue.sources.kit import indexing
 from segue.testing import ToolSessions
 from tests.sources.codex.rollout_files import CodexSessions
@@ -37,7 +37,7 @@ def searchable_texts(directory: Path) -> tuple[int, int]:
         sql = "SELECT sum(searchable), sum(texts) FROM files"
         searchable, texts = connection.execute(sql).fetchone()
         sql = "SELECT count(*) FROM search_docsize WHERE id & ? <> ?"  # without texts of rows
-        (rows,) = connection.execute(sql, (ROW_TEXT, ROW_TEXT)).fetchone()
+        (rows,) = connection.execute(sql, (ROW_TEXT_NUMBER, ROW_TEXT_NUMBER)).fetchone()
     assert rows == searchable
     return int(searchable), int(texts)
 

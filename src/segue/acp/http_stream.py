@@ -21,7 +21,7 @@ CONNECT_SECONDS = 30.0
 OPEN_SECONDS = 30.0  # for a session's stream
 MAX_QUEUED_MESSAGES = 256
 QUIET_SECONDS = 0.02  # without a byte of a history that the server has sent
-_GONE = (401, 403, 404, 410)  # the server does not know this connection, or not any more
+_LOST_STATUSES = (401, 403, 404, 410)  # the server does not know this connection, or not any more
 _LOST_STREAM = (httpx2.HTTPError, httpx2.StreamError)
 
 
@@ -216,7 +216,7 @@ class HttpStream:
             else:
                 await self._post(message)
         except HttpFailure as failure:
-            if failure.status in _GONE or "method" not in message or "id" not in message:
+            if failure.status in _LOST_STATUSES or "method" not in message or "id" not in message:
                 self._end(str(failure))
                 raise Disconnected(str(failure)) from failure
             error = RpcError(INTERNAL_ERROR, str(failure)).to_wire()

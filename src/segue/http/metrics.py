@@ -45,7 +45,7 @@ class SharedMetrics(Protocol):
 
 
 class _Histogram:
-    """Counts times by the smallest of LATENCY_BUCKETS that is not below them."""
+    """Counts durations. Each belongs to the first of LATENCY_BUCKETS that is not shorter."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(LATENCY_BUCKETS) + 1)

@@ -6,7 +6,7 @@ import re
 from functools import cache
 
 ESCAPE = "\x1b"  # every code begins with it
-LINE_WIDTH = 200  # characters
+MAX_LINE_CHARACTERS = 200  # characters
 # Characters that change the order of the text on a line.
 _DIRECTIONS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 
@@ -75,7 +75,7 @@ def _color() -> re.Pattern[str]:
     return re.compile(r"\x1b\[[0-9;:]*m")
 
 
-def one_line(text: str, width: int = LINE_WIDTH) -> str:
+def one_line(text: str, width: int = MAX_LINE_CHARACTERS) -> str:
     """Return the beginning of a text on one line of at most `width` characters."""
     line = " ".join(strip_colors(text[: 8 * width]).split())
     return line if len(line) <= width else line[: width - 1] + "…"

@@ -9,7 +9,7 @@ import msgspec
 from segue.model.event import Usage
 
 from .saved import SavedPrices
-from .values import PER_MICRO, ModelPrices
+from .values import UNITS_PER_MICRODOLLAR, ModelPrices
 
 _MAX_NAME_LENGTH = 256
 
@@ -34,11 +34,11 @@ def estimate(usage: Usage, model: str, at: int) -> int | None:
     `anthropic/name`. If more tokens than the model can read were sent, they are those of several
     requests, and have the price of a small context.
     """
-    found = _find_prices(model)
-    if not found.prices:
+    prices = _find_prices(model)
+    if not prices.prices:
         return None
     context = usage.context_tokens
-    rates = found.at(at).rates(0 if context > found.max_context_tokens else context)
+    rates = prices.at(at).rates(0 if context > prices.max_context_tokens else context)
     hour = usage.cache_1h_tokens or 0
     cost = (
         rates.request
@@ -53,8 +53,10 @@ def estimate(usage: Usage, model: str, at: int) -> int | None:
 
 def _round(cost: int) -> int:
     """Return a cost in millionths of a dollar; a half is rounded to the even number."""
-    micros, rest = divmod(cost, PER_MICRO)
-    return micros + (2 * rest > PER_MICRO or (2 * rest == PER_MICRO and micros % 2 == 1))
+    micros, rest = divmod(cost, UNITS_PER_MICRODOLLAR)
+    return micros + (
+        2 * rest > UNITS_PER_MICRODOLLAR or (2 * rest == UNITS_PER_MICRODOLLAR and micros % 2 == 1)
+    )
 
 
 def has_price(model: str) -> bool:

@@ -21,11 +21,11 @@ from genai_prices.types import (
 
 from segue.model import clock
 
-from .values import PER_MICRO, SECONDS_PER_DAY, ModelPrices, Price, Rates
+from .values import SECONDS_PER_DAY, UNITS_PER_MICRODOLLAR, ModelPrices, Price, Rates
 
-_PER_DOLLAR = PER_MICRO * 1_000_000
+_UNITS_PER_DOLLAR = UNITS_PER_MICRODOLLAR * 1_000_000
 _PROBE_TOKENS = 1_000_000
-_LARGE_WINDOW = 1_000_000  # tokens
+_LARGE_WINDOW_TOKENS = 1_000_000  # tokens
 
 
 def look_up(name: str) -> ModelPrices:
@@ -40,8 +40,8 @@ def look_up(name: str) -> ModelPrices:
 def _references(name: str) -> Iterator[tuple[str | None, str]]:
     """Return the providers and model names that a name can mean, the most likely first."""
     for separator in (":", "/"):
-        provider, found, rest = name.partition(separator)
-        if found and provider and rest:
+        provider, _, rest = name.partition(separator)
+        if provider and rest:
             yield provider, rest
     yield None, name
 
@@ -60,7 +60,7 @@ def _max_context_tokens(model: ModelInfo, prices: Sequence[Price]) -> int:
     largest_tier = max(price.tiers[-1].above for price in prices)
     window = model.context_window
     # The window of some models does not include the larger one that has its own price.
-    return _LARGE_WINDOW if window is None or window <= largest_tier else window
+    return _LARGE_WINDOW_TOKENS if window is None or window <= largest_tier else window
 
 
 def _price(prices: ModelPrice, constraint: Any) -> Price:
@@ -89,7 +89,7 @@ def _probe(prices: ModelPrice, above: int) -> Rates:
 
     def price(**counts: int) -> Decimal:
         dollars: Decimal = prices.calc_price(genai_prices.Usage(**counts))["total_price"]
-        return dollars * _PER_DOLLAR
+        return dollars * _UNITS_PER_DOLLAR
 
     def input_rate(**counts: int) -> int:
         return round((price(input_tokens=tokens, **counts) - request) / tokens)

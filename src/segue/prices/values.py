@@ -6,7 +6,9 @@ import msgspec
 
 from segue.model import clock
 
-PER_MICRO = 10**9  # the unit of rates: finer than any list price, so that costs are exact
+UNITS_PER_MICRODOLLAR = (
+    10**9
+)  # the unit of rates: finer than any list price, so that costs are exact
 SECONDS_PER_DAY = 86_400
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from segue.model.event import Event, select_events
 from segue.model.principal import Principal
 from segue.model.session import Thread
-from segue.secrets.events import Counter, mask_event, mask_events, mask_thread
+from segue.secrets.events import SecretCounter, mask_event, mask_events, mask_thread
 
 
 class EventReader(Protocol):
@@ -80,7 +80,7 @@ class MaskedReader:
 
     def __init__(self, reader: EventReader) -> None:
         self._reader = reader
-        self.counter = Counter()
+        self.counter = SecretCounter()
 
     async def events(
         self,

@@ -16,7 +16,7 @@ from segue.secrets.values import (
     is_url_password,
 )
 
-_REACH = 60  # characters of a name before the word that makes it secret
+_MAX_NAME_CHARACTERS = 60  # characters of a name before the word that makes it secret
 
 
 @cache
@@ -169,7 +169,7 @@ def _after_cookie(text: str, end: int) -> Iterator[tuple[int, int, str]]:
 def _accepted(
     text: str, position: int, match: re.Match[str], *, password: bool
 ) -> tuple[int, int] | None:
-    """Return where the value of a name is, if it is a secret."""
+    """Return the span of the value that is assigned to a name; None if it is no secret."""
     name, value = match["name"], match["value"]
     start, end = match.span("value")
     quoted = bool(match["quote"])
@@ -213,7 +213,7 @@ def _closing_quote(text: str, quote: str, start: int) -> int | None:
 
 def _is_option(text: str, position: int) -> bool:
     """Return whether the name is a long option of a command: `--db-password`."""
-    return "--" in text[max(0, position - _REACH) : position + 1].rsplit(" ", 1)[-1]
+    return "--" in text[max(0, position - _MAX_NAME_CHARACTERS) : position + 1].rsplit(" ", 1)[-1]
 
 
 def _is_netrc(text: str, position: int) -> bool:
@@ -224,7 +224,7 @@ def _is_plain(text: str, position: int, match: re.Match[str]) -> bool:
     """Return whether an unquoted value is text and no code: in settings, YAML, URLs, options."""
     if match["space"]:
         return True
-    start = max(text.rfind("\n", 0, position) + 1, position - _REACH)
+    start = max(text.rfind("\n", 0, position) + 1, position - _MAX_NAME_CHARACTERS)
     line = text[start:position].lstrip("+- \t>|")
     name = line.rsplit(" ", 1)[-1] + text[position : match.end("name")]
     if match["operator"] == "=":
@@ -242,7 +242,7 @@ _SEPARATORS = ("&", ";", *_LINE_BREAKS)
 
 def _is_env_line(text: str, match: re.Match[str]) -> bool:
     """Return whether a line is one setting: NAME=value."""
-    line = text[max(0, match.start() - _REACH) : match.end("name")]
+    line = text[max(0, match.start() - _MAX_NAME_CHARACTERS) : match.end("name")]
     name = re.split(r"\n|\\n", line)[-1].lstrip("+- ").removeprefix("export ")
     ends_line = text[match.end() : match.end() + 1] in ("", "\n", "\r", '"', "\\")
     return match["operator"] == "=" and ends_line and name.isidentifier() and name.isupper()

@@ -69,14 +69,14 @@ def _find_all(text: str, depth: int) -> Iterator[Secret]:
         yield Secret(start, end, "private-key", line)
     for key in find_prefixed(text):
         yield Secret(*key)
-    for found in (
+    for matches in (
         find_infixed(text),
         find_in_urls(text),
         find_in_options(text),
         find_by_words(text, lower),
         find_runs(text, lower, lambda decoded: _has_secret(decoded, depth), decoded=depth > 0),
     ):
-        for start, end, kind in found:
+        for start, end, kind in matches:
             yield Secret(start, end, kind)
     if depth and is_generated_password(text.strip(), 0.75):
         yield Secret(0, len(text), "password")

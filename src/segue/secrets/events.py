@@ -19,7 +19,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session, Thread
-from segue.secrets.masks import Found, MaskedParts, Replacement, mask_parts, mask_value
+from segue.secrets.masks import MaskedParts, Replacement, SecretLog, mask_parts, mask_value
 
 # Fields that name something or hold data, and never text that a person or a program wrote.
 _NAMES = frozenset(
@@ -71,28 +71,28 @@ _MESSAGES = (UserMessage, SystemMessage, AgentMessage, AgentThought)
 _SESSION_FIELDS = ("title", "tag", "metadata", "resources", "options", "outcomes", "agent", "extra")
 
 
-class Counter:
-    """Counts the secrets that were masked; `found` has their kinds and masks."""
+class SecretCounter:
+    """Counts the secrets that were masked; `log` has their kinds and masks."""
 
     def __init__(self) -> None:
         self.secrets = 0
-        self.found: Found = []
+        self.log: SecretLog = []
 
 
-def mask_event(event: Event, counter: Counter | None = None) -> Event:
+def mask_event(event: Event, counter: SecretCounter | None = None) -> Event:
     """Return an event with masks instead of secrets; the event itself if it has none."""
-    counter = counter or Counter()
+    counter = counter or SecretCounter()
     body = _mask_struct(event.body, counter)
     return event if body is event.body else replace(event, body=body)
 
 
-def mask_events(events: Sequence[Event], counter: Counter | None = None) -> list[Event]:
+def mask_events(events: Sequence[Event], counter: SecretCounter | None = None) -> list[Event]:
     """Return events that follow each other with masks instead of secrets.
 
     A secret may begin in one message and end in the next one, if a tool stores the parts of a
     streamed message as messages.
     """
-    counter = counter or Counter()
+    counter = counter or SecretCounter()
     masked: list[Event] = []
     for group in _groups(events):
         masked += (
@@ -102,10 +102,10 @@ def mask_events(events: Sequence[Event], counter: Counter | None = None) -> list
 
 
 async def mask_stream(
-    events: AsyncIterator[Event], counter: Counter | None = None
+    events: AsyncIterator[Event], counter: SecretCounter | None = None
 ) -> AsyncIterator[Event]:
     """Yield the events of a whole history with masks instead of secrets."""
-    counter = counter or Counter()
+    counter = counter or SecretCounter()
     group: list[Event] = []
     async for event in events:
         if group and not _continues(group[-1].body, event.body):
@@ -119,7 +119,7 @@ async def mask_stream(
 
 def mask_session(session: Session) -> Session:
     """Return a session's row with masks instead of secrets."""
-    counter = Counter()
+    counter = SecretCounter()
     changes = {}
     for name in _SESSION_FIELDS:
         value = getattr(session, name)
@@ -155,12 +155,12 @@ def _continues(body: AnyBody, following: AnyBody) -> bool:
     )
 
 
-def _mask_streamed(events: Sequence[Event], counter: Counter) -> list[Event]:
+def _mask_streamed(events: Sequence[Event], counter: SecretCounter) -> list[Event]:
     """Mask messages one by one, and the secrets that are split over several of them."""
     bodies = [event.body for event in events]
     contents: list[Content] = [body.content for body in bodies if isinstance(body, _MESSAGES)]
     texts = [_text(block) for content in contents for block in content]
-    split = mask_parts([text for text in texts if text is not None], counter.found)
+    split = mask_parts([text for text in texts if text is not None], counter.log)
     if not split.total:
         return [mask_event(event, counter) for event in events]
     counter.secrets += split.total
@@ -181,7 +181,7 @@ def _text(block: Block) -> str | None:
     return block.text if isinstance(block, Text | Resource) else None
 
 
-def _mask_struct(value: Any, counter: Counter) -> Any:
+def _mask_struct(value: Any, counter: SecretCounter) -> Any:
     """Return a struct with masks in every field that is text; the struct itself if it has none."""
     if isinstance(value, Image | Audio):
         return value
@@ -205,7 +205,7 @@ def _mask_struct(value: Any, counter: Counter) -> Any:
     return replace(value, **changes) if changes else value
 
 
-def _mask_field(field: Any, counter: Counter) -> Any:
+def _mask_field(field: Any, counter: SecretCounter) -> Any:
     if isinstance(field, msgspec.Struct):
         return _mask_struct(field, counter)
     if isinstance(field, tuple):
@@ -213,15 +213,15 @@ def _mask_field(field: Any, counter: Counter) -> Any:
         return (
             items if any(new is not old for new, old in zip(items, field, strict=True)) else field
         )
-    masked, count = mask_value(field, counter.found)
+    masked, count = mask_value(field, counter.log)
     counter.secrets += count
     return masked if count else field
 
 
-def _mask_content(content: Content, counter: Counter) -> tuple[Content, MaskedParts | None]:
+def _mask_content(content: Content, counter: SecretCounter) -> tuple[Content, MaskedParts | None]:
     """Mask the blocks of a message; a secret may begin in one block and end in the next one."""
     texts = [text for block in content if (text := _text(block)) is not None]
-    parts = mask_parts(texts, counter.found)
+    parts = mask_parts(texts, counter.log)
     counter.secrets += parts.total
     remaining = iter(parts.texts)
     blocks: list[Block] = []

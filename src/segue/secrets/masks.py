@@ -70,14 +70,14 @@ class Replacement(NamedTuple):
     length: int
 
 
-class FoundSecret(NamedTuple):
+class MaskedSecret(NamedTuple):
     """A secret that was masked: its kind and its mask."""
 
     kind: str
     mask: str
 
 
-Found = list[FoundSecret]  # filled by the functions that mask
+SecretLog = list[MaskedSecret]  # the functions that mask append to it
 
 
 class MaskedParts(NamedTuple):
@@ -88,10 +88,10 @@ class MaskedParts(NamedTuple):
     replaced: list[list[Replacement]]
 
 
-def mask_parts(parts: Sequence[str], found: Found | None = None) -> MaskedParts:
+def mask_parts(parts: Sequence[str], log: SecretLog | None = None) -> MaskedParts:
     """Mask texts that follow each other, also the secrets that begin in one and end in another.
 
-    The mask of such a secret is in the text in which it begins. `found` gets the secrets.
+    The mask of such a secret is in the text in which it begins. `log` gets the secrets.
     """
     separate = [find_secrets(part) for part in parts]
     whole = "".join(parts)
@@ -108,13 +108,13 @@ def mask_parts(parts: Sequence[str], found: Found | None = None) -> MaskedParts:
     if len(parts) > 1:
         spans += find_secrets(whole)
     secrets = _join(spans)
-    _report(whole, secrets, found)
+    _report(whole, secrets, log)
     return _split(whole, secrets, [*starts, position])
 
 
-def _report(text: str, secrets: Sequence[Secret], found: Found | None) -> None:
-    if found is not None:
-        found += [FoundSecret(s.kind, mask_of(text[s.start : s.end], s.prefix)) for s in secrets]
+def _report(text: str, secrets: Sequence[Secret], log: SecretLog | None) -> None:
+    if log is not None:
+        log += [MaskedSecret(s.kind, mask_of(text[s.start : s.end], s.prefix)) for s in secrets]
 
 
 def _join(secrets: list[Secret]) -> list[Secret]:
@@ -153,14 +153,14 @@ def _split(whole: str, secrets: list[Secret], bounds: list[int]) -> MaskedParts:
     return MaskedParts(texts, len(secrets), replaced)
 
 
-def mask_value(value: Any, found: Found | None = None) -> tuple[Any, int]:
+def mask_value(value: Any, log: SecretLog | None = None) -> tuple[Any, int]:
     """Return a JSON value with masks instead of secrets, and how many secrets it had.
 
-    The name of a field counts: `{"password": "…"}` is masked like `password: …`. `found` gets the
+    The name of a field counts: `{"password": "…"}` is masked like `password: …`. `log` gets the
     secrets. Values may be nested deeper than Python can call functions.
     """
     outer: list[_Masking] = []
-    masking, masked = _start(value, found)
+    masking, masked = _begin_masking(value, log)
     while masking is not None:
         try:
             inner = masking.send(masked)
@@ -168,7 +168,7 @@ def mask_value(value: Any, found: Found | None = None) -> tuple[Any, int]:
             masked = end.value
             masking = outer.pop() if outer else None
         else:
-            nested, masked = _start(inner, found)
+            nested, masked = _begin_masking(inner, log)
             if nested is not None:
                 outer.append(masking)
                 masking = nested
@@ -176,33 +176,33 @@ def mask_value(value: Any, found: Found | None = None) -> tuple[Any, int]:
     return whole, count
 
 
-def _start(value: Any, found: Found | None) -> tuple[_Masking | None, Any]:
-    """Return how to mask a value that has others, or the masked value and its count."""
+def _begin_masking(value: Any, log: SecretLog | None) -> tuple[_Masking | None, Any]:
+    """Return the steps that mask a container, or a masked scalar and its number of secrets."""
     match value:
         case str():
-            return None, _mask_string(value, found)
+            return None, _mask_string(value, log)
         case dict():
-            return _mask_fields(value, found), None
+            return _mask_fields(value, log), None
         case list() | tuple():
-            return _mask_items(value, found), None
+            return _mask_items(value, log), None
     return None, (value, 0)
 
 
-def _mask_string(value: str, found: Found | None) -> tuple[str, int]:
+def _mask_string(value: str, log: SecretLog | None) -> tuple[str, int]:
     masked = mask(value)
-    _report(value, masked.secrets, found)
+    _report(value, masked.secrets, log)
     return (masked.text, len(masked.secrets)) if masked.secrets else (value, 0)
 
 
-def _mask_fields(fields: dict[Any, Any], found: Found | None) -> _Masking:
+def _mask_fields(fields: dict[Any, Any], log: SecretLog | None) -> _Masking:
     masked: dict[Any, Any] = {}
     count = 0
     for name, value in fields.items():
-        key, in_name = _mask_string(name, found) if isinstance(name, str) else (name, 0)
+        key, in_name = _mask_string(name, log) if isinstance(name, str) else (name, 0)
         if name in _ID_FIELDS and isinstance(value, str):
             masked[key], number = value, 0
         elif isinstance(value, str):
-            masked[key], number = _mask_named(str(name), value, found)
+            masked[key], number = _mask_named(str(name), value, log)
         else:
             masked[key], number = yield value
         count += number + in_name
@@ -211,9 +211,9 @@ def _mask_fields(fields: dict[Any, Any], found: Found | None) -> _Masking:
     return masked, count
 
 
-def _mask_named(name: str, value: str, found: Found | None) -> tuple[str, int]:
+def _mask_named(name: str, value: str, log: SecretLog | None) -> tuple[str, int]:
     """Mask a field's value. A short one is a secret if the name of the field says so."""
-    masked, count = _mask_string(value, found)
+    masked, count = _mask_string(value, log)
     if count or not value or len(value) > 400 or not _PLAIN_NAME.fullmatch(name):
         return masked, count
     introduction = f'"{name}": "'
@@ -222,15 +222,15 @@ def _mask_named(name: str, value: str, found: Found | None) -> tuple[str, int]:
         if start >= 0:
             end = min(secret.end - len(introduction), len(value))
             named = secret._replace(start=start, end=end)
-            _report(value, [named], found)
+            _report(value, [named], log)
             return _replace(value, [named]), 1
     return value, 0
 
 
-def _mask_items(items: list[Any] | tuple[Any, ...], found: Found | None) -> _Masking:
+def _mask_items(items: list[Any] | tuple[Any, ...], log: SecretLog | None) -> _Masking:
     """Mask the items of a list, and the arguments of a command that follow an option."""
     if items and all(isinstance(item, str) for item in items):
-        texts = _mask_arguments([str(item) for item in items], found)
+        texts = _mask_arguments([str(item) for item in items], log)
         return (list(texts.texts), texts.total) if texts.total else (items, 0)
     masked: list[Any] = []
     count = 0
@@ -241,9 +241,9 @@ def _mask_items(items: list[Any] | tuple[Any, ...], found: Found | None) -> _Mas
     return (masked, count) if count else (items, 0)
 
 
-def _mask_arguments(arguments: list[str], found: Found | None) -> MaskedParts:
+def _mask_arguments(arguments: list[str], log: SecretLog | None) -> MaskedParts:
     parts: list[str] = []
     for argument in arguments:
         parts += [argument, " "]
-    masked = mask_parts(parts[:-1], found)
+    masked = mask_parts(parts[:-1], log)
     return MaskedParts(masked.texts[::2], masked.total, masked.replaced[::2])

@@ -19,7 +19,7 @@ from segue.secrets.randomness import is_varied, looks_random
 # Prefixes that are recognised in the middle of a word too.
 _UNMISTAKABLE = ("sk-ant-", "sk-proj-", "github_pat_", "ghp_", "glpat-", "xoxb-", "sk_live_")
 _MAX_BREAKS = 6  # line breaks in one key
-_REACH = 700  # characters that a key with line breaks may have
+_MAX_KEY_CHARACTERS = 700  # characters that a key with line breaks may have
 _MIN_PREFIX_CHARS = 3  # of a key with line breaks
 
 
@@ -98,12 +98,12 @@ def _broken_end(text: str, start: int, after: int, rest: re.Pattern[str]) -> int
     starts: list[tuple[int, int]] = []  # positions of the pieces: in the key, and in the text
     size, position = after - start, after
     for _ in range(_MAX_BREAKS):
-        piece = _KEY_TEXT.match(text, position, after + _REACH)
+        piece = _KEY_TEXT.match(text, position, after + _MAX_KEY_CHARACTERS)
         assert piece is not None
         starts.append((size, position))
         pieces.append(piece[0])
         size += len(piece[0])
-        gap = _break().match(text, piece.end(), after + _REACH)
+        gap = _break().match(text, piece.end(), after + _MAX_KEY_CHARACTERS)
         if gap is None:
             break
         position = gap.end()

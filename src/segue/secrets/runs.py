@@ -13,8 +13,8 @@ MIN_RUN_CHARS = 16
 MIN_FREE_CHARS = 28  # of random text that is a key whatever is around it
 MAX_FREE_CHARS = 200  # longer random text is data: a picture, a certificate
 MAX_ENCODED_CHARS = 100_000
-_CONTEXT_BEFORE = 100
-_CONTEXT_AFTER = 50
+_CHARACTERS_BEFORE = 100
+_CHARACTERS_AFTER = 50
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 # A run of base64 that continues on the next lines, as `base64` and `openssl` print it.
 _WRAPPED = re.compile(r"(?:(?:\\r)?\\n|\r?\n)[ \t]*[+>|-]?[ \t]*[A-Za-z0-9+/]{4,}={0,2}")
@@ -167,13 +167,13 @@ def _is_block_line(text: str, start: int, end: int) -> bool:
 
 def _has_context(text: str, lower: str, start: int, end: int) -> bool:
     """Return whether a word near a text says that it is a secret."""
-    line_start = text.rfind("\n", max(0, start - _CONTEXT_BEFORE), start) + 1
+    line_start = text.rfind("\n", max(0, start - _CHARACTERS_BEFORE), start) + 1
     if line_start and not any(c.isalnum() for c in text[line_start:start]):
         # The text begins its line: the line before it may introduce it.
-        line_start = text.rfind("\n", max(0, line_start - _CONTEXT_BEFORE), line_start - 1) + 1
-    before = lower[max(line_start, start - _CONTEXT_BEFORE) : start]
-    line_end = text.find("\n", end, end + _CONTEXT_AFTER)
-    after = lower[end : line_end if line_end >= 0 else end + _CONTEXT_AFTER]
+        line_start = text.rfind("\n", max(0, line_start - _CHARACTERS_BEFORE), line_start - 1) + 1
+    before = lower[max(line_start, start - _CHARACTERS_BEFORE) : start]
+    line_end = text.find("\n", end, end + _CHARACTERS_AFTER)
+    after = lower[end : line_end if line_end >= 0 else end + _CHARACTERS_AFTER]
     return _SECRET_WORDS.search(before) is not None or _SECRET_WORDS.search(after) is not None
 
 

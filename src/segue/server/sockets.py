@@ -7,7 +7,7 @@ import socket
 
 from segue.model.errors import InvalidInput
 
-LISTEN_BACKLOG = 2048
+MAX_WAITING_CONNECTIONS = 2048
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -27,7 +27,7 @@ def listen(host: str, port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(address)
-        sock.listen(LISTEN_BACKLOG)
+        sock.listen(MAX_WAITING_CONNECTIONS)
     except OSError as error:
         sock.close()
         hint = "; --port 0 takes a free one" if error.errno == errno.EADDRINUSE else ""

@@ -172,10 +172,12 @@ class MemoryStore:
         at = clock.now()
         if lease is not None:
             check_lease(entry, lease)
-        begun = {item.number: replace(item, kind="turn", body=_copy(item.body)) for item in begin}
+        turn_items = {
+            item.number: replace(item, kind="turn", body=_copy(item.body)) for item in begin
+        }
         prompts = {item.number for item in entry.inbox if item.kind == "prompt"}
-        known = {item.number for item in entry.inbox}
-        if not known.issuperset(consume) or not prompts.issuperset(begun):
+        inbox_numbers = {item.number for item in entry.inbox}
+        if not inbox_numbers.issuperset(consume) or not prompts.issuperset(turn_items):
             raise errors.Conflict("another process has already handled that request")
         known_ids = {added.id for added in entry.events}
         drafts = [
@@ -188,7 +190,7 @@ class MemoryStore:
         if checkpoint is not None:
             entry.checkpoint = codec.encode(checkpoint)
         entry.inbox = [
-            begun.get(item.number, item) for item in entry.inbox if item.number not in consume
+            turn_items.get(item.number, item) for item in entry.inbox if item.number not in consume
         ]
         if events:
             self._change += 1

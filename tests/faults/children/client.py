@@ -92,9 +92,9 @@ class Client:
         listed: list[str] = []
         cursor, query = None, Query(limit=self._chance.choice([2, 5, 20]))
         while True:
-            found = await self._hub.sessions.list(LOCAL, query, cursor)
-            listed += [session.id for session in found.sessions]
-            cursor = found.next
+            page = await self._hub.sessions.list(LOCAL, query, cursor)
+            listed += [session.id for session in page.sessions]
+            cursor = page.next
             if cursor is None:
                 return {"listed": listed}
 

@@ -10,8 +10,8 @@ from tests.interfaces.acp.testbed import AcpTestbed
 
 async def roots_of(client: Client) -> list[str] | None:
     (row,) = (await client.request("session/list"))["sessions"]
-    found: list[str] | None = row.get("additionalDirectories")
-    return found
+    directories: list[str] | None = row.get("additionalDirectories")
+    return directories
 
 
 async def read(client: Client, id: str, path: object) -> str:
@@ -99,9 +99,9 @@ async def test_missing_directory_is_reported_and_the_session_opens(
     testbed: AcpTestbed, version: int
 ) -> None:
     gone = str(testbed.directory / "gone")
-    wanted = {"clientCapabilities": {"session": {"notices": {}}}} if version == 1 else {}
+    capabilities = {"clientCapabilities": {"session": {"notices": {}}}} if version == 1 else {}
     async with testbed.connect_in_process(version, initialize=False) as client:
-        await client.initialize(**wanted)
+        await client.initialize(**capabilities)
         id = await client.new_session("/", additionalDirectories=[gone])
         (notice,) = [update.body for update in client.updates() if update.kind == "notice"]
         assert (notice["severity"], notice["description"]) == ("warning", gone)

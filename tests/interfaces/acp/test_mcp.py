@@ -108,9 +108,9 @@ async def test_failed_mcp_server_is_reported_and_the_session_opens(
         stdio(version, "silent", args=["-c", "pass"]),
         {"type": "http", "name": "closed", "url": "http://127.0.0.1:9/mcp", "headers": []},
     ]
-    wanted = {"clientCapabilities": {"session": {"notices": {}}}} if version == 1 else {}
+    capabilities = {"clientCapabilities": {"session": {"notices": {}}}} if version == 1 else {}
     async with testbed.connect_in_process(version, initialize=False) as client:
-        await client.initialize(**wanted)
+        await client.initialize(**capabilities)
         id = await client.new_session("/", mcpServers=[*broken, stdio(version)])
         await client.wait_until(lambda: client.kinds().count("notice") >= len(broken))
         notices = [update.body for update in client.updates() if update.kind == "notice"]
@@ -196,9 +196,9 @@ async def test_hung_mcp_server_does_not_delay_the_session_and_is_reported_later(
     monkeypatch.setattr(agents, "MCP_WAIT_SECONDS", 0.05)
     monkeypatch.setattr(mcp, "CONNECT_SECONDS", 1.5)
     hung = stdio(version, "hung", args=["-c", "import time; time.sleep(600)"])
-    wanted = {"clientCapabilities": {"session": {"notices": {}}}} if version == 1 else {}
+    capabilities = {"clientCapabilities": {"session": {"notices": {}}}} if version == 1 else {}
     async with testbed.connect_in_process(version, initialize=False) as client:
-        await client.initialize(**wanted)
+        await client.initialize(**capabilities)
         id = await client.new_session("/", mcpServers=[hung, stdio(version)])
         assert "notice" not in client.kinds()
         # A turn waits for the server that it uses, and not for the other.

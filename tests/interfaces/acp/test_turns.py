@@ -93,9 +93,9 @@ async def test_failed_turn_v2_ends_with_an_error_state(testbed: AcpTestbed) -> N
 
 
 async def test_model_retry_sends_a_notice(testbed: AcpTestbed, version: int) -> None:
-    wanted = {"clientCapabilities": {"session": {"notices": {}}}} if version == 1 else {}
+    capabilities = {"clientCapabilities": {"session": {"notices": {}}}} if version == 1 else {}
     async with testbed.connect_in_process(version, initialize=False) as client:
-        await client.initialize(**wanted)
+        await client.initialize(**capabilities)
         id = await client.new_session("/")
         assert await client.run_prompt(id, "/retry too much to do\n/say there") == "end_turn"
         (notice,) = [update.body for update in client.updates() if update.kind == "notice"]

@@ -44,8 +44,8 @@ def test_filters_select_branch_model_and_project(run: Run, projects: Path) -> No
     assert titles(run, "--project", "parser") == titles(run, "--project", "work/parser")
     assert titles(run, "--project", "parser") == ["Parser"]
     assert titles(run, "--project", "pars") == []
-    found = json.loads(run("search", "slow", "--model", "sonnet", "--format", "json").stdout)
-    assert len(found) == 1
+    matches = json.loads(run("search", "slow", "--model", "sonnet", "--format", "json").stdout)
+    assert len(matches) == 1
     ranked = ("--ranked", "--format", "json")
     assert len(json.loads(run("search", "slow", "--project", "site", *ranked).stdout)) == 1
     assert json.loads(run("search", "slow", "--branch", "topic", *ranked).stdout) == []

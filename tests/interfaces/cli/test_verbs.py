@@ -34,8 +34,8 @@ def test_fork_rename_and_tag_change_sessions(run: Run) -> None:
     shown = run("show", "second").stdout
     assert "one" in shown
     assert shown.endswith(f"-- continued from {id}; the messages above are shared --\n")
-    found = json.loads(run("search", "one", "--format", "json").stdout)
-    assert [(row["id"], row["copies"]) for row in found] == [(id, [fork])]
+    matches = json.loads(run("search", "one", "--format", "json").stdout)
+    assert [(row["id"], row["copies"]) for row in matches] == [(id, [fork])]
     assert f"also in fork {fork}" in run("search", "one").stdout
     assert run("tag", "second", "--clear").returncode == 0
     assert titles(run, "--tag", "keep") == []

@@ -170,18 +170,18 @@ async def test_long_answers_are_cut_and_continue_at_the_cursor(tmp_path: Path) -
 async def test_pages_of_a_search_list_every_session_once(tmp_path: Path) -> None:
     async with open_hub(tmp_path) as hub:
         expected = {(await add_session(hub)).id for _ in range(5)}
-        found: list[str] = []
+        listed: list[str] = []
         async with connect(hub) as client:
             cursor: dict[str, str] = {}
             while True:
                 answer = await call(
                     client, "search_sessions", words="walrus", order="newest", limit=2, **cursor
                 )
-                found += [part.split("`")[1] for part in answer.split("\n") if "`" in part]
+                listed += [part.split("`")[1] for part in answer.split("\n") if "`" in part]
                 if "cursor=" not in answer:
                     break
                 cursor = {"cursor": answer.rsplit("cursor=", 1)[1].rstrip("_")}
-    assert len(found) == 5 and set(found) == expected
+    assert len(listed) == 5 and set(listed) == expected
 
 
 @pytest.mark.parametrize("tool", READ_TOOLS)

@@ -136,15 +136,15 @@ async def test_secrets_archived_during_an_update_stay_deleted(
 
 
 @pytest.mark.parametrize(
-    ("place", "named"),
+    ("resource", "name_field"),
     [("vaults", "display_name"), ("environments", "name"), ("memory_stores", "name")],
 )
 async def test_credential_archived_during_an_update_stays_archived(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, named: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resource: str, name_field: str
 ) -> None:
     async with open_api(tmp_path) as api:
-        created = await api.ok("POST", f"/v1/{place}", {named: "a"})
-        path = f"/v1/{place}/{created['id']}"
+        created = await api.ok("POST", f"/v1/{resource}", {name_field: "a"})
+        path = f"/v1/{resource}/{created['id']}"
         put = api.hub.records.update
 
         async def update_late(*arguments: Any, **options: Any) -> Any:
@@ -153,7 +153,7 @@ async def test_credential_archived_during_an_update_stays_archived(
             return await put(*arguments, **options)
 
         monkeypatch.setattr(api.hub.records, "update", update_late)
-        assert "archived" in await api.fails(400, "POST", path, {named: "b"})
+        assert "archived" in await api.fails(400, "POST", path, {name_field: "b"})
         assert (await api.ok("GET", path))["archived_at"] is not None
 
 

@@ -98,7 +98,7 @@ async def test_request_whose_process_ended_is_not_carried_out_again(
         assert "may have taken effect" in answer.json()["error"]["message"]
         assert await agent_count(api) == 0
         # A process on another host cannot be observed, but no request takes this long.
-        monkeypatch.setattr(holder, "_here", lambda: ("another", "host"))
+        monkeypatch.setattr(holder, "_own_namespace", lambda: ("another", "host"))
         monkeypatch.setattr(idempotency, "WAIT_SECONDS", 0.1)
         assert (await post(api, body=AGENT)).status_code == 503
         monkeypatch.setattr(idempotency, "MAX_REQUEST_SECONDS", 0)

@@ -31,15 +31,15 @@ SERVERS = [{"type": "url", "name": "library", "url": "https://library.example/mc
 MODEL = {"id": "claude-sonnet-4-6", "speed": "standard"}
 
 
-def contains(given: Any, shown: Any) -> bool:
+def contains(sent: Any, shown: Any) -> bool:
     """Return whether `shown` has every value of `sent`; it may have more fields."""
-    if isinstance(given, dict):
+    if isinstance(sent, dict):
         return isinstance(shown, dict) and all(
-            name in shown and contains(value, shown[name]) for name, value in given.items()
+            name in shown and contains(value, shown[name]) for name, value in sent.items()
         )
-    if isinstance(given, list):
-        return len(given) == len(shown) and all(map(contains, given, shown))
-    return bool(given == shown)
+    if isinstance(sent, list):
+        return len(sent) == len(shown) and all(map(contains, sent, shown))
+    return bool(sent == shown)
 
 
 async def create_full_session(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:

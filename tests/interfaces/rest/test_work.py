@@ -41,9 +41,9 @@ async def create_environment(api: Api) -> str:
     return f"/v1/environments/{environment['id']}"
 
 
-async def start_session(api: Api, place: str) -> str:
+async def start_session(api: Api, path: str) -> str:
     """Create a session in a self-hosted environment and send it a message."""
-    session = await api.session(environment_id=place.rpartition("/")[2])
+    session = await api.session(environment_id=path.rpartition("/")[2])
     await api.say(session["id"], "on")
     return str(session["id"])
 
@@ -460,12 +460,12 @@ async def test_official_workers_run_the_tools_of_a_session(
 
 @asynccontextmanager
 async def worker(
-    client: "AsyncAnthropic", server: Server, environment: str, place: Path, language: str
+    client: "AsyncAnthropic", server: Server, environment: str, directory: Path, language: str
 ) -> AsyncIterator[None]:
     """Run an official worker."""
     if language == "typescript":
         command = [node(), WORKER, node_packages(), "anthropic-1.8", server.url, server.key]
-        process = await asyncio.create_subprocess_exec(*command, environment, place)
+        process = await asyncio.create_subprocess_exec(*command, environment, directory)
         try:
             yield
         finally:
@@ -473,7 +473,7 @@ async def worker(
             await process.wait()
         return
     own = client.beta.environments.work.worker(
-        environment_id=environment, environment_key=server.key, workdir=place, max_idle=0.2
+        environment_id=environment, environment_key=server.key, workdir=directory, max_idle=0.2
     )
     working = asyncio.create_task(own.run())
     try:
@@ -484,7 +484,7 @@ async def worker(
 
 
 async def run_worker_turns(
-    client: "AsyncAnthropic", server: Server, place: Path, language: str
+    client: "AsyncAnthropic", server: Server, directory: Path, language: str
 ) -> None:
     """Run two turns with a worker, then poll with a lease that another worker has."""
     from anthropic.types.beta.environments import BetaHeartbeatPreconditionFailedError
@@ -495,7 +495,7 @@ async def run_worker_turns(
         name="a", model="claude-sonnet-4-6", tools=[{"type": "agent_toolset_20260401"}]
     )
     session = await beta.sessions.create(agent=agent.id, environment_id=environment.id)
-    async with worker(client, server, environment.id, place, language):
+    async with worker(client, server, environment.id, directory, language):
         for response in ("all is done", "and again"):
             events = await run_turn(beta, session.id, "on")
             assert response in texts(events)

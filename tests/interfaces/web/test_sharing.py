@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from segue.hub.history.redacted import Redaction
-from segue.interfaces.web.pages.shares import EXPIRIES
+from segue.interfaces.web.pages.shares import EXPIRY_DAYS
 from segue.model import clock, ids
 from segue.model.content import Diff, Text
 from segue.model.errors import NotFound
@@ -84,7 +84,7 @@ async def test_a_link_is_valid_until_it_expires(
         await site.sign_in()
         assert "Create a link" in await site.get(f"/s/{id}/share")
         assert await shares.share(LOCAL, id) != secret
-        for days in EXPIRIES:
+        for days in EXPIRY_DAYS:
             await site.post(f"/s/{id}/share", days=str(days))
         await site.post(f"/s/{id}/share", 400, days="13")
 

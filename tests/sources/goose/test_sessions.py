@@ -453,8 +453,8 @@ async def test_other_databases_and_files_are_problems(tmp_path: Path) -> None:
         source = KitSource(GooseReader(str(directory)), index, "Goose")
         await source.refresh()
         assert await source.page(Query()) == []
-        ((place, problem),) = (await source.examine()).problems
-        assert (place, reason in problem) == (str(path), True), problem
+        ((problem_path, problem),) = (await source.examine()).problems
+        assert (problem_path, reason in problem) == (str(path), True), problem
         await source.close()
 
 

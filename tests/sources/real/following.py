@@ -103,8 +103,8 @@ class Follower:
 class Witness:
     """Looks at the bytes of a tool's files, and knows when each text was first in them."""
 
-    def __init__(self, places: Sequence[str], texts: Sequence[str]) -> None:
-        self._places = places
+    def __init__(self, paths: Sequence[str], texts: Sequence[str]) -> None:
+        self._paths = paths
         self._missing = {text: text.encode() for text in texts}
         self.seen: dict[str, float] = {}
 
@@ -121,18 +121,18 @@ class Witness:
                 del self._missing[text]
 
     def _files(self) -> Iterator[str]:
-        for place in self._places:
+        for path in self._paths:
             for suffix in ("", "-wal"):
-                if os.path.isfile(place + suffix):
-                    yield place + suffix
-            for directory, _, names in os.walk(place):
+                if os.path.isfile(path + suffix):
+                    yield path + suffix
+            for directory, _, names in os.walk(path):
                 yield from (os.path.join(directory, name) for name in names)
 
 
 @contextmanager
-def witness(places: Sequence[str]) -> Iterator[Witness]:
+def witness(paths: Sequence[str]) -> Iterator[Witness]:
     """Look at the files of a tool all the time during a `with` block."""
-    observer = Witness(places, TEXTS)
+    observer = Witness(paths, TEXTS)
     stop = threading.Event()
 
     def look() -> None:

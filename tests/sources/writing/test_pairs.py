@@ -54,8 +54,8 @@ def check_pair(first: str, second: str, bodies: list[AnyBody], cwd: str) -> None
     there, losses = check_write(second, original, NAMES[first], cwd)
     # Calls of tools that the second tool lacks have names of the first one.
     back, losses_back = check_write(first, there, NAMES[second], cwd, NAMES[first])
-    expected, found = (neutral_items(read, [NAMES[first]], cwd) for read in (original, back))
-    check_losses(expected, found, losses + losses_back)
+    expected, actual = (neutral_items(read, [NAMES[first]], cwd) for read in (original, back))
+    check_losses(expected, actual, losses + losses_back)
 
 
 def check_write(
@@ -69,32 +69,32 @@ def check_write(
     return read, losses
 
 
-def check_losses(expected: list[Any], found: list[Any], losses: Counter[str]) -> None:
+def check_losses(expected: list[Any], actual: list[Any], losses: Counter[str]) -> None:
     """Compare two conversations, of which the second may lack only what the losses name."""
     if "messages before the compaction" in losses:
-        texts = [item[1] for item in found]
+        texts = [item[1] for item in actual]
         assert any(SUMMARY in str(text) for text in texts)
         start = next(n for n, item in enumerate(expected) if item[0] == "summary")
-        expected, found = expected[start + 1 :], found[-len(expected[start + 1 :]) :]
+        expected, actual = expected[start + 1 :], actual[-len(expected[start + 1 :]) :]
     if "marks of failed calls" in losses:
-        expected, found = _without_status(expected), _without_status(found)
+        expected, actual = _without_status(expected), _without_status(actual)
     if losses["thoughts"] or losses["order of thoughts"]:
-        expected, found = _without_thoughts(expected), _without_thoughts(found)
+        expected, actual = _without_thoughts(expected), _without_thoughts(actual)
     if "adjacent messages of the agent" in losses:
-        expected, found = _joined(expected), _joined(found)
+        expected, actual = _joined(expected), _joined(actual)
     if "interruptions" in losses:
         expected = [item for item in expected if item != ("interrupted",)]
     if "images" in losses:
-        found = _with_images(expected, found)
+        actual = _with_images(expected, actual)
     if renamed := losses["calls of tools that the target lacks"]:
-        found = _with_names(expected, found, renamed)
-    assert found == expected
+        actual = _with_names(expected, actual, renamed)
+    assert actual == expected
 
 
-def _with_names(expected: list[Any], found: list[Any], renamed: int) -> list[Any]:
+def _with_names(expected: list[Any], actual: list[Any], renamed: int) -> list[Any]:
     """Return found items, of which so many calls have the names and inputs of expected ones."""
     items = []
-    for old, new in zip(expected, found, strict=True):
+    for old, new in zip(expected, actual, strict=True):
         if renamed and old[0] == new[0] == "call" and old[2:4] != new[2:4]:
             renamed -= 1
             new = (*new[:2], *old[2:4], *new[4:])
@@ -126,10 +126,10 @@ def _joined(items: list[Any]) -> list[Any]:
     return joined
 
 
-def _with_images(expected: list[Any], found: list[Any]) -> list[Any]:
+def _with_images(expected: list[Any], actual: list[Any]) -> list[Any]:
     """Return found items with the images that they only describe."""
     items = []
-    for old, new in zip(expected, found, strict=True):
+    for old, new in zip(expected, actual, strict=True):
         has_lost_images = old[0] in ("call", "user") and old[-1] and not new[-1]
         if has_lost_images and new[-2].startswith(old[-2]):
             new = (*new[:-2], old[-2], old[-1])

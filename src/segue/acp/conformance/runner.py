@@ -123,23 +123,25 @@ class _Runner:
 
     async def check(self, version: int) -> None:
         """Run all checks of a version: those that share a connection, then the others."""
-        checks = [each for each in CHECKS if version in each.versions and self._wants(each.id)]
+        checks = [
+            check for check in CHECKS if version in check.versions and self._is_selected(check.id)
+        ]
         self._problems = {id: [] for id in MESSAGES}
-        shared = [each for each in checks if not each.fresh]
+        shared = [check for check in checks if not check.fresh]
         while shared:
             shared = await self._run_shared(version, shared)
-        for each in checks:
-            if each.fresh:
-                await self._run_fresh(version, each)
+        for check in checks:
+            if check.fresh:
+                await self._run_fresh(version, check)
         for id, rule in MESSAGES.items():
-            if self._wants(id):
+            if self._is_selected(id):
                 problems = self._problems[id]
                 detail = "; ".join(problems[:3])
                 outcome: Any = "failed" if problems else "passed"
                 self._add(Result(check=id, version=version, level="must", rule=rule,
                                  outcome=outcome, detail=detail))  # fmt: skip
 
-    def _wants(self, id: str) -> bool:
+    def _is_selected(self, id: str) -> bool:
         return not self._only or id.startswith(self._only)
 
     async def _run_shared(self, version: int, checks: Sequence[Check]) -> list[Check]:
@@ -150,8 +152,8 @@ class _Runner:
                 try:
                     greeting = await peer.request("initialize", initialize_params(version))
                     steps = Steps(peer, greeting, cwd, self._prompts)
-                    for index, each in enumerate(checks):
-                        await self._run(each, steps)
+                    for index, check in enumerate(checks):
+                        await self._run(check, steps)
                         if peer.ended:
                             return list(checks[index + 1 :])
                     if not await self._hang_up(connected):
@@ -168,12 +170,12 @@ class _Runner:
         except TimeoutError:
             return False
 
-    async def _run_fresh(self, version: int, each: Check) -> None:
+    async def _run_fresh(self, version: int, check: Check) -> None:
         with tempfile.TemporaryDirectory(prefix="acp-check-") as cwd:
             async with self._connect() as connected:
                 peer = Peer(connected.transport, version, self._timeout)
                 try:
-                    await self._run(each, Steps(peer, {}, cwd, self._prompts))
+                    await self._run(check, Steps(peer, {}, cwd, self._prompts))
                 finally:
                     await self._close(peer)
 
@@ -187,21 +189,21 @@ class _Runner:
             if method != "session/request_permission" and not method.startswith("_")
         ]
 
-    async def _run(self, each: Check, steps: Steps) -> None:
+    async def _run(self, check: Check, steps: Steps) -> None:
         outcome: Any = "passed"
         detail = ""
         try:
-            await each.run(steps)
+            await check.run(steps)
         except CheckSkipped as skipped:
             outcome, detail = "skipped", str(skipped)
         except (CheckFailed, AgentError) as failure:
-            outcome, detail = "failed" if each.level == "must" else "warning", str(failure)
+            outcome, detail = "failed" if check.level == "must" else "warning", str(failure)
         self._add(
             Result(
-                check=each.id,
+                check=check.id,
                 version=steps.version,
-                level=each.level,
-                rule=each.rule,
+                level=check.level,
+                rule=check.rule,
                 outcome=outcome,
                 detail=detail,
             )

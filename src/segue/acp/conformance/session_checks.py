@@ -279,10 +279,10 @@ async def _set_option(steps: Steps) -> None:
         if steps.version == 2:
             params["type"] = "id"
         result = await steps.call("session/set_config_option", params)
-        after = {each.get(field): each for each in result.get("configOptions") or ()}
+        after = {option.get(field): option for option in result.get("configOptions") or ()}
         expect(id in after, f"the result has no option {id!r}")
-        got = after[id].get("currentValue")
-        expect(got == params["value"], f"{id} is {got!r}, not {params['value']!r}")
+        value = after[id].get("currentValue")
+        expect(value == params["value"], f"{id} is {value!r}, not {params['value']!r}")
 
 
 @check("OPTION-003", "an unknown option is refused")

@@ -124,12 +124,12 @@ async def _close(steps: Steps) -> None:
     session = await steps.new_id()
     before = len(steps.peer.log)
     request = await steps.start(session, steps.prompts.long)
-    await _begun(steps, session, before)
+    await _wait_started(steps, session, before)
     await steps.call("session/close", {"sessionId": session})
     _check_cancelled(await steps.finish(session, request, before))
 
 
-async def _begun(steps: Steps, session: str, before: int) -> None:
+async def _wait_started(steps: Steps, session: str, before: int) -> None:
     """Wait for the first sign of a turn; skip the check if the turn ends at once."""
     peer = steps.peer
     await peer.wait_for("first update of the turn", lambda: len(peer.log) > before or None)
@@ -143,7 +143,7 @@ async def _cancelled(steps: Steps, session: str) -> int:
     """Cancel a turn, and return the position of its end; skip if it ended before."""
     before = len(steps.peer.log)
     request = await steps.start(session, steps.prompts.long)
-    await _begun(steps, session, before)
+    await _wait_started(steps, session, before)
     await steps.peer.notify("session/cancel", {"sessionId": session})
     _check_cancelled(await steps.finish(session, request, before))
     if steps.version == 1:

@@ -161,7 +161,7 @@ class TurnPort(Protocol):
 
 
 class ThreadPort(TurnPort, Protocol):
-    """The services that the turn engine provides to what a thread does for one tool call.
+    """The services that the turn engine provides to a thread that answers one tool call.
 
     `prompt` is the message of the agent that delegates the work, `message_id` the id of its event.
     """

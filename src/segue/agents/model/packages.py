@@ -48,15 +48,15 @@ async def install_packages(
 
     A failure becomes an event, and the turn continues.
     """
-    wanted = msgspec.json.encode(packages, order="sorted")
+    manifest = msgspec.json.encode(packages, order="sorted")
     scratch = make_scratch_directory(turn.session.id)
     marker = scratch / _MARKER
-    if marker.exists() and marker.read_bytes() == wanted:
+    if marker.exists() and marker.read_bytes() == manifest:
         return
     for manager, names in packages.items():
         if names:
             await _install(turn, manager, list(names), Path(cache), context, scratch)
-    marker.write_bytes(wanted)
+    marker.write_bytes(manifest)
 
 
 async def _install(

@@ -260,20 +260,25 @@ class ToolRunner:
         servers at the same time. `answers` has the permission requests of earlier, by call: None
         if one is still open.
         """
-        known: dict[str, Answer | None] = dict(answers or {})
+        decisions: dict[str, Answer | None] = dict(answers or {})
         for call in calls:
-            if call.event.call_id not in known and (decided := self._decide(call)) is not None:
-                known[call.event.call_id] = decided
-        asked = [call for call in calls if call.event.call_id not in known]
-        given = await self._turn.ask([self._request(call) for call in asked]) if asked else []
-        known.update(
-            {call.event.call_id: answer for call, answer in zip(asked, given, strict=True)}
+            if call.event.call_id not in decisions and (decided := self._decide(call)) is not None:
+                decisions[call.event.call_id] = decided
+        undecided = [call for call in calls if call.event.call_id not in decisions]
+        new_answers = (
+            await self._turn.ask([self._request(call) for call in undecided]) if undecided else []
+        )
+        decisions.update(
+            {
+                call.event.call_id: answer
+                for call, answer in zip(undecided, new_answers, strict=True)
+            }
         )
         local_lock = asyncio.Lock()
         runnable = [
             await self._apply(call, answer)
             for call in calls
-            if (answer := known[call.event.call_id]) is not None
+            if (answer := decisions[call.event.call_id]) is not None
         ]
         results = await _gather([self._run_call(call, local_lock) for call in runnable])
         waits = len(runnable) < len(calls) or bool(self._turn.waiting_calls) or self._threads_wait

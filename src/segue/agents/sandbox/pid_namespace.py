@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 # Once the ids are used up, the kernel starts again after this one.
-RESERVED_IDS = 300
+MAX_RESERVED_IDS = 300
 _MAX_ID_FILE = "/proc/sys/kernel/pid_max"
 _CLONE_NEWPID = 0x20000000
 
@@ -34,7 +34,7 @@ class PidNamespace:
     def limit_processes(self, processes: int) -> None:
         """Limit the number of processes and threads, in the init of the namespace.
 
-        There can be up to RESERVED_IDS more, because a new namespace begins with the first id.
+        There can be up to MAX_RESERVED_IDS more, because a new namespace begins with the first id.
         Without effect before Linux 6.14, and if the sysctl files are read-only.
         """
         if not os.access(_MAX_ID_FILE, os.W_OK):
@@ -43,7 +43,7 @@ class PidNamespace:
         try:
             # An older kernel has one file, and the limit in it applies to the whole machine.
             if os.fstat(descriptor).st_ino != os.fstat(self._outer_max_id).st_ino:
-                os.write(descriptor, str(RESERVED_IDS + processes).encode())
+                os.write(descriptor, str(MAX_RESERVED_IDS + processes).encode())
         finally:
             os.close(descriptor)
 

@@ -24,7 +24,7 @@ from segue.sources.base import Examined, Source
 from segue.store.base import Store
 
 MAX_SOURCE_PROBLEMS = 20  # that are shown for each source
-RECENT_SESSIONS = 200  # compared with their events unless a deep check is wanted
+MAX_COMPARED_SESSIONS = 200  # compared with their events unless a deep check is wanted
 LOW_DISK_BYTES = 200 << 20
 PAGE_SIZE = 500
 
@@ -66,7 +66,7 @@ class Diagnostics:
         if not problems:
             yield Finding("store", "ok", f"{self._store_kind()}: its structure is sound")
         count = 0
-        async for session in self._recent(principal, None if deep else RECENT_SESSIONS):
+        async for session in self._recent(principal, None if deep else MAX_COMPARED_SESSIONS):
             count += 1
             if problem := await self._check_row(session):
                 yield Finding("sessions", "problem", problem)

@@ -29,7 +29,7 @@ MAX_REQUEST_SECONDS = 900
 MAX_KEY_CHARACTERS = 255
 _KIND = "idempotency_key"
 _POLL_SECONDS = 0.05
-_CLEANED_AT_ONCE = 20
+_MAX_CLEANED_KEYS = 20
 
 
 class IdempotencyBody(RecordBody, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ class IdempotencyKeys:
 
     async def _delete_expired(self, workspace: str) -> None:
         expired = await self._store.records(
-            workspace, _KIND, after=Position(_oldest_valid(), ""), limit=_CLEANED_AT_ONCE
+            workspace, _KIND, after=Position(_oldest_valid(), ""), limit=_MAX_CLEANED_KEYS
         )
         for record in expired:
             await self._records.delete(record)

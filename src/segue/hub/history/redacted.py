@@ -114,12 +114,12 @@ class RedactedHistory:
     ) -> list[tuple[Thread, Any]]:
         """Return the events of threads that contain all words as they are shown."""
         assert isinstance(self._history, HistoryReader)
-        found = await self._history.find_in_threads(principal, id, words, limit=MAX_SEARCHED)
+        matches = await self._history.find_in_threads(principal, id, words, limit=MAX_SEARCHED)
 
         def redact() -> list[tuple[Thread, Any]]:
             return [
                 (self._redaction.thread(thread), shown)
-                for thread, match in found
+                for thread, match in matches
                 if (shown := self._match(match, words)) is not None
             ]
 

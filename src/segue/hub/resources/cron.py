@@ -25,9 +25,9 @@ _FIELDS = (
 )
 _PART = re.compile(r"(?:\*|([0-9]{1,2})(?:-([0-9]{1,2}))?)(?:/([0-9]{1,2}))?", re.ASCII)
 # A 29th of February on a given day of the week comes back within this many days.
-_HORIZON = 366 * 41
+_HORIZON_DAYS = 366 * 41
 # More times on a day than these are computed from midnight, unless the clock changes on it.
-_FEW_TIMES = 48
+_MAX_LISTED_TIMES = 48
 
 
 class Cron(NamedTuple):
@@ -43,7 +43,7 @@ class Cron(NamedTuple):
     def after(self, at: int) -> Iterator[int]:
         """Yield the times of the schedule after `at`, in microseconds, in order."""
         day = datetime.fromtimestamp(at // clock.SECOND, self.zone).date() - timedelta(1)
-        end = day + min(timedelta(_HORIZON), date(date.max.year, 1, 1) - day)
+        end = day + min(timedelta(_HORIZON_DAYS), date(date.max.year, 1, 1) - day)
         last = at
         while day < end:
             if day.month not in self.months:
@@ -65,7 +65,7 @@ class Cron(NamedTuple):
 
     def _times(self, day: date, after: int) -> Iterable[int]:
         """Return the times on a day, in order, and at least those after a time."""
-        if len(self.hours) * len(self.minutes) <= _FEW_TIMES:
+        if len(self.hours) * len(self.minutes) <= _MAX_LISTED_TIMES:
             return sorted(self._convert_each(day))
         midnight = datetime(day.year, day.month, day.day, tzinfo=self.zone)
         hours = [midnight + timedelta(hours=hour) for hour in range(25)]

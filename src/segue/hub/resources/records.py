@@ -274,7 +274,7 @@ class Records:
     # Built-in records.
 
     async def built_in_agent(self, workspace: str) -> AgentRef:
-        """Return the agent of sessions that name none: the configured model or the demo agent."""
+        """Return the default agent of new sessions: the configured model or the demo agent."""
         record = await self.get(workspace, "agent", agent_id(workspace))
         return AgentRef(id=record.id, version=record.version)
 
@@ -297,7 +297,7 @@ class Records:
         self._built_in.pop(workspace, None)
 
     def is_default(self, workspace: str, ref: AgentRef) -> bool:
-        """Return whether an agent is the default one, which sessions have that name no agent."""
+        """Return whether an agent is the default: that of sessions whose creator chose none."""
         return ref.id == agent_id(workspace)
 
     def is_built_in(self, record: Record) -> bool:
@@ -364,9 +364,9 @@ class Records:
 
     async def agent_named(self, workspace: str, name: str) -> str:
         """Return the id of the newest agent with a name, or the name if there is none."""
-        wanted = name.casefold()
+        folded_name = name.casefold()
         async for record in self.all(workspace, "agent"):
-            if str(record.body.get("name", "")).casefold() == wanted:
+            if str(record.body.get("name", "")).casefold() == folded_name:
                 return record.id
         return name
 
@@ -382,7 +382,7 @@ class Records:
         return names
 
     async def program(self, workspace: str, name: str, spec: dict[str, Any]) -> AgentRef:
-        """Store the agent of a program, which may be the only one that can run it."""
+        """Store an agent of a Python program; other processes may be unable to build it."""
         id = program_id(workspace, name)
         if await self._store.get_record(workspace, "agent", id) is None:
             with suppress(Conflict):  # another process has stored it

@@ -14,7 +14,7 @@ from segue.store.base import Store
 if TYPE_CHECKING:
     from segue.sources.base import Source
 
-READ_BATCH = 100  # events per read; a single event can be long
+EVENTS_PER_READ = 100  # events per read; a single event can be long
 
 
 class SourceSet:
@@ -102,7 +102,7 @@ class SessionLookup:
         types: Sequence[str] = (),
     ) -> AsyncIterator[Event]:
         """Yield the events after a seq, of some types or of all, reading one batch at a time."""
-        options: dict[str, Any] = {"types": types, "limit": READ_BATCH}
+        options: dict[str, Any] = {"types": types, "limit": EVENTS_PER_READ}
         while True:
             if source is not None:
                 batch = await source.events(id, after=after, **options)
@@ -111,5 +111,5 @@ class SessionLookup:
             for event in batch:
                 after = event.seq
                 yield event
-            if len(batch) < READ_BATCH:
+            if len(batch) < EVENTS_PER_READ:
                 return

@@ -149,11 +149,11 @@ class AcpSource(MemorySource):
     async def _native_ids_elsewhere(self, cwd: str | None) -> set[tuple[str | None, str]]:
         """Return the native ids and directories of the newest sessions of each other source."""
         query = Query(cwd=cwd, archived="include", limit=MAX_STORED_SESSIONS)
-        found = set()
+        copied_ids = set()
         for source in self._other_sources:
             for session in await source.page(query):
-                found.add((session.native_id, session.directory))
-        return found
+                copied_ids.add((session.native_id, session.directory))
+        return copied_ids
 
     async def _update_session(self, id: str, row: SessionInfo) -> None:
         """Create a session from its row, or replace it if the row changed."""

@@ -146,7 +146,7 @@ class SessionExchange:
         deleted, with its words in the search index. Raises ReadOnly for sessions of other tools
         and their copies, and Busy while a turn runs.
         """
-        from segue.secrets.events import Counter, mask_stream
+        from segue.secrets.events import SecretCounter, mask_stream
 
         session, source = await self._lookup.find(principal, id)
         if source is not None or session.source != OWN:
@@ -155,7 +155,7 @@ class SessionExchange:
                 "sessions; redact a copy instead",
                 session=id,
             )
-        counter = Counter()
+        counter = SecretCounter()
         with event_buffer(self._data_dir) as buffer:
             events = self._lookup.read(principal.workspace, id, None)
             async for event in mask_stream(events, counter):
@@ -166,7 +166,7 @@ class SessionExchange:
             def guard(current: Session) -> None:
                 require_idle(current)
                 if current.last_seq != session.last_seq:
-                    raise Conflict(f"session {id} has changed meanwhile; try again", session=id)
+                    raise Conflict(f"session {id} was changed; try again", session=id)
 
             # If this process is killed between the two, the masked copy is left.
             copy = await self._store.load(principal.workspace, ids.new_id(), buffer)
@@ -239,7 +239,7 @@ class SessionExchange:
         return bodies
 
     def _has_directory_of_others(self, session: Session) -> bool:
-        """Return whether a session's directory exists, and segue did not make it for it."""
+        """Return whether a session's directory exists and segue did not create it."""
         if session.directory == str(self._data_dir / WORK / session.id):
             return False
         return os.path.isdir(session.cwd) or os.path.isdir(session.directory)

@@ -394,14 +394,14 @@ def _errors_inside(field: str) -> Iterator[None]:
 @cache
 def time_fields(cls: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct] | None]:
     """Return the fields that are times, and those that hold structs with times, by name."""
-    found: dict[str, type[msgspec.Struct] | None] = {}
+    fields: dict[str, type[msgspec.Struct] | None] = {}
     for field in msgspec.structs.fields(cls):
         inner = get_args(field.type)[0] if get_args(field.type) else field.type
         if field.name.endswith(("_at", "_since")) and field.type in (int, int | None):
-            found[field.name] = None
+            fields[field.name] = None
         elif isinstance(inner, type) and issubclass(inner, msgspec.Struct) and time_fields(inner):
-            found[field.name] = inner
-    return found
+            fields[field.name] = inner
+    return fields
 
 
 def _map_times(

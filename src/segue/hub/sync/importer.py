@@ -506,7 +506,7 @@ class _LinkedEvents:
 
 
 def _transcripts(source: Source | None, definition: SourceDefinition | None) -> Transcripts | None:
-    """Return the transcripts of an open source, or of one that is not open."""
+    """Return a source's transcripts, even if the source has not been opened."""
     if source is not None:
         return source.transcripts
     return None if definition is None else definition.transcripts()

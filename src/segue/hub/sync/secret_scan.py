@@ -40,11 +40,11 @@ async def find_secrets(history: HistoryReader, principal: Principal, id: str) ->
 
 
 def _secrets_of(events: list[Event], thread: str | None = None) -> list[StoredSecret]:
-    from segue.secrets.events import Counter, mask_events
+    from segue.secrets.events import SecretCounter, mask_events
 
     if not events:
         return []
-    counter = Counter()
+    counter = SecretCounter()
     mask_events(events, counter)
     if not counter.secrets:
         return []
@@ -55,4 +55,4 @@ def _secrets_of(events: list[Event], thread: str | None = None) -> list[StoredSe
         if len(single) >= counter.secrets:
             return single
     first = events[0]
-    return [StoredSecret(first.seq, first.at, kind, mask, thread) for kind, mask in counter.found]
+    return [StoredSecret(first.seq, first.at, kind, mask, thread) for kind, mask in counter.log]

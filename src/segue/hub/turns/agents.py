@@ -212,7 +212,7 @@ class SessionAgents:
             return ""
 
     def describe_spec(self, spec: AgentSpec) -> str:
-        """Return who answers for a specification; "" if no agent can."""
+        """Return the name of the agent that a specification builds; "" if it cannot be built."""
         from segue.agents.model.settings import resolve_model
 
         kind = spec.get("kind", DEFAULT)

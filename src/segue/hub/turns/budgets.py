@@ -14,7 +14,7 @@ from segue.model.errors import InvalidInput
 from segue.model.event import AnyBody, ConfigChanged
 from segue.model.session import Session
 
-COST_PER_CENT = 10_000  # budgets are in cents, costs in millionths of a dollar
+MICRODOLLARS_PER_CENT = 10_000  # budgets are in cents, costs in millionths of a dollar
 
 
 def budget_error(code: str, message: str) -> InvalidInput:

@@ -204,7 +204,7 @@ class TurnEngine:
         self._unable.add(item.number)
 
     def next_prompt(self, items: Iterable[InboxItem]) -> InboxItem | None:
-        """Return the prompt that this process is to begin next, if any.
+        """Return the prompt that this process begins next, or None.
 
         That is the oldest one, if it is for this process. One of a live process that does not begin
         it in time is left to that process, and the next one is begun here.
@@ -282,8 +282,8 @@ class TurnEngine:
         await self._wait_for_items(opened, is_running)
 
     async def _cancel_turns(self, opened: OpenSession) -> None:
-        mine = [item for item in await self._store.inbox(*opened.name) if _is_of(item, opened)]
-        await self._store.drop_inbox(*opened.name, [item.number for item in mine])
+        items = [item for item in await self._store.inbox(*opened.name) if _is_of(item, opened)]
+        await self._store.drop_inbox(*opened.name, [item.number for item in items])
         for item in await self._store.inbox(*opened.name):
             if _is_of(item, opened) and item.kind == "turn":
                 await self._store.put_inbox(

@@ -44,12 +44,12 @@ def new_holder() -> str:
 
 def holder_name(pid: int, started: str, token: str) -> str:
     """Return the name of a holder on this host, in this PID namespace."""
-    boot, namespace = _here()
+    boot, namespace = _own_namespace()
     return _SEPARATOR.join(_Process(boot, namespace, str(pid), started, token))
 
 
 def close_holder(holder: str) -> None:
-    """Say that this process does not use one of its names any more."""
+    """Release one of this process's names."""
     _open_tokens.discard(holder.rpartition(_SEPARATOR)[2])
 
 
@@ -77,7 +77,7 @@ def is_comparable(holder: str) -> bool:
 def _comparable(holder: str) -> _Process | None:
     """Return the parts of a holder's name, if this process can see the one that it names."""
     parts = holder.split(_SEPARATOR)
-    boot, namespace = _here()
+    boot, namespace = _own_namespace()
     if not boot or len(parts) != len(_Process._fields) or parts[:2] != [boot, namespace]:
         return None
     process = _Process(*parts)
@@ -96,8 +96,8 @@ def _is_hidden(pid: int) -> bool:
 
 
 @cache
-def _here() -> tuple[str, str]:
-    """Return the boot id and the PID namespace; empty where the system does not tell."""
+def _own_namespace() -> tuple[str, str]:
+    """Return the boot id and the PID namespace; empty strings if the system does not have them."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return boot, str(os.stat("/proc/self/ns/pid").st_ino)
@@ -146,6 +146,6 @@ class StillnessWatch:
         return now - first
 
     def forget(self, seconds: float) -> None:
-        """Forget the values that were not looked at for so long."""
+        """Drop the values that were not compared in the last `seconds`."""
         oldest = time.monotonic() - seconds
         self._seen = {key: seen for key, seen in self._seen.items() if seen[2] >= oldest}

@@ -45,11 +45,11 @@ DEFER_SECONDS = 0.2  # for deliveries to a webhook that is at its limit
 MAX_PAUSE_SECONDS = 60.0  # of a webhook that fails
 GATHER_SECONDS = 0.02  # so that one transaction claims and stores many deliveries
 POLL_SECONDS = 1.0
-TRIM_INTERVAL = 1000  # deliveries of a webhook
+DELIVERIES_PER_TRIM = 1000  # deliveries of a webhook
 MAX_FINISHED, MAX_PENDING = 1000, 100_000  # deliveries of a webhook that are stored
-DISABLE_AFTER = 100  # deliveries that failed in a row
+MAX_FAILURES = 100  # deliveries that failed in a row
 USER_AGENT = "segue-webhooks"
-_GONE = 410
+_GONE_STATUS = 410
 
 
 class _Target(NamedTuple):
@@ -103,7 +103,7 @@ class Dispatcher:
             unwatch()
 
     async def close(self) -> None:
-        """End the attempts, and let other processes make them."""
+        """Cancel the attempts that run, and release their deliveries to other processes."""
         for task in self._tasks:
             task.cancel()
         unfinished = [replace(delivery, due_at=clock.now()) for delivery in self._tasks.values()]
@@ -220,7 +220,7 @@ class Dispatcher:
             return replace(delivery, due_at=None, status="delivered", attempts=attempts)
         self._pause(delivery.webhook)
         failed = _failed(delivery, attempt)
-        if status == _GONE:
+        if status == _GONE_STATUS:
             await self._disable(target.record, "its server answered 410 Gone")
             return replace(failed, due_at=None, status="failed")
         if failed.status == "failed":
@@ -234,7 +234,7 @@ class Dispatcher:
 
     async def _disable_if_dead(self, record: Record, failed: Delivery) -> None:
         """Disable a webhook if its last deliveries all failed."""
-        rows = await self._store.deliveries(record.workspace, record.id, limit=DISABLE_AFTER)
+        rows = await self._store.deliveries(record.workspace, record.id, limit=MAX_FAILURES)
         if all(row.status != "delivered" for row in rows if row.number != failed.number):
             await self._disable(record, "no delivery succeeded for more than a day")
 
@@ -246,7 +246,7 @@ class Dispatcher:
         """Delete old deliveries of webhooks that got many new ones."""
         self._sent_since_trim.update((row.workspace, row.webhook) for row in deliveries)
         for name, sent in list(self._sent_since_trim.items()):
-            if sent >= TRIM_INTERVAL:
+            if sent >= DELIVERIES_PER_TRIM:
                 del self._sent_since_trim[name]
                 await self._store.trim_deliveries(*name, finished=MAX_FINISHED, pending=MAX_PENDING)
 

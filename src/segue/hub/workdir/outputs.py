@@ -113,10 +113,10 @@ class Outputs:
             await self._records.delete(output)
 
     async def _store_file(
-        self, principal: Principal, session: Session, root: Path, found: _Output
+        self, principal: Principal, session: Session, root: Path, scanned: _Output
     ) -> Record:
         """Store a file's content, in place of the one that its record refers to."""
-        path, status, record = found
+        path, status, record = scanned
         name = path.lstrip("/")
         mime_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
         fields = {

@@ -366,7 +366,7 @@ class AttachedSession:
                 await opened.close(cancel=False)
 
     async def reopen(self, opened: OpenSession | None, mcp_servers: ConnectedTools | None) -> None:
-        """Use what the client has opened the session with again, from the next prompt on."""
+        """Use what the client passed when it reopened the session, from the next prompt on."""
         self._earlier.append((self.opened, self.mcp_servers))
         self.opened, self.mcp_servers = opened, mcp_servers
         await self.close_earlier()

@@ -83,19 +83,19 @@ class ClientActions:
         self._client.root_values |= action.get("config") or {}
         await self._client.send_action(ROOT, action, origin)
 
-    async def _start_turn(self, place: Channel, action: Action, origin: Origin) -> None:
-        if place.chat != DEFAULT_CHAT:
+    async def _start_turn(self, channel: Channel, action: Action, origin: Origin) -> None:
+        if channel.chat != DEFAULT_CHAT:
             raise Refused("the chat of a subagent can only be read")
         turn_id = str(action["turnId"])
         message = action["message"]
         content = _content(message)
-        await self._create_from_draft(place.session_id)
-        if place.session_id not in self._client.chats:
-            session = await self._hub.sessions.get(self._principal, place.session_id)
+        await self._create_from_draft(channel.session_id)
+        if channel.session_id not in self._client.chats:
+            session = await self._hub.sessions.get(self._principal, channel.session_id)
             await self._client.follow_chat(session)
         self._client.expected["chat/turnStarted", turn_id] = (action, origin)
         try:
-            await self._submit(place.session_id, content, turn_id, message)
+            await self._submit(channel.session_id, content, turn_id, message)
         except BaseException:
             self._client.expected.pop(("chat/turnStarted", turn_id), None)
             raise
@@ -105,9 +105,9 @@ class ClientActions:
     ) -> None:
         """Send a message to the agent, under the id that the client gave it."""
         model = (message.get("model") or {}).get("id")
-        known = [each["id"] for each in await self._client.models()]
-        if model is not None and model not in known:
-            raise Refused(f"there is no model {model!r}; segue answers with {known[0]!r}")
+        model_ids = [model_info["id"] for model_info in await self._client.models()]
+        if model is not None and model not in model_ids:
+            raise Refused(f"there is no model {model!r}; segue answers with {model_ids[0]!r}")
         turn_id = event_id_of(client_id)
         self._client.ids_of_events[turn_id] = client_id
         await self._hub.turns.submit(self._principal, session_id, content, turn_id=turn_id)
@@ -124,14 +124,14 @@ class ClientActions:
             await self._hub.editor.configure(self._principal, session_id, change)
         del self._client.drafts[session_id]
 
-    async def _cancel_turn(self, place: Channel, action: Action, origin: Origin) -> None:
+    async def _cancel_turn(self, channel: Channel, action: Action, origin: Origin) -> None:
         turn_id = str(action["turnId"])
         self._client.expected["chat/turnCancelled", turn_id] = ({"type": action["type"]}, origin)
-        await self._hub.turns.cancel(self._principal, place.session_id, event_id_of(turn_id))
+        await self._hub.turns.cancel(self._principal, channel.session_id, event_id_of(turn_id))
 
-    async def _confirm(self, place: Channel, action: Action, origin: Origin) -> None:
+    async def _confirm(self, channel: Channel, action: Action, origin: Origin) -> None:
         call_id = str(action["toolCallId"])
-        chat = self._client.chats.get(place.session_id)
+        chat = self._client.chats.get(channel.session_id)
         request = None if chat is None else chat.state.call_of_request(call_id)
         if request is None:
             raise Refused("this request was answered already")
@@ -142,71 +142,71 @@ class ClientActions:
         self._client.expected["chat/toolCallConfirmed", call_id] = (action, origin)
         try:
             await self._hub.turns.answer(
-                self._principal, place.session_id, request.ask_id, option, note
+                self._principal, channel.session_id, request.ask_id, option, note
             )
         except BaseException:
             self._client.expected.pop(("chat/toolCallConfirmed", call_id), None)
             raise
 
-    async def _queue_message(self, place: Channel, action: Action, origin: Origin) -> None:
+    async def _queue_message(self, channel: Channel, action: Action, origin: Origin) -> None:
         """Submit a message for after the running turn, or for the turn itself to take up."""
         message_id = str(action["id"])
         message = action["message"]
-        chat = self._client.chats.get(place.session_id)
+        chat = self._client.chats.get(channel.session_id)
         if chat is not None:
             chat.queued.append({"id": message_id, "message": message})
-        await self._client.send_action(chat_uri(place.session_id), action, origin)
-        await self._submit(place.session_id, _content(message), message_id, message)
+        await self._client.send_action(chat_uri(channel.session_id), action, origin)
+        await self._submit(channel.session_id, _content(message), message_id, message)
 
-    async def _unqueue_message(self, place: Channel, action: Action, origin: Origin) -> None:
+    async def _unqueue_message(self, channel: Channel, action: Action, origin: Origin) -> None:
         message_id = str(action["id"])
         event_id = event_id_of(message_id)
-        if not await self._hub.turns.withdraw(self._principal, place.session_id, event_id):
+        if not await self._hub.turns.withdraw(self._principal, channel.session_id, event_id):
             raise Refused("the turn of this message has begun")
-        chat = self._client.chats.get(place.session_id)
+        chat = self._client.chats.get(channel.session_id)
         if chat is not None:
-            chat.queued = [each for each in chat.queued if each["id"] != message_id]
-        await self._client.send_action(chat_uri(place.session_id), action, origin)
+            chat.queued = [queued for queued in chat.queued if queued["id"] != message_id]
+        await self._client.send_action(chat_uri(channel.session_id), action, origin)
 
-    async def _rename(self, place: Channel, action: Action, origin: Origin) -> None:
+    async def _rename(self, channel: Channel, action: Action, origin: Origin) -> None:
         """Rename a session. VS Code sends this to the channel of the chat."""
         title = str(action["title"])
-        await self._hub.editor.set_title(self._principal, place.session_id, title)
-        await self._client.send_action(session_uri(place.session_id), action, origin)
-        changes = {"type": "session/chatUpdated", "chat": chat_uri(place.session_id)}
+        await self._hub.editor.set_title(self._principal, channel.session_id, title)
+        await self._client.send_action(session_uri(channel.session_id), action, origin)
+        changes = {"type": "session/chatUpdated", "chat": chat_uri(channel.session_id)}
         await self._client.send_action(
-            session_uri(place.session_id), {**changes, "changes": {"title": title}}, None
+            session_uri(channel.session_id), {**changes, "changes": {"title": title}}, None
         )
 
-    async def _archive(self, place: Channel, action: Action, origin: Origin) -> None:
+    async def _archive(self, channel: Channel, action: Action, origin: Origin) -> None:
         change = self._hub.editor.archive if action["isArchived"] else self._hub.editor.unarchive
-        await change(self._principal, place.session_id)
-        await self._client.send_action(session_uri(place.session_id), action, origin)
+        await change(self._principal, channel.session_id)
+        await self._client.send_action(session_uri(channel.session_id), action, origin)
 
-    async def _mark_read(self, place: Channel, action: Action, origin: Origin) -> None:
-        await self._client.list.mark_read(place.session_id, is_read=bool(action["isRead"]))
-        await self._client.send_action(session_uri(place.session_id), action, origin)
+    async def _mark_read(self, channel: Channel, action: Action, origin: Origin) -> None:
+        await self._client.list.mark_read(channel.session_id, is_read=bool(action["isRead"]))
+        await self._client.send_action(session_uri(channel.session_id), action, origin)
 
-    async def _set_client(self, place: Channel, action: Action, origin: Origin) -> None:
+    async def _set_client(self, channel: Channel, action: Action, origin: Origin) -> None:
         """Remember the client without its tools: segue's agents do not call them."""
         client = action["activeClient"]
-        if self._client.active_clients.get(place.session_id) == client:
+        if self._client.active_clients.get(channel.session_id) == client:
             return
-        self._client.active_clients[place.session_id] = client
-        await self._client.send_action(session_uri(place.session_id), action, origin)
+        self._client.active_clients[channel.session_id] = client
+        await self._client.send_action(session_uri(channel.session_id), action, origin)
 
-    async def _remove_client(self, place: Channel, action: Action, origin: Origin) -> None:
-        if self._client.active_clients.pop(place.session_id, None) is not None:
-            await self._client.send_action(session_uri(place.session_id), action, origin)
+    async def _remove_client(self, channel: Channel, action: Action, origin: Origin) -> None:
+        if self._client.active_clients.pop(channel.session_id, None) is not None:
+            await self._client.send_action(session_uri(channel.session_id), action, origin)
 
-    async def _configure(self, place: Channel, action: Action, origin: Origin) -> None:
+    async def _configure(self, channel: Channel, action: Action, origin: Origin) -> None:
         values = action["config"]
         unknown = set(values) - {MODE}
         if unknown or values.get(MODE) not in MODE_LABELS:
             raise Refused(f"the settings of a session are {MODE}: {', '.join(MODE_LABELS)}")
         change = ConfigChanged(mode=values[MODE])
-        await self._hub.editor.configure(self._principal, place.session_id, change)
-        await self._client.send_action(session_uri(place.session_id), action, origin)
+        await self._hub.editor.configure(self._principal, channel.session_id, change)
+        await self._client.send_action(session_uri(channel.session_id), action, origin)
 
 
 def _content(message: Mapping[str, Any]) -> list[Block]:
@@ -237,14 +237,14 @@ def _chosen_option(request: PermissionAsked, action: Action) -> str:
     chosen = action.get("selectedOptionId")
     if any(option.id == chosen for option in request.options):
         return str(chosen)
-    wanted = "allow" if action["approved"] else "reject"
+    decision = "allow" if action["approved"] else "reject"
     for option in request.options:
-        if option.kind == f"{wanted}_once":
+        if option.kind == f"{decision}_once":
             return option.id
     for option in request.options:
-        if option.kind.startswith(wanted):
+        if option.kind.startswith(decision):
             return option.id
-    raise Refused(f"the request offers no option to {wanted}")
+    raise Refused(f"the request offers no option to {decision}")
 
 
 def _plain(value: Any) -> str | None:

@@ -81,7 +81,7 @@ def session_state(
         "workingDirectories": _directories(session),
         "lifecycle": "ready",
         "activeClients": list(active_clients),
-        "chats": [chat_summary(session), *(thread_summary(session, each) for each in threads)],
+        "chats": [chat_summary(session), *(thread_summary(session, thread) for thread in threads)],
         "defaultChat": chat_uri(session.id),
         "customizations": [],
         "config": config,

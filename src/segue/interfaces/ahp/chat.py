@@ -280,7 +280,7 @@ class ChatState:
         return [*actions, *self._ready(call)]
 
     def _ready(self, call: ToolCall, **confirmation: Any) -> list[Action]:
-        """Say what a call does: it runs, or waits for the confirmation that is passed."""
+        """Return the actions for a call that runs or, with `confirmation`, waits for it."""
         part = self._parts.get(call.call_id)
         if part is None or self.active is None:
             return []
@@ -356,7 +356,7 @@ class ChatState:
         state = self._parts[call_id]["toolCall"]
         for name in ("options", "confirmationTitle", "edits"):
             state.pop(name, None)
-        chosen = next((each for each in request.options if each.id == answer.option), None)
+        chosen = next((option for option in request.options if option.id == answer.option), None)
         fields: dict[str, Any]
         if chosen is not None and chosen.kind.startswith("allow"):
             fields = {"approved": True, "confirmed": _USER_ACTION}
@@ -436,7 +436,7 @@ def _input_text(value: Any) -> str:
 
 def _plan_text(plan: PlanChanged) -> str:
     boxes = {"completed": "[x]", "in_progress": "[>]", "cancelled": "[-]"}
-    entries = (f"- {boxes.get(each.status, '[ ]')} {each.content}" for each in plan.entries)
+    entries = (f"- {boxes.get(entry.status, '[ ]')} {entry.content}" for entry in plan.entries)
     return "\n".join(("**Plan**", "", *entries))
 
 
@@ -469,9 +469,9 @@ def result_content(
             image = {"data": block.data, "contentType": block.mime}
             blocks.append({"type": "embeddedResource", **image})
     diffs = _diffs(result.content, call) or _diffs(call.content, call)
-    place = f"{session_uri(session_id)}/content/{seq}"
+    content_uri = f"{session_uri(session_id)}/content/{seq}"
     blocks += [
-        {"type": "fileEdit", **_file_edit(f"{place}/{number}", diff)}
+        {"type": "fileEdit", **_file_edit(f"{content_uri}/{number}", diff)}
         for number, diff in enumerate(diffs)
     ]
     return blocks
@@ -479,18 +479,18 @@ def result_content(
 
 def proposed_edits(session_id: str, call: ToolCall) -> list[dict[str, Any]]:
     """Return the changes of files that a call asks for."""
-    place = f"{session_uri(session_id)}/proposed/{call.call_id}"
+    content_uri = f"{session_uri(session_id)}/proposed/{call.call_id}"
     return [
-        _file_edit(f"{place}/{number}", diff)
+        _file_edit(f"{content_uri}/{number}", diff)
         for number, diff in enumerate(_diffs(call.content, call))
     ]
 
 
-def _file_edit(place: str, diff: Diff) -> dict[str, Any]:
+def _file_edit(content_uri: str, diff: Diff) -> dict[str, Any]:
     file = f"file://{diff.path}"
-    edit: dict[str, Any] = {"after": {"uri": file, "content": {"uri": f"{place}/after"}}}
+    edit: dict[str, Any] = {"after": {"uri": file, "content": {"uri": f"{content_uri}/after"}}}
     if diff.old is not None:
-        edit["before"] = {"uri": file, "content": {"uri": f"{place}/before"}}
+        edit["before"] = {"uri": file, "content": {"uri": f"{content_uri}/before"}}
     old, new = (diff.old or "").splitlines(), diff.new.splitlines()
     edit["diff"] = {
         "added": sum(line not in old for line in new),

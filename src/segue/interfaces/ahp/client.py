@@ -119,9 +119,9 @@ class Client:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         with suppress(RpcError):
-            place = parse_channel(channel)
-            if place.chat is not None:
-                self.chats.pop(place.session_id, None)
+            parsed = parse_channel(channel)
+            if parsed.chat is not None:
+                self.chats.pop(parsed.session_id, None)
 
     async def models(self) -> list[dict[str, Any]]:
         settings = await self.hub.config.all(self.principal.workspace)

@@ -42,7 +42,7 @@ from .subscriptions import read_thread
 log = logging.getLogger("segue.ahp")
 
 MAX_DRAFTS = 100  # sessions that a client prepared and has not prompted yet
-OLDER_TURNS = 50  # that one request loads
+TURNS_PER_REQUEST = 50  # that one request loads
 MAX_SUBSCRIPTIONS = 200
 
 
@@ -93,7 +93,7 @@ class Requests:
 
     async def _initialize(self, params: dict[str, Any]) -> dict[str, Any]:
         offered = params["protocolVersions"]
-        version = next((each for each in offered if each in VERSIONS), None)
+        version = next((name for name in offered if name in VERSIONS), None)
         if version is None:
             data = {"supportedVersions": list(VERSIONS)}
             raise RpcError(UNSUPPORTED_VERSION, "unsupported protocol version", data)
@@ -144,21 +144,21 @@ class Requests:
             state = await self._root_state()
             self._client.start_task(ROOT, self._client.list.follow)
         else:
-            state = await self._open_session_channel(channel, parse_channel(channel), max_turns)
+            state = await self._open_session_channel(parse_channel(channel), max_turns)
         return {"resource": channel, "state": state, "fromSeq": self._client.sequence.last}
 
     async def _open_session_channel(
-        self, channel: str, place: Channel, max_turns: int | None
+        self, channel: Channel, max_turns: int | None
     ) -> dict[str, Any]:
-        draft = self._client.drafts.get(place.session_id)
+        draft = self._client.drafts.get(channel.session_id)
         if draft is not None:
-            return self._draft_state(place, draft)
-        await self._hub.sync.ensure_current(self._principal, place.session_id)
-        session = await self._hub.sessions.get(self._principal, place.session_id)
-        if place.chat is None:
+            return self._draft_state(channel, draft)
+        await self._hub.sync.ensure_current(self._principal, channel.session_id)
+        session = await self._hub.sessions.get(self._principal, channel.session_id)
+        if channel.chat is None:
             return await self._session_state(session)
-        if place.chat != DEFAULT_CHAT:
-            return await read_thread(self._hub, self._principal, session, place.chat)
+        if channel.chat != DEFAULT_CHAT:
+            return await read_thread(self._hub, self._principal, session, channel.chat)
         chat = await self._client.follow_chat(session)
         return chat.snapshot(session, max_turns)
 
@@ -224,16 +224,16 @@ class Requests:
             clock.now(),
         )
 
-    def _draft_state(self, place: Channel, draft: Draft) -> dict[str, Any]:
+    def _draft_state(self, channel: Channel, draft: Draft) -> dict[str, Any]:
         """Return the state of a session or chat that is not created yet."""
         entry = {
-            "resource": chat_uri(place.session_id),
+            "resource": chat_uri(channel.session_id),
             "title": "New session",
             "status": IDLE,
             "modifiedAt": time_text(draft.created_at),
             "origin": {"kind": "user"},
         }
-        if place.chat is not None:
+        if channel.chat is not None:
             return {**entry, "turns": []}
         return {
             "provider": PROVIDER,
@@ -260,12 +260,12 @@ class Requests:
         source = params.get("source") or {}
         if source.get("kind") != "fork":
             raise RpcError(INVALID_PARAMS, "segue creates chats only as forks of a turn")
-        place = parse_channel(str(source["chat"]))
-        seq = await self._last_seq_of_turn(place.session_id, str(source["turnId"]))
+        forked = parse_channel(str(source["chat"]))
+        seq = await self._last_seq_of_turn(forked.session_id, str(source["turnId"]))
         fork = await self._hub.editor.fork(
-            self._principal, place.session_id, at=seq, origin="ahp", in_store=True
+            self._principal, forked.session_id, at=seq, origin="ahp", in_store=True
         )
-        log.info("session %s was forked to %s", place.session_id, fork.id)
+        log.info("session %s was forked to %s", forked.session_id, fork.id)
 
     async def _last_seq_of_turn(self, session_id: str, turn_id: str) -> int:
         """Return the seq of the last event before the next message of the user."""
@@ -279,12 +279,12 @@ class Requests:
         return session.last_seq
 
     async def _fetch_turns(self, params: dict[str, Any]) -> dict[str, Any]:
-        place = parse_channel(str(params["channel"]))
-        chat = self._client.chats.get(place.session_id)
+        channel = parse_channel(str(params["channel"]))
+        chat = self._client.chats.get(channel.session_id)
         cursor = params.get("cursor")
         if chat is not None and cursor is not None:
             if not str(cursor).isascii() or not str(cursor).isdigit():
                 raise RpcError(INVALID_PARAMS, f"{cursor!r} is not a cursor of this chat")
-            action = chat.older_turns(str(cursor), OLDER_TURNS)
+            action = chat.older_turns(str(cursor), TURNS_PER_REQUEST)
             await self._client.send_action(chat.uri, action, None)
         return {}

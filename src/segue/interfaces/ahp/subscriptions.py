@@ -210,7 +210,7 @@ class FollowedChat:
 async def read_thread(hub: Hub, principal: Principal, session: Session, thread_id: str) -> Action:
     """Return the state of a subagent's chat. Raises NotFound if the session has none."""
     threads = await hub.history.threads(principal, session.id)
-    thread = next((each for each in threads if each.id == thread_id), None)
+    thread = next((candidate for candidate in threads if candidate.id == thread_id), None)
     if thread is None:
         raise NotFound(f"session {session.id} has no subagent {thread_id!r}")
     state = ChatState(session.id)

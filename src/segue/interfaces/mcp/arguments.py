@@ -138,7 +138,7 @@ class AddNote(_Arguments, frozen=True, kw_only=True):
 def schema(arguments: type[_Arguments]) -> dict[str, Any]:
     """Return the JSON schema of a tool's arguments."""
     full = msgspec.json.schema(arguments)
-    found: dict[str, Any] = dict(full["$defs"][arguments.__name__])
-    found.pop("title", None)
-    found.pop("description", None)
-    return found
+    schema: dict[str, Any] = dict(full["$defs"][arguments.__name__])
+    schema.pop("title", None)
+    schema.pop("description", None)
+    return schema

@@ -57,7 +57,7 @@ class Call:
             text = mask_text(text)
         return search_text.snippet(text, search_text.terms(words), width)[0]
 
-    def shown(self, session: Session) -> Session:
+    def visible_row(self, session: Session) -> Session:
         """Return a session's row as the caller may see it."""
         return mask_session(session) if self.settings.mask else session
 
@@ -136,14 +136,16 @@ class Call:
                     opened.add(opening.seq)
                     calls.append(opening)
         results = await self.results(session, calls)
-        found = []
+        masked_calls = []
         for event in calls:
             masked = await self._masked(event, session)
             assert isinstance(masked.body, ToolCall)
             outcome = results.get(str(pair_key(event)))
             result = outcome.body if outcome is not None else None
-            found.append((masked, masked.body, result if isinstance(result, ToolResult) else None))
-        return found
+            masked_calls.append(
+                (masked, masked.body, result if isinstance(result, ToolResult) else None)
+            )
+        return masked_calls
 
     async def _opening(self, session: Session, result: Event, call_id: str) -> Event | None:
         """Return the tool call that a result belongs to."""

@@ -130,8 +130,8 @@ async def recent_resources(call: Call) -> list[tuple[str, str, str]]:
     return [
         (
             SESSION_URI.replace("{id}", session.id),
-            call.shown(session).title or "Untitled",
-            session_line(call.shown(session)).partition("\n")[2],
+            call.visible_row(session).title or "Untitled",
+            session_line(call.visible_row(session)).partition("\n")[2],
         )
         for session in sessions
     ]

@@ -41,7 +41,7 @@ async def search_sessions(call: Call, arguments: SearchSessions) -> str:
     answer = Answer(arguments.max_chars)
     if not search_text.terms(words):
         sessions, following = await call.page(query, arguments.cursor)
-        parts = [session_line(call.shown(session)) for session in sessions]
+        parts = [session_line(call.visible_row(session)) for session in sessions]
     else:
         ranked = arguments.order == "best" and arguments.cursor is None
         matches, following, corrected = await call.search(query, arguments.cursor, ranked=ranked)
@@ -49,7 +49,7 @@ async def search_sessions(call: Call, arguments: SearchSessions) -> str:
             answer.notes.append(f"No session matches {words!r}. These match {corrected!r}.")
         parts = []
         for match in matches[: arguments.limit]:
-            text = session_line(call.shown(match.session))
+            text = session_line(call.visible_row(match.session))
             if match.event is not None and (snippet := call.snippet(match.event, words)):
                 text += f"\n{quoted(snippet)} (event {match.event.seq})"
             parts.append(text)
@@ -73,7 +73,7 @@ def add_all(answer: Answer, parts: Sequence[str], noun: str) -> None:
 
 
 def file_phrase(path: str) -> str:
-    """Return the last parts of a path as a search finds them, whatever is before them."""
+    """Return the words that find a path in a search: its last two parts."""
     return " ".join(path.replace('"', " ").rstrip("/").split("/")[-2:]).strip()
 
 
@@ -114,7 +114,7 @@ async def turn_text(call: Call, session: Session, number: int, max_chars: int) -
     before = prompts[number].seq if number < len(prompts) else session.last_seq + 1
     text = await documents.excerpt(call.reader, call.principal, session, first, before)
     answer = Answer(max_chars)
-    answer.add(f"{session_line(call.shown(session))}\n\nTurn {number} of {len(prompts)}")
+    answer.add(f"{session_line(call.visible_row(session))}\n\nTurn {number} of {len(prompts)}")
     _add_text(answer, text)
     return answer.text()
 
@@ -175,7 +175,7 @@ async def _prompts(call: Call, session: Session, arguments: ReadSession) -> str:
     prompts = await prompts_of(call, session)
     skipped = parse_offset(arguments.cursor)
     answer = Answer(arguments.max_chars)
-    answer.add(session_line(call.shown(session)))
+    answer.add(session_line(call.visible_row(session)))
     for number, event in enumerate(prompts[skipped:], skipped + 1):
         assert isinstance(event.body, UserMessage)
         text = shorten(plain_text(event.body.content), 4000)
@@ -189,9 +189,9 @@ async def _outline(call: Call, session: Session, arguments: ReadSession) -> str:
     prompts = await prompts_of(call, session)
     skipped = parse_offset(arguments.cursor)
     answer = Answer(arguments.max_chars)
-    shown = call.shown(session)
-    note = shown.metadata.get(NOTE)
-    answer.add(session_line(shown) + (f"\nNote: {note}" if note else ""))
+    row = call.visible_row(session)
+    note = row.metadata.get(NOTE)
+    answer.add(session_line(row) + (f"\nNote: {note}" if note else ""))
     for number in range(skipped + 1, len(prompts) + 1):
         event = prompts[number - 1]
         before = prompts[number].seq if number < len(prompts) else None

@@ -105,7 +105,7 @@ class McpApp:
             raise Unauthorized("Authentication failed") from None
 
     async def _manager(self) -> StreamableHTTPSessionManager:
-        """Return what answers requests. The first one imports the `mcp` package, in a thread."""
+        """Return the manager that answers requests; the first request creates it."""
         if self._starting is None:
             self._starting = asyncio.ensure_future(self._start())
         return await asyncio.shield(self._starting)

@@ -36,7 +36,7 @@ _NESTED_FIELDS = ("x-codex-turn-metadata",)
 
 
 class McpSettings(NamedTuple):
-    """What a server answers: from where, and whether it may write and show secrets."""
+    """The sessions that a server offers, and whether its tools may write and show secrets."""
 
     scope: Scope = "repo"
     directory: str | None = None

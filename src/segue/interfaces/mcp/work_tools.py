@@ -54,7 +54,7 @@ async def sessions_touching(call: Call, arguments: SessionsTouching) -> str:
                 lines.append(f"- {stamp(event.at)} (event {event.seq}) {line}")
         if not lines:
             return None
-        return "\n".join([session_line(call.shown(match.session)), *lines])
+        return "\n".join([session_line(call.visible_row(match.session)), *lines])
 
     return await _answer_matches(call, query, arguments.cursor, arguments.max_chars, describe)
 
@@ -80,10 +80,10 @@ def _touch(
     return None
 
 
-def _is_path(found: str, path: str) -> bool:
+def _is_path(matched_path: str, path: str) -> bool:
     """Return whether a path is the one that is searched for, or is inside of it."""
     name = path.strip("/").removeprefix("./")
-    return f"/{name}/" in f"/{found.strip('/')}/"
+    return f"/{name}/" in f"/{matched_path.strip('/')}/"
 
 
 async def _answer_matches(
@@ -122,7 +122,7 @@ async def _answer_matches(
 
 
 async def recent_work(call: Call, arguments: RecentWork) -> str:
-    """Return what the last sessions of the scope asked, did and left open."""
+    """Return the requests, the changes and the open work of the last sessions of the scope."""
     query = await call.query(
         active_after=parse_time(arguments.since, "since"), limit=arguments.limit
     )
@@ -142,8 +142,8 @@ async def _work_of(call: Call, session: Session) -> str:
     events = await call.reader.events(
         call.principal, session.id, limit=3 * _EVENTS_EACH, backward=True
     )
-    shown = call.shown(session)
-    lines = [session_line(shown)]
+    row = call.visible_row(session)
+    lines = [session_line(row)]
     prompts = [e.body for e in events if isinstance(e.body, UserMessage) and starts_turn(e.body)]
     lines += [f"Asked: {outline_line(prompt, 200)}" for prompt in prompts[-3:]]
     answers = [e.body for e in events if isinstance(e.body, AgentMessage)]
@@ -154,7 +154,7 @@ async def _work_of(call: Call, session: Session) -> str:
         more = f" and {len(changed) - 8} more" if len(changed) > 8 else ""
         lines.append(f"Changed: {', '.join(changed[:8])}{more}")
     lines += [f"Open: {end}" for end in _open_ends(session, events)]
-    if note := shown.metadata.get(NOTE):
+    if note := row.metadata.get(NOTE):
         lines.append(f"Note: {note}")
     return "\n   ".join(lines)
 
@@ -216,7 +216,7 @@ async def find_command(call: Call, arguments: FindCommand) -> str:
             lines.append(_command_line(event, tool_call, result, command))
         if not lines:
             return None
-        return "\n".join([session_line(call.shown(match.session)), *lines])
+        return "\n".join([session_line(call.visible_row(match.session)), *lines])
 
     return await _answer_matches(call, query, arguments.cursor, arguments.max_chars, describe)
 
@@ -290,7 +290,7 @@ async def _failure(call: Call, session: Session, event: Event, words: str) -> st
     )
     text = call.snippet(occurrence, words, 300)
     lines = [
-        session_line(call.shown(session)),
+        session_line(call.visible_row(session)),
         f"{stamp(event.at)} (event {event.seq})",
         quoted(text),
         "What followed:",

@@ -21,7 +21,7 @@ from segue.render.markdown import sendable
 
 from .filters import Filters
 
-HUES = 8  # that projects have
+HUE_COUNT = 8  # that projects have
 MAX_PROJECT_ROWS = 6  # of one project, before a link to all its sessions
 
 
@@ -174,7 +174,7 @@ def _project(directory: str) -> str:
     if not project_names.is_project(directory):
         return ""
     name = project_names.project_name(directory)
-    hue = zlib.crc32(name.encode("utf-8", "replace")) % HUES
+    hue = zlib.crc32(name.encode("utf-8", "replace")) % HUE_COUNT
     return f'<span class="where hue-{hue}">{_escape(name)}</span>'
 
 

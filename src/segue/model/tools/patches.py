@@ -85,23 +85,23 @@ def as_diffs(block: FileChange) -> list[Diff]:
 
 def hunks(patch: str) -> list[Hunk]:
     """Return the hunks of a patch without headers of files."""
-    found: list[tuple[list[str], list[str], list[str]]] = []
+    hunks: list[tuple[list[str], list[str], list[str]]] = []
     for line in split_lines(patch):
         if line.startswith("@@"):
-            found.append(([], [], []))
-        elif not found:
+            hunks.append(([], [], []))
+        elif not hunks:
             continue
         elif line.startswith("\\"):
-            _remove_newline(*found[-1])
+            _remove_newline(*hunks[-1])
         else:
-            lines, old, new = found[-1]
+            lines, old, new = hunks[-1]
             line = line if line[0] in " -+" else f" {line}"
             lines.append(line.removesuffix("\n"))
             if line[0] in " -":
                 old.append(line[1:])
             if line[0] in " +":
                 new.append(line[1:])
-    return [Hunk(lines, "".join(old), "".join(new)) for lines, old, new in found]
+    return [Hunk(lines, "".join(old), "".join(new)) for lines, old, new in hunks]
 
 
 def _remove_newline(lines: list[str], old: list[str], new: list[str]) -> None:

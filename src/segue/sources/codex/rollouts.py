@@ -26,7 +26,7 @@ _NAMES = "session_index.jsonl"
 _SESSIONS, _ARCHIVE = "sessions", "archived_sessions"
 # Segue's trash, with the same directories in it. It is inside the home, so that a move is a rename.
 _TRASH = "segue-trash"
-_DEEPEST = 5  # directories from the trash to a rollout: segue-trash/sessions/YYYY/MM/DD
+_MAX_TRASH_DEPTH = 5  # directories from the trash to a rollout: segue-trash/sessions/YYYY/MM/DD
 _THREAD_COLUMNS = (
     "cwd",
     "title",
@@ -72,7 +72,7 @@ def rollout_of_path(path: str) -> Rollout | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    parents = directory.split(os.sep)[-_DEEPEST:]
+    parents = directory.split(os.sep)[-_MAX_TRASH_DEPTH:]
     is_archived, is_trashed = parents[-1] == _ARCHIVE, _TRASH in parents
     return Rollout(path, match["thread"], match["page"] or "", is_archived, is_trashed)
 

@@ -22,7 +22,7 @@ from segue.sources.kit.reader import Report, Unreadable
 
 _NAME = re.compile(r"session-(?:\d{4}-\d\d-\d\dT\d\d-\d\d-)?(?P<short>.{1,36})\.jsonl?")
 _SESSION_ID = re.compile(rb'"sessionId"\s*:\s*"([^"\\]{1,200})"')
-_SHORT = 8  # the characters of an id that are in the name of a file
+_SHORT_ID_CHARACTERS = 8  # the characters of an id that are in the name of a file
 _HEAD_BYTES = 64 << 10
 MAX_FILE_BYTES = 512 << 20  # of a session in one JSON object
 _WRITE_NS = 2 * 10**9  # in which Gemini may still be writing a file
@@ -69,7 +69,7 @@ def new_path(project: str, id: str, at: int, *, is_journal: bool) -> str:
     """Return the path of a new session in a project's directory."""
     minute = clock.to_rfc3339(at)[:16].replace(":", "-")
     suffix = ".jsonl" if is_journal else ".json"
-    return os.path.join(project, "chats", f"session-{minute}-{id[:_SHORT]}{suffix}")
+    return os.path.join(project, "chats", f"session-{minute}-{id[:_SHORT_ID_CHARACTERS]}{suffix}")
 
 
 def newest_path(home: str) -> str:
@@ -93,9 +93,11 @@ def list_chats(home: str, report: Report | None = None) -> Listing:
         for entry in files.list_directory(os.path.join(project.path, "chats"), report):
             match = _NAME.fullmatch(entry.name)
             if match is not None and safe_io.is_regular_file(entry):
-                listing.files.setdefault(match["short"][:_SHORT], []).append(entry.path)
+                listing.files.setdefault(match["short"][:_SHORT_ID_CHARACTERS], []).append(
+                    entry.path
+                )
             elif match is None and safe_io.is_directory(entry, follow_symlinks=False):
-                listing.agents.setdefault(entry.name[:_SHORT], []).append(entry.path)
+                listing.agents.setdefault(entry.name[:_SHORT_ID_CHARACTERS], []).append(entry.path)
     return listing
 
 
@@ -111,13 +113,13 @@ def session_of(home: str, path: str) -> SessionFiles | None:
     match = _NAME.fullmatch(os.path.basename(path))
     if match is None:
         return None
-    sessions = list_chats(home).sessions(match["short"][:_SHORT])
+    sessions = list_chats(home).sessions(match["short"][:_SHORT_ID_CHARACTERS])
     return next((session for session in sessions if session.main == path), None)
 
 
 def session_with_id(home: str, id: str) -> SessionFiles | None:
     """Return the files of a session."""
-    sessions = list_chats(home).sessions(id[:_SHORT])
+    sessions = list_chats(home).sessions(id[:_SHORT_ID_CHARACTERS])
     return next((session for session in sessions if session_id(session.main) == id), None)
 
 
@@ -139,7 +141,7 @@ def _sessions(paths: list[str]) -> Iterator[SessionFiles]:
 
 def files_of(home: str, id: str) -> list[str]:
     """Return all files of a session, those without messages included."""
-    paths = list_chats(home).files.get(id[:_SHORT], [])
+    paths = list_chats(home).files.get(id[:_SHORT_ID_CHARACTERS], [])
     return [path for path in paths if session_id(path) == id]
 
 

@@ -61,8 +61,8 @@ def project_directory(home: str, cwd: str) -> str:
         if _root(entry.path) == cwd:
             return entry.path
     registered = files.read_json(os.path.join(home, "projects.json")).get("projects")
-    taken = registered if isinstance(registered, dict) else {}
-    if isinstance(slug := taken.get(cwd), str) and os.path.basename(slug) == slug:
+    slugs = registered if isinstance(registered, dict) else {}
+    if isinstance(slug := slugs.get(cwd), str) and os.path.basename(slug) == slug:
         path = os.path.join(projects, slug)
         is_taken = os.path.lexists(os.path.join(path, _ROOT_FILE))  # by another project
         if not is_taken and (os.path.isdir(path) or not os.path.lexists(path)):
@@ -71,7 +71,7 @@ def project_directory(home: str, cwd: str) -> str:
     for number in count():
         slug = f"{base}-{number}" if number else base
         path = os.path.join(projects, slug)
-        if slug not in taken.values() and not os.path.lexists(path):
+        if slug not in slugs.values() and not os.path.lexists(path):
             return path
     raise AssertionError  # there is always a free number
 

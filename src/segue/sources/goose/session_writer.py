@@ -98,12 +98,12 @@ def _contents(step: Step) -> Iterator[tuple[str, list[Record], bool]]:
             yield "user", [_text(step.text)], False
             yield "assistant", [_text(_COMPACTED)], False
         case Reply():
-            said = [] if step.message is None else _blocks(step.message.content)
+            blocks = [] if step.message is None else _blocks(step.message.content)
             if step.call is None:
-                yield "assistant", said, True
+                yield "assistant", blocks, True
             else:
                 call_id = accepted_call_id(step.call.call, _MAX_CALL_ID_LENGTH)
-                yield "assistant", [*said, _request(step.call, call_id)], True
+                yield "assistant", [*blocks, _request(step.call, call_id)], True
                 yield "user", [_response(step.call, call_id)], True
 
 

@@ -22,7 +22,7 @@ from . import tables
 
 Row = Mapping[str, Any]
 _SOURCE = "goose"
-_STEP = 16  # between the seqs of two events
+_SEQS_PER_EVENT = 16  # between the seqs of two events
 _CALLS = ("toolRequest", "frontendToolRequest")
 _MAX_CONTENT_CHARS = 64 << 20  # of a message; a longer one is skipped
 
@@ -93,7 +93,7 @@ class Translator:
     def _next_seq(self) -> int:
         self.state.count += 1
         self.state.rests = 0
-        return FIRST_SEQ + _STEP * self.state.count
+        return FIRST_SEQ + _SEQS_PER_EVENT * self.state.count
 
     def rest_of_usage(self, total: Usage, at: int) -> Iterator[Item]:
         """Yield the tokens that no message has: of a compaction, or of a version without them."""
@@ -101,13 +101,13 @@ class Translator:
         rest = total - state.counted
         added = rest - state.rest
         tokens = _tokens(added)
-        if min(tokens) < 0 or not any(tokens) or state.rests == _STEP - 1:
+        if min(tokens) < 0 or not any(tokens) or state.rests == _SEQS_PER_EVENT - 1:
             return
         if added.cost is not None and added.cost < 0:  # sums are rounded
             added = msgspec.structs.replace(added, cost=None)
         state.rest = rest
         state.rests += 1
-        seq = FIRST_SEQ + _STEP * state.count + state.rests
+        seq = FIRST_SEQ + _SEQS_PER_EVENT * state.count + state.rests
         called = bodies.model_called(added, state.model or self._model)
         yield Item(seq, at, called, f"usage.{sum(_tokens(rest))}")
 
@@ -191,13 +191,13 @@ class Translator:
             yield bodies.prompt(blocks)
 
     def _answer(self, content: list[dict[str, Any]]) -> Iterator[AnyBody]:
-        said: list[Block] = []
+        blocks: list[Block] = []
         for part in content:
             if part.get("type") in ("text", "image"):
-                said.append(_block(part))
+                blocks.append(_block(part))
                 continue
-            yield from _answers(said)
-            said = []
+            yield from _answers(blocks)
+            blocks = []
             match part.get("type"):
                 case "thinking":
                     yield bodies.thought(bodies.text(part.get("thinking")))
@@ -209,7 +209,7 @@ class Translator:
                     yield bodies.failed(bodies.text(part.get("msg")), "credits_exhausted")
                 case _:
                     yield bodies.injected(_SOURCE, part)
-        yield from _answers(said)
+        yield from _answers(blocks)
 
     def _result(self, part: Mapping[str, Any]) -> AnyBody:
         call_id = bodies.text(part.get("id"))
@@ -273,9 +273,9 @@ def _text(content: list[Any]) -> str:
     return "\n\n".join(filter(None, (bodies.text(part.get("text")) for part in parts)))
 
 
-def _answers(said: list[Block]) -> Iterator[AnyBody]:
-    if blocks := bodies.content_of(said):
-        yield bodies.answer(blocks)
+def _answers(blocks: list[Block]) -> Iterator[AnyBody]:
+    if content := bodies.content_of(blocks):
+        yield bodies.answer(content)
 
 
 def _block(part: Mapping[str, Any]) -> Block:

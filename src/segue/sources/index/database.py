@@ -24,8 +24,8 @@ from segue.model.session import Session, SessionState, decode_session
 from segue.sqlite_wal import enable_wal
 
 FORMAT = 15  # of the file; a file of another format is replaced
-ROW_TEXT = (1 << 24) - 1  # the number of the text of a session's row
-MAX_TEXTS = ROW_TEXT  # of one file
+ROW_TEXT_NUMBER = (1 << 24) - 1  # the number of the text of a session's row
+MAX_TEXTS = ROW_TEXT_NUMBER  # of one file
 BUSY_SECONDS = 60.0
 ERASE_PAGES = 64  # of the full-text index that are merged in one step
 MAX_ERASE_STEPS = 256
@@ -74,7 +74,7 @@ CREATE INDEX files_tag_active ON files (state, tag, active_at, id) WHERE shown;
 CREATE INDEX files_tag_created ON files (state, tag, created_at, id) WHERE shown;
 
 -- `key` is pk << 24 plus the text's number. The text of a session's row (title, project, branch)
--- has the number ROW_TEXT and the seq 0. Python splits texts into tokens, and gives the same
+-- has the number ROW_TEXT_NUMBER and the seq 0. Python splits texts into tokens, and gives the same
 -- tokens again to delete a text. `hashsize` holds the tokens of one batch of the first update.
 CREATE TABLE texts (key INTEGER PRIMARY KEY, seq INTEGER NOT NULL, text BLOB NOT NULL);
 CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', tokenize = 'ascii');

@@ -16,7 +16,7 @@ from segue import fts5
 from segue.model import search_text
 from segue.model.search_text import Term
 
-from .database import ROW_TEXT, Index
+from .database import ROW_TEXT_NUMBER, Index
 
 MAX_EAGER_HITS = 4000  # of a term that is looked up at once
 MIN_SELECTIVE_PREFIX = 6  # letters of an unfinished word that few words begin with
@@ -150,7 +150,7 @@ class TermSearch:
     def read_texts(self, pk: int, after: int = 0) -> Iterator[list[tuple[int, bytes]]]:
         """Return the last texts of a file with their keys, newest first, in growing chunks."""
         sql = "SELECT key, text FROM texts WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT ?"
-        bounds = (max(pk << 24, after + 1), pk << 24 | ROW_TEXT)
+        bounds = (max(pk << 24, after + 1), pk << 24 | ROW_TEXT_NUMBER)
         size = FIRST_CHUNK_TEXTS
         with closing(self._execute(sql, (*bounds, MAX_TEXTS_READ))) as rows:
             while texts := rows.fetchmany(size):
@@ -169,7 +169,7 @@ class TermSearch:
 
 def is_row_text(key: int) -> bool:
     """Return whether a key is that of a session's row, and not of an event."""
-    return key & ROW_TEXT == ROW_TEXT
+    return key & ROW_TEXT_NUMBER == ROW_TEXT_NUMBER
 
 
 def _possible_terms(terms: Sequence[Term], texts: Sequence[tuple[int, bytes]]) -> list[Term]:

@@ -15,7 +15,7 @@ from segue.model import codec, search_text
 from segue.model.event import ForkPoint
 from segue.model.session import Session, decode_session
 
-from .database import MAX_TEXTS, ROW_TEXT, STATES, FileKey, Index, IndexedFile, IndexedText
+from .database import MAX_TEXTS, ROW_TEXT_NUMBER, STATES, FileKey, Index, IndexedFile, IndexedText
 
 MIN_DEFERRED_BYTES = 1 << 20  # of sessions that a new index gets at once
 TEXTS_PER_BATCH = 256
@@ -297,7 +297,7 @@ class IndexWriter:
 
     def _set_row_text(self, pk: int, text: str | None) -> None:
         """Replace the searchable text of a session's row. Its words are never deferred."""
-        key = pk << 24 | ROW_TEXT
+        key = pk << 24 | ROW_TEXT_NUMBER
         row = self._execute("SELECT text FROM texts WHERE key = ?", (key,)).fetchone()
         before = None if row is None else row[0].decode("utf-8", "surrogatepass")
         if before == text:

@@ -161,11 +161,11 @@ def remembered(connection: sqlite3.Connection, name: str, load: Callable[[], T])
     return value
 
 
-def select(connection: sqlite3.Connection, table: str, *wanted: str) -> str:
+def select(connection: sqlite3.Connection, table: str, *names: str) -> str:
     """Return `SELECT … FROM table` with NULL for the columns that this version does not have."""
     existing = columns(connection, table)
-    names = (f'"{name}"' if name in existing else f'NULL AS "{name}"' for name in wanted)
-    return f'SELECT {", ".join(names)} FROM "{table}"'
+    values = (f'"{name}"' if name in existing else f'NULL AS "{name}"' for name in names)
+    return f'SELECT {", ".join(values)} FROM "{table}"'
 
 
 def row_key(path: str, native_id: str) -> str:

@@ -106,13 +106,13 @@ class Histories:
         return history
 
     def _drop_old(self) -> None:
-        held = 0
+        held_bytes = 0
         for key in list(reversed(self._histories)):
             ref = self._histories[key].ref
-            held += 0 if ref is None else ref.fingerprint.size
+            held_bytes += 0 if ref is None else ref.fingerprint.size
             newest = next(reversed(self._histories))
             too_many = len(self._histories) > MAX_SESSIONS and key == next(iter(self._histories))
-            if key != newest and (held > MAX_BYTES or too_many):
+            if key != newest and (held_bytes > MAX_BYTES or too_many):
                 del self._histories[key]
 
     def threads(self, id: str, key: str) -> list[Thread]:

@@ -22,7 +22,7 @@ _FLAGS = os.O_RDWR | safe_io.SAFE_OPEN_FLAGS
 
 
 class Record(NamedTuple):
-    """A record whose process works on it no more."""
+    """A record of unfinished work whose process has ended."""
 
     path: str
     data: bytes
@@ -76,7 +76,7 @@ class UnfinishedWork:
         return descriptor
 
     def abandoned(self) -> Iterator[Record]:
-        """Yield the records that no process works on; each is locked while it is used."""
+        """Yield the records whose process has ended. The caller holds the lock of each in turn."""
         for name in self.names():
             path = os.path.join(self.directory, name + _SUFFIX)
             try:

@@ -28,8 +28,8 @@ def require_version(program: str, label: str, oldest: Version) -> None:
     installed = installed_version(program)
     if installed is not None and installed < oldest:
         raise InvalidInput(
-            f"{label} {_shown(installed)} is too old to resume a session that segue writes; "
-            f"install {_shown(oldest)} or a later version"
+            f"{label} {_version_text(installed)} is too old to resume a session that segue writes; "
+            f"install {_version_text(oldest)} or a later version"
         )
 
 
@@ -76,5 +76,5 @@ def _parsed(text: bytes) -> Version | None:
     return None if match is None else tuple(int(part) for part in match.groups())
 
 
-def _shown(version: Version) -> str:
+def _version_text(version: Version) -> str:
     return ".".join(str(part) for part in version)

@@ -23,7 +23,7 @@ Row = Any  # asyncpg.Record: a tuple to us
 Operation = Callable[[Connection], Awaitable[T]]
 
 POOL_SIZE = 10  # connections of one process, in addition to the one that listens
-TRIES = 6
+MAX_ATTEMPTS = 6
 CONNECT_SECONDS, ANSWER_SECONDS = 15, 60  # that a server may take
 
 SETTINGS = {
@@ -159,13 +159,13 @@ class Database:
         """Retry after a lost race, and after a lost connection if no commit was sent yet."""
         if self._closed:
             raise errors.StoreError("the store is closed")
-        for tried in range(TRIES):
+        for tried in range(MAX_ATTEMPTS):
             progress = _Progress()
             with translated(self._url):
                 try:
                     return await attempt(progress)
                 except _CONFLICTS:
-                    if tried == TRIES - 1:
+                    if tried == MAX_ATTEMPTS - 1:
                         raise
                 except _LOST as error:
                     if progress.committing:
@@ -173,7 +173,7 @@ class Database:
                             f"the connection was lost in the middle of a change, which may have"
                             f" been kept or not: {describe(self._url)}"
                         ) from error
-                    if tried == TRIES - 1 or self._closed:
+                    if tried == MAX_ATTEMPTS - 1 or self._closed:
                         raise
             await asyncio.sleep(random.uniform(0.5, 1) * 0.02 * 2**tried)
         raise AssertionError("the last try returns or raises")

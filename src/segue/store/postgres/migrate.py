@@ -16,7 +16,7 @@ _LOCK = 0x5E90E  # any number that no other program locks in this database
 # The next transaction to begin.
 _NEXT_TRANSACTION = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 _MIGRATION_SECONDS = 3600  # a migration may have many rows to change
-_OLDEST_SERVER = 13  # the first PostgreSQL with transaction ids that never wrap around
+_MIN_SERVER_VERSION = 13  # the first PostgreSQL with transaction ids that never wrap around
 
 
 async def prepare(connection: Any, location: str) -> None:
@@ -25,8 +25,10 @@ async def prepare(connection: Any, location: str) -> None:
     `location` is named in errors. Raises StoreTooNew for a store that a newer segue has migrated,
     StoreTooOld for one of an unreleased segue; neither is changed.
     """
-    if connection.get_server_version().major < _OLDEST_SERVER:
-        raise errors.StoreError(f"segue needs PostgreSQL {_OLDEST_SERVER} or newer: {location}")
+    if connection.get_server_version().major < _MIN_SERVER_VERSION:
+        raise errors.StoreError(
+            f"segue needs PostgreSQL {_MIN_SERVER_VERSION} or newer: {location}"
+        )
     if connection.get_settings().server_encoding != "UTF8":
         raise errors.StoreError(f"the encoding must be UTF8: {location}")
     if not await _is_current(connection, location):

@@ -220,10 +220,10 @@ class TurnState:
             LEFT JOIN LATERAL ({DELTAS} WHERE session = s.pk AND number > $3) t ON true
             ORDER BY t.number
         """
-        found = await self._database.fetch(sql, workspace, id, after)
-        if not found:
+        joined_rows = await self._database.fetch(sql, workspace, id, after)
+        if not joined_rows:
             raise not_found(id)
-        rows = [row for row in found if row[0] is not None]
+        rows = [row for row in joined_rows if row[0] is not None]
         return [decode_delta(id, row) for row in rows], rows[-1][0] if rows else after
 
     async def _rows_of_session(self, workspace: str, id: str, sql: str) -> list[Row]:

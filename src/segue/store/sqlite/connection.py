@@ -110,11 +110,13 @@ def prepare(path: Path) -> None:
                     f" migrated: {path}"
                 )
         _make_directory(path)
-        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as made:
+        with closing(
+            sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        ) as connection:
             path.chmod(0o600)
-            enable_wal(made, BUSY_SECONDS)
-            made.execute("PRAGMA synchronous = FULL")
-            _migrate(made, path)
+            enable_wal(connection, BUSY_SECONDS)
+            connection.execute("PRAGMA synchronous = FULL")
+            _migrate(connection, path)
 
 
 def read_only_parameters(path: Path) -> str | None:

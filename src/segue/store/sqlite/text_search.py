@@ -307,7 +307,7 @@ def _with_all_terms(pks: Collection[int], occurrences: Sequence[TermOccurrences]
     """Return the sessions, in their order, in which all terms occur."""
     matching = set(pks)
     # The rarest term first: it leaves few sessions to try for the others.
-    for term in sorted(occurrences, key=lambda found: found.share()):
+    for term in sorted(occurrences, key=lambda occurrence: occurrence.share()):
         matching = term.within(matching)
     return [pk for pk in pks if pk in matching]
 

@@ -288,8 +288,8 @@ def acquire(
     lease = Lease(workspace=workspace, session=id, holder=holder, epoch=epoch + 1)
     if owner == holder:
         return replace(lease, epoch=epoch, renewals=renewals)
-    held = Lease(workspace=workspace, session=id, holder=owner, epoch=epoch, renewals=renewals)
-    if owner and held != over:
+    current = Lease(workspace=workspace, session=id, holder=owner, epoch=epoch, renewals=renewals)
+    if owner and current != over:
         return None
     sql = """
         INSERT INTO leases (session, holder, epoch, renewals, released) VALUES (?, ?, ?, 0, 0)

@@ -32,7 +32,7 @@ from .harness import (
 )
 from .history import create_long_session, read_all
 
-LONG_TURNS = 150
+ADDED_TURN_COUNT = 150
 LONG_ANSWER = "words " * 500  # a history that is much longer than one turn
 PROCESS_IO = Path("/proc/self/io")
 
@@ -144,7 +144,7 @@ class SyncContract(Contract):
         if not PROCESS_IO.exists():
             pytest.skip("the system does not count the bytes that a process reads")
         id = await create_session(tool)
-        for number in range(LONG_TURNS):
+        for number in range(ADDED_TURN_COUNT):
             await tool.add_turn(id, f"prompt {number}", LONG_ANSWER, at=minutes(number))
         session = await import_session(hub, source, id)
 
@@ -153,13 +153,13 @@ class SyncContract(Contract):
 
         for number in range(2):  # the first pull also reads the modules that it imports
             checkpoint = await checkpoint_of(hub, source, id)
-            await tool.add_turn(id, f"new {number}", "reply", at=minutes(LONG_TURNS + number))
+            await tool.add_turn(id, f"new {number}", "reply", at=minutes(ADDED_TURN_COUNT + number))
             before = bytes_read()
             pulled = await transcripts.pull(session, checkpoint, find_event)
             cost = bytes_read() - before
             assert pulled is not None
             session = await append_pulled(hub, session, pulled)
-        assert cost < LONG_TURNS * len(LONG_ANSWER) / 2
+        assert cost < ADDED_TURN_COUNT * len(LONG_ANSWER) / 2
 
     async def test_imported_session_hides_the_original(
         self, source: Source, tool: ToolSessions, hub: Hub

@@ -39,17 +39,17 @@ async def initialized(client: httpx2.AsyncClient, url: str) -> dict[str, str]:
 
 async def events(response: httpx2.Response, count: int) -> list[tuple[str, dict[str, Any]]]:
     """Return the id and the message of the next events of a stream."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    messages: list[tuple[str, dict[str, Any]]] = []
     id = ""
     async with asyncio.timeout(30):
         async for line in response.aiter_lines():
             if line.startswith("id: "):
                 id = line.removeprefix("id: ")
             elif line.startswith("data: "):
-                found.append((id, json.loads(line.removeprefix("data: "))))
-                if len(found) == count:
-                    return found
-    raise AssertionError(f"the stream ended after {found}")
+                messages.append((id, json.loads(line.removeprefix("data: "))))
+                if len(messages) == count:
+                    return messages
+    raise AssertionError(f"the stream ended after {messages}")
 
 
 async def test_statuses_of_requests(tmp_path: Path) -> None:
@@ -289,10 +289,10 @@ async def test_slow_reader_is_bounded_in_memory(
         assert outbound._unsent_bytes < 2 * 4096
         of_session = {**stream, "acp-session-id": session}
         async with client.stream("GET", served.url, headers=of_session) as response:
-            got = await events(response, 303)
+            received = await events(response, 303)
         texts = [
             m["params"]["update"]["content"]["text"]
-            for _, m in got
+            for _, m in received
             if "update" in str(m) and "content" in m["params"]["update"]
         ]
         assert "".join(texts).count("x") == 300 * 100

@@ -149,8 +149,8 @@ class OpenHandlers:
         if ids.parse(native.native_id) is not None:
             return native.id  # every source uses it
         directory = directories.real(cwd)
-        found = await self._hub.sync.find_new(self._principal, native.native_id, directory)
-        return found or native.id
+        imported_id = await self._hub.sync.find_new(self._principal, native.native_id, directory)
+        return imported_id or native.id
 
     async def _bind(self, session: Session, native: AgentSession) -> Session:
         """Store which session of the agent belongs to a session, and return the session."""

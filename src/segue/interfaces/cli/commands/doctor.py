@@ -90,5 +90,5 @@ def _check_programs() -> Finding:
         are = "are" if len(missing) > 1 else "is"
         message = f"{names} {are} not on your PATH, so sessions cannot be resumed there"
         return Finding("resuming", "note", message)
-    found = [f"{program} is {path}" for program, path in paths.items() if path is not None]
-    return Finding("resuming", "ok", ", ".join(found))
+    installed = [f"{program} is {path}" for program, path in paths.items() if path is not None]
+    return Finding("resuming", "ok", ", ".join(installed))

@@ -291,8 +291,10 @@ def _unknown_file(path: str, failures: dict[str, SegueError]) -> SegueError:
         if isinstance(error, InvalidInput)
     ]
     formats = ", ".join(["`segue export`", *failures])
-    said = "".join(f"\n  {reason}" for reason in reasons)
-    return InvalidInput(f"{path} is in none of the formats that were tried: {formats}{said}")
+    reason_lines = "".join(f"\n  {reason}" for reason in reasons)
+    return InvalidInput(
+        f"{path} is in none of the formats that were tried: {formats}{reason_lines}"
+    )
 
 
 def _report_import(imported: ImportResult) -> Session:

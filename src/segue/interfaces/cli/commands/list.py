@@ -288,8 +288,10 @@ async def _search_newest(
             copies.setdefault(id, []).extend(forks)
         cursor = results.next
         if cursor is None or len(matches) >= query.limit:
-            found = [match._replace(copies=copies.get(id, ())) for id, match in matches.items()]
-            return found, cursor is not None, corrected
+            page_matches = [
+                match._replace(copies=copies.get(id, ())) for id, match in matches.items()
+            ]
+            return page_matches, cursor is not None, corrected
 
 
 async def _empty_message(query: Query, hub: Hub, principal: Principal) -> str:

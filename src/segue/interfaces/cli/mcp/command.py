@@ -133,8 +133,8 @@ def _program() -> list[str]:
     """Return the command that starts this segue in any terminal."""
     from shutil import which
 
-    found = which("segue")
-    if found is not None and os.path.realpath(found) == os.path.realpath(sys.argv[0]):
+    installed = which("segue")
+    if installed is not None and os.path.realpath(installed) == os.path.realpath(sys.argv[0]):
         return ["segue"]
     return [sys.executable, "-m", "segue"]
 

@@ -17,8 +17,8 @@ from .view import PREVIEW_KEY, PickerView
 if TYPE_CHECKING:
     from segue.model.session import Session
 
-_FAR_UP = -(10**9)
-_STEPS = {"up": -1, "ctrl-p": -1, "down": 1, "ctrl-n": 1, "home": _FAR_UP}
+_TOP = -(10**9)
+_STEPS = {"up": -1, "ctrl-p": -1, "down": 1, "ctrl-n": 1, "home": _TOP}
 
 
 class PickerScreen:

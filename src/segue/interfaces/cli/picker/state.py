@@ -18,8 +18,8 @@ from segue.model.event import Event
 from segue.model.query import Query
 from segue.model.session import Session
 
-PAGE_SESSIONS = 50
-PAGE_MATCHES = 20  # fewer, since each needs a snippet
+SESSIONS_PER_PAGE = 50
+MATCHES_PER_PAGE = 20  # fewer, since each needs a snippet
 PREVIEW_EVENTS = 40
 PREVIEW_EVENTS_BEFORE_MATCH = 4
 MAX_CACHED_PREVIEWS = 200
@@ -42,8 +42,8 @@ class PickerState:
 
     def __init__(self, reader: HubReader, cwd: str, source: str | None = None) -> None:
         self._reader = reader
-        self._cwd_query = Query(cwd=cwd, worktrees=True, source=source, limit=PAGE_SESSIONS)
-        self._query = Query(source=source, limit=PAGE_SESSIONS)
+        self._cwd_query = Query(cwd=cwd, worktrees=True, source=source, limit=SESSIONS_PER_PAGE)
+        self._query = Query(source=source, limit=SESSIONS_PER_PAGE)
         self.typed = ""
         self.archived = False
         self.rows: list[PickerRow] = []
@@ -200,7 +200,7 @@ class PickerState:
         if id_range is not None and len(self.typed) >= MIN_PREFIX_LENGTH:
             sessions = self._reader(
                 lambda hub, principal: hub.sessions.in_id_range(
-                    principal, *id_range, limit=PAGE_SESSIONS
+                    principal, *id_range, limit=SESSIONS_PER_PAGE
                 )
             )
             shown_state = "archived" if self.archived else "active"
@@ -216,7 +216,7 @@ class PickerState:
             self._add(heading, page.sessions)
             return
         words = self._corrected_words or self._search_words
-        query = replace(self._query, text=words, limit=PAGE_MATCHES)
+        query = replace(self._query, text=words, limit=MATCHES_PER_PAGE)
         results = self._reader(
             lambda hub, principal: hub.sessions.search(principal, query, self._cursor)
         )

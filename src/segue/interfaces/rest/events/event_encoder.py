@@ -480,8 +480,8 @@ def _next_state(state: Session, event: Event) -> Session:
 def derived_ids(event: Event) -> set[str]:
     """Return the ids, besides its own, with which an event may be shown."""
     spans: set[str] = set()
-    if (begun := begun_request(event.body)) is not None:
-        spans.add(event_id(begun))
+    if (start := begun_request(event.body)) is not None:
+        spans.add(event_id(start))
     if (end := request_end(event.body)) is not None and end.asked is not None:
         spans.add(ids.derived_id(end.asked, "end"))
     return spans | _derived_ids(event)

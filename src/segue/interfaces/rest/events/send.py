@@ -36,7 +36,7 @@ from .event_requests import (
 # Sends a checked event, and returns it as the session stores it.
 SendStep = Callable[[], Awaitable[schemas.SentEvent]]
 
-DEFAULT_ITERATIONS = 3
+DEFAULT_MAX_ITERATIONS = 3
 
 
 async def send_events(
@@ -125,7 +125,7 @@ async def _prepare_outcome(request: RestRequest, session: Session, sent: DefineO
             session.id,
             sent.description,
             rubric,
-            sent.max_iterations or DEFAULT_ITERATIONS,
+            sent.max_iterations or DEFAULT_MAX_ITERATIONS,
             turn_id=id,
         )
         return schemas.UserDefineOutcome(

@@ -12,7 +12,7 @@ from segue.hub.resources.first_events import InitialEvent
 from segue.hub.resources.records import built_in_environment, patch_metadata
 from segue.hub.resources.session_factory import SessionSetup
 from segue.hub.sessions.editor import MAX_CHARACTERS
-from segue.hub.turns.budgets import COST_PER_CENT, budget_changes
+from segue.hub.turns.budgets import MICRODOLLARS_PER_CENT, budget_changes
 from segue.interfaces.rest import paging
 from segue.interfaces.rest.params import CREATED_AT
 from segue.interfaces.rest.request import RestRequest
@@ -181,7 +181,7 @@ async def create(request: RestRequest) -> SessionOut:
 
 def cost_limit(budget: Budget | None) -> int | None:
     """Return a budget in the unit of costs."""
-    return None if budget is None else int(budget.max_list_cost.amount) * COST_PER_CENT
+    return None if budget is None else int(budget.max_list_cost.amount) * MICRODOLLARS_PER_CENT
 
 
 async def retrieve(request: RestRequest) -> SessionOut:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from segue.hub.turns.budgets import COST_PER_CENT
+from segue.hub.turns.budgets import MICRODOLLARS_PER_CENT
 from segue.model import clock, codec, ids
 from segue.model.event import Usage
 from segue.model.lifecycle import Status
@@ -204,7 +204,7 @@ def budget(max_cost: int | None) -> BudgetOut | None:
 
 
 def _money(cost: int) -> Money:
-    return Money(str((cost + COST_PER_CENT // 2) // COST_PER_CENT))
+    return Money(str((cost + MICRODOLLARS_PER_CENT // 2) // MICRODOLLARS_PER_CENT))
 
 
 def thread_id(session_id: str, thread: str | None = None) -> str:

@@ -12,7 +12,7 @@ from segue.model import ids
 from segue.model.errors import InvalidInput, NotFound, SegueError
 from segue.model.query import Query
 
-TRASH_PAGE = 200  # sessions that are deleted for good at a time
+SESSIONS_PER_PURGE = 200  # sessions that are deleted for good at a time
 ACTIONS = ("archive", "unarchive", "tag", "retag", "delete", "restore", "purge", "compare")
 
 
@@ -94,9 +94,9 @@ async def _change(request: WebRequest, action: str, session_id: str, tag: str | 
 async def _empty_trash(request: WebRequest) -> Response:
     """Delete all sessions in the trash for good."""
     while True:
-        query = Query(trash=True, limit=TRASH_PAGE)
+        query = Query(trash=True, limit=SESSIONS_PER_PURGE)
         page = await request.hub.sessions.list(request.principal, query, bind_filters=False)
         for session in page.sessions:
             await request.hub.editor.purge(request.principal, session.id)
-        if len(page.sessions) < TRASH_PAGE:
+        if len(page.sessions) < SESSIONS_PER_PURGE:
             return request.redirect("/activity?state=trash")

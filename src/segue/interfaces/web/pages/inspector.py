@@ -82,8 +82,8 @@ async def _read(
     request: WebRequest, session: Session, types: Sequence[str], after: int, before: int
 ) -> tuple[list[Event], bool]:
     """Return the events of some types, and whether these are all: at most MAX_SCANNED_EVENTS."""
-    found: list[Event] = []
-    while len(found) < MAX_SCANNED_EVENTS:
+    events: list[Event] = []
+    while len(events) < MAX_SCANNED_EVENTS:
         page = await request.history.events(
             request.principal,
             session.id,
@@ -92,11 +92,11 @@ async def _read(
             types=types,
             limit=READ_EVENTS,
         )
-        found += page
+        events += page
         if len(page) < READ_EVENTS:
-            return found, True
+            return events, True
         after = page[-1].seq
-    return found, False
+    return events, False
 
 
 async def _failures(request: WebRequest, session: Session, after: int, before: int) -> list[Event]:
@@ -156,7 +156,7 @@ async def errors(request: WebRequest, view: SessionView) -> Response:
     session = view.session
     failures = await _failures(request, session, 0, session.last_seq + 1)
     shown = failures[-MAX_FAILURES:]
-    found: list[Item] = []
+    failure_items: list[Item] = []
     if shown:
         after, before = shown[0].seq - 1, shown[-1].seq + 1
         pairs = await read_pairs(
@@ -166,9 +166,9 @@ async def errors(request: WebRequest, view: SessionView) -> Response:
         ids = {getattr(event.body, "call_id", None) for event in shown} - {None}
         openings = [event for event in calls if getattr(event.body, "call_id", "") in ids]
         events = sorted([*openings, *shown], key=lambda event: event.seq)
-        found = build_items(session, events, pairs)
+        failure_items = build_items(session, events, pairs)
     render = templates.macros("inspector.html").errors
-    html = str(await threads.render_in_thread(render, view, found, len(failures)))
+    html = str(await threads.render_in_thread(render, view, failure_items, len(failures)))
     return await _respond(request, view, "errors", html)
 
 

@@ -196,22 +196,22 @@ async def _project_directory(request: WebRequest, name: str) -> str:
     query = Query(limit=MAX_SCANNED_SESSIONS, archived="include")
     sessions = (await request.hub.sessions.list(request.principal, query)).sessions
     directories = _most_common(session.directory for session in sessions)
-    wanted = name.casefold()
+    folded_name = name.casefold()
     for matches_name in (str.__eq__, str.__contains__):
         for directory in directories:
-            if matches_name(project_names.project_name(directory).casefold(), wanted):
+            if matches_name(project_names.project_name(directory).casefold(), folded_name):
                 return directory
     return f"/{name}"
 
 
 def _source_name(text: str) -> str:
     """Return the name of a source that is given by its name or label, in any case."""
-    wanted = text.casefold()
+    folded_name = text.casefold()
     known = (tool_names.names(), map(tool_names.label, tool_names.names()))
     for name, tool_label in zip(*known, strict=True):
-        if wanted in (name.casefold(), tool_label.casefold()):
+        if folded_name in (name.casefold(), tool_label.casefold()):
             return name
-    return OWN if wanted == OWN else text
+    return OWN if folded_name == OWN else text
 
 
 async def agent_names(request: WebRequest, agents: Iterable[str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from segue.render.chunks import SessionView, chunk_number, read_chunks, render_c
 from . import listing
 
 MAX_SESSIONS = 15
-MATCHES_IN_SESSION = 4  # the first is the one that the session was found by
+MAX_SESSION_MATCHES = 4  # the first is the one that the session was found by
 ORDERS = {"relevance": "Best", "recent": "Newest"}
 
 
@@ -96,16 +96,20 @@ async def _search(request: WebRequest, text: str, order: str) -> Results:
             request.principal, replace(query, text=None), bind_filters=False
         )
         return Results("", [Result(session, [], has_more=False) for session in listed.sessions])
-    found = await request.hub.sessions.search(request.principal, query, ranked=order == "relevance")
-    words = found.corrected or text
-    results = await asyncio.gather(*(_result(request, match, words) for match in found.matches))
-    return Results(text, list(results), found.corrected)
+    search_page = await request.hub.sessions.search(
+        request.principal, query, ranked=order == "relevance"
+    )
+    words = search_page.corrected or text
+    results = await asyncio.gather(
+        *(_result(request, match, words) for match in search_page.matches)
+    )
+    return Results(text, list(results), search_page.corrected)
 
 
 async def _result(request: WebRequest, match: SearchMatch, words: str) -> Result:
     """Return a session with the message that it was found by, and its newest other matches."""
     others = await request.history.find(
-        request.principal, match.session.id, words, limit=MATCHES_IN_SESSION + 1
+        request.principal, match.session.id, words, limit=MAX_SESSION_MATCHES + 1
     )
     # A fork's copies of its parent's messages are found in the parent.
     fork_seq = 0 if match.session.fork is None else match.session.fork.seq
@@ -118,7 +122,7 @@ async def _result(request: WebRequest, match: SearchMatch, words: str) -> Result
         if event is not None and not isinstance(event.body, Foreign) and event.seq not in matches:
             snippet = rows.row_from_match(message).snippet or ""
             matches[event.seq] = Match(event.seq, items.event_label(event), snippet)
-    shown = list(matches.values())[:MATCHES_IN_SESSION]
+    shown = list(matches.values())[:MAX_SESSION_MATCHES]
     return Result(match.session, shown, len(matches) > len(shown))
 
 

@@ -16,14 +16,14 @@ from segue.model.errors import InvalidInput, NotFound
 from segue.model.session import Session
 from segue.render import threads
 from segue.render.chunks import SessionView
-from segue.secrets.events import Counter, mask_events
+from segue.secrets.events import SecretCounter, mask_events
 
 from . import listing, transcript
 from .transcript import ViewHandler
 
 # How long a link can be valid, in days; 0 is until it is revoked.
-EXPIRIES = {1: "1 day", 7: "7 days", 30: "30 days", 0: "until I revoke it"}
-DEFAULT_EXPIRY = 7
+EXPIRY_DAYS = {1: "1 day", 7: "7 days", 30: "30 days", 0: "until I revoke it"}
+DEFAULT_EXPIRY_DAYS = 7
 MAX_SEARCHED_EVENTS = 5000  # for secrets to count; masks are put everywhere
 
 
@@ -39,8 +39,8 @@ async def page(request: WebRequest) -> Response:
         "share": share,
         "link": server_url + _shared_path(session, share.secret) if share else "",
         "base": f"/s/{session.id}",
-        "expiries": EXPIRIES,
-        "default_expiry": DEFAULT_EXPIRY,
+        "expiries": EXPIRY_DAYS,
+        "default_expiry": DEFAULT_EXPIRY_DAYS,
         "secrets": await _count_secrets(request, session),
         "max_searched": MAX_SEARCHED_EVENTS,
         "is_local_address": is_loopback(request.http.url.hostname or ""),
@@ -54,7 +54,7 @@ async def _count_secrets(request: WebRequest, session: Session) -> int:
     events = await request.hub.history.events(
         request.principal, session.id, limit=MAX_SEARCHED_EVENTS
     )
-    counter = Counter()
+    counter = SecretCounter()
     await threads.render_in_thread(mask_events, events, counter)
     return counter.secrets
 
@@ -63,9 +63,9 @@ async def share(request: WebRequest) -> Response:
     """POST /s/{id}/share: create the link, or change its expiry and what it shows."""
     session = await request.session()
     form = await request.form()
-    days = form.get("days", str(DEFAULT_EXPIRY))
-    if days not in map(str, EXPIRIES):
-        raise InvalidInput(f"days must be one of {', '.join(map(str, EXPIRIES))}, not {days!r}")
+    days = form.get("days", str(DEFAULT_EXPIRY_DAYS))
+    if days not in map(str, EXPIRY_DAYS):
+        raise InvalidInput(f"days must be one of {', '.join(map(str, EXPIRY_DAYS))}, not {days!r}")
     redaction = Redaction(
         hide_tool_output=form.get("tools") == "hidden", mask_secrets=form.get("secrets") != "shown"
     )

@@ -69,14 +69,16 @@ def run(
             timeout=seconds,
         )
     except subprocess.TimeoutExpired:
-        raise AgentFailed(f"`{_shown(command)}` did not end in time") from None
+        raise AgentFailed(f"`{_command_text(command)}` did not end in time") from None
     except OSError as error:
-        raise AgentFailed(f"`{_shown(command)}` cannot be started: {error.strerror}") from None
+        raise AgentFailed(
+            f"`{_command_text(command)}` cannot be started: {error.strerror}"
+        ) from None
     output = done.stdout.decode("utf-8", "replace")
     if done.returncode:
         reason = done.stderr.decode("utf-8", "replace").strip() or output.strip()
         reason = reason[-_MAX_REASON_CHARS:] or f"exit code {done.returncode}"
-        raise Refused(f"`{_shown(command)}` failed: {reason}")
+        raise Refused(f"`{_command_text(command)}` failed: {reason}")
     return output
 
 
@@ -86,7 +88,7 @@ def merged(environment: Environment) -> dict[str, str]:
     return {name: value for name, value in variables.items() if value is not None}
 
 
-def _shown(command: Sequence[str]) -> str:
+def _command_text(command: Sequence[str]) -> str:
     return " ".join([os.path.basename(command[0]), *command[1:]])
 
 
@@ -127,7 +129,7 @@ class LineServer:
         assert process.stdin is not None and process.stdout is not None
         arguments = process.args
         assert isinstance(arguments, Sequence) and not isinstance(arguments, str | bytes)
-        self._command = _shown([str(argument) for argument in arguments])
+        self._command = _command_text([str(argument) for argument in arguments])
         self._input = process.stdin.fileno()
         self._output = process.stdout.fileno()
         self._received = b""
