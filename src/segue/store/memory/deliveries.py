@@ -15,8 +15,7 @@ from segue.model.webhooks.notices import (
     record_notices,
     subscribed_types,
 )
-
-from .base import WEBHOOK_KIND
+from segue.store.base import WEBHOOK_KIND
 
 
 class MemoryDeliveries:

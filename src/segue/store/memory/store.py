@@ -25,8 +25,7 @@ from segue.model.record import Record
 from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState, decode_session
 from segue.model.webhooks.notices import purge_notices, session_notices
-
-from .base import (
+from segue.store.base import (
     FILE_KINDS,
     SCHEDULE_KIND,
     SHARE_KIND,
@@ -46,10 +45,11 @@ from .base import (
     share_record_id,
     start_session,
 )
-from .memory_deliveries import MemoryDeliveries
-from .memory_entry import Entry, check_lease, same_lease
-from .memory_search import best_hit, mentions, score, words_in, words_of
-from .memory_settings import MemorySettings
+
+from .deliveries import MemoryDeliveries
+from .entry import Entry, check_lease, same_lease
+from .search import best_hit, mentions, score, words_in, words_of
+from .settings import MemorySettings
 
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 _decode_checkpoint: codec.Decoder[Checkpoint] = codec.Decoder(Checkpoint)

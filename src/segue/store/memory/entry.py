@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from segue.model.event import Delta, Event
 from segue.model.session import Session
-
-from .base import InboxItem, Lease, lease_lost
+from segue.store.base import InboxItem, Lease, lease_lost
 
 
 @dataclass(slots=True)
