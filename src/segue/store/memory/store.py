@@ -1,34 +1,21 @@
-"""MemoryStore: the store interface in plain dicts and lists.
-
-It is simple rather than fast, and tests compare the other stores with it. Operations await nothing
-and compute before they assign, so each happens completely or not at all. Values are encoded and
-decoded on their way in, as on their way to a disk, so a caller that changes a dict later changes
-nothing here.
-"""
+"""MemoryStore, and its sessions, their histories and turns."""
 
 from __future__ import annotations
 
 import asyncio
-import operator
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from segue.model import clock, codec, errors, event, projection, search_text
+from segue.model import clock, codec, errors, event, projection
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Draft, Drafts, Event, select_events
-from segue.model.query import Position, Query, SearchHit, matches, position
-from segue.model.record import Record
-from segue.model.search_text import Term
-from segue.model.session import Checkpoint, Session, SessionState, decode_session
+from segue.model.session import Checkpoint, Session, decode_session
 from segue.model.webhooks.notices import purge_notices, session_notices
 from segue.store.base import (
-    FILE_KINDS,
     SCHEDULE_KIND,
-    SHARE_KIND,
     EventDecider,
     InboxItem,
     InboxKind,
@@ -37,18 +24,17 @@ from segue.store.base import (
     Usage,
     append_drafts,
     check_fork_point,
-    check_record_version,
     finished_messages,
     fork_event,
     is_counted_file,
     not_found,
-    share_record_id,
     start_session,
 )
 
 from .deliveries import MemoryDeliveries
 from .entry import Entry, check_lease, same_lease
-from .search import best_hit, mentions, score, words_in, words_of
+from .lists import MemoryLists
+from .records import MemoryRecords
 from .settings import MemorySettings
 
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
@@ -66,9 +52,6 @@ class MemoryStore:
         self._change = 0
         self._number = 0
         self._listeners: list[Callable[[Signal], None]] = []
-        self._records: dict[tuple[str, str, str], list[Record]] = {}
-        self._parts: dict[tuple[str, str], dict[int, bytes]] = {}
-        self._upload_started_at: dict[tuple[str, str], int] = {}
         settings = MemorySettings()
         self.put_key = settings.put_key
         self.find_key = settings.find_key
@@ -86,6 +69,23 @@ class MemoryStore:
         self.save_deliveries = queue.save_deliveries
         self.deliveries = queue.deliveries
         self.trim_deliveries = queue.trim_deliveries
+        self._records = records = MemoryRecords(queue)
+        self.put_record = records.put_record
+        self.put_records = records.put_records
+        self.get_record = records.get_record
+        self.records = records.records
+        self.put_part = records.put_part
+        self.part = records.part
+        self.drop_parts = records.drop_parts
+        self.drop_unfinished_uploads = records.drop_unfinished_uploads
+        self._lists = lists = MemoryLists(self._entries)
+        self.page = lists.page
+        self.sweep = lists.sweep
+        self.ranked = lists.ranked
+        self.known_words = lists.known_words
+        self.newest_matches = lists.newest_matches
+        self.occurrences = lists.occurrences
+        self.stale = lists.stale
 
     async def close(self) -> None:
         self._listeners.clear()
@@ -154,7 +154,7 @@ class MemoryStore:
         return [self._entries[workspace, id].session for id in sorted(ids)[:limit]]
 
     async def directories(self, workspace: str) -> set[str]:
-        sessions = (entry.session for entry in self._of(workspace))
+        sessions = (entry.session for entry in self._lists.of_workspace(workspace))
         return {session.directory for session in sessions if session.state != "trashed"}
 
     async def change(
@@ -229,7 +229,7 @@ class MemoryStore:
         guard(session := self._find(workspace, id).session)
         del self._entries[workspace, id]
         self._queue.queue(workspace, purge_notices(session))
-        self._records.pop((workspace, SHARE_KIND, share_record_id(id)), None)
+        self._records.drop_share(workspace, id)
         self._change += 1
         self._notify(Signal("purged", workspace, id))
 
@@ -267,94 +267,10 @@ class MemoryStore:
         except KeyError:
             raise not_found(id) from None
 
-    # lists
-
-    async def page(
-        self, workspace: str, query: Query, after: Position | None = None, *, backward: bool = False
-    ) -> list[Session]:
-        def position_of(session: Session) -> Position:
-            return position(session, query.order)
-
-        descending = query.descending != backward
-        sessions = [entry.session for entry in self._matching(workspace, query)]
-        sessions.sort(key=position_of, reverse=descending)
-        if after is not None:
-            is_after = operator.lt if descending else operator.gt
-            sessions = [row for row in sessions if is_after(position_of(row), after)]
-        sessions = sessions[: query.limit]
-        return sessions[::-1] if backward else sessions
+    # changes and turns
 
     async def change_point(self, workspace: str) -> ChangePoint:
         return ChangePoint(self._change + 1, self._change + 1)
-
-    async def sweep(
-        self, workspace: str, query: Query, since: ChangePoint, after: str
-    ) -> list[Session]:
-        sessions = [
-            entry.session
-            for entry in self._matching(workspace, query)
-            if entry.change >= since.low and entry.born < since.high and entry.session.id > after
-        ]
-        return sorted(sessions, key=lambda session: session.id)[: query.limit]
-
-    async def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
-        if query.text is None:
-            return []
-        terms = search_text.terms(query.text)
-        matching = self._matching(workspace, query)
-        hits = [best_hit(terms, entry.session, entry.events) for entry in matching]
-        return sorted(hits, key=lambda hit: hit.score, reverse=True)[: query.limit]
-
-    async def known_words(self, workspace: str, words: Sequence[str]) -> set[str]:
-        words_by_session = (words_in(e.session, e.events) for e in self._of(workspace))
-        return set(words).intersection(chain.from_iterable(words_by_session))
-
-    async def newest_matches(
-        self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
-    ) -> list[Event | None]:
-        entries = [self._entries.get((workspace, session.id)) for session in sessions]
-        histories = [reversed(entry.events) if entry else () for entry in entries]
-        return [
-            next((e for e in events if score(terms, words_of(e))), None) for events in histories
-        ]
-
-    async def occurrences(
-        self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
-    ) -> list[int]:
-        entry = self._entries.get((workspace, id))
-        seqs = [
-            event.seq
-            for event in (entry.events[::-1] if entry and terms else ())
-            if (before is None or event.seq < before)
-            and all(search_text.words_have_term(term, words_of(event)) for term in terms)
-        ]
-        return seqs[:limit]
-
-    async def stale(
-        self, workspace: str, state: SessionState, before: int, limit: int
-    ) -> list[Session]:
-        def since(session: Session) -> int:
-            times = {"archived": session.archived_at, "trashed": session.deleted_at}
-            at = times.get(state, session.active_at)
-            assert at is not None  # set for every session in that state
-            return at
-
-        rows = [entry.session for entry in self._of(workspace) if entry.session.state == state]
-        rows = [row for row in rows if since(row) < before]
-        return sorted(rows, key=lambda row: (since(row), row.id))[:limit]
-
-    def _of(self, workspace: str) -> Iterator[Entry]:
-        return (entry for (owner, _), entry in self._entries.items() if owner == workspace)
-
-    def _matching(self, workspace: str, query: Query) -> Iterator[Entry]:
-        terms = None if query.text is None else search_text.terms(query.text)
-        for entry in self._of(workspace):
-            if matches(query, entry.session) and (
-                terms is None or mentions(terms, entry.session, entry.events)
-            ):
-                yield entry
-
-    # turns
 
     async def acquire(
         self, workspace: str, id: str, holder: str, *, over: Lease | None = None
@@ -481,98 +397,13 @@ class MemoryStore:
 
         asyncio.get_running_loop().call_soon(notify)
 
-    # rows that belong to no session
-
-    async def put_record(
-        self, record: Record, *, amend: bool = False, drop_earlier: bool = False
-    ) -> Record:
-        name = record.workspace, record.kind, record.id
-        versions = self._records.get(name, [])
-        self._check_newest(record, record.version - (not amend))
-        if not amend:
-            self._check_archived(record)
-        stored = replace(record, body=_decode_any(codec.encode(record.body)))
-        self._queue.record_changed(versions[-1] if versions else None, stored)
-        earlier = versions[:-1] if amend else versions
-        self._records[name] = [*([] if drop_earlier else earlier), stored]
-        return record
-
-    async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
-        for record in records:
-            self._check_newest(record, record.version - 1)
-            self._check_archived(record)
-        for record in drop:
-            self._check_newest(record, record.version)
-        for record in records:
-            await self.put_record(record)
-        for record in drop:
-            self._queue.record_changed(record, None)
-            del self._records[record.workspace, record.kind, record.id]
-
-    def _check_newest(self, record: Record, expected: int) -> None:
-        versions = self._records.get((record.workspace, record.kind, record.id))
-        newest = versions[-1].version if versions else 0
-        check_record_version(record, newest, expected)
-
-    def _check_archived(self, record: Record) -> None:
-        versions = self._records.get((record.workspace, record.kind, record.id))
-        if versions and versions[-1].archived_at is not None and record.archived_at is None:
-            raise errors.Conflict(f"the {record.kind} is archived now; read it again")
-
-    async def put_part(self, workspace: str, file: str, number: int, data: bytes) -> None:
-        self._parts.setdefault((workspace, file), {})[number] = bytes(data)
-        self._upload_started_at.setdefault((workspace, file), clock.now())
-
-    async def part(self, workspace: str, file: str, number: int) -> bytes | None:
-        return self._parts.get((workspace, file), {}).get(number)
-
-    async def drop_parts(self, workspace: str, file: str) -> None:
-        self._parts.pop((workspace, file), None)
-        self._upload_started_at.pop((workspace, file), None)
-
-    async def drop_unfinished_uploads(self, before: int) -> None:
-        for (workspace, file), at in list(self._upload_started_at.items()):
-            has_record = any((workspace, kind, file) in self._records for kind in FILE_KINDS)
-            if at < before and not has_record:
-                await self.drop_parts(workspace, file)
-
-    async def get_record(
-        self, workspace: str, kind: str, id: str, version: int | None = None
-    ) -> Record | None:
-        versions = self._records.get((workspace, kind, id), [])
-        versions = versions[-1:] if version is None else versions
-        return next((record for record in versions if version in (None, record.version)), None)
-
-    async def records(
-        self,
-        workspace: str,
-        kind: str,
-        *,
-        after: Position | None = None,
-        archived: bool = False,
-        limit: int = 50,
-    ) -> list[Record]:
-        def position_of(record: Record) -> Position:
-            return Position(record.created_at, record.id)
-
-        records = [
-            versions[-1]
-            for (owner, sort, _), versions in self._records.items()
-            if (owner, sort) == (workspace, kind)
-            and (archived or versions[-1].archived_at is None)
-            and (after is None or position_of(versions[-1]) < after)
-        ]
-        return sorted(records, key=position_of, reverse=True)[:limit]
-
     async def usage(self, workspace: str) -> Usage:
-        entries = list(self._of(workspace))
-        kinds = [kind for owner, kind, _ in self._records if owner == workspace]
+        entries = list(self._lists.of_workspace(workspace))
+        kinds = self._records.kinds(workspace)
         values: list[Any] = [event.body for entry in entries for event in entry.events]
-        for (owner, _, _), versions in self._records.items():
-            values += versions if owner == workspace else ()
+        values += self._records.versions(workspace)
         size = sum(len(codec.encode(value)) for value in values)
-        for (owner, _), parts in self._parts.items():
-            size += sum(map(len, parts.values())) if owner == workspace else 0
+        size += self._records.part_bytes(workspace)
         turns = sum(entry.session.turn is not None for entry in entries)
         turns += sum(item.kind == "prompt" for entry in entries for item in entry.inbox)
         files = sum(map(is_counted_file, kinds))
