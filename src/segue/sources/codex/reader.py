@@ -25,6 +25,8 @@ from segue.sources.kit.reader import (
     ThreadRef,
     Unreadable,
     collect,
+    decode_resume_data,
+    encode_resume_data,
     mark_rolled_back,
 )
 
@@ -145,7 +147,7 @@ class CodexReader(Reader):
             translator = Translator(state, problems)
             items = self._all_items(translator, segments)
         else:
-            translator = Translator(RolloutState.decode(resume.data), [])
+            translator = Translator(decode_resume_data(resume, RolloutState), [])
             own = Segment(rollout, None, translator.state.before, False)
             items = self._items(translator, own, resume)
         end = yield from items
@@ -155,7 +157,7 @@ class CodexReader(Reader):
         facts = self._facts(rollout, state, tuple(translator.problems))
         # A compressed file does not grow: it is read again if it changes.
         is_plain = not packed.is_packed(rollout.path)
-        return End(facts, replace(end, data=state.encode()) if is_plain else None)
+        return End(facts, replace(end, data=encode_resume_data(state)) if is_plain else None)
 
     def original_lines(self, ref: SessionRef) -> Iterable[bytes] | None:
         """Return the lines of a compressed file."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from segue.model import codec
 from segue.model.content import Block, Text
 from segue.model.event import AnyBody, Usage
 from segue.sources.kit import bodies, files
@@ -57,17 +56,6 @@ class RolloutState(msgspec.Struct, kw_only=True, omit_defaults=True):
     spawns: dict[str, str] = {}  # the call that started each subagent
     open_spawns: dict[str, str] = {}
     extra: dict[str, Any] = {}
-
-    def encode(self) -> dict[str, Any]:
-        """Return the state for a Resume."""
-        data: dict[str, Any] = msgspec.to_builtins(self)
-        return data
-
-    @classmethod
-    def decode(cls, data: dict[str, Any]) -> RolloutState:
-        """Return the state of a Resume."""
-        state: RolloutState = codec.convert(data, cls)
-        return state
 
 
 class Translator:

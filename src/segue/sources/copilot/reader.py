@@ -23,6 +23,8 @@ from segue.sources.kit.reader import (
     SessionFacts,
     SessionRef,
     Unreadable,
+    decode_resume_data,
+    encode_resume_data,
 )
 from segue.sources.kit.statuses import FileStatuses
 
@@ -125,7 +127,7 @@ class CopilotReader(Reader):
         if resume is None:
             state = SessionState(id=ref.native_id, fork_end=_fork_end(ref.key))
         else:
-            state = SessionState.decode(resume.data)
+            state = decode_resume_data(resume, SessionState)
         translator = Translator(ref.key, state, continues=resume is not None)
         records = files.Records(ref.key, resume)
         for line in records:
@@ -133,7 +135,7 @@ class CopilotReader(Reader):
         if not state.has_events:
             raise Unreadable("it has no event of a session")
         facts = self._facts(ref, state, tuple(records.problems))
-        return End(facts, records.resume(state.encode()))
+        return End(facts, records.resume(encode_resume_data(state)))
 
     def change(self, ref: SessionRef, info: InfoChanged) -> None:
         """Rename a session in its workspace file, as Copilot does, or move it to the trash."""

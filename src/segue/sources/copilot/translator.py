@@ -84,16 +84,6 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     usage: UsageState = msgspec.field(default_factory=UsageState)
     extra: dict[str, Any] = {}
 
-    def encode(self) -> dict[str, Any]:
-        """Return the state for a Resume."""
-        data: dict[str, Any] = msgspec.to_builtins(self)
-        return data
-
-    @classmethod
-    def decode(cls, data: dict[str, Any]) -> SessionState:
-        """Return the state of a Resume."""
-        return msgspec.convert(data, cls)
-
 
 class Translator:
     """Translates the lines of a session, in order."""

@@ -24,6 +24,8 @@ from segue.sources.kit.reader import (
     SessionRef,
     ThreadRef,
     Unreadable,
+    decode_resume_data,
+    encode_resume_data,
 )
 from segue.sources.kit.statuses import FileStatuses
 
@@ -112,7 +114,7 @@ class GeminiReader(Reader):
         older = ref.older if isinstance(ref, GeminiRef) else ()
         older_digest = _digest_of_files(older)
         problems: list[str] = []
-        state = SessionState() if resume is None else SessionState.decode(resume.data)
+        state = decode_resume_data(resume, SessionState)
         translator = Translator(state, is_whole=resume is None)
         if resume is None:
             state.before, state.older = FIRST_SEQ, older_digest
@@ -135,7 +137,7 @@ class GeminiReader(Reader):
             raise Unreadable(problems[0])
         yield from translator.finish()
         if end is not None:
-            end = _with_data(end, state.encode())
+            end = _with_data(end, encode_resume_data(state))
         return End(self._facts(ref.key, state, tuple(problems)), end)
 
     def _read_older(self, translator: Translator, path: str, problems: list[str]) -> int:

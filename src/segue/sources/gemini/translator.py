@@ -66,16 +66,6 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     has_command: bool = False  # whether the first prompt is a command
     first_text: str | None = None  # of the first prompt that is no command
 
-    def encode(self) -> dict[str, Any]:
-        """Return the state for a Resume."""
-        data: dict[str, Any] = msgspec.to_builtins(self)
-        return data
-
-    @classmethod
-    def decode(cls, data: dict[str, Any]) -> SessionState:
-        """Return the state of a Resume."""
-        return msgspec.convert(data, cls)
-
 
 class Translator:
     """Translates the records of a session, in order. `items` has the events that were added."""

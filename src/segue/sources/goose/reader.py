@@ -30,6 +30,8 @@ from segue.sources.kit.reader import (
     ThreadRef,
     Unreadable,
     collect,
+    decode_resume_data,
+    encode_resume_data,
 )
 
 from . import tables
@@ -179,7 +181,7 @@ class GooseReader(Reader):
         """Yield the events of a session, in the order in which Goose shows them."""
         if not database.split_key(ref.key)[0]:
             return (yield from self._files.read(ref))
-        state = GooseState() if resume is None else GooseState.decode(resume.data)
+        state = decode_resume_data(resume, GooseState)
         path, _ = database.split_key(ref.key)
         with database.open_database(path) as connection:
             row = _require_row(connection, ref)
@@ -200,11 +202,11 @@ class GooseReader(Reader):
         if state.rows and state.damaged == state.rows:
             raise Unreadable(translator.problems[0] if translator.problems else "it is damaged")
         if not state.rows or row.type == _HIDDEN:
-            return End(None, Resume(data=state.encode()))
+            return End(None, Resume(data=encode_resume_data(state)))
         facts = _facts(row, state, threads, tuple(translator.problems))
         if trashed := self._trash.of_rows(path):
             facts = replace(facts, deleted_at=trashed.deleted_at)
-        return End(facts, Resume(data=state.encode()))
+        return End(facts, Resume(data=encode_resume_data(state)))
 
     def original_lines(self, ref: SessionRef) -> Iterable[bytes] | None:
         """Return the row of the session and its messages as JSON, or the lines of its file."""

@@ -129,7 +129,7 @@ def session_refs(path: str) -> dict[str, SessionRef]:
     refs = {}
     for row in rows.values():
         count = messages.get(row.id, RowCount())
-        family = [rows[id] for id in _descendants(row.id, children)]
+        family = [rows[id] for id in database.descendants(row.id, children)]
         others = files.digest_of(
             tuple(row.fields.values()),
             requests.get(row.id),
@@ -149,18 +149,6 @@ def _count_rows(connection: sqlite3.Connection, table: str) -> dict[str, RowCoun
         return {}
     sql = f"SELECT session_id, count(*), max(id) FROM {table} GROUP BY session_id"
     return {id: RowCount(rows, last) for id, rows, last in connection.execute(sql)}
-
-
-def _descendants(id: str, children: dict[str, list[str]]) -> list[str]:
-    """Return the subagents of a session, and theirs."""
-    descendants: list[str] = []
-    parents = [id]
-    while parents:
-        for child in children.get(parents.pop(), ()):
-            if child != id and child not in descendants:
-                descendants.append(child)
-                parents.append(child)
-    return descendants
 
 
 def subagents(connection: sqlite3.Connection, native_id: str) -> list[SessionRow]:

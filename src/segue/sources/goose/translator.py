@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from segue.model import clock, codec
+from segue.model import clock
 from segue.model.content import Audio, Block, Diff, Image, Other, Resource, ResourceLink, Text
 from segue.model.event import AnyBody, ToolKind, Usage
 from segue.sources.kit import bodies
@@ -45,17 +45,6 @@ class GooseState(msgspec.Struct, kw_only=True, omit_defaults=True):
     counted: Usage = Usage()  # of messages
     rest: Usage = Usage()  # that no message has
     rests: int = 0  # events with such tokens since the last message
-
-    def encode(self) -> dict[str, Any]:
-        """Return the state for a Resume."""
-        data: dict[str, Any] = msgspec.to_builtins(self)
-        return data
-
-    @classmethod
-    def decode(cls, data: dict[str, Any]) -> GooseState:
-        """Return the state of a Resume."""
-        state: GooseState = codec.convert(data, cls)
-        return state
 
 
 class Translator:

@@ -23,6 +23,8 @@ from segue.sources.kit.reader import (
     ThreadRef,
     Unreadable,
     collect,
+    decode_resume_data,
+    encode_resume_data,
     mark_rolled_back,
 )
 from segue.sources.kit.statuses import FileStatuses
@@ -105,7 +107,7 @@ class KimiReader(Reader):
 
         directory, agent = _split(ref.key)
         session = _SessionFile(directory)
-        state = WireState() if resume is None else WireState.decode(resume.data)
+        state = decode_resume_data(resume, WireState)
         created_at = bodies.time_of(session.get("createdAt"))
         forked_from = bodies.text(session.get("forkedFrom"))
         translator = Translator(
@@ -140,7 +142,7 @@ class KimiReader(Reader):
             deleted_at=self._trash.deleted_at(ref.key),
         )
         # Without a Resume the next read reports the problems of the state again, or none.
-        return End(facts, None if session.problems else records.resume(state.encode()))
+        return End(facts, None if session.problems else records.resume(encode_resume_data(state)))
 
     def change(self, ref: SessionRef, info: InfoChanged) -> None:
         """Rename or archive a session in its state.json, as Kimi Code does, or move it."""

@@ -70,16 +70,6 @@ class WireState(msgspec.Struct, kw_only=True, omit_defaults=True):
     spawns: dict[str, Spawn] = {}
     extra: dict[str, Any] = {}
 
-    def encode(self) -> dict[str, Any]:
-        """Return the state for a Resume."""
-        data: dict[str, Any] = msgspec.to_builtins(self)
-        return data
-
-    @classmethod
-    def decode(cls, data: dict[str, Any]) -> WireState:
-        """Return the state of a Resume."""
-        return msgspec.convert(data, cls)
-
 
 class Translator:
     """Translates the records of one agent, in order.

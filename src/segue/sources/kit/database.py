@@ -227,3 +227,15 @@ class UnchangedCache(Generic[T]):
         if status is not None:
             self._statuses[path], self._values[path] = status, value
         return value
+
+
+def descendants(id: str, children: dict[str, list[str]]) -> list[str]:
+    """Return the subagents of a session, and theirs."""
+    descendants: list[str] = []
+    parents = [id]
+    while parents:
+        for child in children.get(parents.pop(), ()):
+            if child != id and child not in descendants:
+                descendants.append(child)
+                parents.append(child)
+    return descendants

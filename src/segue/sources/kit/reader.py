@@ -47,6 +47,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from segue.model import codec
 from segue.model.event import AnyBody, InfoChanged
 from segue.sources.base import Edit
 from segue.sources.index.database import FileKey
@@ -95,6 +96,18 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     offset: int = 0
     tail_hash: str = ""
     data: dict[str, Any] = {}
+
+
+def encode_resume_data(state: msgspec.Struct) -> dict[str, Any]:
+    """Return what a reader needs to know of the part before as the `data` of a Resume."""
+    data: dict[str, Any] = msgspec.to_builtins(state)
+    return data
+
+
+def decode_resume_data(resume: Resume | None, type: type[T]) -> T:
+    """Return the state in a Resume; without one, the state at the beginning."""
+    state: T = type() if resume is None else codec.convert(resume.data, type)
+    return state
 
 
 class ThreadRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

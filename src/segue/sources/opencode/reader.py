@@ -29,6 +29,8 @@ from segue.sources.kit.reader import (
     ThreadRef,
     Unreadable,
     collect,
+    decode_resume_data,
+    encode_resume_data,
 )
 
 from . import tables
@@ -231,7 +233,7 @@ class OpencodeReader(Reader):
         """Yield the events of a session that are complete."""
         from .translator import OpencodeState, Translator  # a list does not need them
 
-        state = OpencodeState() if resume is None else OpencodeState.decode(resume.data)
+        state = decode_resume_data(resume, OpencodeState)
         with self._opened(ref) as (store, session):
             revert = repr(session.revert)
             if resume is not None:
@@ -249,7 +251,7 @@ class OpencodeReader(Reader):
                 # Some versions write both tables, this one a moment later: read everything again.
                 problem = "its messages are in a format of a newer opencode"
                 return End(replace(facts, problems=(*facts.problems, problem)))
-        return End(facts, Resume(data=state.encode()))
+        return End(facts, Resume(data=encode_resume_data(state)))
 
     def original_lines(self, ref: SessionRef) -> Iterable[bytes]:
         """Return the session, its messages and its parts as JSON."""

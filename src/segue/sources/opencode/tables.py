@@ -93,7 +93,7 @@ def session_refs(path: str) -> dict[str, SessionRef]:
             children.setdefault(parent, []).append(id)
     refs = {}
     for id in rows:
-        family = [id, *_descendants(id, children)]
+        family = [id, *database.descendants(id, children)]
         updated_ms = 0
         for member in family:
             (part, message), _ = facts[member]
@@ -139,18 +139,6 @@ def _last_update(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
         " (SELECT max(time_updated) FROM message WHERE session_id = ?)"
     )
     return tuple(connection.execute(sql, (id, id)).fetchone())
-
-
-def _descendants(id: str, children: dict[str, list[str]]) -> list[str]:
-    """Return the subagents of a session, and theirs."""
-    descendants: list[str] = []
-    parents = [id]
-    while parents:
-        for child in children.get(parents.pop(), ()):
-            if child != id and child not in descendants:
-                descendants.append(child)
-                parents.append(child)
-    return descendants
 
 
 def newest_model(path: str) -> tuple[str, str] | None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from segue.model import clock, codec
+from segue.model import clock
 from segue.model.content import Block, Diff, Resource, ResourceLink, Text
 from segue.model.event import AnyBody, ToolKind, Usage
 from segue.sources.kit import bodies
@@ -50,17 +50,6 @@ class OpencodeState(msgspec.Struct, kw_only=True, omit_defaults=True):
     prompted_at: int = 0
     is_open: bool = False
     spawns: dict[str, str] = {}  # the call that started each subagent
-
-    def encode(self) -> dict[str, Any]:
-        """Return the state for a Resume."""
-        data: dict[str, Any] = msgspec.to_builtins(self)
-        return data
-
-    @classmethod
-    def decode(cls, data: dict[str, Any]) -> OpencodeState:
-        """Return the state of a Resume."""
-        state: OpencodeState = codec.convert(data, cls)
-        return state
 
 
 class _Event(NamedTuple):

@@ -24,6 +24,8 @@ from segue.sources.kit.reader import (
     SessionRef,
     ThreadRef,
     Unreadable,
+    decode_resume_data,
+    encode_resume_data,
 )
 from segue.sources.kit.statuses import FileStatuses
 
@@ -107,7 +109,7 @@ class QwenReader(Reader):
         """Yield the events of a session or a subagent."""
         from .translator import SessionState, Translator  # a list does not need them
 
-        state = SessionState() if resume is None else SessionState.decode(resume.data)
+        state = decode_resume_data(resume, SessionState)
         is_agent = chats.agent_of(ref.key) is not None
         translator = Translator(state, is_whole=resume is None, is_agent=is_agent)
         records = files.Records(ref.key, resume)
@@ -119,7 +121,7 @@ class QwenReader(Reader):
         problems = (*records.problems, *translator.problems)
         facts = _facts(ref, state, problems, is_agent=is_agent)
         facts = replace(facts, deleted_at=self._trash_of(ref.key).deleted_at(ref.key))
-        return End(facts, replace(records.resume(), data=state.encode()))
+        return End(facts, replace(records.resume(), data=encode_resume_data(state)))
 
     # Changes.
 

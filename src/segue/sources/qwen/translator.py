@@ -64,16 +64,6 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     seen: dict[str, str] = {}  # the messages by short uuid, with digests of their parts
     extra: dict[str, Any] = {}
 
-    def encode(self) -> dict[str, Any]:
-        """Return the state for a Resume."""
-        data: dict[str, Any] = msgspec.to_builtins(self)
-        return data
-
-    @classmethod
-    def decode(cls, data: dict[str, Any]) -> SessionState:
-        """Return the state of a Resume."""
-        return msgspec.convert(data, cls)
-
 
 class Translator:
     """Translates the records of a session, in order, and then marks those that were rewound."""

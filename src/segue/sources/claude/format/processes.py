@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from segue.model import clock
 from segue.model.errors import Busy
+from segue.sources.kit.processes import is_alive
 
 from . import jsonl
 from .jsonl import Entry
@@ -70,14 +71,8 @@ def require_not_live(home: ClaudeHome, id: str) -> None:
 
 
 def _is_running(process_id: int, entry: Entry) -> bool:
-    if not 0 < process_id < 1 << 31:
+    if not is_alive(process_id):
         return False
-    try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass  # a process of another user is running too
     actual_start, recorded_start = _start_time(process_id), entry.get("procStart")
     # The id may belong to another process by now; that one started at another time.
     is_recorded = isinstance(recorded_start, str | int) and str(recorded_start).isdigit()
