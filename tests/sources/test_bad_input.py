@@ -192,4 +192,4 @@ async def test_file_that_is_no_database_is_named(in_database: tuple[Any, Path]) 
 
 
 async def _database(opened: Opened) -> Path:
-    return Path(opened.source.places()[0])
+    return Path(opened.source.session_paths()[0])

@@ -48,7 +48,7 @@ class RowReader(Reader):
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def places(self) -> Sequence[str]:
+    def session_paths(self) -> Sequence[str]:
         return [self.path]
 
     def discover(self, report: Report) -> Iterable[SessionRef]:

@@ -214,7 +214,7 @@ class SourceProblem(NamedTuple):
 class SourceReport(NamedTuple):
     """Where a source looks, how many sessions it lists, and what it cannot read."""
 
-    places: Sequence[str]
+    paths: Sequence[str]
     sessions: int
     problems: Sequence[SourceProblem] = ()
 

@@ -500,11 +500,11 @@ def test_data_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("OPENCODE_DB", raising=False)
     assert DEFINITION.home() == "/home/me/.local/share/opencode"
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
-    assert DEFINITION.reader().places()[0] == "/data/opencode/opencode.db"
+    assert DEFINITION.reader().session_paths()[0] == "/data/opencode/opencode.db"
     monkeypatch.setenv("OPENCODE_DB", "mine.db")
-    assert DEFINITION.reader().places()[0] == "/data/opencode/mine.db"
+    assert DEFINITION.reader().session_paths()[0] == "/data/opencode/mine.db"
     monkeypatch.setenv("OPENCODE_DB", "/other/mine.db")
-    assert DEFINITION.reader().places()[0] == "/other/mine.db"
+    assert DEFINITION.reader().session_paths()[0] == "/other/mine.db"
 
 
 async def test_resume_command_names_the_session(rows: DatabaseSessions) -> None:

@@ -141,7 +141,7 @@ async def test_messages_are_followed_while_codex_works(codex: Codex, tmp_path: P
     async with open_hub(codex.reader(), tmp_path) as (hub, source):
         follower = Follower(hub, {older})
         await follower.wait_until_watching()
-        with witness(source.places()) as observer:
+        with witness(source.session_paths()) as observer:
             thread = await asyncio.to_thread(codex.prompt, PROMPT, *LONG_TURN)
         received = await follower.stop()
         assert follower.session == thread

@@ -118,7 +118,7 @@ async def test_messages_are_followed_while_the_program_works(tool: Tool, tmp_pat
         older = {row.id for row in await source.page(Query())}
         follower = Follower(hub, older)
         await follower.wait_until_watching()
-        with witness(source.places()) as observer:
+        with witness(source.session_paths()) as observer:
             await asyncio.to_thread(tool.prompt, PROMPT, *LONG_TURN)
         received = await follower.stop()
         assert follower.session is not None

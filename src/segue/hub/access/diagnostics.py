@@ -158,12 +158,12 @@ class Diagnostics:
             if not isinstance(source, Examined):
                 yield Finding(name, "ok", "its sessions can be read")
                 return
-            places, sessions, problems = await source.examine()
+            paths, sessions, problems = await source.examine()
         except (SegueError, OSError) as error:
             yield Finding(name, "problem", f"its sessions cannot be read: {error}")
             return
         count = "1 session" if sessions == 1 else f"{sessions} sessions"
-        yield Finding(name, "ok", f"{count} in {', '.join(places)}")
+        yield Finding(name, "ok", f"{count} in {', '.join(paths)}")
         for path, reason in problems[:MAX_SOURCE_PROBLEMS]:
             yield Finding(name, "warning", f"{path}: {reason}")
         if len(problems) > MAX_SOURCE_PROBLEMS:

@@ -48,7 +48,7 @@ class CodexReader(Reader):
     def __init__(self, home: str) -> None:
         self.home = home
 
-    def places(self) -> Sequence[str]:
+    def session_paths(self) -> Sequence[str]:
         """Return the directories of threads."""
         return rollouts.directories(self.home)
 

@@ -50,13 +50,13 @@ class CopilotReader(Reader):
         self.home = home
         self._trash = FileTrash(home)
 
-    def places(self) -> Sequence[str]:
+    def session_paths(self) -> Sequence[str]:
         """Return the directory of sessions, and the trash."""
         return [sessions_directory(self.home), self._trash.directory]
 
     def discover(self, report: Report) -> Iterable[SessionRef]:
         """Return all sessions: the directories that have events, and older files."""
-        yield from self._sessions(self.places()[0])
+        yield from self._sessions(self.session_paths()[0])
         for trashed in self._trash.sessions():
             yield from self._sessions(sessions_directory(trashed.directory))
 
@@ -105,7 +105,7 @@ class CopilotReader(Reader):
         """Return the session with an id."""
         if not native_id or os.path.basename(native_id) != native_id:
             return None
-        directory = os.path.join(self.places()[0], native_id)
+        directory = os.path.join(self.session_paths()[0], native_id)
         return self.ref(os.path.join(directory, EVENTS)) or self.ref(directory + _SUFFIX)
 
     def is_running(self, ref: SessionRef) -> bool | None:
@@ -173,7 +173,7 @@ class CopilotReader(Reader):
         fork_session(
             ref.key,
             _workspace_path(ref.key),
-            os.path.join(self.places()[0], new_id),
+            os.path.join(self.session_paths()[0], new_id),
             parent=ref.native_id,
             at=at,
             cwd=cwd,

@@ -66,7 +66,7 @@ class GeminiReader(Reader):
         self.home = home
         self._trash = FileTrash(home)
 
-    def places(self) -> Sequence[str]:
+    def session_paths(self) -> Sequence[str]:
         """Return the directory with the projects, and the trash."""
         return [chats.projects_directory(self.home), self._trash.directory]
 
@@ -95,7 +95,7 @@ class GeminiReader(Reader):
 
     def ref(self, key: str) -> SessionRef | None:
         """Return a session or a subagent as it is now."""
-        if not key.startswith(tuple(os.path.join(place, "") for place in self.places())):
+        if not key.startswith(tuple(os.path.join(path, "") for path in self.session_paths())):
             return None
         if chats.parent_of(key) is not None:
             return _ref(SessionFiles(key))

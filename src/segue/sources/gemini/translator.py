@@ -74,7 +74,7 @@ class Translator:
         self.state = state
         self.items: list[Item] = []
         self._is_whole = is_whole  # whether the session is read from its beginning
-        self._places: dict[str, int] = {}  # of the items of this read, by part
+        self._indexes: dict[str, int] = {}  # of the items of this read, by part
         self._messages: dict[str, bool] = {}  # the messages by id; False if they were removed
         self._owners: list[str] = []  # the message of each item
         self._contents: set[int] = set()  # hashes of all messages
@@ -368,16 +368,16 @@ class Translator:
         """Add a part of the current message, or replace it by a newer version."""
         key = self._key(part, owned=owned)
         digest = blake2b(codec.encode(body), digest_size=7).hexdigest()
-        old_digest, place = self.state.parts.get(key), self._places.get(key)
+        old_digest, index = self.state.parts.get(key), self._indexes.get(key)
         if digest == old_digest:
             return
-        if old_digest is not None and place is None:
+        if old_digest is not None and index is None:
             raise Rewritten(f"message {self._message} was changed")
         self.state.parts[key] = digest
-        if place is not None:
-            self.items[place] = self.items[place]._replace(body=body)
+        if index is not None:
+            self.items[index] = self.items[index]._replace(body=body)
             return
-        self._places[key] = len(self.items)
+        self._indexes[key] = len(self.items)
         self._owners.append(self._message)
         if self._slots is not None:
             self._seq = max(self._seq, self._slots + _SLOTS.get(part.split()[0], 0))

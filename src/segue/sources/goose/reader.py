@@ -61,7 +61,7 @@ class GooseReader(Reader):
         self._trash = RowTrash(directory)
         self._refs: database.UnchangedCache[dict[str, SessionRef]] = database.UnchangedCache()
 
-    def places(self) -> Sequence[str]:
+    def session_paths(self) -> Sequence[str]:
         """Return the database, and the directory of older files and of the trash."""
         return [self.path, self._directory]
 

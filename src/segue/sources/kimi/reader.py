@@ -48,7 +48,7 @@ class KimiReader(Reader):
         self.home = home
         self._trash = FileTrash(home)
 
-    def places(self) -> Sequence[str]:
+    def session_paths(self) -> Sequence[str]:
         """Return the directory of sessions, and the trash."""
         return [_sessions(self.home), self._trash.directory]
 
@@ -95,7 +95,7 @@ class KimiReader(Reader):
         """Return the session with an id."""
         if not native_id or os.path.basename(native_id) != native_id:
             return None
-        for workspace in safe_io.list_directory(self.places()[0]):
+        for workspace in safe_io.list_directory(self.session_paths()[0]):
             path = os.path.join(workspace.path, native_id, "agents", _MAIN, _WIRE)
             if ref := self.ref(path):
                 return ref

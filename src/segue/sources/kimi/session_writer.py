@@ -136,9 +136,9 @@ class _Wire:
         self._step += 1
         self._messages += 1
         uuid = self._id(reply.id, "step")
-        place = {"turnId": str(max(self._turn, 0)), "step": self._step}
-        yield _event("step.begin", reply.at, uuid=uuid, **place)
-        place["stepUuid"] = uuid
+        step_ids = {"turnId": str(max(self._turn, 0)), "step": self._step}
+        yield _event("step.begin", reply.at, uuid=uuid, **step_ids)
+        step_ids["stepUuid"] = uuid
         parts: list[tuple[str, int, Record]] = [
             (item.id, item.at, {"type": "think", "think": plain_text(item.thought.content)})
             for item in reply.thoughts
@@ -147,21 +147,21 @@ class _Wire:
             text = {"type": "text", "text": reply.text}
             parts.append((reply.message.id, reply.message.at, text))
         for name, at, part in parts:
-            yield _event("content.part", at, uuid=self._id(name), **place, part=part)
+            yield _event("content.part", at, uuid=self._id(name), **step_ids, part=part)
         if reply.call is not None:
-            yield from self._call(reply.call, place)
+            yield from self._call(reply.call, step_ids)
         if not isinstance(following, Interruption):  # a step that was interrupted has no end
             is_last = reply.call is None and not isinstance(following, Reply)
             reason = "end_turn" if is_last else "tool_use"
-            place.pop("stepUuid")
-            yield _event("step.end", reply.at, uuid=uuid, **place, finishReason=reason)
+            step_ids.pop("stepUuid")
+            yield _event("step.end", reply.at, uuid=uuid, **step_ids, finishReason=reason)
 
-    def _call(self, item: Call, place: Record) -> Iterator[Record]:
+    def _call(self, item: Call, step_ids: Record) -> Iterator[Record]:
         self._messages += 1
         uuid = self._id(item.id)
         call_id = accepted_call_id(item.call, _MAX_CALL_ID_LENGTH)
         call = {"name": function_name(item.call), "args": argument_object(item.call.input)}
-        yield _event("tool.call", item.at, uuid=uuid, **place, toolCallId=call_id, **call)
+        yield _event("tool.call", item.at, uuid=uuid, **step_ids, toolCallId=call_id, **call)
         has_images = any(isinstance(block, Image) for block in item.result.content)
         result: Record = {"output": _parts(item.result.content) if has_images else item.output}
         if item.result.status != "completed":

@@ -62,7 +62,7 @@ def find_differences(
 ) -> Differences:
     """Compare all sessions with the index. If nothing changed, no row is read.
 
-    Sessions in a place with a problem are not removed. `status` is the reader's from before the
+    Sessions below a path with a problem are not removed. `status` is the reader's from before the
     sessions were found.
     """
     change = index.change()

@@ -10,7 +10,7 @@ A reader answers three questions:
   each database. It opens no transcript.
 - `read`: what happened in a session? It is a generator. It yields an `Item` for each event, in
   order, and returns `End`: the facts of the session, and where a later read can continue.
-- `places`: where does the tool keep its sessions?
+- `session_paths`: where does the tool keep its sessions?
 
 `read` gets the `Resume` of an earlier read and then yields only what was added since. It raises
 `Rewritten` if what was read before is no longer there: the kit then reads the session again from
@@ -186,7 +186,7 @@ class Reader(ABC):
         return frozenset()
 
     @abstractmethod
-    def places(self) -> Sequence[str]:
+    def session_paths(self) -> Sequence[str]:
         """Return the directories and databases with the tool's sessions, which need not exist."""
 
     @abstractmethod

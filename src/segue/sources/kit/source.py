@@ -134,7 +134,7 @@ class KitSource:
     def _discover(self) -> list[SessionRef]:
         """Return all sessions, and remember what could not be read.
 
-        If the reader fails, the sessions of all its places stay listed as they were.
+        If the reader fails, the sessions at all its paths stay listed as they were.
         """
         self._reported = []
         refs: list[SessionRef] = []
@@ -146,8 +146,8 @@ class KitSource:
             import logging  # a list does not need it
 
             logging.getLogger("segue.sources").exception("cannot find sessions of %s", self.label)
-            for place in self.places():
-                self._report(place, f"its sessions cannot be found: {error!r}")
+            for path in self.session_paths():
+                self._report(path, f"its sessions cannot be found: {error!r}")
         return refs
 
     def _current_refs(self, keys: Sequence[str]) -> dict[str, SessionRef | None]:
@@ -205,11 +205,11 @@ class KitSource:
         indexed = await self.current_index.ask_current(indexing.problems_of)
         sessions = await self.current_index.ask_current(lambda index: index.shown_sessions())
         problems = [*self._reported, *self._transient, *indexed]
-        return SourceReport(self.places(), sessions, problems)
+        return SourceReport(self.session_paths(), sessions, problems)
 
-    def places(self) -> Sequence[str]:
+    def session_paths(self) -> Sequence[str]:
         """Return the directories and databases that the tool's sessions are in."""
-        return self.reader.places()
+        return self.reader.session_paths()
 
     # Lists.
 
@@ -393,8 +393,8 @@ def index_path(index_dir: Path, reader: Reader) -> Path:
 
     from segue.sources.index.database import FORMAT
 
-    places = "\0".join(reader.places())
-    digest = blake2b(os.fsencode(places), digest_size=4).hexdigest()
+    paths = "\0".join(reader.session_paths())
+    digest = blake2b(os.fsencode(paths), digest_size=4).hexdigest()
     path = index_dir / f"{reader.name}-{digest}-{FORMAT}.{reader.version}.index"
     if not path.exists():
         for old_index in path.parent.glob(f"{reader.name}-{digest}*"):

@@ -18,13 +18,13 @@ class ToolFiles:
 
     def directories(self) -> list[str]:
         """Return the directories to watch: those of databases, whose logs take the writes."""
-        places = self._reader.places()
-        paths = [path if os.path.isdir(path) else os.path.dirname(path) for path in places]
+        session_paths = self._reader.session_paths()
+        paths = [path if os.path.isdir(path) else os.path.dirname(path) for path in session_paths]
         return [path for path in dict.fromkeys(paths) if os.path.isdir(path)]
 
     def is_recursive(self) -> bool:
         # A database needs only its directory, which may have large directories of other things.
-        return any(os.path.isdir(path) for path in self._reader.places())
+        return any(os.path.isdir(path) for path in self._reader.session_paths())
 
     def changed_keys(self, paths: Iterable[str]) -> list[str] | None:
         """Return the sessions whose files changed; None if other files did."""

@@ -70,7 +70,7 @@ class OpencodeReader(Reader):
         self._refs: database.UnchangedCache[dict[str, SessionRef]] = database.UnchangedCache()
         self._files = FileStore(os.path.join(directory, "storage"))
 
-    def places(self) -> Sequence[str]:
+    def session_paths(self) -> Sequence[str]:
         """Return the database, the directory of files of older versions, and the trash."""
         return [
             self.path or os.path.join(self.directory, "opencode.db"),
@@ -107,7 +107,7 @@ class OpencodeReader(Reader):
 
     def status(self) -> object:
         """Return the statuses of all databases and their logs; None if there are files."""
-        if os.path.isdir(self.places()[1]):
+        if os.path.isdir(self.session_paths()[1]):
             return None
         paths = [*self._databases(), *sorted(trashed.rows for trashed in self._trash.sessions())]
         statuses = {path: database.settled_status(path) for path in paths}

@@ -47,7 +47,7 @@ class QwenReader(Reader):
         self.home = home
         self.settings = settings or home
 
-    def places(self) -> Sequence[str]:
+    def session_paths(self) -> Sequence[str]:
         """Return the directories with the projects, and their trash."""
         roots = self._roots()
         projects = [chats.projects_directory(root) for root in roots]
@@ -87,7 +87,7 @@ class QwenReader(Reader):
 
     def ref(self, key: str) -> SessionRef | None:
         """Return a session or a subagent as it is now."""
-        if not key.startswith(tuple(os.path.join(place, "") for place in self.places())):
+        if not key.startswith(tuple(os.path.join(path, "") for path in self.session_paths())):
             return None
         agent = chats.agent_of(key)
         if agent is not None:

@@ -76,7 +76,7 @@ class Translator:
         self._items: list[tuple[str, Item]] = []  # with the uuid of their record
         self._parents: dict[str, str] = {}
         self._is_linear = True
-        self._usages: dict[str, int] = {}  # the place of a message's usage in the items
+        self._usages: dict[str, int] = {}  # the index of each message's usage in the items
 
     def add_record(self, line: Record) -> None:
         """Add the next record."""
@@ -223,10 +223,10 @@ class Translator:
 
     def _replace_usage(self, uuid: str, item: Item) -> bool:
         """Replace the usage of an earlier part of a message; return False if there is none."""
-        place = self._usages.get(uuid)
-        if place is not None:
-            old_uuid, old_item = self._items[place]
-            self._items[place] = (old_uuid, old_item._replace(body=item.body))
+        index = self._usages.get(uuid)
+        if index is not None:
+            old_uuid, old_item = self._items[index]
+            self._items[index] = (old_uuid, old_item._replace(body=item.body))
             return True
         if self._fragments(uuid) > 1 and not self._is_whole:
             raise Rewritten(f"message {uuid} has further parts")

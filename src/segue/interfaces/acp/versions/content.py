@@ -76,12 +76,12 @@ def locations(call: ToolCall) -> list[wire.Location]:
     return absolute_locations(call.locations)
 
 
-def absolute_locations(places: Iterable[Location]) -> list[wire.Location]:
+def absolute_locations(locations: Iterable[Location]) -> list[wire.Location]:
     """Return the locations with absolute paths."""
     return [
-        wire.Location(path=place.path, line=place.line)
-        for place in places
-        if os.path.isabs(place.path)
+        wire.Location(path=location.path, line=location.line)
+        for location in locations
+        if os.path.isabs(location.path)
     ]
 
 
@@ -201,14 +201,14 @@ def changed_call_fields(
     encode_diff: Callable[[Diff | FileChange], Iterable[VersionedDiff]],
 ) -> dict[str, Any]:
     """Return the fields of an update of a tool call in both versions."""
-    content, places = change.content, change.locations
+    content, locations = change.content, change.locations
     return {
         "tool_call_id": change.call_id,
         "title": change.title,
         "name": change.name,
         "kind": change.kind,
         "content": UNSET if content is UNSET else encode_tool_content(content, encode_diff),
-        "locations": UNSET if places is UNSET else absolute_locations(places),
+        "locations": UNSET if locations is UNSET else absolute_locations(locations),
         "raw_input": change.input,
         "meta": meta_of(change),
     }

@@ -298,7 +298,7 @@ async def _empty_message(query: Query, hub: Hub, principal: Principal) -> str:
     """Return why a list may be empty, and what to try."""
     plain = Query(order=query.order, descending=query.descending, limit=query.limit)
     if query == plain:
-        return f"No sessions. {await _searched_places(hub, principal)}"
+        return f"No sessions. {await _searched_sources(hub, principal)}"
     message = "No sessions match." if query.text else "No sessions match these filters."
     if query.source is not None:
         names = [row["name"] for row in await _list_sources(hub, principal)]
@@ -310,17 +310,17 @@ async def _empty_message(query: Query, hub: Hub, principal: Principal) -> str:
     return f"{message}{archived}"
 
 
-async def _searched_places(hub: Hub, principal: Principal) -> str:
+async def _searched_sources(hub: Hub, principal: Principal) -> str:
     """Return where sessions were looked for, and how to create one."""
     from segue.interfaces.cli.output.text import tilde
 
     opened = {row["name"] for row in await _list_sources(hub, principal)}
-    places = [f"segue's store in {tilde(str(hub.data_dir))}"]
+    searched = [f"segue's store in {tilde(str(hub.data_dir))}"]
     absent: list[str] = []
     for tool in tools.all_tools():
         home = f"{tool.label} ({tilde(tool.home())})"
-        (places if tool.name in opened else absent).append(home)
-    looked = f"Looked in {', '.join(places)}."
+        (searched if tool.name in opened else absent).append(home)
+    looked = f"Looked in {', '.join(searched)}."
     unused = f"\nNot used here, or not selected: {', '.join(absent)}." if absent else ""
     return f"{looked}{unused}\nCreate one with `segue new` or `segue prompt new TEXT`."
 
