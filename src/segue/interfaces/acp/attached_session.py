@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
-
-from msgspec.structs import replace
 
 from segue.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, Connection, Disconnected, RpcError
 from segue.hub import Hub
@@ -32,12 +30,12 @@ from segue.model.principal import Principal
 from segue.model.projection import apply, start
 from segue.model.session import Session
 from segue.model.tools.changes import apply_change
-from segue.model.tools.prompt_titles import title_change
 
 from .errors import DIALECT, session_not_found
 from .permissions import PermissionRequests
 from .position import ALL_UPDATES, Position
-from .versions.forwarding import Cancellable, comes_from_agent, forwarded_fields, is_shown
+from .update_sender import UpdateSender
+from .versions.forwarding import Cancellable, comes_from_agent
 from .versions.policy import VersionPolicy
 
 if TYPE_CHECKING:
@@ -74,11 +72,9 @@ class AttachedSession:
         self._principal = principal
         self._connection = connection
         self._policy = policy
-        self._encoder = policy.create_encoder()
         self._session = session  # as of the last event that was sent
-        self._encoder.note_settings(session)
         self.client_session_id = client_session_id or session.id
-        self._position = Position(session.last_seq, ALL_UPDATES)  # of what was sent
+        self._updates = UpdateSender(connection, policy, session, self.client_session_id)
         self._permission_requests = PermissionRequests(
             hub, principal, connection, policy, session.id, self.client_session_id
         )
@@ -120,11 +116,11 @@ class AttachedSession:
         async for event in self._hub.history.conversation(self._principal, self.id):
             if event.seq > self._session.last_seq:
                 break
-            updates = self._encoder.encode_replayed(event)
-            await self._send_event(event, updates, after, replayed=True)
+            updates = self._updates.encoder.encode_replayed(event)
+            await self._updates.send_event(event, updates, after, replayed=True)
             if event.seq >= self._first_untracked:
                 await self._track_prompts(event)
-        self._position = Position(self._session.last_seq, ALL_UPDATES)
+        self._updates.position = Position(self._session.last_seq, ALL_UPDATES)
 
     async def resume(self, after: Position) -> None:
         """Send everything after a position, up to the time when the session was attached.
@@ -138,7 +134,7 @@ class AttachedSession:
             await self.replay(after)
             return
         session: Session | None = None
-        self._position = after
+        self._updates.position = after
         async for event in self._hub.history.read(self._principal, self.id):
             if event.seq > self._session.last_seq:
                 break
@@ -147,29 +143,25 @@ class AttachedSession:
             else:
                 session = apply(session, event)
             if event.seq > after.seq:
-                self._restore_streamed(after)
-            await self._send_event(event, self._encode(event, session), after)
+                self._updates.restore_streamed(after)
+            await self._updates.send_event(event, self._updates.encode(event, session), after)
             if event.seq >= self._first_untracked:
                 await self._track_prompts(event)
-        self._restore_streamed(after)
-
-    def _restore_streamed(self, position: Position) -> None:
-        """Tell the encoder how much of unfinished messages the client has received."""
-        for message, length in position.streamed.items():
-            if message in self._position.streamed:
-                self._encoder.resume_message(message, length)
+        self._updates.restore_streamed(after)
 
     async def send_opened(self) -> None:
         """Send the updates that end the opening of an existing session."""
-        await self._send_all(self._encoder.encode_opened(self._session))
+        await self._updates.send_all(self._updates.encoder.encode_opened(self._session))
 
     async def send_state(self) -> None:
         """Send the session's state, if the protocol version has an update for it."""
-        await self._send_all(self._encoder.encode_state(self._session))
+        await self._updates.send_all(self._updates.encoder.encode_state(self._session))
 
     async def send_warning(self, title: str, description: str) -> None:
         """Send a warning about the session, if the client supports notices."""
-        await self._send_all(self._encoder.encode_notice("warning", title, description))
+        await self._updates.send_all(
+            self._updates.encoder.encode_notice("warning", title, description)
+        )
 
     def start(self, *, created: bool = False) -> None:
         """Start to send new events. `created` says that the client has just created the session."""
@@ -414,7 +406,7 @@ class AttachedSession:
     async def _follow(self, *, created: bool) -> None:
         try:
             if created:
-                await self._send_all(self._encoder.encode_created(self._session))
+                await self._updates.send_all(self._updates.encoder.encode_created(self._session))
             await self._permission_requests.send_stored(self._session)
             async for item in self._hub.history.follow_with_updates(
                 self._principal, self.id, self._session.last_seq
@@ -423,7 +415,7 @@ class AttachedSession:
                     await self._forward(item)
                 elif isinstance(item, Delta):
                     if not self._forwards_turn and item.thread is None:
-                        await self._send_delta(item)
+                        await self._updates.send_delta(item)
                 else:
                     await self._handle_event(item)
         except Disconnected:
@@ -457,14 +449,10 @@ class AttachedSession:
             return
         if "result" in payload:
             self._result = payload["result"]
-            self._encoder.note_result(self._result)
+            self._updates.encoder.note_result(self._result)
         if "update" in payload:
             self.cancellable.note(payload)
-            if message := payload.get("message"):
-                streamed = {**self._position.streamed, message: payload["end"]}
-                self._position = self._position._replace(streamed=streamed)
-            updates = self._encoder.encode_forwarded(payload, self._session)
-            await self._send_all(updates, **forwarded_fields(payload))
+            await self._updates.forward(payload, self._session)
 
     def _was_forwarded(self, event: Event) -> bool:
         """Return whether the client has received an event as messages of the agent."""
@@ -480,7 +468,7 @@ class AttachedSession:
             self._forwards_between_turns = False
         is_shown = is_own_prompt and not self._policy.echoes_own_prompts
         is_sent = not is_shown and not self._was_forwarded(event)
-        await self._send_event(event, self._encode(event, session, is_sent=is_sent))
+        await self._updates.send_event(event, self._updates.encode(event, session, is_sent=is_sent))
         await self._track_prompts(event)
         match body:
             case ToolCall():
@@ -544,57 +532,3 @@ class AttachedSession:
             answer.set_exception(RpcError(code, message))
             answer.exception()
         self._answers.clear()
-
-    def _encode(self, event: Event, session: Session, *, is_sent: bool = True) -> Iterator[Any]:
-        """Encode a new event and the title that it gives the session.
-
-        If the client shows the event by itself, None takes the place of each update.
-        """
-        updates = self._encoder.encode_event(event, session)
-        for update in updates if is_shown(event) else ():
-            yield update if is_sent else None
-        if (named := title_change(event.body)) is not None:
-            yield from self._encoder.encode_event(replace(event, body=named), session)
-
-    async def _send_event(
-        self,
-        event: Event,
-        updates: Iterable[Any],
-        after: Position | None = None,
-        *,
-        replayed: bool = False,
-    ) -> None:
-        """Send the updates of an event, apart from those up to the position `after`."""
-        streamed = self._position.streamed
-        if event.id in streamed and (after is None or event.seq > after.seq):
-            streamed = {message: n for message, n in streamed.items() if message != event.id}
-        for index, update in enumerate(updates, 1):
-            if update is None:
-                continue
-            if after is None or (event.seq, index) > (after.seq, after.sent):
-                self._position = Position(event.seq, index, replayed, streamed)
-                await self._send(update)
-        if after is None or event.seq >= after.seq:
-            self._position = Position(event.seq, ALL_UPDATES, replayed, streamed)
-
-    async def _send_delta(self, delta: Delta) -> None:
-        """Send the part of a delta that the client has not received."""
-        received = self._position.streamed.get(delta.message, 0)
-        if delta.offset < received:
-            text = delta.text[received - delta.offset :]
-            delta = replace(delta, offset=received, text=text)
-        if delta.text:
-            streamed = {**self._position.streamed, delta.message: delta.offset + len(delta.text)}
-            self._position = self._position._replace(streamed=streamed)
-            await self._send_all(self._encoder.encode_delta(delta))
-
-    async def _send_all(self, updates: Iterable[Any], **more: Any) -> None:
-        for update in updates:
-            await self._send(update, **more)
-
-    async def _send(self, update: Any, **more: Any) -> None:
-        await self._connection.notify(
-            "session/update",
-            {"sessionId": self.client_session_id, "update": update, **more},
-            cursor=self._position,
-        )

@@ -312,9 +312,9 @@ class _Converter:
                 if block.text.strip():
                     blocks.append(Text(text=block.text))
                 continue
-            if isinstance(block, Image) and self._is_held(block):
+            if isinstance(block, Image) and self._can_be_sent(block):
                 if images:
-                    blocks.append(_held_image(block))
+                    blocks.append(_with_inline_data(block))
                     continue
                 self.losses.add("images", "left_out", "the target has no place for them")
             else:
@@ -322,7 +322,7 @@ class _Converter:
             blocks.append(Text(text=_described(block)))
         return tuple(blocks)
 
-    def _is_held(self, image: Image) -> bool:
+    def _can_be_sent(self, image: Image) -> bool:
         """Return whether an image can be sent: its data or its public address is known."""
         if image.data or (image.uri or "").startswith("data:"):
             return True
@@ -419,8 +419,8 @@ def _changes_part_of_line(neutral: NeutralCall) -> bool:
     return is_change and any(text and not str(text).endswith("\n") for text in texts)
 
 
-def _held_image(image: Image) -> Image:
-    """Return an image with its data, if that is in its address."""
+def _with_inline_data(image: Image) -> Image:
+    """Return an image whose data is in the address with the data in its field."""
     uri = image.uri or ""
     if image.data or not uri.startswith("data:"):
         return Image(mime=image.mime, data=image.data, uri=image.uri)
