@@ -63,7 +63,7 @@ def _plan_items(call: ToolCall) -> list[PlanEntry]:
 
 
 def _unknown_call(call_id: str) -> ToolCall:
-    """Return a call in place of the one that a result does not have."""
+    """Return a stand-in for the missing call of a result."""
     return ToolCall(call_id=call_id, name="Result")
 
 

@@ -145,7 +145,7 @@ class _Runner:
         return not self._only or id.startswith(self._only)
 
     async def _run_shared(self, version: int, checks: Sequence[Check]) -> list[Check]:
-        """Run checks on one connection; return those that are left if the agent ends."""
+        """Run checks on one connection; return those that did not run because the agent ended."""
         with tempfile.TemporaryDirectory(prefix="acp-check-") as cwd:
             async with self._connect() as connected:
                 peer = Peer(connected.transport, version, self._timeout)

@@ -204,7 +204,7 @@ class Terminal:
         self.id = id
 
     async def output(self) -> str:
-        """Return the output up to now, of which the client may have dropped the beginning."""
+        """Return the output so far. The client may have dropped its beginning."""
         return str((await self._client.request_terminal("terminal/output", self.id))["output"])
 
     async def wait(self) -> ExitStatus:

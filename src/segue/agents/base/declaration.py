@@ -95,7 +95,7 @@ def declare(
     prompt: Iterable[str] = (),
     logins: Iterable[LoginMethod] = (),
 ) -> AgentDeclaration:
-    """Return a declaration. Raises ValueError, which names what is wrong with it."""
+    """Return a declaration. Raises ValueError with the setting that is not valid."""
     all_options = [*options]
     if models:
         all_options.insert(0, Select(MODEL, "Model", models, category=MODEL))

@@ -328,13 +328,13 @@ class Turn:
 
     @property
     def mode(self) -> str | None:
-        """The mode that the user chose of those that the agent declared."""
+        """The user's choice among the modes that the agent declared."""
         mode = self.options.get(MODE)
         return mode if isinstance(mode, str) else None
 
     @property
     def model(self) -> str | None:
-        """The model that the user chose of those that the agent declared."""
+        """The user's choice among the models that the agent declared."""
         model = self.options.get(MODEL)
         return model if isinstance(model, str) else None
 

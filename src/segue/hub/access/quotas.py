@@ -90,7 +90,7 @@ class DirectoryBody(RecordBody, frozen=True):
 
 
 class QuotaState(NamedTuple):
-    """A quota of a workspace: its limit, if any, and what is used of it.
+    """A quota of a workspace: its limit, if any, and its use.
 
     `source` says who set the limit: "workspace", "server" or None. The use of streams is known only
     to the processes that serve them.
@@ -273,7 +273,7 @@ class Quotas:
         return {name: limit for name, limit in overrides.items() if limit is not None}
 
     async def states(self, workspace: str) -> list[QuotaState]:
-        """Return all quotas of a workspace with their limits and what is used of them."""
+        """Return all quotas of a workspace with their limits and their use."""
         overrides = await self._overrides(workspace)
         limits = await self._limits(workspace)
         used = await self._used(workspace, QUOTAS)
@@ -348,7 +348,7 @@ def format_amount(name: str, amount: int) -> str:
 
 
 def _require(name: str, limit: int, used: int, more: int) -> None:
-    """Raise QuotaExceeded if `more` does not fit into a limit, of which so much is used."""
+    """Raise QuotaExceeded if `used` and `more` together exceed a limit."""
     if used + more <= limit:
         return
     quota = QUOTAS[name]

@@ -31,7 +31,7 @@ class Redaction(NamedTuple):
     mask_secrets: bool = False
 
     def events(self, events: Iterable[Event]) -> list[Event]:
-        """Return events that follow each other, without what is hidden."""
+        """Return consecutive events without the parts that the link hides."""
         shown = [self._without_output(event) for event in events]
         if not self.mask_secrets:
             return shown
@@ -104,7 +104,7 @@ class RedactedHistory:
         before: int | None = None,
         limit: int = 100,
     ) -> list[Any]:
-        """Return the events that contain all words as they are shown, the newest first."""
+        """Return the events whose redacted text contains all words, the newest first."""
         assert isinstance(self._history, HistoryReader)
         matches = await self._history.find(principal, id, words, before=before, limit=limit)
         return await asyncio.to_thread(self._matches, matches, words)
@@ -112,7 +112,7 @@ class RedactedHistory:
     async def find_in_threads(
         self, principal: Principal, id: str, words: str, *, limit: int = 100
     ) -> list[tuple[Thread, Any]]:
-        """Return the events of threads that contain all words as they are shown."""
+        """Return the events of threads whose redacted text contains all words."""
         assert isinstance(self._history, HistoryReader)
         matches = await self._history.find_in_threads(principal, id, words, limit=MAX_SEARCHED)
 
@@ -138,7 +138,7 @@ class RedactedHistory:
         return [shown for match in matches if (shown := self._match(match, words)) is not None]
 
     def _match(self, match: Any, words: str) -> Any:
-        """Return a match with a snippet of what is shown; None if the words are not shown."""
+        """Return a match with a redacted snippet; None if the link hides the words."""
         from segue.hub.sessions.search import search_match
 
         if match.event is None:

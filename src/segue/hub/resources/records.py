@@ -182,7 +182,7 @@ class Records:
         return await self._store.put_record(following, drop_earlier=True)
 
     async def archive(self, record: Record) -> Record:
-        """Archive the newest version of a record, whatever its number is by then."""
+        """Archive a record, even if it was changed since the caller read it."""
         while record.archived_at is None:
             now = clock.now()
             archived = replace(record, archived_at=now, updated_at=now)
@@ -193,7 +193,7 @@ class Records:
         return record
 
     async def retire(self, record: Record, cleared: Mapping[str, Any] | None = None) -> Record:
-        """Archive a record of which only one version is stored.
+        """Archive a record that has only one stored version.
 
         `cleared` replaces fields of its body. The archived record is the next version, so a
         concurrent change of the version before it fails and does not restore the record.

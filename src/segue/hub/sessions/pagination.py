@@ -110,7 +110,7 @@ class _SourceSessions:
 
 
 class _CheckedSessions:
-    """A list of which only the rows remain that match the filters of the hub."""
+    """A list without the rows that the hub's own filters exclude."""
 
     def __init__(self, sessions: _SessionList) -> None:
         self.name = sessions.name
@@ -171,7 +171,7 @@ async def _fill_sweep(
     query: Query,
     after: str,
 ) -> list[Session]:
-    """Return as many swept rows as a page has of those that `keep` returns."""
+    """Sweep until `keep` has returned a page of rows, or the sweep ends."""
     sessions: list[Session] = []
     while True:
         rows = await read(after)
@@ -195,7 +195,7 @@ class _ReadAhead:
         self._has_more = True
 
     async def read(self, count: int) -> None:
-        """Read so many further rows."""
+        """Read the next `count` rows."""
         query = replace(self._query, limit=count)
         rows = await self._sessions.page(query, self._end, backward=self._backward)
         self.rows.update((row.id, row) for row in rows)

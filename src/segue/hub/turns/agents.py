@@ -200,7 +200,7 @@ class SessionAgents:
         return await self.for_session(session, overrides, local=local)
 
     async def describe(self, session: Session, *, local: bool = False) -> str:
-        """Return who will answer in a session: a model, a program, or the demo agent.
+        """Return the name of what answers in a session: a model, a program, or the demo agent.
 
         It is "" if no agent can answer. With `local`, the turn is the local user's.
         """
@@ -347,7 +347,7 @@ def model_spec(label: str) -> AgentSpec:
 
 
 def _with_overrides(spec: AgentSpec, overrides: Mapping[str, Any]) -> AgentSpec:
-    """Return a specification with overrides; who chose other tools is known from the session."""
+    """Return a specification with overrides. Overridden tools were not chosen by an API key."""
     by_key = {TOOLS_BY_KEY: False} if "tools" in overrides else {}
     return {**spec, **by_key, **overrides}
 

@@ -25,7 +25,7 @@ from segue.model.tools.titles import without_computed_title
 
 
 class TurnRequests:
-    """The model requests of a turn, of which one at a time is open."""
+    """The model requests of a turn. At most one is open at a time."""
 
     def __init__(self) -> None:
         self._open: OpenRequest | None = None

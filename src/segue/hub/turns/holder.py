@@ -75,7 +75,7 @@ def is_comparable(holder: str) -> bool:
 
 
 def _comparable(holder: str) -> _Process | None:
-    """Return the parts of a holder's name, if this process can see the one that it names."""
+    """Return the parts of a holder's name; None if this process cannot see that process."""
     parts = holder.split(_SEPARATOR)
     boot, namespace = _own_namespace()
     if not boot or len(parts) != len(_Process._fields) or parts[:2] != [boot, namespace]:

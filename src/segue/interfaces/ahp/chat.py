@@ -210,7 +210,7 @@ class ChatState:
         }
 
     def _add_text(self, event_id: str, message: AgentMessage | AgentThought) -> list[Action]:
-        """Add a complete message, or what is missing of one that was streamed."""
+        """Add a complete message, or the rest of a message that was streamed."""
         self._add_usage(message)
         text = plain_text(message.content)
         part = self._parts.get(event_id)

@@ -1,4 +1,4 @@
-"""One client: what it has prepared, follows and waits for, and what is sent to it."""
+"""One client: its drafts, the chats that it follows, and the actions that it receives."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def prompt_command(target: Target, words: tuple[str, ...], title: str | None) ->
 
 
 def _session_and_text(words: tuple[str, ...]) -> tuple[str | None, str]:
-    """Return the session and the text of a prompt, of which the session may be left out."""
+    """Return the session and the text of a prompt. The user may leave out the session."""
     if not words or words == ("new",):
         raise click.UsageError("Missing argument 'TEXT'.", click.get_current_context())
     if len(words) > 2:

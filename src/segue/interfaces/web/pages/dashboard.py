@@ -139,7 +139,7 @@ _USAGE_COLUMNS = (
 
 
 def _usage(usage: Usage) -> tuple[object, ...]:
-    """Return the cells of what was used; the cost is empty if it is not known."""
+    """Return the cells of a row's usage; the cost is empty if it is not known."""
     return (
         usage.input_tokens or 0,
         usage.output_tokens or 0,

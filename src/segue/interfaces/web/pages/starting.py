@@ -30,7 +30,7 @@ OTHER = "other"  # the project of a directory that is typed
 
 
 class AgentOption(NamedTuple):
-    """An agent that can answer in a new session, and who answers for it."""
+    """An agent that the user can choose for a new session."""
 
     id: str
     name: str
