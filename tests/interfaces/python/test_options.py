@@ -11,7 +11,7 @@ from segue.interfaces.python.command_rules import CommandRules, command_rule
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import ToolCall
 from segue.model.principal import LOCAL
-from tests.agents.provider import Use
+from tests.agents.provider import Say, Use
 from tests.interfaces.python.model_session import (
     MODEL,
     WRITE,
@@ -25,6 +25,7 @@ SCHEMA = {
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
     "required": ["city"],
 }
+HELPER = {"description": "Reads files", "prompt": "I am the helper."}
 OUTPUT_FORMAT = {"type": "json_schema", "schema": SCHEMA}
 
 
@@ -49,7 +50,13 @@ OUTPUT_FORMAT = {"type": "json_schema", "schema": SCHEMA}
         ({"add_dirs": ["/no/such/place"]}, "add_dirs: there is no directory /no/such/place"),
         ({"include_partial_messages": "yes"}, "include_partial_messages must be True or False"),
         ({"output_format": {"type": "text"}}, "output_format must be"),
-        ({"agents": {}}, "unknown option 'agents'"),
+        ({"setting_sources": []}, "unknown option 'setting_sources'"),
+        ({"agents": ["x"]}, "agents must be a mapping"),
+        ({"agents": {"a": {"prompt": "p"}}}, "agents: a needs a description"),
+        ({"agents": {"a": {**HELPER, "tools": ["Nothing"]}}}, "there is no tool 'Nothing'"),
+        ({"agents": {"a": {**HELPER, "tools": "Bash"}}}, "must be a list of names"),
+        ({"agents": {"a": {**HELPER, "model": "best"}}}, "the model 'best' of a is not a model"),
+        ({"agents": {"a": {**HELPER, "memory": "user"}}}, "a has the unknown field 'memory'"),
     ],
 )
 def test_bad_option_is_refused_when_it_is_given(options: Any, message: str) -> None:
@@ -178,3 +185,48 @@ async def test_functions_search_archive_and_delete(tmp_path: Path) -> None:
     assert await segue.list_sessions(store=store) == []
     with pytest.raises(NotFound):
         await segue.delete_session(id, store=store)
+
+
+@with_open_hub
+async def test_agents_get_delegated_work_with_their_own_prompt_and_tools(
+    environment: Environment,
+) -> None:
+    (environment.cwd / "a").write_text("the content")
+    helper = {**HELPER, "tools": ["Read", "double"], "model": "anthropic:claude-haiku-4-5"}
+
+    def double(number: int) -> int:
+        """Return twice the number."""
+        return 2 * number
+
+    def half(number: int) -> int:
+        """Return a half of the number."""
+        return number // 2
+
+    environment.script(
+        [Use("delegate", {"agent": "helper", "message": "Read a"})],
+        [Use("read", {"file_path": "a"}), Use("double", {"number": 21})],
+        [Say("It says so.")],
+    )
+    result = await environment.run(agents={"helper": helper}, tools=[double, half])
+    first, second, third, last = environment.provider.requests
+    assert "delegate" in {tool["name"] for tool in first["tools"]}
+    assert {tool["name"] for tool in second["tools"]} == {"read", "double"}
+    assert "I am the helper." in str(second["system"]) and second["model"] == "claude-haiku-4-5"
+    assert "the content" in last_message(third) and "42" in last_message(third)
+    assert "It says so." in last_message(last)
+    assert (result.subtype, result.result) == ("success", "done")
+
+
+@with_open_hub
+async def test_rules_and_hooks_apply_to_agents_too(environment: Environment) -> None:
+    environment.script(
+        [Use("delegate", {"agent": "helper", "message": "Remove a"})],
+        [Use("bash", {"command": "rm -f a"})],
+        [Say("I could not.")],
+    )
+    await environment.run(
+        agents={"helper": HELPER},
+        disallowed_tools=["Bash(rm:*)"],
+        permission_mode="bypassPermissions",
+    )
+    assert "Bash(rm:*) forbids it" in last_message(environment.provider.requests[2])

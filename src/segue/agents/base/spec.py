@@ -33,6 +33,9 @@ PACKAGES, PACKAGE_CACHE = "packages", "package_cache"
 # In an agent's specification: the agents that it may start threads of, resolved by the hub:
 # `members`, `advisor` and whether it may define `inline_agents`.
 ROSTER = "roster"
+# In the overrides of a turn: agents that its program defines, which may get threads as well. Each
+# has `name`, `description`, `definition` and the `settings` that differ from the agent's own.
+SUBAGENTS = "subagents"
 # The tools of an agent with a roster: threads answer them.
 DELEGATE, DEFINE, MESSAGE, ADVISE = DELEGATION_TOOLS = (
     "delegate",

@@ -239,6 +239,8 @@ class Delegations:
             members = [member for member in self._settings.roster if member.agent == thread.agent]
         elif thread.kind == ADVISOR_NAME:
             members = [] if self._settings.advisor is None else [self._settings.advisor]
+        elif (defined := self._members.get(thread.kind)) is not None and defined.agent is None:
+            members = [defined]
         else:
             members = [self._inline(thread.definition)]
         if not members:

@@ -214,7 +214,7 @@ def check_model(text: str) -> None:
     if model == DEMO:
         return
     if not has_provider(model):
-        raise InvalidInput(f"invalid model {model!r}; use provider:name, such as openai:gpt-5")
+        raise InvalidInput(f"unknown model {model!r}; use provider:name, such as openai:gpt-5")
     try:
         check_provider(model.partition(":")[0])
     except ModelUnavailable as error:

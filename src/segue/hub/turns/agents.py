@@ -19,10 +19,12 @@ from segue.agents.base import (
     Tools,
 )
 from segue.agents.base.spec import (
+    FUNCTIONS,
     NETWORKING,
     PACKAGE_CACHE,
     PACKAGES,
     ROSTER,
+    SUBAGENTS,
     TOOLS_BY_KEY,
 )
 from segue.agents.registry import DEFAULT, NEEDS_MODEL, AgentRegistry
@@ -109,8 +111,11 @@ class SessionAgents:
         spec = await self.spec(session, overrides or {}, local=local)
         roster = roster_of(spec.get("multiagent"))
         spec = await self._in_environment(session, spec)
-        if roster != Roster():
-            spec[ROSTER] = await self._resolve_roster(session, spec, roster, local=local)
+        subagents = spec.pop(SUBAGENTS, ())
+        if roster != Roster() or subagents:
+            resolved = await self._resolve_roster(session, spec, roster, local=local)
+            resolved["members"] += _defined_members(spec, subagents)
+            spec[ROSTER] = resolved
         return self.registry.build(spec)
 
     async def _resolve_roster(
@@ -350,6 +355,23 @@ def _with_overrides(spec: AgentSpec, overrides: Mapping[str, Any]) -> AgentSpec:
     """Return a specification with overrides. Overridden tools were not chosen by an API key."""
     by_key = {TOOLS_BY_KEY: False} if "tools" in overrides else {}
     return {**spec, **by_key, **overrides}
+
+
+def _defined_members(
+    spec: AgentSpec, subagents: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the agents that a program defines: its session's agent with other settings."""
+    not_shared = ("append_system", "multiagent", FUNCTIONS)
+    shared = {name: value for name, value in spec.items() if name not in not_shared}
+    return [
+        {
+            "name": subagent["name"],
+            "description": subagent["description"],
+            "definition": subagent["definition"],
+            "spec": {**shared, **subagent["settings"]},
+        }
+        for subagent in subagents
+    ]
 
 
 def _is_enabled(source: SourceDefinition, config: Mapping[str, Any]) -> bool:

@@ -77,7 +77,9 @@ async def find_session(
     where = f"{'in the trash ' if trashed else ''}of {os.getcwd()}"
     if not sessions:
         raise NotFound(f"there is no session {where}; `segue list` shows those of all directories")
-    raise NotFound(f"there is no {name}: only {len(sessions)} sessions {where}")
+    raise NotFound(
+        f"there is no {name}: only {len(sessions)} session{'s' * (len(sessions) > 1)} {where}"
+    )
 
 
 async def _recent_sessions(

@@ -44,6 +44,7 @@ _TYPES: dict[str, tuple[tuple[Any, ...], str]] = {
     "hooks": _MAP,
     "env": _MAP,
     "output_format": _MAP,
+    "agents": _MAP,
     "can_use_tool": ((Callable,), "a function"),
     "tools": (_LIST[0], "a list of functions"),
     "allowed_tools": (_LIST[0], "a list of names"),
@@ -82,6 +83,7 @@ class Options(TypedDict, total=False):
     max_budget_usd: float  # the most that the session may cost
     thinking: str  # how hard the model thinks: one of THINKING
     output_format: Mapping[str, Any]  # {"type": "json_schema", "schema": {…}}
+    agents: Mapping[str, Any]  # by name: description, prompt, tools, model; see subagents.py
     store: StoreLocation  # the default data directory if absent
 
 
@@ -92,7 +94,7 @@ def check_options(model: str, options: Options) -> None:
     """
     if not model:
         raise InvalidInput("a session needs a model: write provider:name, or demo")
-    if model != DEMO and not has_provider(_with_provider(model)):
+    if model != DEMO and not has_provider(with_provider(model)):
         raise InvalidInput(
             f"{model!r} is not a model: write provider:name, such as openai:gpt-5, or demo"
         )
@@ -113,7 +115,7 @@ def check_options(model: str, options: Options) -> None:
     for path in options.get("add_dirs") or ():
         if not os.path.isdir(path):
             raise InvalidInput(f"add_dirs: there is no directory {os.fspath(path)}")
-    for name in ("hooks", "env", "max_budget_usd", "thinking", "output_format"):
+    for name in ("hooks", "env", "max_budget_usd", "thinking", "output_format", "agents"):
         if model == DEMO and options.get(name):
             raise InvalidInput(f"{name} needs a real model; pass model=")
     for name, value in options.get("env", {}).items():
@@ -141,7 +143,7 @@ def _check_type(name: str, value: Any) -> None:
 def agent_overrides(model: str, options: Options) -> dict[str, Any]:
     """Return the settings of a session that differ from those of the built-in agent."""
     settings = {
-        "model": _with_provider(model),
+        "model": with_provider(model),
         "system": options.get("system_prompt"),
         # A program's own system prompt does not mention the working directory.
         "describe_directories": None if options.get("system_prompt") is None else False,
@@ -153,7 +155,7 @@ def agent_overrides(model: str, options: Options) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _with_provider(model: str) -> str:
+def with_provider(model: str) -> str:
     """Return provider:name; a bare `claude-` name gets the provider anthropic."""
     return f"anthropic:{model}" if model.startswith("claude-") else model
 
@@ -170,11 +172,11 @@ def toolsets(allowed: Iterable[str], disallowed: Iterable[str]) -> list[dict[str
     switches |= {name: {"enabled": False} for name in disallowed if command_rule(name) is None}
     if not switches:
         return None
-    sets: dict[str, dict[str, Any]] = {"": _toolset("auto", type=TOOLSET)}
+    sets: dict[str, dict[str, Any]] = {"": new_toolset("auto", type=TOOLSET)}
     for name, switch in switches.items():
-        server, tool = _split_tool_name(name)
+        server, tool = split_tool_name(name)
         if server not in sets:
-            sets[server] = _toolset("always_ask", type="mcp_toolset", mcp_server_name=server)
+            sets[server] = new_toolset("always_ask", type="mcp_toolset", mcp_server_name=server)
         toolset = sets[server]
         if tool is None:
             toolset["default_config"] |= switch
@@ -183,12 +185,12 @@ def toolsets(allowed: Iterable[str], disallowed: Iterable[str]) -> list[dict[str
     return list(sets.values())
 
 
-def _toolset(policy: str, **fields: str) -> dict[str, Any]:
+def new_toolset(policy: str, **fields: str) -> dict[str, Any]:
     default = {"enabled": True, "permission_policy": {"type": policy}}
     return {**fields, "default_config": default, "configs": []}
 
 
-def _split_tool_name(name: str) -> tuple[str, str | None]:
+def split_tool_name(name: str) -> tuple[str, str | None]:
     """Return a tool's MCP server, "" for a built-in tool, and its name; None for all tools."""
     if name.startswith(_MCP_PREFIX):
         server, _, tool = name.removeprefix(_MCP_PREFIX).partition("__")
@@ -209,7 +211,7 @@ def sdk_tool_name(name: str, server: str | None) -> str:
 
 def always_allow_name(name: str) -> str:
     """Return the name under which a session stores that a tool is always allowed."""
-    server, tool = _split_tool_name(name)
+    server, tool = split_tool_name(name)
     if tool is None:
         raise InvalidInput(f"{name!r} names an MCP server; name one tool: {name}__TOOL")
     return tool_name(tool, server or None)

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from segue.agents.base.spec import DEMO, FUNCTIONS
+from segue.agents.base.spec import DEMO, FUNCTIONS, SUBAGENTS
 from segue.agents.base.turn_hooks import HOOKS_KEY, TurnHooks
 from segue.hub import Hub
 from segue.hub.sessions import directories
@@ -27,7 +27,7 @@ from segue.hub.turns.inbox import SystemText
 from segue.model import ids
 from segue.model.content import Block, Content, as_content, plain_text
 from segue.model.errors import Conflict, InvalidInput, NotFound
-from segue.model.event import ConfigChanged, Delta, PermissionAsked, ToolCall
+from segue.model.event import AgentRef, ConfigChanged, Delta, PermissionAsked, ToolCall
 from segue.model.principal import LOCAL
 from segue.model.session import Session
 
@@ -46,6 +46,7 @@ from .messages import (
 from .options import DONT_ASK, Options, agent_overrides, check_options, read_mcp_server
 from .permission import PermissionDecision, request_permission, session_changes
 from .structured import INSTRUCTION, StructuredOutput
+from .subagents import subagents
 from .tools import FunctionTool, function_tools
 
 CLOSED = "Cannot send to closed session"
@@ -76,6 +77,7 @@ class SDKSession:
         self._tools: dict[str, FunctionTool | StructuredOutput] = {
             **function_tools(options.get("tools") or ())
         }
+        self._subagents = subagents(options, [tool.definition() for tool in self._tools.values()])
         output_format = options.get("output_format")
         self._structured = None if output_format is None else StructuredOutput(output_format)
         if self._structured is not None:
@@ -195,7 +197,7 @@ class SDKSession:
             built_in = await hub.records.built_in_agent(LOCAL.workspace)
             agent = replace(built_in, overrides=self._overrides)
             if self._budget is not None:
-                await hub.turns.check_budget(LOCAL.workspace, agent)
+                await hub.turns.check_budget(LOCAL.workspace, agent, *self._agents_of_models(agent))
             session = await hub.editor.create(
                 LOCAL,
                 id=self.session_id,
@@ -231,6 +233,14 @@ class SDKSession:
             ],
         )
 
+    def _agents_of_models(self, agent: AgentRef) -> list[AgentRef]:
+        """Return the session's agent with each model that one of its subagents has."""
+        models = [subagent["settings"].get("model") for subagent in self._subagents]
+        overrides = self._overrides
+        return [
+            replace(agent, overrides={**overrides, "model": m}) for m in models if m is not None
+        ]
+
     async def _load(self, hub: Hub) -> Session:
         """Return the existing session, ready for a prompt."""
         session = await hub.turns.prepare_for_prompt(
@@ -252,6 +262,8 @@ class SDKSession:
             own[FUNCTIONS] = [tool.definition() for tool in self._tools.values()]
         if self._hooks_id is not None:
             own[HOOKS_KEY] = self._hooks_id
+        if self._subagents:
+            own[SUBAGENTS] = self._subagents
         return {**self._overrides, **own}
 
     async def _forbid(self, hook_input: Any, *_: Any) -> dict[str, Any]:

@@ -211,7 +211,7 @@ def show_done(message: str) -> None:
 def confirm(question: str) -> None:
     """Ask a yes-no question and abort on no. Raises InvalidInput without a terminal."""
     if not sys.stdin.isatty():
-        raise InvalidInput("cannot ask without a terminal; pass --yes")
+        raise InvalidInput("can't ask without a terminal; pass --yes")
     click.confirm(question, abort=True, err=True)
 
 

@@ -34,6 +34,7 @@ _GAP = "  "
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _TOTAL = "total"
 _HEADINGS = ("sessions", "messages", "tokens in", "out", "cost")
+_DROPPED_FIRST = ("out", "tokens in", "messages")
 
 
 def _fields(total: UsageTotal) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def _group_name(key: Any, by: str, agent_names: dict[str, str]) -> str:
 def _show_table(by: str, rows: list[tuple[str, UsageTotal]], total: UsageTotal) -> None:
     """Print the totals, and in the last row that of all groups.
 
-    A narrow terminal first drops the bars, then shortens the names.
+    A narrow terminal first drops the bars, then shortens the names, then drops counts.
     """
     from rich.table import Table
 
@@ -144,21 +145,25 @@ def _show_table(by: str, rows: list[tuple[str, UsageTotal]], total: UsageTotal) 
     cells = [_number_cells(group) for _, group in rows]
     total_cells = _number_cells(total)
     widths = [max(map(len, column)) for column in zip(_HEADINGS, *cells, total_cells, strict=True)]
-    available = terminal_columns() - sum(widths) - len(_GAP) * len(widths)
+    shown = list(range(len(_HEADINGS)))
+    for dropped in _DROPPED_FIRST:
+        if _MIN_NAME_COLUMNS + sum(widths[i] + len(_GAP) for i in shown) > terminal_columns():
+            shown.remove(_HEADINGS.index(dropped))
+    available = terminal_columns() - sum(widths[i] + len(_GAP) for i in shown)
     name_columns = max(_MIN_NAME_COLUMNS, available)
     names = [fit_end(one_line(tilde(name)), name_columns) for name, _ in rows]
     widest_name = max(map(width, (by, _TOTAL, *names)))
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(by, no_wrap=True, min_width=widest_name)
-    for heading, size in zip(_HEADINGS, widths, strict=True):
-        table.add_column(heading, justify="right", no_wrap=True, min_width=size)
+    for i in shown:
+        table.add_column(_HEADINGS[i], justify="right", no_wrap=True, min_width=widths[i])
     has_bars = name_columns - widest_name > len(_GAP)
     if has_bars:
         table.add_column("", style="cyan", no_wrap=True, overflow="crop")
     for name, numbers, (_, group) in zip(names, cells, rows, strict=True):
         bars = [bar(group.sessions, max_sessions)] if has_bars else []
-        table.add_row(name, *numbers, *bars)
-    table.add_row(_TOTAL, *total_cells, style="bold")
+        table.add_row(name, *(numbers[i] for i in shown), *bars)
+    table.add_row(_TOTAL, *(total_cells[i] for i in shown), style="bold")
     show(table)
 
 

@@ -21,10 +21,13 @@ from .width import cut, fit_end, width
 if TYPE_CHECKING:
     from segue.hub import SearchMatch
 
+Label = tuple[str, dict[str, Any]]
+
 _AGE_COLUMNS = 4
 _UNLIMITED_COLUMNS = 200
 MIN_COLUMNS_WITH_DIRECTORY = 60
 MIN_COLUMNS_WITH_COST = 80
+_MIN_COLUMNS_OF_ONE_LINE = 50
 _MIN_TITLE_COLUMNS = 8
 _MIN_CUT_TITLE_COLUMNS = 4
 _GAP = "  "
@@ -51,8 +54,8 @@ def session_table(sessions: Sequence[Session], matches: Sequence[SearchMatch] = 
     """Return a line per session: id, age, messages, cost, title, directory.
 
     Search matches add a line with the snippet below each session. A narrow terminal shortens the
-    titles, a very narrow one leaves out the costs and the directories. This does not use rich,
-    which takes longer to import than the list takes to read.
+    titles, a very narrow one has them on lines of their own, without the costs and the
+    directories. This does not use rich, which takes longer to import than the list takes to read.
     """
     now = clock.now()
     columns = terminal_columns()
@@ -79,21 +82,25 @@ def session_table(sessions: Sequence[Session], matches: Sequence[SearchMatch] = 
     widest = max(width(title) + size for title, size in zip(titles, label_columns, strict=True))
     available = columns - indent - len(_GAP) - max(map(width, directories))
     title_columns = min(widest, max(_MIN_TITLE_COLUMNS, available))
+    has_title_lines = columns < _MIN_COLUMNS_OF_ONE_LINE
     lines = []
     for index, session in enumerate(sessions):
-        title = cut(
-            titles[index], max(_MIN_CUT_TITLE_COLUMNS, title_columns - label_columns[index])
-        )
-        padding = " " * (title_columns - width(title) - label_columns[index])
-        styled_labels = "".join(" " + click.style(text, **style) for text, style in labels[index])
-        lines.append(
+        start = (
             f"{click.style(ids[index], dim=True)}"
             f"{_GAP}{age(session.active_at, now):>{_AGE_COLUMNS}}"
             f"{_GAP}{click.style(counts[index].rjust(count_columns), dim=True)}"
-            f"{_GAP}{title if session.title else click.style(title, dim=True)}"
-            f"{styled_labels}{padding}"
-            f"{_GAP}{click.style(directories[index], dim=True)}"
         )
+        if has_title_lines:
+            lines += [start, _title_line(titles[index], labels[index], columns)]
+        else:
+            space = max(_MIN_CUT_TITLE_COLUMNS, title_columns - label_columns[index])
+            title = cut(titles[index], space)
+            padding = " " * (title_columns - width(title) - label_columns[index])
+            lines.append(
+                f"{start}{_GAP}{title if session.title else click.style(title, dim=True)}"
+                f"{_styled(labels[index])}{padding}"
+                f"{_GAP}{click.style(directories[index], dim=True)}"
+            )
         if matches:
             lines += _match_lines(matches[index], indent if directory_columns else 4, columns)
     return "".join(f"{line}\n" for line in lines)
@@ -110,6 +117,23 @@ def _match_lines(match: SearchMatch, indent: int, columns: int) -> list[str]:
     return lines
 
 
+def _title_line(title: str, labels: Sequence[Label], columns: int) -> str:
+    """Return a title with the labels for which there is space, below the rest of its row."""
+    space = columns - len(_GAP)
+    shown: list[Label] = []
+    for text, style in labels:
+        label_columns = 1 + width(text)
+        if space - label_columns < min(width(title), _MIN_TITLE_COLUMNS):
+            break
+        shown.append((text, style))
+        space -= label_columns
+    return f"{_GAP}{cut(title, space)}{_styled(shown)}"
+
+
+def _styled(labels: Sequence[Label]) -> str:
+    return "".join(" " + click.style(text, **style) for text, style in labels)
+
+
 def shorten_ids(ids: Sequence[str]) -> list[str]:
     """Return a prefix of each id, all of one length and all different."""
     length = next(
@@ -118,9 +142,9 @@ def shorten_ids(ids: Sequence[str]) -> list[str]:
     return [id[:length] for id in ids]
 
 
-def session_labels(session: Session) -> list[tuple[str, dict[str, Any]]]:
+def session_labels(session: Session) -> list[Label]:
     """Return the labels after a session's title (tag, source, status, state) with their styles."""
-    labels: list[tuple[str, dict[str, Any]]] = []
+    labels: list[Label] = []
     if session.tag:
         labels.append((f"#{one_line(session.tag)}", {"fg": "cyan"}))
     if session.source != "segue":

@@ -203,12 +203,11 @@ def _wrap(text: str, columns: int) -> str:
         if width(plain) <= columns:
             lines.append(line)
             continue
-        first, *rest = wrap(plain, columns)
+        margin = "  " if plain.startswith(("> ", "  ")) else ""
+        first, *rest = wrap(plain, columns - len(margin))
         styled = line.startswith(USER_PROMPT) and plain.startswith(click.unstyle(USER_PROMPT))
         lines.append(USER_PROMPT + first[len(click.unstyle(USER_PROMPT)) :] if styled else first)
-        margin = "  " if plain.startswith(("> ", "  ")) else ""
-        for part in rest:
-            lines += wrap(margin + part.lstrip(), columns)
+        lines += [margin + part.lstrip(" ") for part in rest]
     return "\n".join(lines)
 
 
