@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-MAX_DEPENDENCIES = 28  # genai-prices brings pydantic with three more packages
+MAX_DEPENDENCIES = 24
 MAX_MEGABYTES = 70
 
 EXTRAS = {"claude", "mcp", "model", "postgres", "secrets", "server", "structured", "zstd"}

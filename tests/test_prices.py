@@ -1,9 +1,7 @@
-"""Estimated costs: those that the price table computes, and what is saved of the table."""
+"""Estimated costs: those that the price table computes, which is that of genai-prices."""
 
-import subprocess
-import sys
+from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 
 import genai_prices
 import pytest
@@ -11,6 +9,9 @@ from genai_prices.data_snapshot import get_snapshot
 
 from segue.model.event import Usage
 from segue.prices.estimate import estimate, has_price, with_cost
+from segue.prices.table import PATH, look_up
+from segue.prices.values import ModelPrices
+from tests import price_table
 
 DAY = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SMALL = Usage(
@@ -117,37 +118,26 @@ def test_model_may_be_named_with_its_provider() -> None:
     assert has_price("openai:gpt-5")
 
 
-ESTIMATE = """
-import sys
-from pathlib import Path
-from segue.model.event import Usage
-from segue.prices import remember_in
-from segue.prices.estimate import estimate
-remember_in(Path(sys.argv[1]))
-costs = [estimate(Usage(input_tokens=1000), model, 1780000000000000) for model in sys.argv[2:]]
-print(costs, "genai_prices" in sys.modules)
-"""
+def test_table_has_the_prices_of_the_package_that_the_tests_install() -> None:
+    assert PATH.read_bytes() == price_table.encode(price_table.read_table())
 
 
-def run_estimate(directory: Path, *models: str) -> str:
-    words = [sys.executable, "-c", ESTIMATE, str(directory), *models]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+def test_names_mean_the_same_models_as_in_the_package() -> None:
+    names = [model.id for provider in get_snapshot().providers for model in provider.models]
+    names += ["gpt-5.2-20251211", "gpt-5-2025-08-07", "gpt-5-20250230", "Claude-Sonnet-4-5"]
+    providers = [provider.id for provider in get_snapshot().providers]
+    names += [f"{provider}:{name}" for provider in providers for name in names[::97]]
+    names += [f"litellm/{name}" for name in ("gpt-5", "anthropic/claude-opus-4-5", "x-ai/grok-4")]
+    for name in names:
+        assert look_up(name) == package_prices(name), name
 
 
-def test_later_processes_read_saved_prices_and_not_the_table(tmp_path: Path) -> None:
-    older = tmp_path / "prices-0-0.json"
-    older.write_text("{}")
-    models = ("gpt-5", "no-such-model")
-    assert run_estimate(tmp_path, *models) == "[1250, None] True"
-    assert run_estimate(tmp_path, *models) == "[1250, None] False"
-    (saved,) = tmp_path.iterdir()
-    assert saved != older and saved.stat().st_mode & 0o077 == 0
-
-
-def test_damaged_or_missing_prices_are_looked_up_again(tmp_path: Path) -> None:
-    run_estimate(tmp_path, "gpt-5")
-    (saved,) = tmp_path.iterdir()
-    saved.write_bytes(b'{"gpt-5": [[[')
-    assert run_estimate(tmp_path, "gpt-5") == "[1250] True"
-    assert run_estimate(tmp_path, "gpt-5") == "[1250] False"
-    assert run_estimate(tmp_path / "missing", "gpt-5") == "[1250] True"
+def package_prices(name: str) -> ModelPrices:
+    """Return the prices of the model that the package finds under a name."""
+    for separator in (":", "/", None):
+        provider, found, rest = name.partition(separator) if separator else (None, "", name)
+        if (separator is None or (found and provider)) and rest:
+            with suppress(LookupError):
+                model = get_snapshot().find_provider_model(rest, None, provider, None)[1]
+                return price_table.model_prices(model)
+    return ModelPrices()

@@ -97,8 +97,4 @@ def _open_sources(
     opened = [
         definition.open(index_dir, unused=unused, progress=progress) for definition in definitions
     ]
-    if definitions:
-        from segue.prices import remember_in
-
-        remember_in(index_dir)
     return [source for source in opened if source is not None]

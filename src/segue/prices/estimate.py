@@ -8,7 +8,6 @@ import msgspec
 
 from segue.model.event import Usage
 
-from .saved import SavedPrices
 from .values import UNITS_PER_MICRODOLLAR, ModelPrices
 
 _MAX_NAME_LENGTH = 256
@@ -66,14 +65,9 @@ def has_price(model: str) -> bool:
 
 @lru_cache(1024)
 def _find_prices(model: str) -> ModelPrices:
-    """Return the prices of a model: saved ones, else those of the table, which are then saved."""
+    """Return the prices of a model in the price table."""
     if len(model) > _MAX_NAME_LENGTH:
         return ModelPrices()
-    saved = SavedPrices()
-    prices = saved.get(model)
-    if prices is None:
-        from .table import look_up  # importing the table takes longer than a list of sessions
+    from .table import look_up  # a list of sessions with known costs does not read the table
 
-        prices = look_up(model)
-        saved.add(model, prices)
-    return prices
+    return look_up(model)

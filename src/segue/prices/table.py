@@ -1,121 +1,145 @@
-"""Read the price table of genai-prices."""
+"""Look up the prices of a model in the price table, a file of this package.
+
+The table has the prices of genai-prices and its rules, which say what names a model has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from datetime import UTC, date, datetime, time
-from decimal import Decimal
-from typing import Any
+import re
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from functools import cache
+from pathlib import Path
 
-import genai_prices
-from genai_prices.data_snapshot import get_snapshot
-from genai_prices.types import (
-    ConditionalPrice,
-    ModelInfo,
-    ModelPrice,
-    StartDateConstraint,
-    TieredPrices,
-    TimeOfDateConstraint,
-)
+import msgspec
 
-from segue.model import clock
+from .values import ModelPrices
 
-from .values import SECONDS_PER_DAY, UNITS_PER_MICRODOLLAR, ModelPrices, Price, Rates
+PATH = Path(__file__).with_name("list_prices.json")
+_COMPACT_DATE = re.compile(r"-(20\d{2})(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?=-|:|$)")
+_PROXY = "litellm"  # the name of a model begins with the name of the provider behind it
 
-_UNITS_PER_DOLLAR = UNITS_PER_MICRODOLLAR * 1_000_000
-_PROBE_TOKENS = 1_000_000
-_LARGE_WINDOW_TOKENS = 1_000_000  # tokens
+
+class Rule(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """Which names match; `text` is in lower case, unless it is a regular expression."""
+
+    kind: str
+    text: str = ""
+    rules: list[Rule] = []
+
+    def matches(self, name: str) -> bool:
+        """Return whether a name in lower case matches."""
+        match self.kind:
+            case "equals":
+                return name == self.text
+            case "contains":
+                return self.text in name
+            case "starts_with":
+                return name.startswith(self.text)
+            case "ends_with":
+                return name.endswith(self.text)
+            case "regex":
+                return re.search(self.text, name) is not None
+            case "any":
+                return any(rule.matches(name) for rule in self.rules)
+        return all(rule.matches(name) for rule in self.rules)
+
+
+class ListedModel(msgspec.Struct, frozen=True, array_like=True):
+    """A model of a provider: the rule for its names, and its encoded prices."""
+
+    rule: Rule
+    prices: msgspec.Raw
+
+
+class Provider(msgspec.Struct, frozen=True, array_like=True):
+    """A provider: the rules for its own names and for the models that it is known by."""
+
+    id: str
+    provider_rule: Rule | None
+    model_rule: Rule | None
+    fallbacks: list[str]  # providers whose models it offers as well
+    models: msgspec.Raw  # a list of ListedModel; most providers' models are never read
+
+
+class PriceTable(msgspec.Struct, frozen=True):
+    """All list prices; prices changed on the `dates`."""
+
+    name: str
+    dates: list[date]
+    providers: list[Provider]
 
 
 def look_up(name: str) -> ModelPrices:
-    """Return the prices of a model in the table."""
-    for provider, model_ref in _references(name):
-        with suppress(LookupError):
-            _, model = get_snapshot().find_provider_model(model_ref, None, provider, None)
-            return _model_prices(model)
+    """Return the prices of a model in the table; none if it is not there."""
+    for provider_name, model in _references(name.lower()):
+        provider = _find_provider(provider_name, model)
+        listed = None if provider is None else _find_model(provider, model)
+        if listed is not None:
+            return msgspec.json.decode(listed.prices, type=ModelPrices)
     return ModelPrices()
+
+
+def table_version() -> str:
+    """Return the version of the price table, and the date of its newest price up to today."""
+    table = _table()
+    today = datetime.now(UTC).date()
+    newest = max(day for day in table.dates if day <= today)
+    return f"{table.name}, with prices up to {newest}"
+
+
+@cache
+def _table() -> PriceTable:
+    return msgspec.json.decode(PATH.read_bytes(), type=PriceTable)
+
+
+@cache
+def _models(provider: str) -> list[ListedModel]:
+    (models,) = (entry.models for entry in _table().providers if entry.id == provider)
+    return msgspec.json.decode(models, type=list[ListedModel])
 
 
 def _references(name: str) -> Iterator[tuple[str | None, str]]:
     """Return the providers and model names that a name can mean, the most likely first."""
     for separator in (":", "/"):
-        provider, _, rest = name.partition(separator)
-        if provider and rest:
+        provider, found, rest = name.partition(separator)
+        if found and provider and rest:
+            if provider == _PROXY:
+                yield from _references(rest)
             yield provider, rest
     yield None, name
 
 
-def _model_prices(model: ModelInfo) -> ModelPrices:
-    conditional = model.prices
-    if not isinstance(conditional, list):
-        conditional = [ConditionalPrice(prices=conditional)]
-    prices = tuple(_price(price.prices, price.constraint) for price in conditional)
-    if not any(rates.input or rates.output for price in prices for rates in price.tiers):
-        return ModelPrices()  # it is free, or its price is not known
-    return ModelPrices(prices, _max_context_tokens(model, prices))
-
-
-def _max_context_tokens(model: ModelInfo, prices: Sequence[Price]) -> int:
-    largest_tier = max(price.tiers[-1].above for price in prices)
-    window = model.context_window
-    # The window of some models does not include the larger one that has its own price.
-    return _LARGE_WINDOW_TOKENS if window is None or window <= largest_tier else window
-
-
-def _price(prices: ModelPrice, constraint: Any) -> Price:
-    values = vars(prices).values()
-    tiered = [price for price in values if isinstance(price, TieredPrices)]
-    starts = {tier.start for price in tiered for tier in price.tiers}
-    tiers = tuple(_probe(prices, above) for above in sorted({0, *starts}))
-    if isinstance(constraint, StartDateConstraint):
-        start = datetime.combine(constraint.start_date, time(), UTC)
-        return Price(tiers, since=int(start.timestamp()) * clock.SECOND)
-    if isinstance(constraint, TimeOfDateConstraint):
-        return Price(tiers, daily=(_second(constraint.start_time), _second(constraint.end_time)))
-    return Price(tiers)
-
-
-def _second(moment: time) -> int:
-    """Return a time as the second of the day, in UTC."""
-    offset = moment.utcoffset()
-    second = moment.hour * 3600 + moment.minute * 60 + moment.second
-    return (second - (int(offset.total_seconds()) if offset else 0)) % SECONDS_PER_DAY
-
-
-def _probe(prices: ModelPrice, above: int) -> Rates:
-    """Return the prices of tokens in a context of more than `above`, as the table computes them."""
-    tokens = above + 1
-
-    def price(**counts: int) -> Decimal:
-        dollars: Decimal = prices.calc_price(genai_prices.Usage(**counts))["total_price"]
-        return dollars * _UNITS_PER_DOLLAR
-
-    def input_rate(**counts: int) -> int:
-        return round((price(input_tokens=tokens, **counts) - request) / tokens)
-
-    request = price()
-    output = price(input_tokens=tokens, output_tokens=_PROBE_TOKENS) - price(input_tokens=tokens)
-    return Rates(
-        above,
-        request=round(request),
-        input=input_rate(),
-        output=round(output / _PROBE_TOKENS),
-        cache_read=input_rate(cache_read_tokens=tokens),
-        cache_write=input_rate(cache_write_tokens=tokens),
-        cache_1h=input_rate(cache_write_tokens=tokens, cache_write_1h_tokens=tokens),
+def _find_provider(name: str | None, model: str) -> Provider | None:
+    providers = _table().providers
+    if name is None:
+        return next((p for p in providers if p.model_rule and p.model_rule.matches(model)), None)
+    name = name.strip()
+    exact = next((provider for provider in providers if provider.id == name), None)
+    return exact or next(
+        (p for p in providers if p.provider_rule and p.provider_rule.matches(name)), None
     )
 
 
-def table_version() -> str:
-    """Return the version of the price table, and the date of its newest price up to today."""
-    models = [model for provider in get_snapshot().providers for model in provider.models]
-    today = datetime.now(UTC).date()
-    dates = [day for model in models for day in _start_dates(model) if day <= today]
-    return f"genai-prices {genai_prices.__version__}, with prices up to {max(dates)}"
+def _find_model(provider: Provider, name: str) -> ListedModel | None:
+    """Return a model by its name, also if a date in it has no hyphens."""
+    for spelling in dict.fromkeys((name, _COMPACT_DATE.sub(_with_hyphens, name))):
+        for offering in _offering(provider):
+            for model in _models(offering.id):
+                if model.rule.matches(spelling):
+                    return model
+    return None
 
 
-def _start_dates(model: ModelInfo) -> Iterator[date]:
-    for price in model.prices if isinstance(model.prices, list) else ():
-        if isinstance(price.constraint, StartDateConstraint):
-            yield price.constraint.start_date
+def _offering(provider: Provider) -> Iterator[Provider]:
+    """Return a provider and those whose models it offers as well."""
+    yield provider
+    for id in provider.fallbacks:
+        yield from (other for other in _table().providers if other.id == id)
+
+
+def _with_hyphens(match: re.Match[str]) -> str:
+    try:
+        return f"-{date(*map(int, match.groups()))}"
+    except ValueError:  # such as February 30
+        return match[0]

@@ -3,8 +3,6 @@
 import json
 import os
 import stat
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -279,29 +277,14 @@ def test_search_and_picker_show_one_source(
         assert "from Codex" in shown and "from Claude" not in shown and "of segue" not in shown
 
 
-def test_list_of_a_changed_session_does_not_load_the_price_table(
-    environment: dict[str, str], codex: CodexSessions, tmp_path: Path
+def test_list_shows_the_new_cost_of_a_changed_session(
+    run: Run, codex: CodexSessions, tmp_path: Path
 ) -> None:
-    program = (
-        "import atexit, sys\n"
-        "atexit.register(lambda: print('genai_prices' in sys.modules, file=sys.stderr))\n"
-        "from segue.__main__ import main\nmain()"
-    )
-
-    def run_list() -> tuple[str, str]:
-        words = [sys.executable, "-c", program, "list"]
-        variables = {**environment, "CODEX_HOME": str(codex.directory)}
-        done = subprocess.run(words, env=variables, capture_output=True, text=True, check=True)
-        return done.stdout, done.stderr.strip()
-
+    home = str(codex.directory)
     id = write_priced_session(codex, tmp_path)
-    assert run_list()[1] == "True"  # it looks up the model's price and saves it
+    assert SPENT in run("list", CODEX_HOME=home).stdout
     codex.append(id, token_count(AT, 200_000, 0, 0))
-    listed, has_table = run_list()
-    assert "≈ $0.50" in listed and has_table == "False"
-    write_priced_session(codex, tmp_path)
-    listed, has_table = run_list()
-    assert SPENT in listed and has_table == "False"
+    assert "≈ $0.50" in run("list", CODEX_HOME=home).stdout
 
 
 def test_file_of_no_tool_is_refused_with_the_formats_that_were_tried(

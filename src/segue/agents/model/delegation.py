@@ -239,8 +239,8 @@ class Delegations:
             members = [member for member in self._settings.roster if member.agent == thread.agent]
         elif thread.kind == ADVISOR_NAME:
             members = [] if self._settings.advisor is None else [self._settings.advisor]
-        elif (defined := self._members.get(thread.kind)) is not None and defined.agent is None:
-            members = [defined]
+        elif (own := self._members.get(thread.kind or "")) is not None and own.agent is None:
+            members = [own]
         else:
             members = [self._inline(thread.definition)]
         if not members:

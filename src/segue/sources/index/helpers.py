@@ -12,7 +12,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from segue.event_loop import run_in_thread, run_without_loop
@@ -55,7 +54,6 @@ class _Job(NamedTuple):
 
     opener: Callable[[], HelperSource]
     searchable: bool
-    prices: Path | None
 
 
 async def index_new_sources(sources: Sequence[object], *, searchable: bool) -> None:
@@ -109,8 +107,6 @@ class _Helper:
         import pickle
         import subprocess
 
-        from segue.prices import saved_in
-
         with suppress(OSError):  # no process can be started, or it ended early
             self._process = subprocess.Popen(
                 # Without -P, a package of this name in the current directory would run instead.
@@ -124,7 +120,7 @@ class _Helper:
             assert requests is not None and answers is not None
             source = self._first
             while True:
-                data = pickle.dumps(_Job(source.opener(), self._searchable, saved_in()))
+                data = pickle.dumps(_Job(source.opener(), self._searchable))
                 requests.write(len(data).to_bytes(4) + data)
                 requests.flush()
                 if answers.read(1) != _DONE:
@@ -154,10 +150,6 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
 
     while size := int.from_bytes(requests.read(4)):
         job: _Job = pickle.loads(requests.read(size))
-        if job.prices is not None:
-            from segue.prices import remember_in
-
-            remember_in(job.prices)
         source = job.opener()
         run_without_loop(source.refresh())
         if job.searchable:

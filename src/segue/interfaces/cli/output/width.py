@@ -109,7 +109,7 @@ def _measure_clusters(text: str) -> Iterator[tuple[str, int]]:
     from wcwidth import iter_graphemes, wcswidth
 
     for cluster in iter_graphemes(text):
-        columns = wcswidth(cluster)
+        columns = len(cluster) if cluster.isascii() else wcswidth(cluster)
         # wcswidth returns -1 for control characters, which terminals show as one symbol each.
         yield cluster, columns if columns >= 0 else len(cluster)
 
