@@ -76,7 +76,7 @@ def create_session(
     `cwd` is the working directory of its tools, which must exist; the default is the current
     directory. Raises InvalidInput for a bad directory, model or option.
     """
-    directory = os.path.abspath(cwd or os.getcwd())
+    directory = os.getcwd() if cwd is None else _directory(cwd)
     if not os.path.isdir(directory):
         raise InvalidInput(f"cwd: there is no directory {directory}; create it first")
     return SDKSession(ids.new_id(), model, options, create_in=directory)
@@ -99,8 +99,14 @@ def resume_session(
     id = ids.parse(session_id)
     if id is None:
         raise InvalidInput(f"{session_id!r} is not a session id; list_sessions() returns ids")
-    expected_cwd = None if cwd is None else os.path.abspath(cwd)
+    expected_cwd = None if cwd is None else _directory(cwd)
     return SDKSession(id, model, options, expected_cwd=expected_cwd)
+
+
+def _directory(cwd: str | os.PathLike[str]) -> str:
+    if not isinstance(cwd, str | os.PathLike) or not os.fspath(cwd):
+        raise InvalidInput(f"cwd must be a directory, not {cwd!r}")
+    return os.path.abspath(cwd)
 
 
 async def prompt(

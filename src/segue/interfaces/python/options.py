@@ -16,6 +16,7 @@ from segue.agents.base.spec import (
     has_provider,
     tool_name,
 )
+from segue.hub import Hub
 from segue.model.errors import InvalidInput
 
 from .command_rules import command_rule
@@ -94,6 +95,8 @@ def check_options(model: str, options: Options) -> None:
     """
     if not model:
         raise InvalidInput("a session needs a model: write provider:name, or demo")
+    if not isinstance(model, str):
+        raise InvalidInput(f"model must be a string, not {model!r}")
     if model != DEMO and not has_provider(with_provider(model)):
         raise InvalidInput(
             f"{model!r} is not a model: write provider:name, such as openai:gpt-5, or demo"
@@ -103,6 +106,11 @@ def check_options(model: str, options: Options) -> None:
         raise InvalidInput(f"unknown option {unknown[0]!r}; the options are {', '.join(known)}")
     for name, value in options.items():
         _check_type(name, value)
+    store = options.get("store")
+    if not isinstance(store, str | os.PathLike | Hub | None) and not hasattr(store, "events"):
+        raise InvalidInput(
+            f"store must be a directory, a database URL, a Store or a Hub, not {store!r}"
+        )
     for name, choices in (("permission_mode", PERMISSION_MODES), ("thinking", THINKING)):
         if (choice := options.get(name)) not in (None, *choices):
             raise InvalidInput(f"{name} {choice!r} is not one of {', '.join(choices)}")
