@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from segue.model import clock
 from segue.model.errors import Busy
-from segue.sources.kit.processes import is_alive
 
 from . import jsonl
 from .jsonl import Entry
@@ -71,6 +70,8 @@ def require_not_live(home: ClaudeHome, id: str) -> None:
 
 
 def _is_running(process_id: int, entry: Entry) -> bool:
+    from segue.sources.kit.processes import is_alive  # most lists do not need it
+
     if not is_alive(process_id):
         return False
     actual_start, recorded_start = _start_time(process_id), entry.get("procStart")
