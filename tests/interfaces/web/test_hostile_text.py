@@ -159,7 +159,7 @@ async def test_a_hostile_transcript_runs_no_script_in_a_browser(harness: Browser
     await page.goto(f"{harness.url}/?q=script")
     await expect(page.locator(".row .snippet")).to_be_attached()
     await page.goto(f"{harness.url}/s/{id}/share")
-    await page.get_by_role("button", name="Create a link").click()
+    await page.get_by_role("button", name="Create link").click()
     link = await page.locator("#link").input_value()
     await page.goto(link)
     await expect(page.locator("#chunks .failed")).to_be_attached()

@@ -152,7 +152,7 @@ async def test_share_a_conversation(harness: BrowserHarness, scheme: str) -> Non
     await page.get_by_label("Valid for").select_option("1 day")
     await page.get_by_label("Hide it").check()
     await check_page(page)
-    await page.get_by_role("button", name="Create a link").click()
+    await page.get_by_role("button", name="Create link").click()
     link = await page.locator("#link").input_value()
     reader = await harness.anonymous_page(color_scheme=scheme)
     await reader.goto(link)

@@ -113,7 +113,7 @@ async def test_a_share_link_shows_one_session_until_it_is_revoked(harness: Brows
     page = await harness.window(f"/s/{session.id}")
     await page.locator("#actions > summary").click()
     await page.get_by_role("link", name="Share…").click()
-    await page.get_by_role("button", name="Create a link").click()
+    await page.get_by_role("button", name="Create link").click()
     link = await page.locator("#link").input_value()
     reader = await harness.anonymous_page()
     await reader.goto(link)
@@ -130,7 +130,7 @@ async def test_a_share_link_shows_one_session_until_it_is_revoked(harness: Brows
     response = await reader.goto(link.replace(session.id, other.id))
     assert response is not None and response.status == 404
     await page.get_by_role("button", name="Revoke the link").click()
-    await expect(page.get_by_role("button", name="Create a link")).to_be_visible()
+    await expect(page.get_by_role("button", name="Create link")).to_be_visible()
     response = await reader.goto(link)
     assert response is not None and response.status == 404
 

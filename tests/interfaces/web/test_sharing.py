@@ -82,7 +82,7 @@ async def test_a_link_is_valid_until_it_expires(
             await shares.authenticate("local", id, secret)
         assert "expired" in await site.get(f"/shared/local/{id}/{secret}", 404)
         await site.sign_in()
-        assert "Create a link" in await site.get(f"/s/{id}/share")
+        assert "Create link" in await site.get(f"/s/{id}/share")
         assert await shares.share(LOCAL, id) != secret
         for days in EXPIRY_DAYS:
             await site.post(f"/s/{id}/share", days=str(days))

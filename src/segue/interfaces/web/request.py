@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -150,12 +151,15 @@ class WebRequest:
 
     async def session(self) -> Session:
         """Return the session whose id is in the path. Raises NotFound if there is none."""
-        name = self.path_params["id"]
-        session_id = ids.parse(name)
-        if session_id is None:
-            raise NotFound(f"there is no session {name!r}")
-        await self.hub.sync.ensure_current(self.principal, session_id)
-        return await self.hub.sessions.get(self.principal, session_id)
+        return await self.session_named(self.path_params["id"])
+
+    async def session_named(self, name: str) -> Session:
+        """Return the session with an id. Raises NotFound if there is none."""
+        if (session_id := ids.parse(name)) is not None:
+            with suppress(NotFound):
+                await self.hub.sync.ensure_current(self.principal, session_id)
+                return await self.hub.sessions.get(self.principal, session_id)
+        raise NotFound("Session not found. It may have been deleted.")
 
     async def form(self) -> dict[str, str]:
         """Return the form's fields; for repeated fields the last value."""

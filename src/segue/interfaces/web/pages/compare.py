@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from segue.interfaces.web.request import WebRequest
-from segue.model import ids
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import Event
 from segue.model.query import Query
@@ -84,11 +83,7 @@ async def page(request: WebRequest) -> Response:
 
 
 async def _session(request: WebRequest, name: str) -> Session:
-    session_id = ids.parse(request.param(name))
-    if session_id is None:
-        raise NotFound(f"there is no session {request.param(name)!r}")
-    await request.hub.sync.ensure_current(request.principal, session_id)
-    return await request.hub.sessions.get(request.principal, session_id)
+    return await request.session_named(request.param(name))
 
 
 async def _lineage(request: WebRequest, session: Session) -> dict[str, int]:

@@ -302,6 +302,12 @@ export function start() {
     const results = param("q") === searchField().value ? Promise.resolve(true) : search();
     results.then((isShown) => isShown && searchField().value && find(".row > a", list())?.click());
   });
+  // A phone without an open page shows the list alone.
+  const phone = matchMedia("(max-width: 760px)");
+  const setRole = () => find("#sidebar").setAttribute("role", phone.matches && !document.body.classList.contains("reading") ? "main" : "navigation");
+  new MutationObserver(setRole).observe(document.body, { attributeFilter: ["class"] });
+  phone.addEventListener("change", setRole);
+  setRole();
   searchField().addEventListener("keydown", (event) => {
     if (event.key !== "ArrowDown") return;
     event.preventDefault();
