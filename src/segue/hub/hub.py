@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .access.idempotency import IdempotencyKeys
     from .access.keys import Keys
     from .access.logins import Logins
+    from .access.pins import Pins
     from .access.quotas import Quotas
     from .access.shares import Shares
     from .history.reader import HistoryReader
@@ -467,6 +468,13 @@ class Hub:
         from .access.logins import Logins
 
         return Logins(self.records, self.keys)
+
+    @cached_property
+    def pins(self) -> Pins:
+        """The sessions that are pinned."""
+        from .access.pins import Pins
+
+        return Pins(self.store)
 
     @cached_property
     def shares(self) -> Shares:

@@ -49,6 +49,7 @@ class SessionView(NamedTuple):
     A `standalone` file contains all text and links to nothing on the server. `owner_label`
     names the source in whose files the session lives; it is imported before a prompt. `thread` is
     the thread that a page shows instead of the session. `prefix` begins the ids of its elements.
+    `pinned` says that the user has pinned the session.
     """
 
     session: Session
@@ -59,6 +60,7 @@ class SessionView(NamedTuple):
     owner_label: str = ""
     thread: str | None = None
     prefix: str = "e"
+    pinned: bool = False
 
 
 def chunk_size(session: Session) -> int:

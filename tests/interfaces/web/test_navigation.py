@@ -397,3 +397,21 @@ async def test_sessions_can_be_archived_one_after_another_by_keyboard(
     await expect(titles).to_have_count(4)
     await page.keyboard.press("J")
     await expect(page.locator(".row", has_text=third).locator("a")).to_be_focused()
+
+
+@desktop
+async def test_a_session_is_pinned_in_its_row_and_the_pinned_ones_are_listed(
+    harness: BrowserHarness,
+) -> None:
+    [_, pinned, _] = await examples.create_many_sessions(harness.hub, 3)
+    page = await harness.window()
+    row = page.locator(f'.row[data-id="{pinned.id}"]')
+    await row.hover()
+    await row.get_by_role("button", name="Pin", exact=True).click()
+    await expect(row.locator(".badge")).to_have_text("pinned")
+    await page.locator(".chips").get_by_role("link", name="Pinned").click()
+    await expect(page.locator(".row")).to_have_count(1)
+    await page.keyboard.press("J")
+    await expect(row.locator("> a")).to_be_focused()
+    await page.keyboard.press("p")
+    await expect(page.locator(".row")).to_have_count(0)

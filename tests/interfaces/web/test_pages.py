@@ -58,6 +58,20 @@ async def test_the_agent_filter_accepts_any_form_of_an_id_and_a_name(tmp_path: P
         assert ">Hers<" not in await site.get("/?agent=unknown")
 
 
+async def test_pinned_sessions_are_listed_alone_without_a_script(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        first = await site.hub.editor.create(LOCAL, title="The first")
+        second = await site.hub.editor.create(LOCAL, title="The second")
+        await site.post(f"/s/{first.id}/pin")
+        page = await site.get("/?pinned=1")
+        assert first.id in page and f'data-id="{second.id}"' not in page
+        assert "Unpin" in await site.get(f"/s/{first.id}")
+        await site.post("/bulk", action="unpin", id=first.id)
+        assert f'data-id="{first.id}"' not in await site.get("/?pinned=1")
+        missing = await site.get("/s/nothing", status=404)
+        assert "Session not found. It may have been deleted." in missing
+
+
 async def test_the_dashboard_counts_the_sessions_of_the_workspace(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         assert "No session was active" in await site.get("/dashboard")

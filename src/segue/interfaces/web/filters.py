@@ -32,7 +32,20 @@ ACTIVITY_PERIODS = {
 DERIVED_STATUSES = ("waiting", "failed")
 STATE_FILTERS = {"include": "with archived", "only": "archived", "trash": "trash"}
 # The query parameters of a list, in the order of their chips.
-NAMES = ("q", "cwd", "agent", "status", "tag", "source", "since", "from", "to", "state", "group")
+NAMES = (
+    "q",
+    "cwd",
+    "agent",
+    "status",
+    "pinned",
+    "tag",
+    "source",
+    "since",
+    "from",
+    "to",
+    "state",
+    "group",
+)
 
 
 class Chip(NamedTuple):
@@ -113,6 +126,8 @@ class Filters:
                 return f"started on or before {value}"
             case "cwd":
                 return value
+            case "pinned":
+                return name
             case "agent":
                 return f"agent {agent_names.get(value, value[:8])}"
         return f"{name} {value}"

@@ -267,7 +267,7 @@ async def _rows(request: WebRequest, filters: Filters, since: int) -> AsyncItera
         if since:
             for session in await listing.read_first_sessions(request, filters):
                 if session.updated_at >= since:
-                    yield _row(request, session, filters)
+                    yield await _row(request, session, filters)
         while True:
             change = await next_change
             next_change = asyncio.ensure_future(anext(changes))
@@ -278,15 +278,15 @@ async def _rows(request: WebRequest, filters: Filters, since: int) -> AsyncItera
                 session = await request.hub.sessions.get(request.principal, change.session)
             except NotFound:
                 continue
-            yield _row(request, session, filters)
+            yield await _row(request, session, filters)
     finally:
         next_change.cancel()
         await asyncio.gather(next_change, return_exceptions=True)
 
 
-def _row(request: WebRequest, session: Session, filters: Filters) -> bytes:
+async def _row(request: WebRequest, session: Session, filters: Filters) -> bytes:
     group, label = rows.group_of(session, filters, clock.now(), request.utc_offset)
-    html = listing.render_matching_row(request.principal, session, filters)
+    html = await listing.render_matching_row(request, session, filters)
     data = {
         "session": session.id,
         "html": html,

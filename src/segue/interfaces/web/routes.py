@@ -74,6 +74,8 @@ ROUTES = [
     Endpoint("POST", "/s/{id}/tag", actions.tag),
     Endpoint("POST", "/s/{id}/archive", actions.archive),
     Endpoint("POST", "/s/{id}/unarchive", actions.unarchive),
+    Endpoint("POST", "/s/{id}/pin", actions.pin),
+    Endpoint("POST", "/s/{id}/unpin", actions.unpin),
     Endpoint("POST", "/s/{id}/delete", actions.delete),
     Endpoint("POST", "/s/{id}/restore", actions.restore),
     Endpoint("POST", "/s/{id}/fork", actions.fork),

@@ -31,6 +31,7 @@ class Row(NamedTuple):
     session: Session
     snippet: str | None = None
     seq: int | None = None
+    pinned: bool = False
 
 
 class Group(NamedTuple):
@@ -132,7 +133,7 @@ def render_row(row: Row, filters: Filters, now: int) -> str:
         f'<span class="first"><span class="title">{title}</span> '
         f"{_time_tag(at)}{format.ago(at, now)}</time></span>{snippet}\n"
         f'<span class="meta">{_project(session.directory)}'
-        f"{_branch(session)}{_cost(session)}{_badges(session, filters)}</span></a></li>"
+        f"{_branch(session)}{_cost(session)}{_badges(row, filters)}</span></a></li>"
     )
 
 
@@ -178,8 +179,9 @@ def _project(directory: str) -> str:
     return f'<span class="where hue-{hue}">{_escape(name)}</span>'
 
 
-def _badges(session: Session, filters: Filters) -> str:
-    html = ""
+def _badges(row: Row, filters: Filters) -> str:
+    session = row.session
+    html = ' <span class="badge pinned">pinned</span>' if row.pinned else ""
     if session.fork is not None:
         title = _escape(f"fork of {_forked_title(session) or session.fork.session}")
         html += f' <span class="badge" title="{title}">fork</span>'
@@ -188,7 +190,7 @@ def _badges(session: Session, filters: Filters) -> str:
     if session.tag:
         html += f' <span class="badge tag">{_escape(session.tag)}</span>'
     if session.state == "archived":
-        html += ' <span class="badge">archived</span>'
+        html += ' <span class="badge archived">archived</span>'
     return html
 
 

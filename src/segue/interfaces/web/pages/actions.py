@@ -107,6 +107,8 @@ unarchive = edit_handler(lambda hub, *session: hub.editor.unarchive(*session))
 delete = edit_handler(lambda hub, *session: hub.editor.trash(*session), "/?deleted={id}")
 restore = edit_handler(lambda hub, *session: hub.editor.restore(*session))
 continue_here = edit_handler(lambda hub, *session: hub.turns.prepare_for_prompt(*session))
+pin = edit_handler(lambda hub, *session: hub.pins.pin(*session))
+unpin = edit_handler(lambda hub, *session: hub.pins.unpin(*session))
 unshare = edit_handler(lambda hub, *session: hub.shares.revoke(*session), "/s/{id}/share")
 
 

@@ -13,7 +13,18 @@ from segue.model.errors import InvalidInput, NotFound, SegueError
 from segue.model.query import Query
 
 SESSIONS_PER_PURGE = 200  # sessions that are deleted for good at a time
-ACTIONS = ("archive", "unarchive", "tag", "retag", "delete", "restore", "purge", "compare")
+ACTIONS = (
+    "archive",
+    "unarchive",
+    "pin",
+    "unpin",
+    "tag",
+    "retag",
+    "delete",
+    "restore",
+    "purge",
+    "compare",
+)
 
 
 async def change(request: WebRequest) -> Response:
@@ -85,6 +96,10 @@ async def _change(request: WebRequest, action: str, session_id: str, tag: str | 
         case "tag" | "retag":
             return (await editor.set_tag(principal, session_id, tag)).id
     session = await request.hub.sessions.get(principal, session_id)
+    if action in ("pin", "unpin"):
+        pins = request.hub.pins
+        await (pins.pin if action == "pin" else pins.unpin)(principal, session.id)
+        return session.id
     if session.state != "trashed":
         raise InvalidInput("only sessions in the trash can be deleted for good")
     await editor.purge(principal, session_id)

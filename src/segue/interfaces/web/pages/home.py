@@ -48,6 +48,8 @@ SORT_KEYS: dict[str, tuple[Callable[[Session], Any], bool]] = {
 UNDO = {
     "archive": ("unarchive", "Archived"),
     "unarchive": ("archive", "Unarchived"),
+    "pin": ("unpin", "Pinned"),
+    "unpin": ("pin", "Unpinned"),
     "delete": ("restore", "Moved to the trash"),
     "restore": ("delete", "Restored"),
     "tag": ("retag", "Tagged"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,7 @@ from segue.interfaces.web.filters import ACTIVITY_PERIODS, STATE_FILTERS, Filter
 from segue.interfaces.web.request import WebRequest
 from segue.interfaces.web.rows import Group, Row
 from segue.model import clock, ids, search_text
-from segue.model.principal import Principal
+from segue.model.errors import NotFound
 from segue.model.query import Query, matches
 from segue.model.session import OWN, Session
 from segue.render import project_names
@@ -35,6 +36,7 @@ QUICK_FILTERS = (
     ("Waiting", "status", "waiting"),
     ("Running", "status", "running"),
     ("Failed", "status", "failed"),
+    ("Pinned", "pinned", "1"),
     ("7 days", "since", "7d"),
 )
 
@@ -89,7 +91,7 @@ async def read_list(
         )
         page_rows = [rows.row_from_match(match) for match in results.matches]
         next_cursor, corrected = results.next, results.corrected
-    elif filters.derived_status:
+    elif filters.derived_status or filters["pinned"]:
         sessions = await read_sessions(request, filters, MAX_SCANNED_SESSIONS)
         page_rows, next_cursor = [Row(session) for session in sessions], None
     else:
@@ -100,6 +102,8 @@ async def read_list(
         )
         page_rows = [Row(session) for session in listed.sessions]
         next_cursor = listed.next
+    pinned = await request.hub.pins.ids(request.principal)
+    page_rows = [row._replace(pinned=row.session.id in pinned) for row in page_rows]
     return SessionList(
         request,
         rows.group_rows(page_rows, filters, now, request.utc_offset),
@@ -117,10 +121,31 @@ async def read_sessions(request: WebRequest, filters: Filters, count: int) -> li
 
     Sessions that wait or have failed are searched for among the MAX_SCANNED_SESSIONS newest.
     """
+    if filters["pinned"]:
+        return (await _read_pinned(request, filters))[:count]
     limit = MAX_SCANNED_SESSIONS if filters.derived_status else count
     query = replace(filters.query(limit), text=None)
     listed = await request.hub.sessions.list(request.principal, query, bind_filters=False)
     return [session for session in listed.sessions if _has_status(session, filters)][:count]
+
+
+async def _read_pinned(request: WebRequest, filters: Filters) -> list[Session]:
+    """Return the pinned sessions that the filters select, the newest first."""
+    sessions = []
+    for session_id in await request.hub.pins.ids(request.principal):
+        with suppress(NotFound):
+            session = await request.hub.sessions.get(request.principal, session_id)
+            if _is_selected(session, filters):
+                sessions.append(session)
+    return sorted(sessions, key=lambda session: session.active_at, reverse=True)
+
+
+def _is_selected(session: Session, filters: Filters) -> bool:
+    """Return whether the filters select a session. A search text and pins are ignored."""
+    query = replace(filters.query(1), text=None)
+    if query.cwd is not None:
+        query = replace(query, directories=(query.cwd,))
+    return matches(query, session) and _has_status(session, filters)
 
 
 def _has_status(session: Session, filters: Filters) -> bool:
@@ -246,16 +271,16 @@ async def sidebar(request: WebRequest) -> dict[str, Any]:
     }
 
 
-def render_matching_row(principal: Principal, session: Session, filters: Filters) -> str | None:
+async def render_matching_row(
+    request: WebRequest, session: Session, filters: Filters
+) -> str | None:
     """Return a session's row as HTML; None if the filters exclude it. A search text is ignored."""
-    if session.workspace != principal.workspace:
+    if session.workspace != request.principal.workspace or not _is_selected(session, filters):
         return None
-    query = filters.query(1)
-    if query.cwd is not None:
-        query = replace(query, directories=(query.cwd,))
-    if not matches(query, session) or not _has_status(session, filters):
+    pinned = session.id in await request.hub.pins.ids(request.principal)
+    if filters["pinned"] and not pinned:
         return None
-    return rows.render_row(Row(session), filters, clock.now())
+    return rows.render_row(Row(session, pinned=pinned), filters, clock.now())
 
 
 def _most_common(values: Iterable[str]) -> list[str]:

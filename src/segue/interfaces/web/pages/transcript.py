@@ -108,6 +108,7 @@ async def view_of(request: WebRequest, session: Session) -> SessionView:
         writable=True,
         csrf=request.csrf,
         owner_label=request.hub.sync.label(owner) if owner else "",
+        pinned=session.id in await request.hub.pins.ids(request.principal),
     )
 
 

@@ -85,7 +85,7 @@ function restoreQueued(id, texts) {
 async function submit(form, submitter, go) {
   const fields = new FormData(form, submitter);
   const action = form.getAttribute("action");
-  const session = find("#main .session")?.dataset.id;
+  const session = action.match(/^\/s\/([^/]+)\//)?.[1] ?? find("#main .session")?.dataset.id;
   const verb = form.dataset.verb;
   const queuedTexts = all("#writing [data-text]").map((item) => item.dataset.text);
   // `disabled` would remove the focus from the button.
@@ -112,6 +112,16 @@ async function submit(form, submitter, go) {
       });
     } else if (verb === "archive") {
       notify("Archived.", { label: "Undo", action: () => send(`/s/${session}/unarchive`, {}).catch((error) => notify(explain(error))) });
+    } else if (verb === "pin" || verb === "unpin") {
+      document.dispatchEvent(new CustomEvent("segue:pin", { detail: { session, pinned: verb === "pin" } }));
+      const button = find(`#state-actions form[data-verb="${verb}"] button`);
+      if (button && find("#main .session").dataset.id === session) {
+        const next = verb === "pin" ? "unpin" : "pin";
+        button.form.dataset.verb = next;
+        button.form.setAttribute("action", `/s/${session}/${next}`);
+        button.textContent = next === "pin" ? "Pin" : "Unpin";
+      }
+      notify(verb === "pin" ? "Pinned." : "Unpinned.");
     } else if (verb === "rename") notify("Renamed.");
     else if (verb === "tag") notify("Tagged.");
     else if (verb === "answer" && find("#main .inbox")) {

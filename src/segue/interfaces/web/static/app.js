@@ -47,6 +47,7 @@ function showPage() {
     transcript = new Transcript(session, find("#main"));
     jump.attach(transcript);
     inspector.attach(transcript);
+    if (location.hash === "#actions") find("#actions").open = true;
     actions.restoreDraft(session);
   } else if (find("#first-message")) actions.restoreFirstMessage();
   else if (find("#search-text")) search.attachPage();
@@ -175,13 +176,21 @@ const keys = {
   2: () => answer(2),
   3: () => answer(3),
   s: () => jump.open(),
-  e: () => find('#actions form[data-verb="archive"]')?.requestSubmit(),
+  e: () => submitAction("archive"),
+  p: () => submitAction("pin"),
   u: () => find("#toast button")?.click(),
   g: () => transcript?.reveal(1),
   G: () => transcript?.toEnd(),
   "[": () => transcript?.step("prompt", -1),
   "]": () => transcript?.step("prompt", 1),
 };
+
+// Archive or pin the session whose row has the focus, or else the open one.
+function submitAction(verb) {
+  const row = document.activeElement.closest("#list .row");
+  const forms = row ? find(".row-actions", row) : find("#state-actions");
+  (forms && find(`form[data-verb="${verb}"], form[data-verb="un${verb}"]`, forms))?.requestSubmit();
+}
 
 // Answer the open permission request: 1 rejects, with a reason, 2 always allows, 3 allows.
 function answer(number) {
@@ -206,6 +215,7 @@ function paletteCommands() {
   const ofSession = [
     { name: "Fork this session", run: () => find('#actions form[data-verb="fork"]')?.requestSubmit() },
     { name: "Archive this session", key: "e", run: keys.e },
+    { name: "Pin or unpin this session", key: "p", run: keys.p },
     { name: "Share this session", run: () => go(`${transcript.base}/share`) },
     { name: "Compare this session", run: () => go(`/compare?a=${transcript.session.dataset.id}`) },
     { name: "Continue in another tool", run: () => go(`${transcript.base}/continue-in`) },

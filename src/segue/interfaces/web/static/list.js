@@ -173,7 +173,7 @@ let nextAfterRemoved = null;
 function remove(row) {
   const links = all(".row > a", list());
   const index = links.findIndex((link) => row.contains(link));
-  if (links[index].hasAttribute("aria-current") || links[index] === document.activeElement) nextAfterRemoved = links[index + 1];
+  if (links[index].hasAttribute("aria-current") || row.contains(document.activeElement)) nextAfterRemoved = links[index + 1];
   row.remove();
 }
 
@@ -291,6 +291,40 @@ function rowsOf(key, label) {
   return find("ul", group);
 }
 
+// What can be done with the row that is pointed at or has the focus: pin, archive, its menu.
+
+function showRowActions(event) {
+  const row = event.target.closest(".row");
+  if (!row || event.pointerType === "touch" || find(".row-actions", row) || param("state") === "trash") return;
+  const actions = find("#row-actions").content.firstElementChild.cloneNode(true);
+  const verbs = { pin: find(".pinned", row) ? "unpin" : "pin", archive: find(".archived", row) ? "unarchive" : "archive" };
+  for (const form of all("form", actions)) setVerb(form, verbs[form.dataset.verb], row.dataset.id);
+  find("a", actions).href = `/s/${row.dataset.id}${query()}#actions`;
+  for (const other of all(".row-actions", list())) if (!other.contains(document.activeElement)) other.remove();
+  row.append(actions);
+}
+
+const ROW_LABELS = { pin: "Pin", unpin: "Unpin", archive: "Archive", unarchive: "Unarchive" };
+
+function setVerb(form, verb, session) {
+  form.dataset.verb = verb;
+  form.setAttribute("action", `/s/${session}/${verb}`);
+  const button = find("button", form);
+  button.title = ROW_LABELS[verb];
+  find(".hidden", button).textContent = ROW_LABELS[verb];
+}
+
+function markPinned({ session, pinned }) {
+  const row = find(`.row[data-id="${session}"]`, list());
+  if (!row) return;
+  find(".badge.pinned", row)?.remove();
+  if (pinned) find(".meta", row).append(nodes(' <span class="badge pinned">pinned</span>'));
+  const form = find('.row-actions form[data-verb$="pin"]', row);
+  if (form) setVerb(form, pinned ? "unpin" : "pin", session);
+  if (!pinned && param("pinned")) remove(row);
+  removeEmptyGroups();
+}
+
 export function start() {
   if (!list()) return;
   observeRows();
@@ -302,6 +336,8 @@ export function start() {
     const results = param("q") === searchField().value ? Promise.resolve(true) : search();
     results.then((isShown) => isShown && searchField().value && find(".row > a", list())?.click());
   });
+  for (const type of ["pointerover", "focusin"]) list().addEventListener(type, showRowActions);
+  document.addEventListener("segue:pin", ({ detail }) => markPinned(detail));
   // A phone without an open page shows the list alone.
   const phone = matchMedia("(max-width: 760px)");
   const setRole = () => find("#sidebar").setAttribute("role", phone.matches && !document.body.classList.contains("reading") ? "main" : "navigation");
