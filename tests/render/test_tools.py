@@ -8,7 +8,7 @@ from segue.model.content import Diff, as_content
 from segue.model.event import Event, ToolCall, ToolResult
 from segue.model.tools.patches import file_change
 from segue.render.diffs import compare_texts, file_diff, with_words
-from segue.render.tools.bodies import split_output, tool_body
+from segue.render.tools.bodies import end_of, split_output, tool_body
 from segue.render.tools.changes import changed_files
 from segue.render.tools.colors import colored
 from segue.render.tools.rows import tool_row
@@ -146,3 +146,22 @@ def test_change_that_was_taken_back_leaves_no_diff() -> None:
         )
     )
     assert (file.parts, file.added, file.removed) == ([], 0, 0)
+
+
+def test_the_end_of_a_text_begins_with_a_whole_line() -> None:
+    assert end_of("one\ntwo\nthree", 8) == "three"
+    assert end_of("one\ntwo", 100) == "one\ntwo"
+    assert end_of("a line without an end", 3) == "end"
+
+
+def test_a_call_of_an_agent_shows_its_prompt_and_its_answer_as_prose() -> None:
+    parts = tool_body(call("Task", "other", prompt="**Find** it", x=1), result("It is **here**"))
+    assert [(part.kind, part.text) for part in parts] == [
+        ("prose", "**Find** it"),
+        ("prose", "It is **here**"),
+    ]
+
+
+def test_the_row_of_an_mcp_tool_names_its_server() -> None:
+    row = tool_row(call("mcp__linear__get_issue", "other", id="PAY-1"), None)
+    assert (row.name, row.subject) == ("linear › get_issue", "PAY-1")

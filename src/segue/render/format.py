@@ -77,8 +77,10 @@ def session_cost(session: Session) -> str:
 
 
 def seconds(micros: int) -> str:
-    """Return a duration such as `1.5s` or `2m 5s`."""
+    """Return a duration such as `1.5s`, `2m 5s` or `1h 4m`."""
     value = micros / clock.SECOND
+    if value >= 3600:
+        return f"{value // 3600:.0f}h {value % 3600 // 60:.0f}m"
     if value >= 60:
         return f"{value // 60:.0f}m {value % 60:.0f}s"
     return f"{value:.1f}s" if value >= 0.1 else f"{value * 1000:.0f}ms"

@@ -25,7 +25,7 @@ from .markdown import (
 from .message_parts import split_blocks
 from .project_names import is_project, project_name
 from .tools.arguments import command_of
-from .tools.bodies import split_output, tool_body
+from .tools.bodies import end_of, split_output, tool_body
 from .tools.rows import STEP_WORDS, plan_entries, tool_row
 from .turns import opens
 
@@ -111,6 +111,7 @@ def environment(*directories: Path) -> Environment:
         "line_numbers": _line_numbers,
         "opens": opens,
         "plan_items": _plan_items,
+        "end_of": end_of,
         "split_output": split_output,
         "step_words": STEP_WORDS,
         "tool_body": tool_body,

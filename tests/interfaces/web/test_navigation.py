@@ -396,7 +396,7 @@ async def test_sessions_can_be_archived_one_after_another_by_keyboard(
     await page.keyboard.press("e")
     await expect(titles).to_have_count(4)
     await page.keyboard.press("J")
-    await expect(page.locator(".row", has_text=third).locator("a")).to_be_focused()
+    await expect(page.locator(".row", has_text=third).locator("> a")).to_be_focused()
 
 
 @desktop

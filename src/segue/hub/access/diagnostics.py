@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import AsyncIterator, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -37,6 +38,14 @@ class Finding(NamedTuple):
     message: str
 
 
+class FoundTool(NamedTuple):
+    """A tool whose sessions are read, whether it was used here, and how many sessions it has."""
+
+    source: str
+    found: bool
+    sessions: int
+
+
 class Diagnostics:
     """Check the data directory, the store, session rows, turns and sources."""
 
@@ -55,6 +64,17 @@ class Diagnostics:
         self._sources = sources
         self._lookup = lookup
         self._sessions = sessions
+
+    async def tools(self, workspace: str) -> list[FoundTool]:
+        """Return the tools whose sessions a workspace reads, those with the most sessions first."""
+        tools = []
+        for source in await self._sources.in_workspace(workspace):
+            if isinstance(source, Examined):
+                with suppress(SegueError, OSError):
+                    report = await source.examine()
+                    found = report.sessions > 0 or any(map(os.path.exists, report.places))
+                    tools.append(FoundTool(source.name, found, report.sessions))
+        return sorted(tools, key=lambda tool: (-tool.sessions, not tool.found, tool.source))
 
     async def run(self, principal: Principal, *, deep: bool) -> AsyncIterator[Finding]:
         """Yield findings as they are made. `deep` checks every session, not only recent ones."""

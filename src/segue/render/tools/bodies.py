@@ -13,11 +13,12 @@ from segue.model.tools.patches import with_texts
 from segue.render.diffs import DiffLine
 from segue.render.json_text import to_json
 
-from .arguments import changes_of, command_of, line_range, path_of
+from .arguments import changes_of, command_of, first_text, input_of, line_range, path_of
 from .rows import meaning_of
 
 TAIL_LINES = 12  # of a command's output; the lines before them are folded
 MAX_MATCH_LINES = 200  # of a search
+_AGENT_PROMPTS = ("prompt", "message", "instructions", "task")
 _NUMBERED = re.compile(r"^ *(\d{1,9})(?:→|\t|: )(.*)$")
 _MATCH = re.compile(r"^(?P<path>[^:\n]{1,400}?)[:-](?P<line>\d{1,9})[:-](?P<text>.*)$")
 # The languages of files, by the end of their names.
@@ -35,9 +36,9 @@ _LANGUAGES = {
 class BodyPart(NamedTuple):
     """A part of an open tool call.
 
-    `kind` is `command`, `output`, `code`, `json`, `raw`, `diff`, `matches` or `block`. `first_line`
-    is the number of the first line of code, if it is known. `position` is that of a block in
-    the content of the result, or of the call if `in_call` is set.
+    `kind` is `command`, `output`, `code`, `prose`, `json`, `raw`, `diff`, `matches` or `block`.
+    `first_line` is the number of the first line of code, if it is known. `position` is that of a
+    block in the content of the result, or of the call if `in_call` is set.
     """
 
     kind: str
@@ -70,7 +71,14 @@ def tool_body(
             return list(_search(call, result))
         case "plan":
             return list(_outputs(call, result)) if has_failed else []
+        case "agent" if prompt := first_text(input_of(call), _AGENT_PROMPTS):
+            answers = [_as_prose(part) for part in _results(call, result)]
+            return [BodyPart("prose", prompt, in_call=True), *answers]
     return [*_input(call), *_results(call, result)]
+
+
+def _as_prose(part: BodyPart) -> BodyPart:
+    return part._replace(kind="prose") if part.kind == "code" else part
 
 
 def _needs_lines(command: str) -> bool:
@@ -201,6 +209,17 @@ def _search(call: ToolCall, result: ToolResult) -> Iterator[BodyPart]:
     yield BodyPart(
         "matches", text, files=tuple((path, tuple(rows)) for path, rows in files.items())
     )
+
+
+def end_of(text: str, characters: int) -> str:
+    """Return the last lines of a text that have at most so many characters.
+
+    If its last line is longer, return the end of that line.
+    """
+    if len(text) <= characters:
+        return text
+    end = text[-characters:]
+    return end.partition("\n")[2].lstrip("\n") or end
 
 
 def split_output(text: str) -> tuple[str, str]:

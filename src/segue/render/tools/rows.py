@@ -109,8 +109,9 @@ def tool_row(call: ToolCall, result: ToolResult | None, *, starts_threads: bool 
             row = row._replace(subject=_described(call), facts=facts)
         case "fetch":
             row = row._replace(subject=first_text(input_of(call), ("url", "query", "prompt")))
-    if call.server is not None:
-        row = row._replace(name=f"{call.server} › {_without_server(call)}")
+    server, tool = _server_and_tool(call)
+    if server:
+        row = row._replace(name=f"{server} › {tool}")
     subject = row.subject or _described(call)
     if subject == row.name or (meaning != "shell" and subject == call.name):
         subject = ""
@@ -139,9 +140,16 @@ def _described(call: ToolCall) -> str:
     return title if title != call.name else first_argument(call)
 
 
-def _without_server(call: ToolCall) -> str:
-    """Return the name of an MCP tool; some sources put the server's name before it."""
-    return call.name.removeprefix(f"mcp__{call.server}__").removeprefix(f"{call.server}__")
+def _server_and_tool(call: ToolCall) -> tuple[str, str]:
+    """Return the MCP server of a call, or "", and the tool. Some sources have both in the name."""
+    if call.server is not None:
+        name = call.name.removeprefix(f"mcp__{call.server}__").removeprefix(f"{call.server}__")
+        return call.server, name
+    if call.name.startswith("mcp__"):
+        server, _, tool = call.name.removeprefix("mcp__").partition("__")
+        if server and tool:
+            return server, tool
+    return "", call.name
 
 
 def _one_line(text: str) -> str:

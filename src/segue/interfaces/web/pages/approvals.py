@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from segue.interfaces.web.request import WebRequest
+from segue.model import clock
 from segue.model.event import PermissionAsked
 from segue.model.query import Query
-from segue.model.session import Session
+from segue.model.session import OWN, Session
 from segue.render.chunks import SessionView
 from segue.render.items import Item, build_items
 from segue.render.pairing import MAX_PAIR_DISTANCE, Pairs, find_openings
 
+MAX_RUNNING_TIME = clock.DAY  # of another tool's session without a new event
 MAX_INBOX_SESSIONS = 200  # that were active last, and are searched for waiting and running ones
 
 
@@ -58,8 +60,13 @@ def is_waiting(session: Session) -> bool:
 
 
 def is_running(session: Session) -> bool:
-    """Return whether a session's agent works."""
-    return session.status in ("running", "rescheduling") and not session.open_asks
+    """Return whether a session's agent works.
+
+    Another tool's session that was left in the middle of a turn has the status "running" for ever.
+    """
+    if session.status not in ("running", "rescheduling") or session.open_asks:
+        return False
+    return session.owner == OWN or session.active_at > clock.now() - MAX_RUNNING_TIME
 
 
 def has_failed(session: Session) -> bool:

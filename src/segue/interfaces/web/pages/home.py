@@ -16,7 +16,7 @@ from segue.model.ansi import one_line
 from segue.model.content import plain_text
 from segue.model.errors import NotFound
 from segue.model.event import AgentMessage
-from segue.model.session import Session
+from segue.model.session import OWN, Session
 from segue.render import project_names
 
 from . import approvals, listing, transcript
@@ -76,13 +76,18 @@ async def home(request: WebRequest) -> Response:
 
 async def _inbox(request: WebRequest, filters: Filters) -> dict[str, Any]:
     sessions = await approvals.recent_sessions(request)
+    # Until segue has a session of its own, the page says what was found, and what to do first.
+    is_first_run = all(session.owner != OWN for session in sessions)
     return await _now(request, sessions) | {
         "recent": await _recent(request, filters),
         "list_filters": filters,
         "sort": request.param("sort", "age"),
         "reverse": request.param("order") == "reverse",
         "state": filters["state"],
-        "tools": [] if sessions else await _tools(request),
+        "tools": await request.hub.diagnostics.tools(request.principal.workspace)
+        if is_first_run and request.principal.local
+        else [],
+        "is_first_run": is_first_run and not filters.has_filter_or_search,
         "is_empty": not sessions and not filters.has_filter_or_search,
         "tool_label": label,
     }
@@ -121,12 +126,6 @@ async def _recent(request: WebRequest, filters: Filters) -> list[Session]:
     if request.param("order") == "reverse":
         descending = not descending
     return sorted(sessions, key=key, reverse=descending)
-
-
-async def _tools(request: WebRequest) -> list[str]:
-    """Return the tools whose sessions are read here."""
-    sources = await request.hub.sources.in_workspace(request.principal.workspace)
-    return sorted({label(source.name) for source in sources})
 
 
 async def _notice(request: WebRequest) -> str:
