@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.responses import HTMLResponse, Response
 
@@ -42,28 +42,80 @@ _TARGETS = {
 }
 
 
+class Prompts(NamedTuple):
+    """Prompts of a session: those after the event `start` and before the event `end`.
+
+    `number` is that of the first one, if it is known. Without `has_earlier` or `has_later`, the
+    session has no other prompts on that side.
+    """
+
+    events: list[Event]
+    start: int
+    end: int
+    number: int | None
+    has_earlier: bool
+    has_later: bool
+
+
 async def outline(request: WebRequest, view: SessionView) -> Response:
-    """GET {session}/outline: the prompts, with the number of failures in each turn."""
-    after, number = request.number_param("after") or 0, request.number_param("number") or 1
-    reader, principal, session = request.history, request.principal, view.session
-    prompts = await reader.events(
-        principal, session.id, after=after, types=("user_message",), limit=MAX_PROMPTS
-    )
-    is_last = len(prompts) < MAX_PROMPTS
-    end = session.last_seq + 1 if is_last else prompts[-1].seq + 1
-    failures = await _failures(request, session, after, end)
-    shown = [event for event in prompts if turns.is_prompt(event)]
+    """GET {session}/outline: the prompts, with the number of failures in each turn.
+
+    `at` is an event near which they are wanted, `before` and `after` are where a page ends or
+    begins. Without these, it begins with the first prompt.
+    """
+    session = view.session
+    prompts = await _prompts(request, session)
+    failures = await _failures(request, session, prompts.start, prompts.end)
+    shown = [event for event in prompts.events if turns.is_prompt(event)]
     lines = []
     for index, event in enumerate(shown):
         assert isinstance(event.body, UserMessage)
-        next_seq = shown[index + 1].seq if index + 1 < len(shown) else end
+        next_seq = shown[index + 1].seq if index + 1 < len(shown) else prompts.end
         errors = sum(event.seq < failure.seq < next_seq for failure in failures)
-        lines.append((number + index, event.seq, items.outline_line(event.body), errors))
-    plan = await _plan(request, session) if not after else None
-    html = templates.macros("inspector.html").outline(
-        view, lines, None if is_last else (prompts[-1].seq, number + len(shown)), plan
-    )
+        number = None if prompts.number is None else prompts.number + index
+        lines.append((number, event.seq, items.outline_line(event.body), errors))
+    is_first = not (request.param("after") or request.param("before"))
+    plan = await _plan(request, session) if is_first else None
+    earlier = prompts.events[0].seq if prompts.has_earlier else None
+    later = None
+    if prompts.has_later:
+        number = None if prompts.number is None else prompts.number + len(shown)
+        later = (prompts.events[-1].seq, number or "")
+    html = templates.macros("inspector.html").outline(view, lines, earlier, later, plan)
     return await _respond(request, view, "outline", html)
+
+
+async def _prompts(request: WebRequest, session: Session) -> Prompts:
+    """Return the prompts that the request asks for, at most MAX_PROMPTS of them."""
+    last = session.last_seq + 1
+
+    async def read(**options: Any) -> list[Event]:
+        types = ("user_message",)
+        found = await request.history.events(
+            request.principal, session.id, types=types, limit=MAX_PROMPTS, **options
+        )
+        return list(found)
+
+    if before := request.number_param("before"):
+        found = await read(before=before, backward=True)
+        has_earlier = len(found) == MAX_PROMPTS
+        start = found[0].seq - 1 if has_earlier else 0
+        return Prompts(found, start, before, None if has_earlier else 1, has_earlier, False)
+    after = request.number_param("after") or 0
+    number = request.number_param("number") if after else 1
+    found = await read(after=after)
+    has_later = len(found) == MAX_PROMPTS
+    at = request.number_param("at") or 0
+    if after or not has_later or at <= found[-1].seq:
+        end = found[-1].seq + 1 if has_later else last
+        return Prompts(found, after, end, number, False, has_later)
+    half = MAX_PROMPTS // 2
+    above = (await read(before=at + 1, backward=True))[-half:]
+    below = await read(after=at)
+    has_later = len(below) > half
+    found = above + below[:half]
+    end = found[-1].seq + 1 if has_later else last
+    return Prompts(found, found[0].seq - 1, end, None, True, has_later)
 
 
 async def _plan(request: WebRequest, session: Session) -> PlanChanged | None:

@@ -7,6 +7,7 @@ const WIDE = matchMedia("(min-width: 1280px)");
 let transcript = null;
 let pane = "outline";
 let lastRequest = 0;
+let missingPrompt = null; // that the outline was loaded for
 const root = document.documentElement;
 
 export const isOpen = () => (WIDE.matches ? root.dataset.inspector !== "closed" : root.dataset.drawer === "open");
@@ -54,7 +55,8 @@ export async function load() {
   container.setAttribute("aria-labelledby", `tab-${pane}`);
   const request = ++lastRequest;
   try {
-    const content = nodes(await text(`${transcript.base}/${pane}`, { headers: { "x-segue": "pane" } }));
+    const at = pane === "outline" && transcript.currentPrompt ? `?at=${transcript.currentPrompt}` : "";
+    const content = nodes(await text(`${transcript.base}/${pane}${at}`, { headers: { "x-segue": "pane" } }));
     if (request !== lastRequest) return;
     const isSame = container.dataset.name === pane;
     const { scrollTop } = container;
@@ -80,7 +82,13 @@ export function refresh() {
 
 // Mark the prompt of the turn in view.
 export function markCurrent(seq = transcript?.currentPrompt) {
-  for (const link of all("#pane .outline a")) {
+  const links = all("#pane .outline a");
+  // The outline of a long session has only the prompts near the view.
+  if (seq && links.length && find("#pane .more") && !links.some((link) => Number(link.dataset.jump) === seq)) {
+    if (missingPrompt !== seq) refresh();
+    missingPrompt = seq;
+  }
+  for (const link of links) {
     if (Number(link.dataset.jump) === seq) {
       if (link.hasAttribute("aria-current")) continue;
       link.setAttribute("aria-current", "true");
