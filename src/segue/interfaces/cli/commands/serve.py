@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
 from segue.hub import Hub
 from segue.interfaces.cli import server_lookup
 from segue.interfaces.cli.target import Target, target_options
+from segue.model.errors import InvalidInput, NotFound
 from segue.model.principal import Principal
 
 DEFAULT_PORT = 8787
@@ -109,8 +111,17 @@ def serve_command(target: Target, **options: Any) -> None:
     type=PORT_TYPE,
     help="The port, if no server is running yet.  [default: 8787, or a free one]",
 )
+@click.option(
+    "--phone",
+    "phone_url",
+    is_flag=False,
+    flag_value="",
+    metavar="URL",
+    help="Show the link as a QR code for a phone. URL is where the phone reaches the server,"
+    " such as its HTTPS proxy.  [default: where the server listens]",
+)
 @target_options
-def open_command(target: Target, no_browser: bool, port: int | None) -> None:
+def open_command(target: Target, no_browser: bool, port: int | None, phone_url: str | None) -> None:
     """Open the session browser, signed in.
 
     Uses the running server of this data directory. If there is none, starts one that runs until
@@ -118,12 +129,53 @@ def open_command(target: Target, no_browser: bool, port: int | None) -> None:
 
     Example: segue open
     """
+    if phone_url is not None:
+        _show_phone_link(target, phone_url)
+        return
     link = target.run(_link_to_running_server)
     if link is None:
         click.echo("No server is running yet: starting one. Press Ctrl-C to stop it.", err=True)
         serve(target, port=port, open_browser=not no_browser)
     else:
         server_lookup.open_link(link, browser=not no_browser)
+
+
+def _show_phone_link(target: Target, phone_url: str) -> None:
+    """Print a login link and its QR code. Raises InvalidInput if a phone cannot use it."""
+    from segue.http.hosts import is_loopback
+    from segue.interfaces.cli.output import qr_code
+
+    async def make_link(hub: Hub, principal: Principal) -> str:
+        server_url = await server_lookup.find_server(hub)
+        if server_url is None:
+            raise NotFound("no server is running; start one with `segue serve`")
+        url = phone_url.rstrip("/") or server_url
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidInput(f"{phone_url!r} is not a URL such as https://segue.example.com")
+        if parts.hostname in ("0.0.0.0", "::"):
+            raise InvalidInput(
+                "the server listens on all addresses of this computer; name one that the phone"
+                f" reaches, such as `segue open --phone http://192.168.1.2:{parts.port}`"
+            )
+        if is_loopback(parts.hostname):
+            raise InvalidInput(
+                f"a phone cannot reach {url}: this address is of this computer alone. Put an HTTPS"
+                " proxy in front of it, as docs/web.md shows under 'On a phone', and run `segue"
+                " open --phone https://NAME`. A server that listens beyond loopback (`segue serve"
+                " --host ADDRESS`) is reached by everyone in the network, who can read what it"
+                " sends without HTTPS"
+            )
+        return await server_lookup.login_link(hub, principal, url)
+
+    link = target.run(make_link)
+    click.echo(qr_code.show(link))
+    click.echo(link)
+    click.echo(
+        "The link works once, within an hour. Whoever opens it is signed in as you.", err=True
+    )
+    if link.startswith("http://"):
+        click.echo("Without HTTPS, others in the network can read it and every page.", err=True)
 
 
 async def _link_to_running_server(hub: Hub, principal: Principal) -> str | None:
