@@ -38,12 +38,15 @@ async def open_window(harness: BrowserHarness, path: str, scheme: str) -> Page:
 async def check_page(page: Page) -> None:
     """Fail if a page is wider than the screen or not accessible."""
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    docks = "[...document.querySelectorAll('.dock')]"
+    assert await page.evaluate(f"{docks}.every(dock => dock.scrollWidth <= dock.clientWidth)")
     assert await accessibility_problems(page) == []
 
 
 async def asking_session(harness: BrowserHarness, title: str) -> Session:
     session = await harness.hub.editor.create(LOCAL, title=title)
-    await harness.hub.turns.submit(LOCAL, session.id, "/write report.md All is well")
+    prompt = f"/write report.md All is well{', as it was' * 50}"  # a long line
+    await harness.hub.turns.submit(LOCAL, session.id, prompt)
     async with asyncio.timeout(60):
         while not (session := await harness.hub.sessions.get(LOCAL, session.id)).open_asks:
             await asyncio.sleep(0.02)

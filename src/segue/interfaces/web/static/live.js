@@ -147,7 +147,7 @@ function updateComposer(html) {
     const hadFocus = composer.contains(document.activeElement);
     composer.replaceWith(newComposer);
     restoreDraft(session);
-    if (hadFocus) find("#text, .dock summary, .dock button", newComposer)?.focus({ preventScroll: true });
+    if (hadFocus) find("#text, .dock .buttons :is(summary, button)", newComposer)?.focus({ preventScroll: true });
   }
 }
 
