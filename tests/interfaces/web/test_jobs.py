@@ -252,7 +252,7 @@ async def test_jump_through_a_long_session(harness: BrowserHarness, scheme: str)
     for key, shown in ("", number), ("]", number + 1):
         if key:
             await page.keyboard.press(key)
-        prompt = page.locator(".item.user", has_text=re.compile(rf"Question {shown}$"))
+        prompt = page.locator(".item.user", has_text=re.compile(rf"Question {shown}\b"))
         await expect(prompt.first).to_be_in_viewport()
     await page.keyboard.press("g")
     await expect(page.locator(".item.user", has_text="Question 0").first).to_be_in_viewport()

@@ -171,9 +171,7 @@ def _show_phone_link(target: Target, phone_url: str) -> None:
     link = target.run(make_link)
     click.echo(qr_code.show(link))
     click.echo(link)
-    click.echo(
-        "The link works once, within an hour. Whoever opens it is signed in as you.", err=True
-    )
+    click.echo("The link works once, within an hour. It signs the phone in as you.", err=True)
     if link.startswith("http://"):
         click.echo("Without HTTPS, others in the network can read it and every page.", err=True)
 
