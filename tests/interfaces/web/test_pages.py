@@ -169,6 +169,19 @@ async def test_an_attachment_that_is_not_a_picture_is_refused(
         assert (await site.hub.sessions.get(LOCAL, session.id)).messages == 0
 
 
+async def test_the_first_page_says_which_tools_were_found(tmp_path: Path) -> None:
+    home = tmp_path / "claude"
+    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(home)))
+    async with open_site(tmp_path, sources=[source]) as site:
+        assert "<span>Claude Code</span>" in (page := await site.get("/")) and "not found" in page
+        (project := home / "projects" / "-w").mkdir(parents=True)
+        append(project / f"{ID}.jsonl", user(ID, None, "Hello"))
+        await source.refresh()
+        assert re.search(r"Found on this computer: .*Claude Code</a> 1 ", await site.get("/"))
+        await site.hub.editor.create(LOCAL, title="Own")
+        assert "Found on this computer" not in await site.get("/")
+
+
 async def test_all_messages_of_a_claude_code_session_can_be_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

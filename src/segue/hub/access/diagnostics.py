@@ -72,7 +72,7 @@ class Diagnostics:
             if isinstance(source, Examined):
                 with suppress(SegueError, OSError):
                     report = await source.examine()
-                    found = report.sessions > 0 or any(map(os.path.exists, report.places))
+                    found = report.sessions > 0 or any(map(os.path.exists, report.paths))
                     tools.append(FoundTool(source.name, found, report.sessions))
         return sorted(tools, key=lambda tool: (-tool.sessions, not tool.found, tool.source))
 
