@@ -201,6 +201,19 @@ def test_call_without_an_id_is_the_call_of_the_next_message(
     assert result.call_id == source.bodies(id, ToolCall)[0].call_id
 
 
+def test_tokens_of_a_reply_without_content_belong_to_the_calls_that_follow(
+    tool: GeminiSessions, source: OpenedSource
+) -> None:
+    first = line(reply(NOON, "", "r1", tokens=tokens(100, 10)))
+    id = write(tool, line(prompt(NOON, "question")), first)
+    assert source.row(id).usage.is_zero
+    call = tool_call(NOON, "c1", "run_shell_command", {"command": "ls"}, "a.py")
+    tool.append(id, line(reply(NOON, "", "r2", toolCalls=[call])))
+    tool.append(id, line(reply(NOON, "done", "r3", tokens=tokens(200, 5))))
+    usage = source.row(id).usage
+    assert (usage.input_tokens, usage.output_tokens) == (300, 15)
+
+
 # Parts.
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from segue.hub import Hub
-from segue.model.errors import AgentFailed, ReadOnly
+from segue.model.errors import AgentFailed, NotFound, ReadOnly
 from segue.model.event import ToolResult
 from segue.model.principal import LOCAL
 from segue.model.query import Query
@@ -54,6 +54,18 @@ async def test_names_and_archive_are_those_of_opencode(
         row = tool.connection.execute("SELECT title, time_archived FROM session").fetchone()
         assert row[0] == "A name" and row[1] > 0
         assert (await hub.editor.unarchive(LOCAL, id)).state == "active"
+
+
+async def test_session_is_found_by_the_id_that_the_tool_gave_it(
+    tool: DatabaseSessions, source: KitSource, tmp_path: Path
+) -> None:
+    id = await tool.create("question", "answer", cwd=CWD, at=NOON)
+    native_id = await tool.native_id(id)
+    async with open_hub(source, tmp_path) as hub:
+        assert (await hub.sessions.resolve(LOCAL, native_id)).id == id
+        assert (await hub.sessions.resolve(LOCAL, native_id, titles=False)).id == id
+        with pytest.raises(NotFound):
+            await hub.sessions.resolve(LOCAL, f"{native_id}0")
 
 
 async def test_restored_session_is_the_same_with_its_subagents(

@@ -185,6 +185,23 @@ async def test_prompt_during_a_turn_follows_the_answer(tool: OpencodeSessions) -
     assert await opened.texts(id) == ["question", "reply", "queued", "second reply"]
 
 
+async def test_session_with_only_a_command_of_the_user_is_listed(tool: OpencodeSessions) -> None:
+    opened = Opened(tool)
+    id = tool.add_session(NOON, title="New session - 2026-11-16T12:03:47.844Z")
+    prompt = tool.add_message(id, "user", NOON)
+    tool.add_part(id, prompt, NOON, type="text", synthetic=True, text="The user ran a tool")
+    times = {"created": millis(NOON), "completed": millis(NOON)}
+    answer = tool.add_message(id, "assistant", NOON, time=times)
+    state = {"status": "completed", "input": {"command": "ls"}, "output": "", "time": times}
+    tool.add_part(id, answer, NOON, type="tool", tool="bash", callID="c", state=state)
+    row = await opened.row(id)
+    assert (row.title, row.turns, row.tool_calls) == (
+        "New session - 2026-11-16T12:03:47.844Z",
+        0,
+        1,
+    )
+
+
 # Kinds of parts.
 
 

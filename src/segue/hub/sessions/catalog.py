@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from segue.model import clock
 from segue.model import cursor as cursors
 from segue.model.cursor import ListPosition
+from segue.model.errors import StoreError
 from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import Session
@@ -96,6 +98,19 @@ class SessionCatalog:
             imported = await self._store.existing_ids(principal.workspace, [row.id for row in rows])
             sessions += [row for row in rows if row.id not in imported]
         return sorted(sessions, key=lambda session: session.id)[:limit]
+
+    async def with_native_id(self, principal: Principal, native_id: str) -> Sequence[Session]:
+        """Return the sessions to which their tools gave an id, in any state."""
+        from segue.sources.base import FindsNativeIds
+
+        sessions = []
+        for source in await self._sources.in_workspace(principal.workspace):
+            if isinstance(source, FindsNativeIds):
+                with suppress(StoreError):  # of a source that cannot be read; others may have it
+                    session = await source.with_native_id(native_id)
+                    if session is not None:
+                        sessions.append(await self.get(principal, session.id))
+        return sessions
 
     async def search(
         self,

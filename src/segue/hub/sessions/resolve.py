@@ -1,4 +1,4 @@
-"""Resolve what a person typed (an id, an id prefix or a title) to one session."""
+"""Resolve what a person typed (an id, an id prefix, a tool's own id or a title) to one session."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ class Sessions(Protocol):
     async def in_id_range(
         self, principal: Principal, low: str, high: str, *, limit: int = 50
     ) -> Sequence[Session]: ...
+    async def with_native_id(self, principal: Principal, native_id: str) -> Sequence[Session]: ...
 
 
 class SessionResolver:
-    """Find one session by id, id prefix, exact title or part of a title, in this order."""
+    """Find one session by id, id prefix, a tool's id, title or part of a title, in this order."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -74,6 +75,9 @@ class SessionResolver:
         self, principal: Principal, name: str, *, trashed: bool, titles: bool
     ) -> list[Session]:
         matches = await self._by_id_prefix(principal, name, trashed=trashed)
+        if not matches and _may_be_native_id(name):
+            sessions = await self._sessions.with_native_id(principal, name)
+            matches = [session for session in sessions if (session.state == "trashed") == trashed]
         if not matches and titles:
             matches = await self._by_title(principal, name, trashed=trashed)
         return matches
@@ -117,6 +121,12 @@ class SessionResolver:
 
 def _is_short(name: str) -> bool:
     return len(name.removeprefix("sesn_01")) < MIN_PREFIX_LENGTH
+
+
+def _may_be_native_id(name: str) -> bool:
+    """Return whether a tool may have given this id: it is one word with digits in it."""
+    has_digits = any(character.isdigit() for character in name)
+    return not _is_short(name) and has_digits and not any(map(str.isspace, name))
 
 
 def _normalised(text: str) -> str:

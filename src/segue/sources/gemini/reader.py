@@ -59,7 +59,7 @@ class GeminiReader(Reader):
     """The sessions of one Gemini home."""
 
     name = "gemini"
-    version = 3
+    version = 4
     edits = frozenset({"title", "trash", "delete"})
 
     def __init__(self, home: str) -> None:

@@ -65,6 +65,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     has_content: bool = False  # whether there is more than context and commands
     has_command: bool = False  # whether the first prompt is a command
     first_text: str | None = None  # of the first prompt that is no command
+    tokens_of_calls: Any = None  # of a reply without content, whose calls may follow
 
 
 class Translator:
@@ -263,9 +264,13 @@ class Translator:
             # Gemini ignores a reply without content, such as one whose call never ended.
             state.has_content = True
             state.model = bodies.text(message.get("model")) or state.model
-            usage = _usage(message.get("tokens"))
+            tokens = message.get("tokens")
+            usage = _usage(tokens or state.tokens_of_calls if calls else tokens)
             if not usage.is_zero:
                 self._put("usage", at, bodies.model_called(usage, state.model))
+            state.tokens_of_calls = None
+        elif not is_copy:  # over ACP, the calls of the reply are in the next message
+            state.tokens_of_calls = message.get("tokens")
         for number, call in enumerate(calls):
             self._add_call(call, number, at)
         self._add_calls_of_content(calls_of_content, at, is_copy=is_copy)

@@ -327,10 +327,16 @@ class KitSource:
                 f"{self.label} works on session {id}; try again when it has finished", session=id
             )
 
+    async def with_native_id(self, native_id: str) -> Session | None:
+        from .history import readable
+
+        with readable(native_id):
+            ref = self.reader.find(native_id)
+        return None if ref is None else await self.get(session_id(self.name, ref))
+
     async def _by_native_id(self, native_id: str) -> Session:
         """Return a session that was written a moment ago."""
-        ref = self.reader.find(native_id)
-        session = None if ref is None else await self.get(session_id(self.name, ref))
+        session = await self.with_native_id(native_id)
         if session is None:
             raise StoreError(f"{self.label} has written session {native_id}, but does not list it")
         return session

@@ -61,7 +61,7 @@ class OpencodeReader(Reader):
     """The sessions of one data directory. `path` is the database, if it is not found there."""
 
     name = "opencode"
-    version = 2
+    version = 3
 
     def __init__(self, directory: str, path: str | None = None) -> None:
         self.directory = directory
@@ -289,13 +289,12 @@ def _facts(store: _Store, session: SessionInfo, translator: Translator) -> Sessi
     if state.messages and state.damaged == state.messages and not state.is_open:
         raise Unreadable(translator.problems[0])
     parent = session.parent
-    is_empty = not state.messages and not state.open_events
     return SessionFacts(
         created_at=session.created_ms * 1000,
         updated_at=session.updated_ms * 1000,
         cwd=session.directory or "/",
         # The first prompt is shown instead of a title that only has the time.
-        title=None if session.is_untitled and not is_empty else session.title or None,
+        title=None if session.is_untitled and state.has_prompt else session.title or None,
         title_by="agent",
         model=state.model or session.model,
         git_branch=session.branch,

@@ -48,6 +48,7 @@ class OpencodeState(msgspec.Struct, kw_only=True, omit_defaults=True):
     forked_from: str | None = None
     compacts_itself: bool = False  # whether no person asked for the next summary
     prompted_at: int = 0
+    has_prompt: bool = False  # whether a person typed something
     is_open: bool = False
     spawns: dict[str, str] = {}  # the call that started each subagent
 
@@ -147,6 +148,7 @@ class Translator:
         events = []
         content = bodies.content_of(typed)
         if content:
+            state.has_prompt = True
             events.append(_Event(at, message.id, bodies.prompt(content)))
         if others:
             events.append(_Event(at, f"{message.id}.context", bodies.injected(_SOURCE, others)))
