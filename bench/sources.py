@@ -162,7 +162,7 @@ async def measure_cold_lists(bench: Bench, home: Path, data: Path) -> None:
 
 async def wait_until_watched(hub: Hub) -> None:
     """Wait until the system notifies of the changes of every source."""
-    while not all(getattr(source, "watched", True) for source in hub.sources):
+    while not all(source.current_index.watched for source in hub.sources):  # type: ignore[attr-defined]
         await asyncio.sleep(0.05)
     for source in hub.sources:
         await source.refresh()
