@@ -65,7 +65,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True):
     has_content: bool = False  # whether there is more than context and commands
     has_command: bool = False  # whether the first prompt is a command
     first_text: str | None = None  # of the first prompt that is no command
-    tokens_of_calls: Any = None  # of a reply without content, whose calls may follow
+    empty_reply: tuple[str, Any] | None = None  # its id and tokens; its calls may follow
 
 
 class Translator:
@@ -264,13 +264,12 @@ class Translator:
             # Gemini ignores a reply without content, such as one whose call never ended.
             state.has_content = True
             state.model = bodies.text(message.get("model")) or state.model
-            tokens = message.get("tokens")
-            usage = _usage(tokens or state.tokens_of_calls if calls else tokens)
-            if not usage.is_zero:
-                self._put("usage", at, bodies.model_called(usage, state.model))
-            state.tokens_of_calls = None
+            if calls and state.empty_reply is not None:
+                self._put_usage(*state.empty_reply, at)
+            state.empty_reply = None
+            self._put_usage(self._message, message.get("tokens"), at)
         elif not is_copy:  # over ACP, the calls of the reply are in the next message
-            state.tokens_of_calls = message.get("tokens")
+            state.empty_reply = self._message, message.get("tokens")
         for number, call in enumerate(calls):
             self._add_call(call, number, at)
         self._add_calls_of_content(calls_of_content, at, is_copy=is_copy)
@@ -278,6 +277,14 @@ class Translator:
             state.open_since = None
         elif calls and not is_copy and state.open_since is None:
             state.open_since = at  # a text was written before the calls of the same reply
+
+    def _put_usage(self, reply: str, tokens: Any, at: int) -> None:
+        """Add the tokens of a reply, which may be an earlier message."""
+        usage = _usage(tokens)
+        if not usage.is_zero:
+            message, self._message = self._message, reply
+            self._put("usage", at, bodies.model_called(usage, self.state.model))
+            self._message = message
 
     # Tools.
 

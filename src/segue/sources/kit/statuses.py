@@ -33,10 +33,10 @@ class FileStatuses:
     def add(self, name: str) -> bool:
         """Add the status of a file; return False if there is none."""
         try:
-            status = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+            status = os.lstat(name, dir_fd=self._descriptor)
         except (OSError, ValueError):
             return False
-        self._fields += (name, status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns)
+        self._fields += (name, status.st_ino, status.st_size, status.st_mtime_ns)
         return True
 
     def add_value(self, value: bool) -> None:

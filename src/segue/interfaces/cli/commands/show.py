@@ -42,9 +42,9 @@ def show_command(
 ) -> None:
     """Show a session's conversation; with --format its events.
 
-    SESSION is an id, an id prefix or a title; `@` is the newest session of this directory, which
-    is also shown without SESSION, and `@2` the second newest. Where the session started a
-    subagent, a line names the --agent option that shows it.
+    SESSION is an id, an id prefix, the id that its tool shows, or a title; `@` is the newest
+    session of this directory, which is also shown without SESSION, and `@2` the second newest.
+    Where the session started a subagent, a line names the --agent option that shows it.
 
     \b
     Example: segue show 0198c2a4-77b1
