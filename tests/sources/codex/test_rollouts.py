@@ -104,6 +104,42 @@ def output(call_id: str, text: Any) -> bytes:
 # Messages.
 
 
+async def test_rollout_of_a_version_without_envelopes_is_read(
+    tool: CodexSessions, opened: Opened
+) -> None:
+    """Such as Codex 0.25 writes."""
+
+    def text(role: str, text: str) -> dict[str, Any]:
+        kind = "output_text" if role == "assistant" else "input_text"
+        return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+    id = "d3ae94d6-8ba4-47be-bfef-a2fd04e31181"
+    started = NOON.isoformat().replace("+00:00", "Z")
+    git = {"branch": "feature/x"}
+    shell = {"type": "function_call", "name": "shell", "call_id": "c1"}
+    result = {"output": "a.py", "metadata": {"exit_code": 1}}
+    records: list[dict[str, Any]] = [
+        {"id": id, "timestamp": started, "instructions": None, "git": git},
+        {"record_type": "state"},
+        text("user", f"<environment_context>\n  <cwd>{CWD}</cwd>\n</environment_context>"),
+        text("user", "question"),
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hmm"}]},
+        {**shell, "arguments": json.dumps({"command": ["ls"]})},
+        {"type": "function_call_output", "call_id": "c1", "output": json.dumps(result)},
+        text("assistant", "answer"),
+    ]
+    tool.write(id, b"".join(json.dumps(record).encode() + b"\n" for record in records), NOON)
+    row = await opened.row(id)
+    assert (row.title, row.cwd, row.git_branch) == ("question", CWD, "feature/x")
+    assert (row.turns, row.messages, row.tool_calls) == (1, 2, 1)
+    assert row.created_at == NOON.timestamp() * 1_000_000
+    assert message_texts(await opened.conversation(id)) == ["question", "answer"]
+    assert (await opened.bodies(id, ToolResult))[0].exit_code == 1
+    tool.append(id, json.dumps(text("user", "and now?")).encode() + b"\n")
+    await opened.source.refresh()
+    assert (await opened.row(id)).turns == 2
+
+
 async def test_injected_user_messages_are_no_prompts(tool: CodexSessions, opened: Opened) -> None:
     id = write_thread(
         tool,

@@ -208,7 +208,7 @@ def test_tokens_of_a_reply_without_content_belong_to_the_calls_that_follow(
     id = write(tool, line(prompt(NOON, "question")), first)
     assert source.row(id).usage.is_zero
     call = tool_call(NOON, "c1", "run_shell_command", {"command": "ls"}, "a.py")
-    tool.append(id, line(reply(NOON, "", "r2", toolCalls=[call])))
+    tool.append(id, line(reply(NOON, "", "r2", toolCalls=[call], tokens=None)))
     tool.append(id, line(reply(NOON, "done", "r3", tokens=tokens(200, 5))))
     content = [{"functionCall": {"name": "run_shell_command", "args": {"command": "ls"}}}]
     copy = message(NOON, "gemini", content, "r1", tokens=tokens(100, 10))

@@ -13,8 +13,8 @@ from typing import Any
 
 from segue.model import clock, codec
 from segue.sources import safe_io
+from segue.sources.base import OverlayOnly
 from segue.sources.kit import bodies, files
-from segue.sources.kit.reader import Unreadable
 
 from . import packed, rollouts
 from .rollouts import Segment
@@ -88,7 +88,7 @@ def _meta(segment: Segment, new_id: str, cwd: str | None) -> dict[str, Any]:
         first = next(iter(files.Records(path)), None)
     meta = None if first is None else first.record.get("payload")
     if not isinstance(meta, dict):
-        raise Unreadable("it does not begin as a rollout does")
+        raise OverlayOnly("a version before 0.32 has written it")
     kept = {name: meta[name] for name in _KEPT_META if name in meta}
     if not isinstance(kept.get("source"), str):
         kept["source"] = "cli"  # the fork of a subagent is a thread of its own

@@ -44,6 +44,7 @@ class CodexReader(Reader):
     """The threads of one Codex home."""
 
     name = "codex"
+    version = 2
 
     def __init__(self, home: str) -> None:
         self.home = home
@@ -260,9 +261,12 @@ class CodexReader(Reader):
         preview = rollouts.thread_preview(self.home, rollout.thread) if state.own_prompt else None
         status = safe_io.nonempty_file_status(rollout.path)
         moved_at = state.updated_at if status is None else status.st_ctime_ns // 1000
+        written_at = state.updated_at
+        if state.is_early and status is not None:  # no line has a time
+            written_at = status.st_mtime_ns // 1000
         return SessionFacts(
             created_at=state.created_at,
-            updated_at=state.updated_at,
+            updated_at=written_at,
             cwd=state.cwd or "/",
             title=name or preview or state.own_prompt,
             title_by="person" if name else "auto",

@@ -21,6 +21,7 @@ from segue.sources.kit.patches import parse_patch
 from segue.sources.kit.reader import Item, Resume, Rewritten
 
 from . import rollouts
+from .early import early_cwd, is_typed, with_envelope
 
 _SOURCE = "codex"
 _EXIT_CODE = re.compile(r"(?:Process exited with code|Exit code:) (-?\d+)")
@@ -53,6 +54,7 @@ class RolloutState(msgspec.Struct, kw_only=True, omit_defaults=True):
     copies: bool = False  # whether lines are those that a fork copied
     records_usage: bool = False  # whether each model call has a record of its own
     total: list[int] = []  # the running total of tokens
+    is_early: bool = False  # whether lines have no envelope, times and events
     spawns: dict[str, str] = {}  # the call that started each subagent
     open_spawns: dict[str, str] = {}
     extra: dict[str, Any] = {}
@@ -90,6 +92,10 @@ class Translator:
         return records.resume()
 
     def _line(self, line: Record, record: dict[str, Any]) -> Iterator[Item]:
+        state = self.state
+        if "payload" not in record and (state.is_early or not state.has_meta):
+            record = with_envelope(record)
+            state.is_early = state.is_early or record.get("type") == "session_meta"
         payload, kind = record.get("payload"), record.get("type")
         at = bodies.time_of(record.get("timestamp")) or self.state.updated_at
         if not isinstance(payload, dict):
@@ -188,6 +194,10 @@ class Translator:
         role = payload.get("role")
         if role == "assistant" and self._is_announced():
             yield bodies.answer(_content(payload.get("content")))
+        elif role == "user" and self.state.is_early:
+            content = _content(payload.get("content"))
+            self.state.cwd = early_cwd(content) or self.state.cwd
+            yield bodies.prompt(content) if is_typed(content) else bodies.injected(_SOURCE, payload)
         elif role == "user":
             self._pending = (line, at, payload)
         else:
