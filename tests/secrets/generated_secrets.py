@@ -140,6 +140,13 @@ DISTINCT: dict[str, Make] = {
     "openssh private key": _pem("OPENSSH PRIVATE KEY", 6),
     "pgp private key": _pem("PGP PRIVATE KEY BLOCK", 8),
     "age": text("AGE-SECRET-KEY-1", chars("QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", 58)),
+    "trello": text("ATTA", chars(HEX, 72)),
+    "zhipu": text(chars(HEX, 32), ".", chars(ALNUM, 15), "7"),
+    "fal": text(_uuid, ":", chars(HEX, 32)),
+    "e2b": text("e2b_", chars(HEX, 40)),
+    "neon password": text("npg_", chars(ALNUM, 12)),
+    "feishu webhook": text("https://open.feishu.cn/open-apis/bot/v2/hook/", _uuid),
+    "ifttt webhook": text("https://maker.ifttt.com/trigger/go/with/key/", chars(URL_SAFE, 43)),
     "postgres url": text("postgresql://app:", _url_password, "@db.internal:5432/app"),
     "mysql url": text("mysql://root:", _url_password, "@10.0.0.5/shop"),
     "mongodb url": text("mongodb+srv://svc:", _url_password, "@cluster0.mongodb.net/x"),
@@ -239,7 +246,43 @@ def in_yaml(kind: str, name: str, secret: str, rng: random.Random) -> str:
     return f"services:\n  web:\n    environment:\n      {name}: {json.dumps(secret)}\n"
 
 
-CONTEXTS = [in_prose, in_json, in_nested_json, in_diff, in_command, in_env_file, in_base64, in_yaml]
+def _on_one_line(secret: str) -> str:
+    return secret.replace("\n", "\\n")
+
+
+def in_settings_file(kind: str, name: str, secret: str, rng: random.Random) -> str:
+    name, secret = name.lower(), _on_one_line(secret)
+    return rng.choice(
+        [
+            f"[default]\n{name} = {secret}\nregion = eu-1\n",
+            f"server.port=80\napp.{name.replace('_', '.')}={secret}\nserver.name=a\n",
+            f"<settings>\n  <{name}>{secret}</{name}>\n</settings>",
+            f"| Name | Value |\n|---|---|\n| {name.upper()} | {secret} |\n",
+        ]
+    )
+
+
+def in_found_lines(kind: str, name: str, secret: str, rng: random.Random) -> str:
+    secret = _on_one_line(secret)
+    return rng.choice(
+        [
+            f"./deploy/.env:3:{name}={secret}\n./deploy/.env:4:PORT=80\n",
+            f"     1\tDEBUG=1\n     2\t{name}={secret}\n     3\tPORT=80\n",
+            f"\x1b[35m.env\x1b[0m:\x1b[32m3\x1b[0m:{name}=\x1b[1m{secret}\x1b[0m\n",
+        ]
+    )
+
+
+def in_kubernetes(kind: str, name: str, secret: str, rng: random.Random) -> str:
+    encoded = base64.b64encode(secret.encode()).decode()
+    head = "apiVersion: v1\nkind: Secret\nmetadata:\n  name: app\n"
+    return f"{head}type: Opaque\ndata:\n  {name.lower()}: {encoded}\n"
+
+
+CONTEXTS = [
+    *[in_prose, in_json, in_nested_json, in_diff, in_command, in_env_file, in_base64, in_yaml],
+    *[in_settings_file, in_found_lines, in_kubernetes],
+]
 
 
 def split(text: str, rng: random.Random) -> list[str]:
@@ -252,6 +295,8 @@ def leaks(secret: str, output: str) -> bool:
     """Return whether an output has the secret: as it is, escaped, encoded, or most of it."""
     if "://" in secret and "@" in secret:
         secret = secret.split("://", 1)[1].split("@", 1)[0].split(":", 1)[1]
+    if secret.startswith("https://"):
+        secret = secret.rsplit("/", 1)[1]
     if "PRIVATE KEY" in secret:
         return any(line in output for line in secret.split("\n")[1:-1])
     forms = [secret, json.dumps(secret)[1:-1], base64.b64encode(secret.encode()).decode()]

@@ -29,7 +29,7 @@ def check_recall(per_kind: int) -> None:
     for kind in generated.KINDS:
         for number in range(per_kind):
             name, secret = generated.make(kind, rng)
-            context = generated.CONTEXTS[(number + rng.randrange(8)) % len(generated.CONTEXTS)]
+            context = generated.CONTEXTS[(number + rng.randrange(99)) % len(generated.CONTEXTS)]
             text = context(kind, name, secret, rng)
             split = mask_parts(generated.split(text, rng))
             for form, output in (("whole", mask_text(text)), ("split", "".join(split.texts))):
@@ -88,6 +88,24 @@ def test_the_standard_library_has_no_secrets() -> None:
          "ghs_16C7e42F292c6912E7710c838347Ae178B4a"),
         ("https://3f1c9a7be2d84c06b5a1f0e9d8c7b6a5@o12.ingest.sentry.io/34",
          "3f1c9a7be2d84c06b5a1f0e9d8c7b6a5"),
+        ("auth: { user: 'x', pass: 'Zx9qq71-Lm' }", "Zx9qq71-Lm"),
+        ("define('DB_PASSWORD', 'Zx9qq71Lm');", "Zx9qq71Lm"),
+        ("requests.get(url, auth=('bob', 'Zx9qq71Lm'))", "Zx9qq71Lm"),
+        ("echo Zx9qq71Lm | sudo -S apt update", "Zx9qq71Lm"),
+        ("keytool -storepass Zx9qq71Lm -keypass Lm17qq9xZ", "Lm17qq9xZ"),
+        ("CREATE USER 'a'@'%' IDENTIFIED BY 'Zx9qq71Lm';", "Zx9qq71Lm"),
+        ("[client]\nuser=root\npassword=Zx9qq71Lm\n", "Zx9qq71Lm"),
+        ("<password>Zx9qq71Lm</password>", "Zx9qq71Lm"),
+        ("      - MYSQL_ROOT_PASSWORD=supersecretpw\n", "supersecretpw"),
+        ("ansible_become_pass: letmein123\n", "letmein123"),
+        ('variable "db_password" {\n  default = "Zx9qq71Lm"\n}', "Zx9qq71Lm"),
+        ("the root password is hunter2", "hunter2"),
+        ("Login with bob / Zx9qq71Lm!", "Zx9qq71Lm"),
+        ("Passwort: Zx9qq71Lm", "Zx9qq71Lm"),
+        ("密码是 Zx9qq71Lm", "Zx9qq71Lm"),
+        ("SMTP_PASSWORD='ikou vrho njue ksxd'", "vrho"),
+        ("kind: Secret\ndata:\n  user: YWRtaW4=\n  other: aHVudGVyMg==\n", "aHVudGVyMg"),
+        ("host=db user=app password=Onh~h.wL.h-H3B98 sslmode=require", "Onh~h.wL"),
         ("\x1b[32mghp_16C7e42F292c\x1b[0m\x1b[1m6912E7710c838347Ae178B4a\x1b[0m",
          "6912E7710c838347Ae178B4a"),
         ('KEY = ("ghp_16C7e42F292c"\n   "6912E7710c838347Ae178B4a")', "6912E7710c838347Ae178B4a"),
@@ -109,6 +127,11 @@ def test_context_makes_a_value_a_secret(text: str, secret: str) -> None:
         'integrity "sha512-vY3Jx9N0b1Qm4pZ8tR2wK7cL5nH6fD0gS1aE3uI9oPqXzB=="',
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8kL2mN4pQ6rS8tU0vW1xY3zA5bC7dE9fG1hI3jK5lM me@host",
         "sesn_0199f3a0-7c21-7d4e-8a11-0c5d2e7b9f10 and toolu_01A09q90qw90lq917835lq9Z",
+        "password = get_password(user) or default_password",
+        "    self.password=other.password",
+        'INVALID_PASSWORD = "invalid_password"',
+        "the password is sha256-hashed, the password is stored with bcrypt",
+        "type Login = { password: string | null; login(user: string): Token }",
         "def reset_password(self, user_id: int, new_password: str) -> None:",
     ],
 )

@@ -6,17 +6,26 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from segue.secrets.randomness import has_letter_and_digit, looks_random
+from segue.secrets.randomness import has_letter_and_digit, looks_random, ordinary_share
 from segue.secrets.values import (
     MAX_VALUE_CHARS,
     is_generated_password,
     is_header_value,
+    is_introduced_password,
     is_named_secret,
     is_placeholder,
     is_url_password,
 )
 
 _MAX_NAME_CHARACTERS = 60  # characters of a name before the word that makes it secret
+
+
+# Passwords in other languages.
+_FOREIGN_WORDS = [
+    *["passwort", "kennwort", "contraseña", "mot de passe", "senha", "wachtwoord", "hasło"],
+    *["пароль", "密码", "密碼", "口令", "パスワード", "비밀번호"],
+]
+_RARE_WORDS = [*_FOREIGN_WORDS, "login", "creds", "psk="]
 
 
 @cache
@@ -52,9 +61,14 @@ def _assigned() -> re.Pattern[str]:
         r"(?:"
         # `"name": "API_KEY", "value": "..."` and `<add key="password" value="..."/>`
         r"\s{0,4},?\s{0,8}\\*[\"']?[Vv]alue\\*[\"']?\s{0,4}(?P<pair>[:=])\s{0,4}"
+        # `variable "db_password" { default = "..." }`
+        r"|\s{0,3}\{\s{0,10}(?:(?:type|description|sensitive)\b[^\n]{0,100}\n\s{0,10}){0,3}"
+        r"default\s{0,10}=\s{0,4}"
+        # `define('NAME', 'value')`
+        r"|(?<=[\"'])[ \t]{0,4}(?P<comma>,)[ \t]{0,12}(?=[\"'])"
         # `name: str = value`, `name := value`, `name => value`, `name=value`, `name: value`
         r"|[ \t]{0,8}(?::\s{0,3}[\w\[\]|. ]{1,40}?[ \t]{0,4}(?==))?"
-        r"(?P<operator>:=|=>|\?=|\|\|=|==?|:{1,2}|->|>)[ \t]{0,8}"
+        r"(?P<operator>:=|=>|\?=|\|\|=|==?|:{1,2}|->|>|\||：)[ \t]{0,8}"
         r"(?:[|>][-+]?)?(?:\n[ \t]{0,20}(?=\S{8}))?"
         # `--password value`, `password value` in .netrc, `PASSWORD 'value'` in SQL
         r"|(?P<space>[ \t]{1,4})"
@@ -69,8 +83,10 @@ def _assigned() -> re.Pattern[str]:
 def _sentence() -> re.Pattern[str]:
     """Return the pattern from a word to the secret that a sentence introduces."""
     return re.compile(
-        r"(?: (?!is |was |to )[\w@'/().-]{1,30}){0,5}[\"'`*]{0,2}"
-        r"(?: is now| is| was| are|:| to| =| be| ->| as)[:=]?\s{1,3}[\"'`*(]{0,3}"
+        r"(?P<between>(?: (?!is |was |to |ist )[\w@'/().-]{1,30}){0,5})[\"'`*]{0,2}"
+        r"(?:(?: is now| is| was| are| ?:| to| =| be| ->| as| ist| es| est)[:=]?\s{1,3}"
+        r"|[是：为は]\s{0,3})"
+        r"[\"'`*(]{0,3}"
         r"(?P<value>[^\s\"'`]{6,200})",
         re.IGNORECASE,
     )
@@ -113,27 +129,86 @@ def find_by_words(text: str, lower: str) -> Iterator[tuple[int, int, str]]:
     for word in _words().finditer(lower):
         start, end = word.span()
         yield from _find_after(text, word[0], start, end)
+    for rare in _RARE_WORDS:
+        position = lower.find(rare)
+        while position >= 0:
+            end = position + len(rare)
+            yield from _find_after(text, rare, position, end)
+            position = lower.find(rare, end)
 
 
 def _find_after(text: str, word: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
     if word in ("bearer", "basic"):
         yield from _after_scheme(text, end)
         return
+    if word in ("login", "credential", "credentials", "creds"):
+        if pair := _LOGIN.match(text, end):
+            value = pair["value"].rstrip(".,;")
+            if is_generated_password(value):
+                yield pair.start("value"), pair.start("value") + len(value), "password"
+        if word == "login":
+            yield from _after_user(text, end)
+            return
     if word.startswith("cookie"):
         yield from _after_cookie(text, end)
-    if word == "pass" and text[start - 1 : start] not in ("_", "-") and text[end : end + 1] != "=":
+    if word == "pass" and not _is_pass_name(text, start, end):
         return
-    is_password = word.startswith(("pass", "pwd"))
+    is_password = word in _FOREIGN_WORDS or word.startswith(("pass", "pwd", "psk"))
     kind = "password" if is_password else "assigned-key"
     match = _assigned().match(text, end - 1 if word[-1] == "=" else end)
-    if match and (span := _accepted(text, start, match, password=is_password)):
+    if match and (span := _accepted(text, start, match, word, password=is_password)):
         yield *span, kind
+    if word.startswith("auth"):
+        yield from _after_user(text, end)
     if word.startswith("auth") or "x-" in text[max(0, start - 30) : start].lower():
         yield from _after_header(text, word, end)
     if sentence := _sentence().match(text, end):
         value = sentence["value"].rstrip(".,:;)!?*`'\"\\")
-        if not is_placeholder(value) and "://" not in value and is_generated_password(value):
+        if is_placeholder(value) or "://" in value:
+            return
+        introduced = is_password and not sentence["between"] and is_introduced_password(value)
+        if introduced or is_generated_password(value):
             yield sentence.start("value"), sentence.start("value") + len(value), "password"
+
+
+# Names of passwords that end with `pass` without a mark before it: `dbpass`, `requirepass`.
+_PASS_NAMES = re.compile(
+    r"(?:db|user|smtp|mail|root|admin|ftp|ssh|store|redis|http|require|become|pg|my|client|vpn"
+    r"|wifi|mysql|postgres|proxy|ldap)$",
+    re.IGNORECASE,
+)
+_PASS_FIELD = re.compile(r"\\*[\"']?[ \t]{0,3}[:=][ \t]{0,3}\\*[\"'`]")
+_PASS_LINE = re.compile(r"[ \t]*:[ \t]{1,4}[^\s\"']{6,100}[ \t]*(?:\r?\n|\Z)")
+
+
+def _is_pass_name(text: str, start: int, end: int) -> bool:
+    """Return whether `pass` is the name of a password, and no statement or part of a word."""
+    before = text[start - 1 : start]
+    if before in ("_", "-") or text[end : end + 1] == "=":
+        return True
+    if before.isalpha():
+        is_part = before.islower() and text[start].isupper()  # `smtpPass`
+        return is_part or _PASS_NAMES.search(text, max(0, start - 12), start) is not None
+    return bool(_PASS_FIELD.match(text, end) or _PASS_LINE.match(text, end))
+
+
+# `('user', 'password')` after the name of a function or setting.
+_USER_PAIR = re.compile(
+    r"\w{0,30}\s{0,3}[=:]?\s{0,3}[(\[]\s{0,4}\\*[\"'][^\"'\n]{1,80}\\*[\"'],\s{0,4}\\*[\"']"
+    r"(?P<value>[^\s\"'`\\]{6,200})\\*[\"']\s{0,4},?\s{0,4}[)\]]"
+)
+_LOGIN = re.compile(
+    r"(?:[:=]| (?:with|is|are|as|for))[^\n/]{0,40}?[\w@.-]{1,40}[`\"']? ?/ ?[`\"']?"
+    r"(?P<value>[^\s\"'`/]{8,60})"
+)
+
+
+def _after_user(text: str, end: int) -> Iterator[tuple[int, int, str]]:
+    match = _USER_PAIR.match(text, end)
+    if match is None or not has_letter_and_digit(match["value"]):
+        return
+    if is_named_secret(match["value"], password=True, literal=True):
+        yield *match.span("value"), "password"
 
 
 def _after_scheme(text: str, end: int) -> Iterator[tuple[int, int, str]]:
@@ -167,38 +242,135 @@ def _after_cookie(text: str, end: int) -> Iterator[tuple[int, int, str]]:
 
 
 def _accepted(
-    text: str, position: int, match: re.Match[str], *, password: bool
+    text: str, position: int, match: re.Match[str], word: str, *, password: bool
 ) -> tuple[int, int] | None:
     """Return the span of the value that is assigned to a name; None if it is no secret."""
     name, value = match["name"], match["value"]
     start, end = match.span("value")
     quoted = bool(match["quote"])
     if match["space"]:
-        is_option = _is_option(text, position)
+        is_variable = quoted and _is_variable(text, position, match)
+        is_option = _is_option(text, position) or is_variable
         if not is_option and not (password and (quoted or _is_netrc(text, position))):
             return None
         if value.startswith("-"):
             return None
+    if match["comma"] and not _is_argument(text, position):
+        return None
     if _DESCRIPTIVE.search(name.rstrip("\"'")):
         return None
+    is_line = _is_env_line(text, match)
     if quoted:
         if match["quote"].lstrip("\\") in ('""', "''"):
             return None  # an empty text
         end = _closing_quote(text, match["quote"], start) or end
         value = text[start:end]
         if any(character.isspace() for character in value):
-            return (start, end) if "phrase" in text[position : match.end("name")].lower() else None
+            if password and _is_app_password(value):
+                return start, end
+            is_phrase = "phrase" in text[position : match.end("name")].lower()
+            is_shell = password and _is_variable(text, position, match) and not match["comma"]
+            if is_shell and text[match.end("name") : start - 1] == "=" and len(value) <= 60:
+                return start, end
+            return (start, end) if is_phrase else None
     else:
-        is_line = _is_env_line(text, match)
+        if is_line and password and (app := _APP_PASSWORD.match(text, start)):
+            return app.span() if _is_app_password(app[0]) else None
         value = _trim_unquoted(value, _LINE_BREAKS if is_line else _SEPARATORS)
         end = start + len(value)
-        if (not is_line and "(" in value) or text[end : end + 1] in ("(", "["):
+        is_spaced = text[match.end("name") : match.end("name") + 1] == " "
+        if "(" in value and (not is_line or is_spaced):
+            return None  # a call
+        if text[end : end + 1] in ("(", "["):
             return None  # a call or an index
     if value.endswith("\\"):
         value = value.rstrip("\\")
         end = start + len(value)
-    literal = quoted or _is_env_line(text, match) or _is_plain(text, position, match)
-    return (start, end) if is_named_secret(value, password=password, literal=literal) else None
+    is_setting = not quoted and _is_setting(text, position, match, end)
+    literal = quoted or is_line or is_setting or _is_plain(text, position, match)
+    certain = literal and not name and _is_certain(text, position, match, word, value)
+    if literal and "phrase" in word + name.lower() and re.fullmatch(r"\w+(?:[-_. ]\w+){2,}", value):
+        certain = True
+    if not is_named_secret(value, password=password, literal=literal, certain=certain):
+        return None
+    return start, end
+
+
+_APP_PASSWORD = re.compile(r"[a-z]{4}(?: [a-z]{4}){3}(?![ \w])")
+
+
+def _is_app_password(value: str) -> bool:
+    """Return whether a text is four groups of four random letters, as Google makes them."""
+    if not _APP_PASSWORD.fullmatch(value):
+        return False
+    return ordinary_share(value.replace(" ", "")) < 0.62
+
+
+def _is_variable(text: str, position: int, match: re.Match[str]) -> bool:
+    """Return whether a name is written like a variable of the environment: DB_PASSWORD."""
+    name = _LAST_NAME.search(text, max(0, position - _MAX_NAME_CHARACTERS), match.end("name"))
+    return name is not None and name[0].isupper() and len(name[0]) >= 5
+
+
+_LAST_NAME = re.compile(r"[A-Za-z_][\w]*\Z")
+
+
+def _is_certain(text: str, position: int, match: re.Match[str], word: str, value: str) -> bool:
+    """Return whether any value is a secret: in the environment, for `DB_PASSWORD` or `SECRET`."""
+    if not _is_variable(text, position, match) or not value.isascii():
+        return False
+    if not word.startswith("pass") and not (word == "secret" and len(value) >= 12):
+        return False
+    if match["operator"] == "=":
+        return text[match.end("name") : match.start("value")].strip("\\\"'") == "="
+    return match["operator"] == ":" and not match["quote"] and _is_plain(text, position, match)
+
+
+def _is_argument(text: str, position: int) -> bool:
+    """Return whether a quoted name is the first argument of a call: `define('AUTH_KEY', …)`."""
+    return _CALL.search(text, max(0, position - _MAX_NAME_CHARACTERS), position) is not None
+
+
+_CALL = re.compile(r"\w\([ \t]{0,4}\\*[\"'][\w.-]*\Z")
+_SECTION = re.compile(r"(?:^|\n)[ \t+>-]*\[[\w .:\"/@-]{1,80}\][ \t]*\r?\n")
+
+
+def _is_setting(text: str, position: int, match: re.Match[str], end: int) -> bool:
+    """Return whether an unquoted value is a whole line of a settings file, or stands in XML."""
+    operator = match["operator"]
+    while text[end : end + 1] in (".", ")", "]", "}", "!", "?"):
+        end += 1
+    if operator == ">":
+        return text.startswith("</", end)
+    if operator == "|":
+        return _CELL_END.match(text, end) is not None
+    if operator != "=":
+        return False
+    value = text[match.start("value") : end]
+    if _PAIR_AFTER.match(text, end) or _PAIR_BEFORE.search(text, max(0, position - 80), position):
+        return True  # `user=app password=… sslmode=require`
+    if text[end : end + 1] not in ("", "\n", "\r", "\\"):
+        return False
+    line_start = max(text.rfind("\n", 0, position) + 1, position - 3 * _MAX_NAME_CHARACTERS)
+    name = _LINE_MARK.sub("", text[line_start:position]) + text[position : match.end("name")]
+    if not re.fullmatch(r"[\w.-]+", name) or name.startswith(("self.", "this.")):
+        return False
+    if _SECTION.search(text, max(0, line_start - 4000), line_start):
+        return True
+    if text[match.end("name") : match.start("value")] != "=":
+        return False
+    if "." in name or "-" in name:
+        return True
+    return not (value.replace(".", "_").isidentifier() and ordinary_share(value) >= 0.6)
+
+
+_CELL_END = re.compile(r"\\*[`*]{0,2}[ \t]{0,40}\|")
+_PAIR_AFTER = re.compile(r"[ \t]\w+=[^=\s,()]+(?:[\s\"'\\]|\Z)")
+_PAIR_BEFORE = re.compile(r"(?:^|[\s\"'])\w+=[^=\s,()]+[ \t]\w*\Z")
+# What a line may begin with: its number, a mark of a diff, the name of its file, a command.
+_LINE_MARK = re.compile(
+    r"^(?:[^\s:=]*:\d+[:-])?[+>\s-]*(?:\d{1,6}[→\t:|-]\s*)?(?:export |ENV |ARG |set |declare -x )?"
+)
 
 
 def _closing_quote(text: str, quote: str, start: int) -> int | None:
@@ -225,34 +397,34 @@ def _is_plain(text: str, position: int, match: re.Match[str]) -> bool:
     if match["space"]:
         return True
     start = max(text.rfind("\n", 0, position) + 1, position - _MAX_NAME_CHARACTERS)
-    line = text[start:position].lstrip("+- \t>|")
+    line = _LINE_MARK.sub("", text[start:position])
     name = line.rsplit(" ", 1)[-1] + text[position : match.end("name")]
     if match["operator"] == "=":
         is_variable = name.upper() == name and name[:1].isalpha()
         return is_variable or any(mark in name for mark in ("--", "?", "&", ";"))
     if match["operator"] == ":":
         following = text[match.end("value") : match.end("value") + 1]
-        return following == "\\" or (not line.strip() and following in ("", "\n", "\r"))
+        is_line = re.fullmatch(r"[\w.-]*", line) is not None
+        return following == "\\" or (is_line and following in ("", "\n", "\r"))
     return False
 
 
-_LINE_BREAKS = ("\\n", "\\r")
-_SEPARATORS = ("&", ";", *_LINE_BREAKS)
+_LINE_BREAKS = re.compile(r"\\[nr]")
+_SEPARATORS = re.compile(r"&(?=[\w%.\[\]-]{1,40}=|amp;)|;|\\[nr]")
+_CLOSING_MARKS = ".,:)]}!?\\"
 
 
 def _is_env_line(text: str, match: re.Match[str]) -> bool:
     """Return whether a line is one setting: NAME=value."""
     line = text[max(0, match.start() - _MAX_NAME_CHARACTERS) : match.end("name")]
-    name = re.split(r"\n|\\n", line)[-1].lstrip("+- ").removeprefix("export ")
+    name = _LINE_MARK.sub("", re.split(r"\n|\\n", line)[-1])
     ends_line = text[match.end() : match.end() + 1] in ("", "\n", "\r", '"', "\\")
     return match["operator"] == "=" and ends_line and name.isidentifier() and name.isupper()
 
 
-def _trim_unquoted(value: str, separators: tuple[str, ...]) -> str:
+def _trim_unquoted(value: str, separators: re.Pattern[str]) -> str:
     """Return an unquoted value without what follows it: parameters, closing marks, full stops."""
-    for separator in separators:
-        value = value.split(separator, 1)[0]
-    return value.rstrip(".,:)]}!?\\")
+    return separators.split(value, maxsplit=1)[0].rstrip(_CLOSING_MARKS)
 
 
 @cache

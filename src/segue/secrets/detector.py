@@ -8,6 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 from segue.secrets.assignments import find_by_words, find_in_urls
+from segue.secrets.kubernetes import find_in_kubernetes_secrets
 from segue.secrets.options import find_in_options
 from segue.secrets.prefixed import find_infixed, find_prefixed
 from segue.secrets.private_keys import find_private_keys
@@ -52,8 +53,8 @@ def _find(text: str, depth: int) -> list[Secret]:
 def _signs() -> re.Pattern[str]:
     """Return the pattern of what every text with a secret has."""
     return re.compile(
-        r"[A-Za-z0-9_+/.~=%$-]{16}|[\"'\n\\\x1b]|://|[ \t]-[a-zA-Z]"
-        r"|pass|pwd|secret|token|key|auth|cookie|bearer|basic|sig",
+        r"[A-Za-z0-9_+/.~=%$-]{16}|[\"'\n\\\x1b|]|://|[ \t][-/][a-zA-Z]|[^\x00-\x7f]"
+        r"|pass|pwd|secret|token|key|auth|cookie|bearer|basic|sig|login|cred|kennwort|senha|psk|pw\b",
         re.IGNORECASE,
     )
 
@@ -73,6 +74,7 @@ def _find_all(text: str, depth: int) -> Iterator[Secret]:
         find_infixed(text),
         find_in_urls(text),
         find_in_options(text),
+        find_in_kubernetes_secrets(text),
         find_by_words(text, lower),
         find_runs(text, lower, lambda decoded: _has_secret(decoded, depth), decoded=depth > 0),
     ):

@@ -9,27 +9,63 @@ from functools import cache
 from segue.secrets.values import is_password
 
 _VALUE = r"\\*[\"']?(?P<value>[^\s\"'`\\]{4,200})"
-_GAP = r"\b[^\n|;]{0,300}?[ \t]"
-# The programs, and the option whose value is a password.
+_USER = r"[ \t=]*\\*[\"']?[^\s:\"']{1,100}:"
+_MAX_LINE_CHARS = 400
+# The programs, and the options whose value is a password. Statements of SQL and settings are here
+# too, if a password follows their name without a sign.
 _PROGRAMS = {
-    "sshpass": r"[ \t]+-p[ \t]*",
-    "mysql": rf"(?:dump|admin|import)?{_GAP}-p",
-    "mariadb": rf"(?:-dump|-admin)?{_GAP}-p",
-    "redis-cli": rf"{_GAP}-a[ \t]*",
-    "docker login": rf"{_GAP}-p[ \t]*",
-    "podman login": rf"{_GAP}-p[ \t]*",
-    "curl": rf"{_GAP}(?:-u|--user|--proxy-user)[ \t=]*\\*[\"']?[^\s:\"']{{1,100}}:",
-    "mongosh": rf"{_GAP}-p[ \t]+",
-    "mongodump": rf"{_GAP}-p[ \t]+",
-    "ldapsearch": rf"{_GAP}-w[ \t]+",
-    "az login": rf"{_GAP}-p[ \t]+",
-    "sqlcmd": rf"{_GAP}-P[ \t]*",
+    "sshpass": r"-p[ \t]*",
+    "mysql": r"-p",
+    "mariadb": r"-p",
+    "login": r"-p[ \t]*",  # of docker, podman, helm registry, oc, az
+    "redis-cli": r"-a[ \t]*",
+    "curl": rf"(?:-u|--user|--proxy-user){_USER}",
+    "http -a": r"(?<=[ \t])\\*[\"']?[^\s:\"']{1,100}:",
+    "skopeo": rf"--(?:src-|dest-)?creds{_USER}",
+    "mongo": r"-p[ \t]+",
+    "ldap": r"-w[ \t]+",
+    "sqlcmd": r"-P[ \t]*",
+    "smbclient": r"-U[ \t]*\\*[\"']?[^\s%\"']{1,100}%",
+    "useradd": r"(?:-p|--password)[ \t]+",
+    "usermod": r"(?:-p|--password)[ \t]+",
+    "openssl": r"(?:-pass(?:in|out)?[ \t]+\\*[\"']?pass:|-k[ \t]+)",
+    "zip -P": r"(?<=[ \t])",
+    "zip -r": r"-P[ \t]*",
+    "7z": r"-p",
+    "rar a": r"-h?p",
+    "keytool": r"-(?:src|dest|new)?(?:store|key)?pass(?:word)?[ \t]+",
+    "jarsigner": r"-(?:store|key)pass[ \t]+",
+    "plink": r"-pw[ \t]+",
+    "pscp": r"-pw[ \t]+",
+    "xfreerdp": r"/p:",
+    "cmdkey": r"/pass:",
+    "net user": r"\S+[ \t]+(?!/)",
+    "htpasswd": r"-[a-zA-Z]*b[a-zA-Z]*[ \t]+(?:\S+[ \t]+){1,2}",
+    "rabbitmqctl": r"(?:add_user|change_password)[ \t]+\S+[ \t]+",
+    "sqlplus": r"(?<=[ \t])\\*[\"']?\w+/",
+    "IDENTIFIED": r"(?:WITH[ \t]+\S+[ \t]+)?BY[ \t]+(?=\\*[\"'])",
+    "identified": r"(?:with[ \t]+\S+[ \t]+)?by[ \t]+(?=\\*[\"'])",
+    "requirepass": r"(?<=[ \t])",
+    "masterauth": r"(?<=[ \t])",
+    "bindpw": r"(?<=[ \t])",
+    "rootpw": r"(?<=[ \t])",
 }
+# Commands that read the password from another one: `echo PASSWORD | sudo -S`.
+_READERS = re.compile(
+    r"[\"']?[ \t]*\|[ \t]*(?:sudo\b[^\n|;]{0,80}[ \t]-\w*S|[^\n|;]{0,200}--(?:password-)?stdin\b"
+    r"|(?:sudo[ \t]+)?(?:chpasswd|passwd)\b)"
+)
+_ECHOED = re.compile(
+    r"[ \t]+(?:-[en]+[ \t]+)?\\*[\"']?(?:[\w.@-]{1,60}:)?(?P<value>[^\s\"'`\\|:]{4,200})\\*"
+)
+
+
+_AFTER_NAME = re.compile(r"[\w.-]*[ \t]")
 
 
 @cache
-def _pattern(program: str) -> re.Pattern[str]:
-    return re.compile(_PROGRAMS[program] + _VALUE)
+def _option(program: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w-])(?:{_PROGRAMS[program]}){_VALUE}")
 
 
 def find_in_options(text: str) -> Iterator[tuple[int, int, str]]:
@@ -37,9 +73,32 @@ def find_in_options(text: str) -> Iterator[tuple[int, int, str]]:
     for program in _PROGRAMS:
         position = text.find(program)
         while position >= 0:
-            after = position + len(program)
-            match = _pattern(program).match(text, after)
-            if match is not None and is_password(match["value"]):
-                yield *match.span("value"), "password"
-                after = match.end()
-            position = text.find(program, after)
+            end = position + len(program)
+            if _is_command(text, position, end):
+                for match in _option(program).finditer(text, end, _line_end(text, end)):
+                    if is_password(match["value"]):
+                        yield *match.span("value"), "password"
+            position = text.find(program, end)
+    position = text.find("echo ")
+    while position >= 0:
+        echoed = _ECHOED.match(text, position + 4)
+        if echoed and _READERS.match(text, echoed.end()) and is_password(echoed["value"]):
+            yield *echoed.span("value"), "password"
+        position = text.find("echo ", position + 4)
+
+
+def _is_command(text: str, start: int, end: int) -> bool:
+    """Return whether the name of a program is a word, with options after it."""
+    before = text[start - 1 : start]
+    return not (before.isalnum() or before in ("_", ".", "-")) and bool(
+        _AFTER_NAME.match(text, end)
+    )
+
+
+def _line_end(text: str, start: int) -> int:
+    """Return where a command ends that begins in a text: at a line break or another command."""
+    end = _COMMAND_END.search(text, start, start + _MAX_LINE_CHARS)
+    return end.start() if end else start + _MAX_LINE_CHARS
+
+
+_COMMAND_END = re.compile(r"(?<!\\)\n|[|;]|&&")

@@ -42,6 +42,7 @@ def _break() -> re.Pattern[str]:
     return re.compile(rf"(?:{strings}|{line_end})(?=[A-Za-z0-9_/+=.-])")
 
 
+_DATA = re.compile(r"[A-Za-z0-9+/]{40}")  # before a prefix: it is a part of longer data
 _KEY_TEXT = re.compile(r"[A-Za-z0-9_/+=.~%$-]*")
 
 
@@ -80,6 +81,8 @@ def _match_prefix(text: str, start: int, prefix: str) -> Iterator[PrefixedKey]:
 def _match_rule(text: str, start: int, rule: PrefixRule) -> PrefixedKey | None:
     after = start + len(rule.prefix)
     if rule.kind == "jwt" and start and text[start - 1] in "_-":
+        return None
+    if rule.random and _DATA.fullmatch(text, max(0, start - 40), start):
         return None
     match = rule.rest.match(text, after)
     if match is not None:

@@ -47,6 +47,8 @@ _PUBLIC_START = re.compile(
 _SHAPES = [
     ("discord", re.compile(r"[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{5,7}\.[A-Za-z0-9_-]{26,45}")),
     ("mailgun", re.compile(r"[a-f0-9]{32}-[a-f0-9]{8}-[a-f0-9]{8}")),
+    ("zhipu", re.compile(r"[a-f0-9]{32}\.(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{16}")),
+    ("ollama", re.compile(r"[a-f0-9]{32}\.(?=[a-z]*[A-Z0-9])[A-Za-z0-9_-]{24}")),
     ("twitter", re.compile(r"\d{15,20}-(?=\d*[A-Za-z])[A-Za-z0-9]{30,45}")),
     ("maxmind", re.compile(r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk")),
 ]
@@ -129,9 +131,15 @@ def _judge(text: str, lower: str, start: int, end: int, *, decoded: bool) -> str
             return None
         if decoded and len(text) - len(run) <= 4:
             return "random-key"
+        if (
+            len(bare) == 32
+            and text[start - 1 : start] == ":"
+            and _UUID.match(text, max(0, start - 37))
+        ):
+            return "fal"  # the id of a key, and its secret
         long_enough = is_uuid or len(bare) >= 24
         return "random-key" if long_enough and _has_context(text, lower, start, end) else None
-    if run.count("/") > 4 or not looks_random(bare):
+    if run.count("/") > max(4, len(run) // 14) or not looks_random(bare):
         return None
     if MIN_FREE_CHARS <= len(bare) <= MAX_FREE_CHARS and _is_free_key(text, bare, start, end):
         return "random-key"

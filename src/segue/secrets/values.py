@@ -20,6 +20,12 @@ _PLACEHOLDERS = re.compile(
     r"|config\.|settings\.|this\.|getpass|x-oauth-basic",
     re.IGNORECASE,
 )
+# What a sentence says about a password: how it is stored or which version reads it.
+_ALGORITHMS = re.compile(
+    r"(?:sha|md\d|base\d|utf|argon|aes|rsa|[by]?crypt|pbkdf|hmac|http|oauth|ed25|x\.?509|blake|ntlm"
+    r"|v\d|step|version|python|php|win|line|\d+[a-z-]*$)",
+    re.IGNORECASE,
+)
 # Passwords that examples and local databases have; they protect nothing.
 _TRIVIAL = frozenset(
     [
@@ -73,6 +79,15 @@ def is_generated_password(value: str, max_ordinary: float = 0.6) -> bool:
     return len(value) >= 16 or "(" not in value
 
 
+def is_introduced_password(value: str) -> bool:
+    """Return whether a text is a password, if a sentence says that one follows."""
+    if len(value) < 6 or not has_letter_and_digit(value) or is_placeholder(value):
+        return False
+    if is_path(value) or _ALGORITHMS.match(value) or any(c in "()[]{}<>=," for c in value):
+        return False
+    return count_classes(value) >= 3 or value[-1].isdigit() or ordinary_share(value) < 0.5
+
+
 def is_url_password(user: str, password: str) -> bool:
     """Return whether the password before the host of a URL is one."""
     if password.lower() in _TRIVIAL or password == user:
@@ -87,22 +102,27 @@ def is_header_value(value: str) -> bool:
     return has_letter_and_digit(value) or (len(value) >= 16 and looks_random(value))
 
 
-def is_named_secret(value: str, *, password: bool, literal: bool) -> bool:
+def is_named_secret(value: str, *, password: bool, literal: bool, certain: bool = False) -> bool:
     """Return whether a value is a secret, if its name is that of one.
 
     `password` says that the name is that of a password, which may be short. `literal` says that the
-    value is no expression of a program.
+    value is no expression of a program. `certain` says that it is a setting of the environment,
+    whose value may also be a word.
     """
     length = len(value)
     if length < 6 or length > MAX_VALUE_CHARS or is_placeholder(value) or "://" in value:
         return False
+    if certain and value.lower() not in _TRIVIAL and not is_path(value):
+        return True
     if not _is_varied_enough(value):
         return False
     if length >= 12 and looks_random(value, 0.6 if literal else 0.52):
         return literal or not value.replace(".", "").replace("_", "").isalpha()
-    if not literal or is_path(value):
+    if not literal or (is_path(value) and count_classes(value) < 4):
         return False
     if password:
+        if length >= 8 and value.isalpha():
+            return ordinary_share(value) < 0.5
         is_word = value.isalpha() and ordinary_share(value) >= 0.6
         return value.lower() not in _TRIVIAL and count_classes(value) >= 2 and not is_word
     return length >= 10 and count_classes(value) >= 3 and ordinary_share(value) < 0.55

@@ -61,6 +61,19 @@ def _goose_path() -> str:
     return os.path.join(_config_home(), "goose", "config.yaml")
 
 
+# What the new entry decides, and what shows that an old one was of another kind: a server's URL.
+_OWN_FIELDS = ("type", "name", "command", "cmd", "args", "enabled")
+_REMOTE_FIELDS = ("url", "httpUrl", "uri")
+
+
+def _merged(old: Any, new: dict[str, Any]) -> dict[str, Any]:
+    """Return a new entry with the further settings of the one that it replaces."""
+    if not isinstance(old, dict) or any(field in old for field in _REMOTE_FIELDS):
+        return new
+    own = {field: new[field] for field in _OWN_FIELDS if field in new}
+    return {**new, **old, **own}
+
+
 def _json_edit(section: str, entry: Callable[[Sequence[str]], dict[str, Any]]) -> Edit:
     """Return a function that adds an entry to an object of a JSON file."""
 
@@ -75,7 +88,7 @@ def _json_edit(section: str, entry: Callable[[Sequence[str]], dict[str, Any]]) -
         servers = config.setdefault(section, {}) if isinstance(config, dict) else None
         if not isinstance(servers, dict):
             raise InvalidInput(f"{section!r} is not an object in this file")
-        servers[name] = entry(command)
+        servers[name] = _merged(servers.get(name), entry(command))
         indent = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
         changed = json.dumps(config, indent=indent[1] if indent else 2, ensure_ascii=False)
         return changed + "\n"
@@ -88,35 +101,54 @@ def _toml_edit(text: str, name: str, command: Sequence[str]) -> str:
     import tomllib
 
     header = f"[mcp_servers.{name}]"
-    lines = [header, f"command = {json.dumps(command[0])}", f"args = {json.dumps([*command[1:]])}"]
-    lines.append(f"startup_timeout_sec = {_START_SECONDS}")
-    table = "\n".join(lines) + "\n"
+    new = {**_plain(command), "startup_timeout_sec": _START_SECONDS}
+    table = _toml_table(header, new)
     old = re.compile(
         rf"^\[mcp_servers\.{re.escape(name)}\][^\n]*\n(?:(?!\[)[^\n]*\n?)*", re.MULTILINE
     )
-    if match := old.search(text):
-        rest = text[match.end() :]
-        changed = text[: match.start()] + table + ("\n" if rest else "") + rest
-    else:
-        gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-        changed = text + gap + table
     try:
-        before, after = tomllib.loads(text), tomllib.loads(changed)
-    except tomllib.TOMLDecodeError as error:
+        before = tomllib.loads(text)
+        servers = before.setdefault("mcp_servers", {})
+        merged = _merged(servers.get(name), new)
+        if match := old.search(text):
+            # Tables of the entry, such as its environment, have headers of their own.
+            fields = {
+                field: value
+                for field, value in merged.items()
+                if not isinstance(value, dict) or re.search(rf"^\s*{field}\s*=", match[0], re.M)
+            }
+            rest = text[match.end() :]
+            table = _toml_table(header, fields)
+            changed = text[: match.start()] + table + ("\n" if rest else "") + rest
+        else:
+            gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+            changed = text + gap + table
+        after = tomllib.loads(changed)
+        servers[name] = merged
+    except (tomllib.TOMLDecodeError, AttributeError, TypeError) as error:
         raise InvalidInput(
             f"the file cannot be changed: {error}; add this yourself:\n{table}"
         ) from None
-    before.setdefault("mcp_servers", {})[name] = after["mcp_servers"][name]
     if before != after:
         raise InvalidInput(f"the file cannot be changed safely; add this yourself:\n{table}")
     return changed
+
+
+def _toml_table(header: str, fields: dict[str, Any]) -> str:
+    return "\n".join([header, *(f"{k} = {_toml_value(v)}" for k, v in fields.items())]) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{json.dumps(k)} = {_toml_value(v)}' for k, v in value.items())} }}"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _yaml_edit(text: str, name: str, command: Sequence[str]) -> str:
     """Add an extension to a YAML file, as text, so that its comments stay."""
     import yaml
 
-    entry = {
+    new = {
         "enabled": True,
         "type": "stdio",
         "name": name,
@@ -126,33 +158,58 @@ def _yaml_edit(text: str, name: str, command: Sequence[str]) -> str:
         "envs": {},
         "timeout": 300,
     }
-    block = yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True)
-    indented = "".join(f"  {line}\n" for line in block.splitlines())
     try:
         before = yaml.safe_load(text) or {}
-        if name in (before.get("extensions") or {}):
-            if before["extensions"][name] == entry:
-                return text
-            before["extensions"][name] = entry
-            return str(yaml.safe_dump(before, sort_keys=False, allow_unicode=True))
-        if not before.get("extensions"):
-            body = re.sub(r"^extensions:.*\n?", "", text, flags=re.MULTILINE)
-            gap = "" if not body or body.endswith("\n") else "\n"
-            changed = f"{body}{gap}extensions:\n{indented}"
-        else:
-            changed = re.sub(
-                r"^extensions:[ \t]*(#.*)?$", lambda m: f"{m[0]}\n{indented.rstrip()}", text,
-                count=1, flags=re.MULTILINE,
-            )  # fmt: skip
+        extensions = before.get("extensions") or {}
+        entry = _merged(extensions.get(name), new)
+        if extensions.get(name) == entry:
+            return text
+        block = yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True)
+        changed = _with_extension(text, name, block, empty=not extensions)
         after = yaml.safe_load(changed)
     except (yaml.YAMLError, AttributeError) as error:
+        block = yaml.safe_dump({name: new}, sort_keys=False, allow_unicode=True)
         raise InvalidInput(
-            f"the file cannot be changed: {error}; add this yourself:\n{indented}"
+            f"the file cannot be changed: {error}; add this to 'extensions' yourself:\n{block}"
         ) from None
-    before["extensions"] = {**(before.get("extensions") or {}), name: entry}
+    before["extensions"] = {**extensions, name: entry}
     if before != after:
-        raise InvalidInput(f"the file cannot be changed safely; add this yourself:\n{indented}")
+        raise InvalidInput(
+            f"the file cannot be changed safely; add this to 'extensions' yourself:\n{block}"
+        )
     return changed
+
+
+def _with_extension(text: str, name: str, block: str, *, empty: bool) -> str:
+    """Return a YAML text with a block among its extensions, instead of the one of that name."""
+    if empty:
+        body = re.sub(r"^extensions:.*\n?", "", text, flags=re.MULTILINE)
+        gap = "" if not body or body.endswith("\n") else "\n"
+        return f"{body}{gap}extensions:\n{_indented(block, '  ')}"
+    lines = text.splitlines(keepends=True)
+    first = next(
+        (i + 1 for i, line in enumerate(lines) if re.match(r"extensions:[ \t]*(#.*)?$", line)), None
+    )
+    if first is None:
+        return text  # extensions on one line: refused by the caller
+    indent = next(m[1] for line in lines[first:] if (m := re.match(r"([ \t]*)[^\s#]", line)))
+    start = end = first
+    for number in range(first, len(lines)):
+        depth = re.match(r"([ \t]*)[^\s#]", lines[number])
+        if depth is None:
+            continue  # an empty line or a comment
+        if start < end and len(depth[1]) <= len(indent):
+            break
+        if start < end or re.match(rf"{indent}[\"']?{re.escape(name)}[\"']?:", lines[number]):
+            start = start if start < end else number
+            end = number + 1
+        elif not depth[1] and indent:
+            break
+    return "".join([*lines[:start], _indented(block, indent), *lines[end:]])
+
+
+def _indented(block: str, indent: str) -> str:
+    return "".join(f"{indent}{line}\n" for line in block.splitlines())
 
 
 def _plain(command: Sequence[str]) -> dict[str, Any]:

@@ -48,6 +48,41 @@ def test_only_one_entry_is_added(tool: str) -> None:
         assert "# mine" in config.add(before, "segue", COMMAND)
 
 
+@pytest.mark.parametrize(
+    ("tool", "text", "kept"),
+    [
+        (
+            "codex",
+            '[mcp_servers.segue]\nargs = [\n "a",\n]\nenv = { A = "b" }\n\n[z]\na = 1\n',
+            ['env = { "A" = "b" }', "[z]"],
+        ),
+        (
+            "goose",
+            "extensions:\n    segue:\n        envs: {A: b}\n    # next\n    b: {}\n",
+            ["    envs:\n        A: b\n", "    # next\n    b: {}\n"],
+        ),
+        ("claude", '{"mcpServers": {"segue": {"command": "x", "env": {"A": "b"}}}}', ['"A": "b"']),
+    ],
+)
+def test_an_entry_keeps_its_other_settings(tool: str, text: str, kept: list[str]) -> None:
+    config = mcp_config(tool)
+    assert config is not None
+    after = config.add(text, "segue", COMMAND)
+    assert all(line in after for line in kept), after
+    assert config.add(after, "segue", COMMAND) == after
+
+
+def test_byte_order_mark_and_line_breaks_of_the_file_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path))
+    path = tmp_path / "config.toml"
+    path.write_bytes(b'\xef\xbb\xbfmodel = "o3"\r\n')
+    done = CliRunner().invoke(mcp_command, ["install", "codex", "--yes"])
+    assert done.exit_code == 0, done.output
+    assert path.read_bytes().startswith(b'\xef\xbb\xbfmodel = "o3"\r\n\r\n[mcp_servers.segue]\r\n')
+
+
 def test_a_file_that_cannot_be_parsed_is_refused_with_the_lines_to_add() -> None:
     config = mcp_config("gemini")
     assert config is not None

@@ -146,6 +146,44 @@ async def test_a_session_is_read_by_turn_by_prompts_and_around_an_event(tmp_path
             assert missing.startswith("ERROR") and "no turn 9" in missing
 
 
+@pytest.mark.parametrize("tool", [tool for tool in READ_TOOLS if tool != "read_session"])
+async def test_cursors_of_short_answers_lead_to_every_session_once(
+    tmp_path: Path, tool: str
+) -> None:
+    arguments = {**ARGUMENTS[tool], "limit": 4, "max_chars": 700}
+    if tool == "search_sessions":
+        arguments["order"] = "newest"
+    async with open_hub(tmp_path) as hub:
+        ids = sorted([(await add_session(hub)).id for _ in range(7)])
+        seen: list[str] = []
+        cursor: dict[str, str] = {}
+        async with connect(hub) as client:
+            while len(seen) < 20:
+                answer = await call(client, tool, **arguments, **cursor)
+                seen += [id for id in ids if id in answer]
+                if "cursor=" not in answer:
+                    break
+                cursor = {"cursor": answer.rsplit("cursor=", 1)[1]}
+    assert sorted(seen) == ids
+
+
+async def test_empty_optional_arguments_are_none(tmp_path: Path) -> None:
+    empty = {"project": "", "tool": None, "since": "", "branch": "", "cursor": "", "limit": None}
+    async with open_hub(tmp_path) as hub:
+        session = await add_session(hub)
+        async with connect(hub) as client:
+            result = await client.call_tool("search_sessions", {"words": "walrus", **empty})
+            assert session.id in str(result.content)
+
+
+@pytest.mark.parametrize("time", ["99999999999999w", "9999-12-31", "-5d", "soon"])
+async def test_a_time_that_is_none_is_refused_with_an_explanation(
+    tmp_path: Path, time: str
+) -> None:
+    async with open_hub(tmp_path) as hub, connect(hub) as client:
+        assert "is no age" in await call(client, "search_sessions", until=time)
+
+
 async def test_long_answers_are_cut_and_continue_at_the_cursor(tmp_path: Path) -> None:
     async with open_hub(tmp_path) as hub:
         session = await hub.editor.create(LOCAL, cwd="/p")
@@ -163,7 +201,7 @@ async def test_long_answers_are_cut_and_continue_at_the_cursor(tmp_path: Path) -
                 lines += [line for line in answer.splitlines() if line.startswith("line ")]
                 if "cursor=" not in answer:
                     break
-                cursor = {"cursor": answer.rsplit("cursor=", 1)[1].rstrip("_")}
+                cursor = {"cursor": answer.rsplit("cursor=", 1)[1]}
     assert lines == text.splitlines()
 
 
@@ -180,7 +218,7 @@ async def test_pages_of_a_search_list_every_session_once(tmp_path: Path) -> None
                 listed += [part.split("`")[1] for part in answer.split("\n") if "`" in part]
                 if "cursor=" not in answer:
                     break
-                cursor = {"cursor": answer.rsplit("cursor=", 1)[1].rstrip("_")}
+                cursor = {"cursor": answer.rsplit("cursor=", 1)[1]}
     assert len(listed) == 5 and set(listed) == expected
 
 

@@ -13,6 +13,7 @@ DEFAULT_CHARS = 12_000
 MAX_CHARS = 60_000
 MIN_CHARS = 500
 MAX_RESULTS = 50
+_MAX_AGE_DIGITS = 9
 _UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -47,7 +48,7 @@ class Answer:
 
     def text(self) -> str:
         """Return the answer."""
-        notes = [f"_{note}_" for note in self.notes]
+        notes = [f"Note: {note}" for note in self.notes]
         return "\n\n".join([*self._parts, *notes])
 
 
@@ -89,17 +90,17 @@ def parse_time(text: str | None, field: str, *, end: bool = False) -> int | None
     if text is None:
         return None
     number, unit = text[:-1], text[-1:]
-    if unit in _UNITS and number.isdecimal():
-        return clock.now() - int(number) * _UNITS[unit] * 1_000_000
+    if unit in _UNITS and number.isdecimal() and len(number) <= _MAX_AGE_DIGITS:
+        return max(0, clock.now() - int(number) * _UNITS[unit] * 1_000_000)
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
+        if at.tzinfo is None:
+            at = at.replace(tzinfo=UTC)
+        if end and len(text) <= len("2026-01-31"):
+            at += timedelta(days=1)
+        return max(0, int(at.timestamp() * 1_000_000))
+    except (ValueError, OverflowError):
         raise InvalidInput(f"{field}: {text!r} is no age such as 7d and no date") from None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    if end and len(text) <= len("2026-01-31"):
-        at += timedelta(days=1)
-    return int(at.timestamp() * 1_000_000)
 
 
 def parse_offset(cursor: str | None) -> int:

@@ -99,6 +99,23 @@ class Call:
         matches = [m for m in page.matches if not await self._is_caller(m.session)]
         return matches, page.next, page.corrected
 
+    async def cursor_after(self, query: Query, cursor: str | None, last: Session) -> str | None:
+        """Return the cursor of what follows one session of a page, for an answer that is full."""
+        ids = await self._ids(query, cursor)
+        if last.id not in ids:
+            return cursor  # the session was active just now, and is on another page
+        query = replace(query, limit=ids.index(last.id) + 1)
+        if query.text:
+            return (await self.hub.sessions.search(self.principal, query, cursor)).next
+        return (await self.hub.sessions.list(self.principal, query, cursor)).next
+
+    async def _ids(self, query: Query, cursor: str | None) -> list[str]:
+        if query.text:
+            found = await self.hub.sessions.search(self.principal, query, cursor)
+            return [match.session.id for match in found.matches]
+        page = await self.hub.sessions.list(self.principal, query, cursor)
+        return [session.id for session in page.sessions]
+
     async def _is_caller(self, session: Session) -> bool:
         return await self._caller.is_session(self.hub, self.principal, session)
 

@@ -37,9 +37,18 @@ class ToolSpec(NamedTuple):
         return inspect.getdoc(self.arguments) or ""
 
     async def run(self, call: Call, values: dict[str, Any]) -> str:
-        """Answer a call. Raises InvalidInput for arguments that do not fit."""
+        """Answer a call. Raises InvalidInput for arguments that do not fit.
+
+        Some models fill every optional argument: with null or an empty text, if they mean none.
+        """
+        required = {
+            field.name for field in msgspec.structs.fields(self.arguments) if field.required
+        }
+        given = {
+            n: value for n, value in values.items() if n in required or value not in (None, "")
+        }
         try:
-            parsed = codec.convert(values, self.arguments)
+            parsed = codec.convert(given, self.arguments)
         except msgspec.ValidationError as error:
             raise InvalidInput(codec.explain(error)) from None
         return await self.handler(call, parsed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from segue.model import search_text
 from segue.model.content import plain_text
 from segue.model.errors import InvalidInput, NotFound
@@ -40,8 +42,10 @@ async def search_sessions(call: Call, arguments: SearchSessions) -> str:
     )
     answer = Answer(arguments.max_chars)
     if not search_text.terms(words):
+        query = replace(query, text=None)
         sessions, following = await call.page(query, arguments.cursor)
-        parts = [session_line(call.visible_row(session)) for session in sessions]
+        parts = [(session, session_line(call.visible_row(session))) for session in sessions]
+        ranked = False
     else:
         ranked = arguments.order == "best" and arguments.cursor is None
         matches, following, corrected = await call.search(query, arguments.cursor, ranked=ranked)
@@ -52,24 +56,30 @@ async def search_sessions(call: Call, arguments: SearchSessions) -> str:
             text = session_line(call.visible_row(match.session))
             if match.event is not None and (snippet := call.snippet(match.event, words)):
                 text += f"\n{quoted(snippet)} (event {match.event.seq})"
-            parts.append(text)
+            parts.append((match.session, text))
         if ranked and len(matches) >= arguments.limit:
             answer.notes.append("These are the best matches; use order=newest to page through all.")
-    add_all(answer, parts, "sessions")
-    if following is not None:
+    added = add_all(answer, [text for _, text in parts])
+    if added < len(parts):
+        left = f"{len(parts) - added} more sessions did not fit; use a larger max_chars"
+        if ranked:
+            answer.notes.append(f"{left}.")
+        else:
+            cursor = await call.cursor_after(query, arguments.cursor, parts[added - 1][0])
+            answer.notes.append(f"{left}, or cursor={cursor}")
+    elif following is not None:
         answer.notes.append(f"There are more sessions: cursor={following}")
     if answer.is_empty:
         return "No session matches." + "".join(f" {note}" for note in answer.notes)
     return answer.text()
 
 
-def add_all(answer: Answer, parts: Sequence[str], noun: str) -> None:
-    """Add numbered parts; a note says how many did not fit."""
+def add_all(answer: Answer, parts: Sequence[str]) -> int:
+    """Add numbered parts. Returns how many did fit."""
     for number, part in enumerate(parts, 1):
         if not answer.add(f"{number}. {part}"):
-            left = len(parts) - number + 1
-            answer.notes.append(f"{left} more {noun} did not fit; use a larger max_chars.")
-            return
+            return number - 1
+    return len(parts)
 
 
 def file_phrase(path: str) -> str:
@@ -108,7 +118,7 @@ async def prompts_of(call: Call, session: Session) -> list[Event]:
 async def turn_text(call: Call, session: Session, number: int, max_chars: int) -> str:
     """Return one turn as Markdown. Raises NotFound if the session has no such turn."""
     prompts = await prompts_of(call, session)
-    if number > len(prompts):
+    if not 0 < number <= len(prompts):
         raise NotFound(f"session {session.id} has {len(prompts)} turns, and no turn {number}")
     first = prompts[number - 1].seq
     before = prompts[number].seq if number < len(prompts) else session.last_seq + 1

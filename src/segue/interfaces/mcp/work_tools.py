@@ -29,7 +29,7 @@ from segue.render.tools.rows import meaning_of, tool_row
 from .answers import Answer, parse_time, quoted, session_line, shorten, stamp
 from .arguments import FindCommand, RecentWork, SessionsTouching, SimilarFailures
 from .caller import Call
-from .history_tools import NOTE, file_phrase
+from .history_tools import NOTE, add_all, file_phrase
 
 _EVENTS_EACH = 60  # of a session, that a tool looks at
 _MAX_SEARCHED_PAGES = 4  # of sessions that mention a text but do not match
@@ -101,17 +101,18 @@ async def _answer_matches(
     answer = Answer(max_chars)
     number = 0
     for _ in range(_MAX_SEARCHED_PAGES):
-        page_cursor = cursor
+        page_cursor, last = cursor, None
         matches, cursor, _corrected = await call.search(query, cursor)
         for match in matches:
             text = await describe(match)
-            if text is None:
-                continue
-            number += 1
-            if not answer.add(f"{number}. {text}"):
-                rest = f"cursor={page_cursor}" if page_cursor else "a larger max_chars"
-                answer.notes.append(f"More sessions did not fit; use {rest}.")
+            if text is not None and not answer.add(f"{number + 1}. {text}"):
+                if last is not None:
+                    page_cursor = await call.cursor_after(query, page_cursor, last)
+                rest = f"; use a larger max_chars, or cursor={page_cursor}"
+                answer.notes.append(f"More sessions did not fit{rest}")
                 return answer.text()
+            number += text is not None
+            last = match.session
         if cursor is None or number >= query.limit:
             break
     if cursor is not None:
@@ -128,12 +129,12 @@ async def recent_work(call: Call, arguments: RecentWork) -> str:
     )
     sessions, cursor = await call.page(query, arguments.cursor)
     answer = Answer(arguments.max_chars)
-    for number, session in enumerate(sessions, 1):
-        if not answer.add(f"{number}. {await _work_of(call, session)}"):
-            left = len(sessions) - number + 1
-            answer.notes.append(f"{left} more sessions did not fit; use a larger max_chars.")
-            break
-    if cursor is not None:
+    added = add_all(answer, [await _work_of(call, session) for session in sessions])
+    if added < len(sessions):
+        following = await call.cursor_after(query, arguments.cursor, sessions[added - 1])
+        left = f"{len(sessions) - added} more sessions did not fit; use a larger max_chars"
+        answer.notes.append(f"{left}, or cursor={following}")
+    elif cursor is not None:
         answer.notes.append(f"There are older sessions: cursor={cursor}")
     return "No sessions here." if answer.is_empty else answer.text()
 

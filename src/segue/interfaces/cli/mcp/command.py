@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import os
 import shlex
@@ -112,8 +113,9 @@ def install(context: click.Context, target: Target, tool: str, yes: bool) -> Non
     if config is None:
         known = ", ".join(tools.mcp_tools())
         raise InvalidInput(f"segue cannot configure {tool!r}; it can configure {known}")
+    command = [*_program(), "mcp", *_server_options(context)]
     before = _read(config.path)
-    after = config.add(before, SERVER_NAME, [*_program(), "mcp", *_server_options(context)])
+    after = config.add(before, SERVER_NAME, command)
     if after == before:
         click.echo(f"{config.path} has this server already.", err=True)
         return
@@ -125,7 +127,8 @@ def install(context: click.Context, target: Target, tool: str, yes: bool) -> Non
         if not sys.stdin.isatty():
             raise InvalidInput("nothing was written; use --yes to write this change")
         click.confirm(f"Write {config.path}?", abort=True)
-    _write(config.path, after)
+    # The tool may have changed its file while the question was open.
+    _write(config.path, config.add(_read(config.path), SERVER_NAME, command))
     click.echo(f"Wrote {config.path}. Restart {tools.label(tool)} to use the server.", err=True)
 
 
@@ -140,8 +143,9 @@ def _program() -> list[str]:
 
 
 def _read(path: str) -> str:
+    """Return a file's text without a byte order mark, and with line breaks of one character."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except FileNotFoundError:
         return ""
@@ -150,14 +154,20 @@ def _read(path: str) -> str:
 
 
 def _write(path: str, text: str) -> None:
-    """Replace a file by a complete new one, with the same permissions."""
+    """Replace a file by a complete new one, with the same permissions, encoding and line breaks."""
     path = os.path.realpath(path)
     directory = os.path.dirname(path)
     os.makedirs(directory, exist_ok=True)
-    mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o600
+    mode, encoding, newline = 0o600, "utf-8", "\n"
+    if os.path.exists(path):
+        mode = os.stat(path).st_mode & 0o777
+        with open(path, "rb") as old:
+            data = old.read()
+        encoding = "utf-8-sig" if data.startswith(codecs.BOM_UTF8) else encoding
+        newline = "\r\n" if b"\r\n" in data else newline
     descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".segue-")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding=encoding, newline=newline) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
