@@ -4,7 +4,15 @@ from typing import Any
 
 import msgspec
 
-from segue.model.content import Diff, FileChange, InsertedText, Other, Resource, Text
+from segue.model.content import (
+    Diff,
+    FileChange,
+    InsertedText,
+    Other,
+    Resource,
+    Text,
+    as_content,
+)
 from segue.model.event import (
     AgentMessage,
     AnyBody,
@@ -22,7 +30,9 @@ from segue.model.event import (
     ToolResult,
     UserMessage,
 )
+from segue.model.principal import LOCAL
 from segue.model.session import Session
+from segue.render.reader import ConversationReader, MaskedReader
 from segue.secrets.events import SecretCounter, mask_event, mask_events, mask_session
 
 KEY = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
@@ -85,6 +95,20 @@ def test_a_secret_that_is_split_over_streamed_messages_is_masked() -> None:
     assert not any(KEY[12:28] in text for text in shown)
     assert "as you asked" in shown[2]
     assert counter.secrets == 1
+
+
+async def test_a_secret_that_is_split_over_two_pages_is_masked_on_both() -> None:
+    parts = ["first", "the key ghp_16C7e42F292c", "6912E7710c83", "8347Ae178B4a opens it", "last"]
+    events = [event(AgentMessage(content=as_content(part)), seq) for seq, part in enumerate(parts)]
+    reader = MaskedReader(ConversationReader(events))
+    for cut in range(len(parts)):
+        pages = [
+            await reader.events(LOCAL, "1", after=-1, before=cut),
+            await reader.events(LOCAL, "1", after=cut - 1),
+        ]
+        shown = [texts(page) for page in pages]
+        assert not any(part in "".join(shown) for part in ("16C7e", "6912E", "8347A")), cut
+        assert sum(map(len, pages)) == len(parts)
 
 
 def test_marked_parts_of_a_message_move_with_its_text() -> None:

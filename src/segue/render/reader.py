@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Protocol
 
 from segue.model.event import Event, select_events
 from segue.model.principal import Principal
 from segue.model.session import Thread
-from segue.secrets.events import SecretCounter, mask_event, mask_events, mask_thread
+from segue.secrets.events import (
+    SecretCounter,
+    adjacent_messages,
+    mask_events,
+    mask_stream,
+    mask_thread,
+)
 
 
 class EventReader(Protocol):
@@ -98,7 +105,15 @@ class MaskedReader:
         events = await self._reader.events(
             principal, id, after=after, before=before, types=types, limit=limit, backward=backward
         )
-        return mask_events(events, self.counter)
+        read = partial(self._reader.events, principal, id)
+        earlier, later = await adjacent_messages(events, read)
+        if not earlier and not later:
+            return mask_events(events, self.counter)
+        counter, adjacent = SecretCounter(), SecretCounter()
+        masked = mask_events([*earlier, *events, *later], counter)
+        mask_events([*earlier, *later], adjacent)  # counted with their own page
+        self.counter.secrets += counter.secrets - adjacent.secrets
+        return masked[len(earlier) : len(earlier) + len(events)]
 
     async def threads(self, principal: Principal, id: str, /) -> Sequence[Thread]:
         """Return the threads that a session started."""
@@ -108,5 +123,6 @@ class MaskedReader:
         self, principal: Principal, id: str, thread: str, /
     ) -> AsyncIterator[Event]:
         """Read the events of one thread."""
-        async for event in self._reader.thread_events(principal, id, thread):
-            yield mask_event(event, self.counter)
+        events = self._reader.thread_events(principal, id, thread)
+        async for event in mask_stream(events, self.counter):
+            yield event

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,6 @@ from segue.model.content import Audio, Block, Content, Image, InsertedText, Reso
 from segue.model.event import (
     AgentMessage,
     AgentThought,
-    AnyBody,
     Event,
     SystemMessage,
     UserMessage,
@@ -67,6 +66,8 @@ _NAMES = frozenset(
         "id",
     ]
 )
+_ADJACENT = 30  # messages over which a secret may be split at the end of a page
+_STREAMED = (AgentMessage, AgentThought)
 _MESSAGES = (UserMessage, SystemMessage, AgentMessage, AgentThought)
 _SESSION_FIELDS = ("title", "tag", "metadata", "resources", "options", "outcomes", "agent", "extra")
 
@@ -108,13 +109,40 @@ async def mask_stream(
     counter = counter or SecretCounter()
     group: list[Event] = []
     async for event in events:
-        if group and not _continues(group[-1].body, event.body):
+        if group and not continues(group[-1], event):
             for masked in mask_events(group, counter):
                 yield masked
             group = []
         group.append(event)
     for masked in mask_events(group, counter):
         yield masked
+
+
+ReadEvents = Callable[..., Awaitable[Sequence[Event]]]
+
+
+async def adjacent_messages(
+    events: Sequence[Event], read: ReadEvents
+) -> tuple[list[Event], list[Event]]:
+    """Return the messages just before and after a page that its first and last one continue.
+
+    A secret that is split over messages may begin on the page before, or end on the one after.
+    `read` reads events of the same history.
+    """
+    before: list[Event] = []
+    after: list[Event] = []
+    if events and isinstance(events[0].body, _STREAMED):
+        seq = events[0].seq
+        for event in reversed(await read(before=seq, limit=_ADJACENT, backward=True)):
+            if not continues(event, (before or events)[0]):
+                break
+            before.insert(0, event)
+    if events and isinstance(events[-1].body, _STREAMED):
+        for event in await read(after=events[-1].seq, limit=_ADJACENT):
+            if not continues((after or events)[-1], event):
+                break
+            after.append(event)
+    return before, after
 
 
 def mask_session(session: Session) -> Session:
@@ -139,7 +167,7 @@ def _groups(events: Iterable[Event]) -> Iterator[list[Event]]:
     """Yield the events, messages of one kind that follow each other together."""
     group: list[Event] = []
     for event in events:
-        if group and not _continues(group[-1].body, event.body):
+        if group and not continues(group[-1], event):
             yield group
             group = []
         group.append(event)
@@ -147,11 +175,13 @@ def _groups(events: Iterable[Event]) -> Iterator[list[Event]]:
         yield group
 
 
-def _continues(body: AnyBody, following: AnyBody) -> bool:
+def continues(event: Event, following: Event) -> bool:
+    """Return whether a message may continue the message before it."""
+    body, next_body = event.body, following.body
     return (
-        type(body) is type(following)
-        and isinstance(body, AgentMessage | AgentThought)
-        and body.thread == following.thread
+        type(body) is type(next_body)
+        and isinstance(body, _STREAMED)
+        and body.thread == getattr(next_body, "thread", None)
     )
 
 

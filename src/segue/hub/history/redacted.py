@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -80,8 +81,21 @@ class RedactedHistory:
     async def events(self, principal: Principal, id: str, /, **options: Any) -> Sequence[Event]:
         """Return the events that the history's `events` returns."""
         events = await self._history.events(principal, id, **options)
+        return await self._redacted(principal, id, events)
+
+    async def _redacted(
+        self, principal: Principal, id: str, events: Sequence[Event]
+    ) -> Sequence[Event]:
+        earlier: list[Event] = []
+        later: list[Event] = []
+        if self._redaction.mask_secrets:
+            from segue.secrets.events import adjacent_messages
+
+            read = partial(self._history.events, principal, id)
+            earlier, later = await adjacent_messages(events, read)
         # Searching long texts for secrets takes a while.
-        return await asyncio.to_thread(self._redaction.events, events)
+        shown = await asyncio.to_thread(self._redaction.events, [*earlier, *events, *later])
+        return shown[len(earlier) : len(earlier) + len(events)]
 
     async def threads(self, principal: Principal, id: str, /) -> Sequence[Thread]:
         """Return the threads that a session started."""
@@ -92,8 +106,17 @@ class RedactedHistory:
         self, principal: Principal, id: str, thread_id: str, /
     ) -> AsyncIterator[Event]:
         """Yield the events of one thread."""
+        from segue.secrets.events import continues
+
+        group: list[Event] = []  # messages over which a secret may be split
         async for event in self._history.thread_events(principal, id, thread_id):
-            yield (await asyncio.to_thread(self._redaction.events, [event]))[0]
+            if group and not continues(group[-1], event):
+                for shown in await asyncio.to_thread(self._redaction.events, group):
+                    yield shown
+                group = []
+            group.append(event)
+        for shown in await asyncio.to_thread(self._redaction.events, group):
+            yield shown
 
     async def find(
         self,
@@ -132,7 +155,7 @@ class RedactedHistory:
         assert isinstance(self._history, HistoryReader)
         async for event in self._history.follow(principal, id, after):
             if isinstance(event, Event):
-                yield (await asyncio.to_thread(self._redaction.events, [event]))[0]
+                yield (await self._redacted(principal, id, [event]))[0]
 
     def _matches(self, matches: Iterable[Any], words: str) -> list[Any]:
         return [shown for match in matches if (shown := self._match(match, words)) is not None]

@@ -210,8 +210,14 @@ class SourceSync:
         transcripts = registry.get(source).transcripts()
         return await transcripts.write(session, self._reader(session), self._data_dir)
 
-    async def transcript(self, principal: Principal, id: str, source: str) -> AsyncIterator[bytes]:
-        """Yield the lines of the transcript that `write` would write, or that the tool has."""
+    async def transcript(
+        self, principal: Principal, id: str, source: str, *, mask: bool = False
+    ) -> AsyncIterator[bytes]:
+        """Yield the lines of the transcript that `write` would write, or that the tool has.
+
+        With `mask`, messages over which a secret is split have masks. Other secrets of the tool's
+        own lines are the caller's to mask.
+        """
         session, owner = await self._lookup.find(principal, id)
         transcripts = registry.get(source).transcripts()
         if owner is not None and owner.name == source:
@@ -219,7 +225,14 @@ class SourceSync:
                 yield line
             return
         session = await self._require_stored(principal, id)
-        async for line in transcripts.lines(session, self._reader(session)):
+        read = self._reader(session)
+        lines = transcripts.lines(session, read)
+        if mask:
+            from segue.secrets.events import mask_session, mask_stream
+
+            shown = mask_session(session)
+            lines = transcripts.lines(shown, lambda types: mask_stream(read(types)))
+        async for line in lines:
             yield line
 
     async def resume_command(self, principal: Principal, session: Session) -> ResumeCommand | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from segue.hub.history.reader import HistoryReader
@@ -24,19 +25,24 @@ class StoredSecret(NamedTuple):
 
 async def find_secrets(history: HistoryReader, principal: Principal, id: str) -> list[StoredSecret]:
     """Return the secrets in a session's history and in the threads that it started."""
+    secrets = await _search(history.read(principal, id))
+    for thread in await history.threads(principal, id):
+        secrets += await _search(history.thread_events(principal, id, thread.id), thread.id)
+    return secrets
+
+
+async def _search(events: AsyncIterator[Event], thread: str | None = None) -> list[StoredSecret]:
+    from segue.secrets.events import continues
+
     secrets: list[StoredSecret] = []
     group: list[Event] = []
-    async for event in history.read(principal, id):
+    async for event in events:
         # A secret may be split over messages, which are searched together.
-        if group and event.type != group[-1].type:
-            secrets += _secrets_of(group)
+        if group and not continues(group[-1], event):
+            secrets += _secrets_of(group, thread)
             group = []
         group.append(event)
-    secrets += _secrets_of(group)
-    for thread in await history.threads(principal, id):
-        async for event in history.thread_events(principal, id, thread.id):
-            secrets += _secrets_of([event], thread.id)
-    return secrets
+    return secrets + _secrets_of(group, thread)
 
 
 def _secrets_of(events: list[Event], thread: str | None = None) -> list[StoredSecret]:

@@ -11,7 +11,7 @@ from segue.hub import Hub
 from segue.hub.sessions.search import SearchMatch
 from segue.model import ids, search_text
 from segue.model.errors import InvalidInput, NotFound
-from segue.model.event import Event, ToolCall, ToolResult
+from segue.model.event import AgentMessage, AgentThought, Event, ToolCall, ToolResult
 from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import Session
@@ -47,11 +47,13 @@ class Call:
         """The histories of sessions, with masks instead of secrets."""
         return MaskedReader(self.hub.history) if self.settings.mask else self.hub.history
 
-    def snippet(self, event: Event, words: str, width: int = 160) -> str:
+    async def snippet(self, session: Session, event: Event, words: str, width: int = 160) -> str:
         """Return the part of an event's text that has some words, as the caller may see it."""
         body = event.body
-        if self.settings.mask and len(getattr(body, "content", ())) > 1:
-            body = mask_event(event).body  # a secret may be split over its blocks
+        if self.settings.mask and isinstance(body, AgentMessage | AgentThought):
+            body = (await self._masked(event, session)).body  # a secret may be split over messages
+        elif self.settings.mask and len(getattr(body, "content", ())) > 1:
+            body = mask_event(event).body  # or over the blocks of one
         text = search_text.searchable_text(body)
         if self.settings.mask:
             text = mask_text(text)

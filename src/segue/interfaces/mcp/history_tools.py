@@ -54,8 +54,9 @@ async def search_sessions(call: Call, arguments: SearchSessions) -> str:
         parts = []
         for match in matches[: arguments.limit]:
             text = session_line(call.visible_row(match.session))
-            if match.event is not None and (snippet := call.snippet(match.event, words)):
-                text += f"\n{quoted(snippet)} (event {match.event.seq})"
+            if match.event is not None:
+                snippet = await call.snippet(match.session, match.event, words)
+                text += f"\n{quoted(snippet)} (event {match.event.seq})" if snippet else ""
             parts.append((match.session, text))
         if ranked and len(matches) >= arguments.limit:
             answer.notes.append("These are the best matches; use order=newest to page through all.")

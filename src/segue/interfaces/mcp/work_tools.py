@@ -289,7 +289,7 @@ async def _failure(call: Call, session: Session, event: Event, words: str) -> st
     occurrence, *following = await call.reader.events(
         call.principal, session.id, after=event.seq - 1, limit=_MAX_FOLLOWING + 1
     )
-    text = call.snippet(occurrence, words, 300)
+    text = await call.snippet(session, occurrence, words, 300)
     lines = [
         session_line(call.visible_row(session)),
         f"{stamp(event.at)} (event {event.seq})",

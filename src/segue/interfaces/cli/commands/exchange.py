@@ -142,7 +142,7 @@ async def _export_chunks(
     if tools.find_tool(format) is None:
         lines = hub.exchange.export(principal, session.id, mask=mask)
     else:
-        lines = hub.sync.transcript(principal, session.id, format)
+        lines = hub.sync.transcript(principal, session.id, format, mask=mask)
     async for line in lines:
         yield _masked_line(line) if mask and tools.find_tool(format) is not None else line
 
