@@ -1,6 +1,7 @@
 """The package as it would be released: its size, its files, and what works without extras."""
 
 import email
+import hashlib
 import json
 import os
 import subprocess
@@ -176,6 +177,32 @@ def test_wheel_installs_into_a_clean_environment(built: dict[str, Path], tmp_pat
     command = tmp_path / "env" / "bin" / "segue"
     done = subprocess.run([command, "list"], env={"HOME": str(tmp_path)}, capture_output=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_release_has_a_list_of_its_components_and_hashes_of_its_files(
+    built: dict[str, Path],
+) -> None:
+    from tests.bill_of_materials import HASHES, write  # it uses `resolved` of this module
+
+    directory = built["wheel"].parent
+    bill, sums = write(directory)
+    document = json.loads(bill.read_text())
+    pinned = (ROOT / "constraints.txt").read_text().splitlines()
+    listed = {
+        f"{component['name']}=={component['version']}" for component in document["components"]
+    }
+    assert listed <= {line for line in pinned if not line.startswith("#")}
+    known = {component["bom-ref"] for component in document["components"]}
+    assert all(set(entry["dependsOn"]) <= known for entry in document["dependencies"])
+    assert sums.name == HASHES
+    for line in sums.read_text().splitlines():
+        digest, name = line.split("  ")
+        assert hashlib.sha256((directory / name).read_bytes()).hexdigest() == digest
+    assert {built["wheel"].name, built["sdist"].name, bill.name} <= {
+        line.split("  ")[1] for line in sums.read_text().splitlines()
+    }
+    before = bill.read_bytes()
+    assert write(directory)[0].read_bytes() == before
 
 
 def test_constraints_cover_every_dependency_and_name_no_host() -> None:

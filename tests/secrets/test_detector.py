@@ -146,6 +146,20 @@ def test_a_mask_is_stable_and_is_not_masked_again() -> None:
     assert mask_text(once) == once
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "REDIS_PASSWORD='fV8kq2xT-pZ1mB7wL1rE'",
+        'gpg_passphrase = "golden-summer-staple-coffee"',
+        "[client]\npassword = fV8kq2xT-pZ1mB7wL1rE\n",
+        "<password>fV8kq2xT-pZ1mB7wL1rE</password>",
+    ],
+)
+def test_the_mask_of_a_password_is_not_masked_again(text: str) -> None:
+    once = mask_text(text)
+    assert "[masked]" in once and mask_text(once) == once
+
+
 def test_names_of_fields_and_options_make_short_values_secret() -> None:
     masked, count = mask_value(
         {"user": "ada", "password": "blue-Fish7", "args": ["psql", "--password", "gr33n-Tea"]}

@@ -266,6 +266,8 @@ def _accepted(
         end = _closing_quote(text, match["quote"], start) or end
         value = text[start:end]
         if any(character.isspace() for character in value):
+            if is_placeholder(value):
+                return None  # such as a mask
             if password and _is_app_password(value):
                 return start, end
             is_phrase = "phrase" in text[position : match.end("name")].lower()
