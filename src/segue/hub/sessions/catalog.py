@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from segue.model import clock
 from segue.model import cursor as cursors
 from segue.model.cursor import ListPosition
-from segue.model.errors import StoreError
+from segue.model.errors import NotFound, StoreError
 from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import Session
@@ -106,7 +106,7 @@ class SessionCatalog:
         sessions = []
         for source in await self._sources.in_workspace(principal.workspace):
             if isinstance(source, FindsNativeIds):
-                with suppress(StoreError):  # of a source that cannot be read; others may have it
+                with suppress(NotFound, StoreError):  # of one source; others may have it
                     session = await source.with_native_id(native_id)
                     if session is not None:
                         sessions.append(await self.get(principal, session.id))
