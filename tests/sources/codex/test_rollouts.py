@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from segue.model.content import Diff, Image, plain_text
 from segue.model.event import (
     AgentThought,
     Compacted,
-    Event,
     Foreign,
     InfoChanged,
     Interrupted,
@@ -30,7 +29,6 @@ from segue.model.query import Query
 from segue.model.session import Session
 from segue.sources import safe_io
 from segue.sources.base import Source
-from segue.sources.kit.source import KitSource
 from segue.testing.helpers import message_texts
 from tests.sources.codex.rollout_files import (
     MODEL,
@@ -43,40 +41,12 @@ from tests.sources.codex.rollout_files import (
     token_count,
     turn,
 )
-
-CWD = "/work/project"
-NOON = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=2)
-
-
-def minute(count: float) -> datetime:
-    return NOON + timedelta(minutes=count)
+from tests.sources.opened import CWD, NOON, Opened, minute
 
 
 @pytest.fixture
 def tool(tmp_path: Path) -> CodexSessions:
     return CodexSessions(tmp_path / "codex", tmp_path / "codex.index")
-
-
-class Opened:
-    """A source over a Codex home."""
-
-    def __init__(self, tool: CodexSessions) -> None:
-        source = tool.open_source()
-        assert isinstance(source, KitSource)
-        self.source = source
-
-    async def row(self, id: str) -> Session:
-        session = await self.source.get(id)
-        assert session is not None
-        return session
-
-    async def conversation(self, id: str) -> list[Event]:
-        await self.source.get(id)
-        return [item async for item in self.source.conversation(id)]
-
-    async def bodies(self, id: str, kind: type) -> list[Any]:
-        events = await self.conversation(id)
-        return [item.body for item in events if isinstance(item.body, kind)]
 
 
 @pytest.fixture
@@ -154,7 +124,7 @@ async def test_injected_user_messages_are_no_prompts(tool: CodexSessions, opened
     assert (row.title, row.turns, row.messages) == ("question", 2, 4)
     texts = message_texts(await opened.conversation(id))
     assert texts == ["question", "reply", "more", "done"]
-    kept = [body.raw["content"][0]["text"] for body in await opened.bodies(id, Foreign)]
+    kept = [body.raw["content"][0]["text"] for body in await opened.bodies(Foreign, id)]
     assert kept[1] == "# AGENTS.md instructions for /work" and len(kept) == 4
 
 
@@ -185,7 +155,7 @@ async def test_image_of_a_prompt_is_shown_without_its_tags(
         record(NOON, "response_item", payload),
         event(NOON, "user_message", message="what is this?", images=[]),
     )
-    (prompt,) = await opened.bodies(id, UserMessage)
+    (prompt,) = await opened.bodies(UserMessage, id)
     assert plain_text(prompt.content) == "what is this?"
     assert [block.data for block in prompt.content if isinstance(block, Image)] == ["aGk="]
 
@@ -203,13 +173,13 @@ async def test_reasoning_compaction_and_interruption_are_events(
         record(NOON, "compacted", {"message": "the summary"}),
         event(NOON, "turn_aborted", reason="interrupted"),
     )
-    assert [plain_text(body.content) for body in await opened.bodies(id, AgentThought)] == [
+    assert [plain_text(body.content) for body in await opened.bodies(AgentThought, id)] == [
         "I should look first."
     ]
-    (compacted,) = await opened.bodies(id, Compacted)
+    (compacted,) = await opened.bodies(Compacted, id)
     assert plain_text(compacted.summary) == "the summary"
     assert message_texts(await opened.conversation(id)) == ["question", "reply"]
-    assert len(await opened.bodies(id, Interrupted)) == 1
+    assert len(await opened.bodies(Interrupted, id)) == 1
 
 
 # Tools.
@@ -222,7 +192,7 @@ async def test_patch_is_shown_as_changes_of_files(tool: CodexSessions, opened: O
     )
     payload = {"type": "custom_tool_call", "name": "apply_patch", "call_id": "c1", "input": patch}
     id = write_thread(tool, turn(NOON, "fix", "ok", CWD), record(NOON, "response_item", payload))
-    (body,) = await opened.bodies(id, ToolCall)
+    (body,) = await opened.bodies(ToolCall, id)
     assert (body.kind, [location.path for location in body.locations]) == (
         "edit",
         ["notes.md", "app.py"],
@@ -246,13 +216,13 @@ async def test_command_with_an_exit_code_has_failed(tool: CodexSessions, opened:
         call("exec_command", "c3", {"cmd": "true"}),
         output("c3", [{"type": "input_text", "text": "Process exited with code 0"}]),
     )
-    calls = await opened.bodies(id, ToolCall)
+    calls = await opened.bodies(ToolCall, id)
     assert [(body.kind, body.title) for body in calls] == [
         ("execute", "false"),
         ("execute", "bash -lc false"),
         ("execute", "true"),
     ]
-    results = await opened.bodies(id, ToolResult)
+    results = await opened.bodies(ToolResult, id)
     assert [body.status for body in results] == ["failed", "failed", "completed"]
 
 
@@ -270,7 +240,7 @@ async def test_cost_is_estimated_from_the_tokens_and_the_model(
         output("c1", "Process exited with code 0"),
         token_count(NOON, 9000, 5400, 310),
     )
-    (first, second) = [body.usage for body in await opened.bodies(id, ModelCalled)]
+    (first, second) = [body.usage for body in await opened.bodies(ModelCalled, id)]
     assert (first.input_tokens, first.cache_read_tokens, first.output_tokens) == (600, 400, 10)
     for usage in (first, second):
         assert usage.cost == usage.estimated_cost == listed_cost(usage)
@@ -280,7 +250,7 @@ async def test_cost_is_estimated_from_the_tokens_and_the_model(
     # What is added later is added to the estimate.
     tool.append(id, token_count(minute(1), 9500, 5400, 320))
     grown = await opened.row(id)
-    (*_, third) = [body.usage for body in await opened.bodies(id, ModelCalled)]
+    (*_, third) = [body.usage for body in await opened.bodies(ModelCalled, id)]
     assert grown.usage == row.usage + third and third.cost == listed_cost(third)
 
 
@@ -327,7 +297,7 @@ async def test_repeated_totals_are_counted_once(tool: CodexSessions, opened: Ope
     row = await opened.row(id)
     assert (row.usage.input_tokens, row.usage.output_tokens) == (900, 15)
     assert row.models.keys() == {"gpt-5.4"}
-    assert len(await opened.bodies(id, ModelCalled)) == 2
+    assert len(await opened.bodies(ModelCalled, id)) == 2
 
 
 async def test_fork_counts_what_its_own_turns_used(tool: CodexSessions, opened: Opened) -> None:

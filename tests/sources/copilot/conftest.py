@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources.copilot.opened import Opened
 from tests.sources.copilot.session_files import CopilotSessions
+from tests.sources.opened import Opened
 
 
 @pytest.fixture

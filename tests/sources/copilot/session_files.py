@@ -12,6 +12,7 @@ from segue.sources.copilot.definition import CopilotDefinition
 from segue.sources.copilot.reader import CopilotReader
 from segue.sources.kit.source import KitSource
 from segue.testing import ToolSessions
+from tests.sources.opened import CWD, ID, NOON
 
 MODEL = "gpt-5.4"
 
@@ -117,3 +118,16 @@ class CopilotSessions(ToolSessions):
     def path(self, id: str) -> Path:
         """Return the events of a session."""
         return self.directory / "session-state" / id / "events.jsonl"
+
+
+def write(tool: CopilotSessions, *lines: bytes, id: str = ID, **workspace: str) -> None:
+    """Write a session with these lines after its start."""
+    data = start(id, NOON, CWD) + b"".join(lines)
+    tool.write(id, data, cwd=CWD, at=NOON, **workspace)
+
+
+def usage_record(source: str, input: int, output: int, agent: str | None = None) -> bytes:
+    usage = {"model": "gpt-5.4", "inputTokens": input, "outputTokens": output}
+    accounting = {"sourceSessionId": source, "sequence": 1}
+    usage |= {"cacheReadTokens": 100, "cacheWriteTokens": 0, "accounting": accounting}
+    return event(NOON, "session.usage_record", agent=agent, usage=usage)

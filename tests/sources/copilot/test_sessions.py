@@ -17,7 +17,6 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.testing.helpers import message_texts
-from tests.sources.copilot.opened import CWD, ID, NOON, OTHER, Opened, minute, usage_record, write
 from tests.sources.copilot.session_files import (
     CopilotSessions,
     answer,
@@ -27,7 +26,10 @@ from tests.sources.copilot.session_files import (
     result,
     start,
     turn,
+    usage_record,
+    write,
 )
+from tests.sources.opened import CWD, ID, NOON, OTHER, Opened, minute
 
 # Messages.
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from segue.model.content import Image, plain_text
 from segue.model.event import (
     AgentThought,
     Compacted,
-    Event,
     Failed,
     Foreign,
     ModelCalled,
@@ -23,7 +21,6 @@ from segue.model.event import (
     ToolResult,
 )
 from segue.model.query import Query
-from segue.model.session import Session
 from segue.sources.goose.definition import DEFINITION
 from segue.sources.goose.reader import GooseReader
 from segue.sources.kit import database
@@ -39,6 +36,7 @@ from tests.sources.goose.goose_rows import (
     stamp,
     text,
 )
+from tests.sources.opened import OpenedByNativeId
 
 NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=2)
 USAGE = {"inputTokens": 120, "outputTokens": 16, "cacheReadTokens": 20, "cost": 0.00046}
@@ -54,41 +52,15 @@ def tool(tmp_path: Path) -> Iterator[GooseSessions]:
         yield tool
 
 
-class Opened:
-    """A source over a database, by native ids."""
-
-    def __init__(self, tool: GooseSessions) -> None:
-        self.source = tool.open_source()
-
-    async def rows(self) -> dict[str, Session]:
-        await self.source.refresh()
-        rows = await self.source.page(Query(archived="include", limit=1000))
-        return {row.native_id or row.id: row for row in rows}
-
-    async def row(self, native_id: str) -> Session:
-        return (await self.rows())[native_id]
-
-    async def conversation(self, native_id: str) -> list[Event]:
-        id = (await self.row(native_id)).id
-        return [event async for event in self.source.conversation(id)]
-
-    async def bodies(self, native_id: str, kind: type) -> list[Any]:
-        events = await self.conversation(native_id)
-        return [event.body for event in events if isinstance(event.body, kind)]
-
-    async def problems(self) -> list[tuple[str, str]]:
-        return [(path, reason) for path, reason in (await self.source.examine()).problems]
-
-
 @pytest.fixture
-def opened(tool: GooseSessions) -> Opened:
-    return Opened(tool)
+def opened(tool: GooseSessions) -> OpenedByNativeId:
+    return OpenedByNativeId(tool)
 
 
 # Messages.
 
 
-async def test_injected_context_is_no_prompt(tool: GooseSessions, opened: Opened) -> None:
+async def test_injected_context_is_no_prompt(tool: GooseSessions, opened: OpenedByNativeId) -> None:
     id = tool.add_session(NOON)
     tool.add_message(id, "user", text("question"), at=NOON)
     context = text("<turn-context>\n<current-time>now</current-time>\n</turn-context>")
@@ -101,13 +73,17 @@ async def test_injected_context_is_no_prompt(tool: GooseSessions, opened: Opened
     assert kept.raw["content"] == [context]
 
 
-async def test_message_without_metadata_is_visible(tool: GooseSessions, opened: Opened) -> None:
+async def test_message_without_metadata_is_visible(
+    tool: GooseSessions, opened: OpenedByNativeId
+) -> None:
     id = tool.add_session(NOON)
     tool.add_message(id, "user", text("question"), at=NOON, metadata=None)
     assert message_texts(await opened.conversation(id)) == ["question"]
 
 
-async def test_every_kind_of_content_is_an_event(tool: GooseSessions, opened: Opened) -> None:
+async def test_every_kind_of_content_is_an_event(
+    tool: GooseSessions, opened: OpenedByNativeId
+) -> None:
     id = tool.add_session(NOON)
     picture = {"type": "image", "data": "aGk=", "mimeType": "image/jpeg"}
     tool.add_message(id, "user", text("look"), picture, at=NOON)
@@ -142,7 +118,7 @@ async def test_every_kind_of_content_is_an_event(tool: GooseSessions, opened: Op
 
 
 async def test_calls_and_results_have_status_and_server(
-    tool: GooseSessions, opened: Opened
+    tool: GooseSessions, opened: OpenedByNativeId
 ) -> None:
     id = tool.add_session(NOON)
     tool.add_message(id, "user", text("go"), at=NOON)
@@ -186,7 +162,7 @@ async def test_calls_and_results_have_status_and_server(
 
 
 async def test_tokens_of_messages_and_of_compactions_are_counted_once(
-    tool: GooseSessions, opened: Opened
+    tool: GooseSessions, opened: OpenedByNativeId
 ) -> None:
     id = tool.add_session(NOON)
     tool.add_message(id, "user", text("question"), at=NOON)
@@ -207,7 +183,7 @@ async def test_tokens_of_messages_and_of_compactions_are_counted_once(
 
 
 async def test_tokens_without_a_ledger_are_those_that_were_added(
-    tool: GooseSessions, opened: Opened
+    tool: GooseSessions, opened: OpenedByNativeId
 ) -> None:
     tool.connection.execute("DROP TABLE usage_ledger")
     id = tool.add_session(NOON)
@@ -221,7 +197,7 @@ async def test_tokens_without_a_ledger_are_those_that_were_added(
 
 
 async def test_request_whose_tools_still_run_is_not_counted_twice(
-    tool: GooseSessions, opened: Opened
+    tool: GooseSessions, opened: OpenedByNativeId
 ) -> None:
     """Goose adds its tokens to the session at once, and its message after the tools."""
     now = datetime.now(UTC)
@@ -240,7 +216,7 @@ async def test_request_whose_tools_still_run_is_not_counted_twice(
 # Sessions.
 
 
-async def test_types_of_sessions(tool: GooseSessions, opened: Opened) -> None:
+async def test_types_of_sessions(tool: GooseSessions, opened: OpenedByNativeId) -> None:
     types = ("user", "scheduled", "acp", "terminal", "gateway", "hidden", "sub_agent")
     ids = {kind: tool.add_session(NOON, session_type=kind) for kind in types}
     for id in ids.values():
@@ -251,7 +227,7 @@ async def test_types_of_sessions(tool: GooseSessions, opened: Opened) -> None:
     assert await opened.problems() == []
 
 
-async def test_names_and_archived_sessions(tool: GooseSessions, opened: Opened) -> None:
+async def test_names_and_archived_sessions(tool: GooseSessions, opened: OpenedByNativeId) -> None:
     named = tool.add_session(NOON, name="My name", user_set_name=True)
     unnamed = tool.add_session(NOON, name="CLI Session", archived_at=stamp(minute(1)))
     for id in (named, unnamed):
@@ -266,7 +242,9 @@ async def test_names_and_archived_sessions(tool: GooseSessions, opened: Opened) 
     assert (row.title, row.title_by, row.archived_at) == ("A made title", "agent", None)
 
 
-async def test_subagents_of_subagents_are_threads(tool: GooseSessions, opened: Opened) -> None:
+async def test_subagents_of_subagents_are_threads(
+    tool: GooseSessions, opened: OpenedByNativeId
+) -> None:
     root = tool.add_session(NOON)
     tool.add_message(root, "user", text("go"), at=NOON)
     tool.add_message(root, "assistant", request("1", "delegate", {}), at=NOON)
@@ -290,7 +268,7 @@ async def test_subagents_of_subagents_are_threads(tool: GooseSessions, opened: O
 
 
 async def test_fork_does_not_count_the_tokens_of_its_parent(
-    tool: GooseSessions, opened: Opened
+    tool: GooseSessions, opened: OpenedByNativeId
 ) -> None:
     parent = tool.add_session(NOON)
     fork = tool.add_session(minute(5))
@@ -310,7 +288,7 @@ async def test_fork_does_not_count_the_tokens_of_its_parent(
 
 
 async def test_id_that_is_used_again_is_another_session(
-    tool: GooseSessions, opened: Opened
+    tool: GooseSessions, opened: OpenedByNativeId
 ) -> None:
     id = tool.add_session(NOON)
     tool.add_turn_rows(id, "first", "reply", NOON)
@@ -327,7 +305,7 @@ async def test_id_that_is_used_again_is_another_session(
     assert await opened.source.get(before.id) is None
 
 
-async def test_compaction_keeps_seqs_and_ids(tool: GooseSessions, opened: Opened) -> None:
+async def test_compaction_keeps_seqs_and_ids(tool: GooseSessions, opened: OpenedByNativeId) -> None:
     """A compaction replaces all rows of the session, so that they get new numbers."""
     id = tool.add_session(NOON)
     tool.add_turn_rows(id, "question", "reply", NOON)
@@ -344,7 +322,9 @@ async def test_compaction_keeps_seqs_and_ids(tool: GooseSessions, opened: Opened
     assert (plain_text(compacted.summary), compacted.trigger) == ("the summary", "auto")
 
 
-async def test_truncated_conversation_is_read_again(tool: GooseSessions, opened: Opened) -> None:
+async def test_truncated_conversation_is_read_again(
+    tool: GooseSessions, opened: OpenedByNativeId
+) -> None:
     id = tool.add_session(NOON)
     tool.add_turn_rows(id, "one", "two", NOON)
     tool.add_turn_rows(id, "three", "four", minute(1))
@@ -355,7 +335,9 @@ async def test_truncated_conversation_is_read_again(tool: GooseSessions, opened:
     assert message_texts(await opened.conversation(id)) == ["one", "two", "other", "five"]
 
 
-async def test_session_runs_while_its_turn_is_open(tool: GooseSessions, opened: Opened) -> None:
+async def test_session_runs_while_its_turn_is_open(
+    tool: GooseSessions, opened: OpenedByNativeId
+) -> None:
     now = datetime.now(UTC)
     id = tool.add_session(now)
     tool.add_message(id, "user", text("question"), at=now)
@@ -374,7 +356,7 @@ async def test_session_runs_while_its_turn_is_open(tool: GooseSessions, opened: 
 
 
 async def test_unchanged_database_is_not_opened(
-    tool: GooseSessions, opened: Opened, monkeypatch: pytest.MonkeyPatch
+    tool: GooseSessions, opened: OpenedByNativeId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = tool.add_session(NOON)
     tool.add_turn_rows(id, "question", "reply", NOON)
@@ -388,7 +370,7 @@ async def test_unchanged_database_is_not_opened(
         patch.setattr(database, "open_database", refuse)
         await opened.source.refresh()
         assert await opened.source.get(session) is not None
-        assert (await Opened(tool).rows()).keys() == {id}  # as another process
+        assert (await OpenedByNativeId(tool).rows()).keys() == {id}  # as another process
     tool.add_turn_rows(id, "more", "more", NOON)
     assert (await opened.row(id)).turns == 2
 
@@ -398,14 +380,14 @@ async def test_old_schema_is_read(tmp_path: Path) -> None:
     with closing(tool):
         id = tool.add_session(NOON, description="From its description")
         tool.add_turn_rows(id, "question", "reply", NOON)
-        opened = Opened(tool)
+        opened = OpenedByNativeId(tool)
         row = await opened.row(id)
         assert (row.title, row.cwd, row.turns) == ("From its description", "/work", 1)
         assert await opened.problems() == []
 
 
 async def test_damaged_messages_are_named_and_the_others_are_read(
-    tool: GooseSessions, opened: Opened, monkeypatch: pytest.MonkeyPatch
+    tool: GooseSessions, opened: OpenedByNativeId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("segue.sources.goose.translator._MAX_CONTENT_CHARS", 1000)
     id = tool.add_session(NOON)
@@ -426,7 +408,7 @@ async def test_damaged_messages_are_named_and_the_others_are_read(
 
 
 async def test_garbage_in_the_row_of_a_session_does_no_harm(
-    tool: GooseSessions, opened: Opened
+    tool: GooseSessions, opened: OpenedByNativeId
 ) -> None:
     id = tool.add_session(NOON, name="ok")
     tool.add_turn_rows(id, "question", "reply", NOON)
@@ -459,7 +441,7 @@ async def test_other_databases_and_files_are_problems(tmp_path: Path) -> None:
 
 
 async def test_truncated_database_keeps_the_sessions_in_the_list(
-    tool: GooseSessions, opened: Opened
+    tool: GooseSessions, opened: OpenedByNativeId
 ) -> None:
     for number in range(50):
         id = tool.add_session(NOON)
@@ -473,7 +455,7 @@ async def test_truncated_database_keeps_the_sessions_in_the_list(
 
 
 async def test_locked_database_does_not_hang_the_list(
-    tool: GooseSessions, opened: Opened, monkeypatch: pytest.MonkeyPatch
+    tool: GooseSessions, opened: OpenedByNativeId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
     id = tool.add_session(NOON)
@@ -515,7 +497,7 @@ def test_database_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_resume_command_names_the_session(
-    tool: GooseSessions, opened: Opened, monkeypatch: pytest.MonkeyPatch
+    tool: GooseSessions, opened: OpenedByNativeId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GOOSE_PATH_ROOT", "/root")
     id = tool.add_session(NOON)

@@ -15,7 +15,6 @@ from segue.model.errors import StoreError
 from segue.model.event import (
     AgentThought,
     Compacted,
-    Event,
     Failed,
     Foreign,
     InfoChanged,
@@ -25,10 +24,7 @@ from segue.model.event import (
     ToolResult,
     UserMessage,
 )
-from segue.model.query import Query
-from segue.model.session import Session
 from segue.sources.kimi.definition import KimiDefinition
-from segue.sources.kit.source import KitSource
 from segue.testing.helpers import message_texts
 from tests.sources.kimi.session_files import (
     ALIAS,
@@ -46,46 +42,14 @@ from tests.sources.kimi.session_files import (
     turn,
     usage,
 )
+from tests.sources.opened import CWD, ID, NOON, OTHER, Opened, minute
 
-CWD = "/work/project"
-NOON = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=2)
-ID = "11111111-2222-4333-8444-555555555555"
-OTHER = "99999999-2222-4333-8444-555555555555"
 PIXEL = "iVBORw0KGgo="
-
-
-def minute(count: float) -> datetime:
-    return NOON + timedelta(minutes=count)
 
 
 @pytest.fixture
 def tool(tmp_path: Path) -> KimiSessions:
     return KimiSessions(tmp_path / "kimi", tmp_path / "kimi.index")
-
-
-class Opened:
-    """A source over a Kimi Code home."""
-
-    def __init__(self, tool: KimiSessions) -> None:
-        source = tool.open_source()
-        assert isinstance(source, KitSource)
-        self.source = source
-
-    async def row(self, id: str = ID) -> Session:
-        session = await self.source.get(id)
-        assert session is not None
-        return session
-
-    async def rows(self, **query: Any) -> list[Session]:
-        await self.source.refresh()
-        return await self.source.page(Query(**query))
-
-    async def conversation(self, id: str = ID) -> list[Event]:
-        await self.source.get(id)
-        return [item async for item in self.source.conversation(id)]
-
-    async def bodies(self, kind: type, id: str = ID) -> list[Any]:
-        return [item.body for item in await self.conversation(id) if isinstance(item.body, kind)]
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from segue.model.content import Diff, ResourceLink, plain_text
 from segue.model.event import (
     AgentMessage,
     Compacted,
-    Event,
     Failed,
     Foreign,
     ModelCalled,
@@ -24,12 +23,10 @@ from segue.model.event import (
     ToolResult,
 )
 from segue.model.query import Query
-from segue.model.session import Session
 from segue.sources.kit import database
 from segue.sources.kit.source import KitSource
 from segue.sources.opencode.definition import DEFINITION
 from segue.sources.opencode.reader import OpencodeReader
-from segue.testing.helpers import message_texts
 from tests.sources.opencode.opencode_rows import (
     OLD_SCHEMA,
     SCHEMA,
@@ -38,6 +35,7 @@ from tests.sources.opencode.opencode_rows import (
     OpencodeSessions,
     millis,
 )
+from tests.sources.opened import OpenedByNativeId
 
 NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=2)
 TOKENS = {"input": 100, "output": 10, "reasoning": 5, "cache": {"read": 20, "write": 7}}
@@ -66,35 +64,6 @@ def rows(tmp_path: Path) -> Iterator[DatabaseSessions]:
         yield sessions
 
 
-class Opened:
-    """A source over a home, by native ids."""
-
-    def __init__(self, tool: OpencodeSessions) -> None:
-        self.source = tool.open_source()
-
-    async def rows(self) -> dict[str, Session]:
-        await self.source.refresh()
-        rows = await self.source.page(Query(archived="include", limit=1000))
-        return {row.native_id or row.id: row for row in rows}
-
-    async def row(self, native_id: str) -> Session:
-        return (await self.rows())[native_id]
-
-    async def conversation(self, native_id: str) -> list[Event]:
-        id = (await self.row(native_id)).id
-        return [event async for event in self.source.conversation(id)]
-
-    async def texts(self, native_id: str) -> list[str]:
-        return message_texts(await self.conversation(native_id))
-
-    async def bodies(self, native_id: str, kind: type) -> list[Any]:
-        events = await self.conversation(native_id)
-        return [event.body for event in events if isinstance(event.body, kind)]
-
-    async def problems(self) -> list[tuple[str, str]]:
-        return [(path, reason) for path, reason in (await self.source.examine()).problems]
-
-
 def tool_part(status: str, call_id: str = "c1", name: str = "bash", **state: Any) -> dict[str, Any]:
     state = {"status": status, "input": {"command": "ls"}, "time": {"start": millis(NOON)}, **state}
     return {"type": "tool", "tool": name, "callID": call_id, "state": state}
@@ -105,7 +74,7 @@ def tool_part(status: str, call_id: str = "c1", name: str = "bash", **state: Any
 
 async def test_parts_appear_when_they_are_complete(tool: OpencodeSessions) -> None:
     now = datetime.now(UTC)
-    opened = Opened(tool)
+    opened = OpenedByNativeId(tool)
     id = tool.add_session(now)
     tool.add_prompt(id, "question", now)
     message = tool.add_message(id, "assistant", now)
@@ -137,14 +106,16 @@ async def test_parts_appear_when_they_are_complete(tool: OpencodeSessions) -> No
     (called,) = await opened.bodies(id, ModelCalled)
     assert (called.usage.output_tokens, called.usage.cache_write_tokens) == (15, 7)
     live = [(event.seq, event.id, event.type) for event in await opened.conversation(id)]
-    later = [(event.seq, event.id, event.type) for event in await Opened(tool).conversation(id)]
+    later = [
+        (event.seq, event.id, event.type) for event in await OpenedByNativeId(tool).conversation(id)
+    ]
     assert live == later
     assert [seq for seq, _, _ in live] == sorted({seq for seq, _, _ in live})
 
 
 async def test_session_runs_while_its_turn_is_open(tool: OpencodeSessions) -> None:
     now = datetime.now(UTC)
-    opened = Opened(tool)
+    opened = OpenedByNativeId(tool)
     id = tool.add_session(now)
     tool.add_prompt(id, "question", now)
     assert (await opened.row(id)).status == "running"
@@ -159,7 +130,7 @@ async def test_session_runs_while_its_turn_is_open(tool: OpencodeSessions) -> No
 
 
 async def test_abandoned_text_is_shown_as_far_as_it_came(tool: OpencodeSessions) -> None:
-    opened = Opened(tool)
+    opened = OpenedByNativeId(tool)
     id = tool.add_session(NOON)
     tool.add_prompt(id, "question", NOON)
     message = tool.add_message(id, "assistant", NOON)
@@ -173,7 +144,7 @@ async def test_abandoned_text_is_shown_as_far_as_it_came(tool: OpencodeSessions)
 
 async def test_prompt_during_a_turn_follows_the_answer(tool: OpencodeSessions) -> None:
     now = datetime.now(UTC)
-    opened = Opened(tool)
+    opened = OpenedByNativeId(tool)
     id = tool.add_session(now)
     tool.add_prompt(id, "question", now)
     message = tool.add_message(id, "assistant", now)
@@ -206,7 +177,7 @@ async def test_session_with_only_a_command_of_the_user_is_listed(tool: OpencodeS
 
 
 async def test_synthetic_text_is_no_prompt(tool: OpencodeSessions) -> None:
-    opened = Opened(tool)
+    opened = OpenedByNativeId(tool)
     id = tool.add_session(NOON, title="New session - 2026-11-16T12:03:47.844Z")
     message = tool.add_prompt(id, "read it", NOON)
     called = {"type": "text", "synthetic": True, "text": "Called the Read tool"}
@@ -234,7 +205,7 @@ async def test_synthetic_text_is_no_prompt(tool: OpencodeSessions) -> None:
 
 
 async def test_compaction_is_neither_prompt_nor_answer(tool: OpencodeSessions) -> None:
-    opened = Opened(tool)
+    opened = OpenedByNativeId(tool)
     id = tool.add_session(NOON)
     tool.add_prompt(id, "question", NOON)
     tool.add_answer(id, "reply", NOON)
@@ -249,7 +220,7 @@ async def test_compaction_is_neither_prompt_nor_answer(tool: OpencodeSessions) -
 
 
 async def test_failures_of_tools_and_requests(tool: OpencodeSessions) -> None:
-    opened = Opened(tool)
+    opened = OpenedByNativeId(tool)
     id = tool.add_session(NOON)
     tool.add_prompt(id, "question", NOON)
     error = {"name": "APIError", "data": {"message": "overloaded", "statusCode": 529}}
@@ -277,7 +248,7 @@ async def test_failures_of_tools_and_requests(tool: OpencodeSessions) -> None:
 
 
 async def test_edits_of_all_tools_are_diffs(tool: OpencodeSessions) -> None:
-    opened = Opened(tool)
+    opened = OpenedByNativeId(tool)
     id = tool.add_session(NOON)
     tool.add_prompt(id, "question", NOON)
     message = tool.add_answer(id, "reply", NOON)
@@ -305,7 +276,7 @@ async def test_edits_of_all_tools_are_diffs(tool: OpencodeSessions) -> None:
 
 
 async def test_removed_and_hidden_messages(rows: DatabaseSessions) -> None:
-    opened = Opened(rows)
+    opened = OpenedByNativeId(rows)
     id = rows.add_session(NOON)
     rows.add_prompt(id, "one", NOON)
     rows.add_answer(id, "two", NOON)
@@ -326,7 +297,7 @@ async def test_removed_and_hidden_messages(rows: DatabaseSessions) -> None:
 
 async def test_part_that_is_added_to_a_prompt_is_shown(tool: OpencodeSessions) -> None:
     """opencode writes the parts of a prompt one after the other."""
-    opened = Opened(tool)
+    opened = OpenedByNativeId(tool)
     id = tool.add_session(NOON)
     message = tool.add_prompt(id, "first", NOON)
     assert await opened.texts(id) == ["first"]
@@ -335,7 +306,7 @@ async def test_part_that_is_added_to_a_prompt_is_shown(tool: OpencodeSessions) -
 
 
 async def test_subagents_of_subagents_are_threads(rows: DatabaseSessions) -> None:
-    opened = Opened(rows)
+    opened = OpenedByNativeId(rows)
     root = rows.add_session(NOON)
     child = rows.add_session(minute(1), parent_id=root, agent="explore", title="Child")
     grandchild = rows.add_session(minute(2), parent_id=child, title="Grandchild")
@@ -359,7 +330,7 @@ async def test_subagents_of_subagents_are_threads(rows: DatabaseSessions) -> Non
 
 
 async def test_branch_archive_and_extra_of_a_session(rows: DatabaseSessions) -> None:
-    opened = Opened(rows)
+    opened = OpenedByNativeId(rows)
     rows.connection.execute("INSERT INTO workspace VALUES ('wrk_1', 'topic', '/work')")
     id = rows.add_session(NOON, workspace_id="wrk_1", time={"archived": millis(minute(9))})
     rows.add_prompt(id, "question", NOON)
@@ -372,7 +343,7 @@ async def test_branch_archive_and_extra_of_a_session(rows: DatabaseSessions) -> 
 
 
 async def test_fork_whose_parent_is_gone_pays_for_its_history(rows: DatabaseSessions) -> None:
-    opened = Opened(rows)
+    opened = OpenedByNativeId(rows)
     ids = [rows.add_session(NOON), rows.add_session(minute(5), title="A title (fork #1)")]
     for id in ids:
         rows.add_prompt(id, "question", NOON)
@@ -398,7 +369,7 @@ async def test_database_counts_if_a_session_is_also_in_files(rows: DatabaseSessi
     shutil.copytree(old.directory / "storage", rows.directory / "storage")
     assert rows.add_session(NOON, title="Migrated") == migrated  # ids count from 1
     rows.add_prompt(migrated, "question", NOON)
-    titles = {id: row.title for id, row in (await Opened(rows).rows()).items()}
+    titles = {id: row.title for id, row in (await OpenedByNativeId(rows).rows()).items()}
     assert titles == {migrated: "Migrated", left: "Left"}
 
 
@@ -412,14 +383,14 @@ async def test_databases_of_other_channels_are_read(rows: DatabaseSessions) -> N
         beta.connection.execute("PRAGMA journal_mode = DELETE")
         shutil.copy(beta.path, rows.directory / "opencode-beta.db")
     (rows.directory / "opencode-broken.db").write_bytes(b"not a database" * 100)
-    opened = Opened(rows)
+    opened = OpenedByNativeId(rows)
     assert {row.title for row in (await opened.rows()).values()} == {"Stable", "Beta"}
     ((path, reason),) = await opened.problems()
     assert path.endswith("opencode-broken.db") and "not a database" in reason
 
 
 async def test_session_in_a_newer_format_is_a_problem(rows: DatabaseSessions) -> None:
-    opened = Opened(rows)
+    opened = OpenedByNativeId(rows)
     id = rows.add_session(NOON)
     rows.connection.execute("INSERT INTO session_message VALUES ('m', ?, '{}')", (id,))
     good = rows.add_session(NOON)
@@ -436,7 +407,7 @@ async def test_damaged_records_are_named_and_the_others_are_read(
     tool: OpencodeSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("segue.sources.opencode.records.MAX_RECORD_CHARS", 2000)
-    opened = Opened(tool)
+    opened = OpenedByNativeId(tool)
     id = tool.add_session(NOON)
     message = tool.add_prompt(id, "question", NOON)
     long = tool.add_part(id, message, NOON, type="text", text="x" * 3000)
@@ -459,7 +430,7 @@ async def test_damaged_records_are_named_and_the_others_are_read(
 async def test_unchanged_database_is_not_opened(
     rows: DatabaseSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = Opened(rows)
+    opened = OpenedByNativeId(rows)
     id = rows.add_session(NOON)
     rows.add_prompt(id, "question", NOON)
     monkeypatch.setattr(database, "_CLOCK_TICK_NS", -(10**9))
@@ -472,7 +443,7 @@ async def test_unchanged_database_is_not_opened(
         patch.setattr(database, "open_database", refuse)
         await opened.source.refresh()
         assert await opened.source.get(session) is not None
-        assert (await Opened(rows).rows()).keys() == {id}  # as another process
+        assert (await OpenedByNativeId(rows).rows()).keys() == {id}  # as another process
     rows.add_prompt(id, "more", NOON)
     assert (await opened.row(id)).turns == 2
 
@@ -481,7 +452,7 @@ async def test_truncated_and_locked_databases_keep_the_sessions_in_the_list(
     rows: DatabaseSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
-    opened = Opened(rows)
+    opened = OpenedByNativeId(rows)
     for number in range(50):
         id = rows.add_session(NOON)
         rows.add_prompt(id, f"question {number} " + "word " * 1000, NOON)
@@ -527,5 +498,5 @@ def test_data_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_resume_command_names_the_session(rows: DatabaseSessions) -> None:
     id = rows.add_session(NOON)
     rows.add_prompt(id, "question", NOON)
-    command = DEFINITION.resume_command(await Opened(rows).row(id), local=True)
+    command = DEFINITION.resume_command(await OpenedByNativeId(rows).row(id), local=True)
     assert command.arguments == ("opencode", "--session", id)
