@@ -308,7 +308,7 @@ class TurnRunner:
         return "cancelled"
 
     async def _read_inbox(self) -> None:
-        if (cancel := await self._inbox.read()) is not None:
+        if (cancel := await self._inbox.handle_items()) is not None:
             self._cancelled, self._cancel_id = True, cancel.id
 
     async def _end(

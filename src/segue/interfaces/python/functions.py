@@ -105,7 +105,7 @@ async def get_session_info(
     """Return one session; None if the id is unknown, or the session is not of `directory`."""
     async with open_for_call(store) as hub:
         try:
-            return await _session_info(hub, await _find(hub, session_id, directory))
+            return await _session_info(hub, await _current_session(hub, session_id, directory))
         except NotFound:
             return None
 
@@ -122,7 +122,7 @@ async def get_session_messages(
     """Return the messages of a conversation in the form of model APIs; empty for an unknown id."""
     async with open_for_call(store) as hub:
         try:
-            session = await _find(hub, session_id, directory)
+            session = await _current_session(hub, session_id, directory)
         except NotFound:
             return []
         if await hub.sessions.owner(LOCAL, session.id) == CLAUDE:
@@ -145,7 +145,9 @@ async def rename_session(
 ) -> None:
     """Set the title of a session. Raises NotFound if the id is unknown."""
     async with open_for_call(store) as hub:
-        await hub.editor.set_title(LOCAL, (await _find(hub, session_id, directory)).id, title)
+        await hub.editor.set_title(
+            LOCAL, (await _current_session(hub, session_id, directory)).id, title
+        )
 
 
 async def tag_session(
@@ -157,7 +159,9 @@ async def tag_session(
 ) -> None:
     """Set the tag of a session; None removes it. Raises NotFound if the id is unknown."""
     async with open_for_call(store) as hub:
-        await hub.editor.set_tag(LOCAL, (await _find(hub, session_id, directory)).id, tag)
+        await hub.editor.set_tag(
+            LOCAL, (await _current_session(hub, session_id, directory)).id, tag
+        )
 
 
 async def archive_session(
@@ -168,7 +172,7 @@ async def archive_session(
 ) -> None:
     """Archive a session. Raises NotFound if the id is unknown."""
     async with open_for_call(store) as hub:
-        await hub.editor.archive(LOCAL, (await _find(hub, session_id, directory)).id)
+        await hub.editor.archive(LOCAL, (await _current_session(hub, session_id, directory)).id)
 
 
 async def unarchive_session(
@@ -179,7 +183,7 @@ async def unarchive_session(
 ) -> None:
     """Move an archived session back to the normal list. Raises NotFound if the id is unknown."""
     async with open_for_call(store) as hub:
-        await hub.editor.unarchive(LOCAL, (await _find(hub, session_id, directory)).id)
+        await hub.editor.unarchive(LOCAL, (await _current_session(hub, session_id, directory)).id)
 
 
 async def delete_session(
@@ -194,7 +198,7 @@ async def delete_session(
     Raises NotFound if the id is unknown, Busy while a turn runs in it.
     """
     async with open_for_call(store) as hub:
-        id = (await _find(hub, session_id, directory)).id
+        id = (await _current_session(hub, session_id, directory)).id
         await (hub.editor.purge if permanently else hub.editor.trash)(LOCAL, id)
 
 
@@ -211,7 +215,7 @@ async def fork_session(
     Raises NotFound if the session or the message is unknown.
     """
     async with open_for_call(store) as hub:
-        id = (await _find(hub, session_id, directory)).id
+        id = (await _current_session(hub, session_id, directory)).id
         at = None
         if up_to_message_id is not None:
             # The ids of its messages are those in its files.
@@ -263,7 +267,7 @@ async def resume_in(
     if keep_turns is not None:
         handoff, model = Handoff(keep_turns, model), None
     async with open_for_call(store) as hub:
-        session = await _find(hub, session_id)
+        session = await _current_session(hub, session_id)
         if dry_run:
             report = await hub.continuing.report(LOCAL, session.id, tool, handoff=handoff)
             return ResumeInResult(None, session.cwd, [], {}, to_builtins(report))
@@ -288,10 +292,12 @@ async def _read_pages(hub: Hub, query: Query) -> AsyncIterator[Session]:
             return
 
 
-async def _find(
+async def _current_session(
     hub: Hub, session_id: str, directory: str | os.PathLike[str] | None = None
 ) -> Session:
-    """Return a session. Raises NotFound if it is unknown, in the trash or not of `directory`.
+    """Return a session with what its tool has added, which is pulled first.
+
+    Raises NotFound if it is unknown, in the trash or not of `directory`.
 
     The worktrees of the directory's repository count as the directory.
     """

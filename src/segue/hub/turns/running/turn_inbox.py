@@ -96,7 +96,7 @@ class TurnInbox:
         self._answered.set()
         self._answered = asyncio.Event()
 
-    async def read(self) -> InboxItem | None:
+    async def handle_items(self) -> InboxItem | None:
         """Act on answers, tool results and cancels; return the cancel of the turn, if there is one.
 
         Prompts wait for their own turns.
