@@ -180,8 +180,8 @@ class ToolRun:
         content: Content = (*self._call.content, *self._content)
         if self._progress is not None:
             content = (*content, Text(text=self._progress))
-        shown = {} if self._shown is None else {PROTOCOL: {"terminal": self._shown}}
-        await self._steps.emit(ToolCallChanged(call_id=self.id, content=content, extra=shown))
+        extra = {} if self._shown is None else {PROTOCOL: {"terminal": self._shown}}
+        await self._steps.emit(ToolCallChanged(call_id=self.id, content=content, extra=extra))
 
 
 def _locations(paths: Paths) -> tuple[Location, ...]:

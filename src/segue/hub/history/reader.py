@@ -243,8 +243,8 @@ class HistoryReader:
             if thread.id == thread_id:
                 after = (thread.seq or 0) - 1
                 async for event in self._lookup.read(session.workspace, id, None, after=after):
-                    if shown := thread_event(event, thread_id):
-                        yield shown.for_caller(local=principal.local)
+                    if own_event := thread_event(event, thread_id):
+                        yield own_event.for_caller(local=principal.local)
                 return
         threads = await self._imported_threads(session)
         key = next((key for key, thread in threads.items() if thread.id == thread_id), None)

@@ -33,12 +33,12 @@ class Redaction(NamedTuple):
 
     def events(self, events: Iterable[Event]) -> list[Event]:
         """Return consecutive events without the parts that the link hides."""
-        shown = [self._without_output(event) for event in events]
+        visible = [self._without_output(event) for event in events]
         if not self.mask_secrets:
-            return shown
+            return visible
         from segue.secrets.events import mask_events
 
-        return mask_events(shown)
+        return mask_events(visible)
 
     def session(self, session: Session) -> Session:
         """Return a session whose title and other texts have no secrets."""
@@ -141,9 +141,9 @@ class RedactedHistory:
 
         def redact() -> list[tuple[Thread, Any]]:
             return [
-                (self._redaction.thread(thread), shown)
+                (self._redaction.thread(thread), redacted)
                 for thread, match in matches
-                if (shown := self._match(match, words)) is not None
+                if (redacted := self._match(match, words)) is not None
             ]
 
         return (await asyncio.to_thread(redact))[:limit]
@@ -158,7 +158,9 @@ class RedactedHistory:
                 yield (await self._redacted(principal, id, [event]))[0]
 
     def _matches(self, matches: Iterable[Any], words: str) -> list[Any]:
-        return [shown for match in matches if (shown := self._match(match, words)) is not None]
+        return [
+            redacted for match in matches if (redacted := self._match(match, words)) is not None
+        ]
 
     def _match(self, match: Any, words: str) -> Any:
         """Return a match with a redacted snippet; None if the link hides the words."""

@@ -112,8 +112,8 @@ def can_be_shown(record: Record, overrides: Mapping[str, Any] | None = None) -> 
 def fit_settings(fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> bool:
     """Return whether the fields of AgentSettings, with overrides, have its types."""
     try:
-        shown = {**fields, **complete_overrides(overrides)}
-        topology = msgspec.convert(shown, AgentSettings).multiagent
+        settings = {**fields, **complete_overrides(overrides)}
+        topology = msgspec.convert(settings, AgentSettings).multiagent
     except (msgspec.ValidationError, InvalidInput):
         return False
     members = roster_of(None if topology is None else msgspec.to_builtins(topology)).members

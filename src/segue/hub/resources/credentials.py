@@ -97,7 +97,7 @@ class Credentials:
         archived or full, Conflict if it has a credential for
         the same server or variable.
         """
-        shown, secrets = _split_secrets(auth)
+        public_fields, secrets = _split_secrets(auth)
         check_active(vault, "vault_id")
         active = await self._records.list(vault.workspace, kind(vault.id), limit=MAX_CREDENTIALS)
         if len(active) >= MAX_CREDENTIALS:
@@ -107,7 +107,7 @@ class Credentials:
             raise Conflict(f"the vault has a credential for {target} already")
         id = ids.new_id()
         body = CredentialBody(
-            auth=shown,
+            auth=public_fields,
             secrets=self._seal_all(vault.workspace, id, secrets),
             display_name=display_name,
             metadata=dict(metadata),

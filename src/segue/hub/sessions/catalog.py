@@ -146,7 +146,7 @@ class SessionCatalog:
         until: int,
         read_events: ReadEvents,
         *,
-        shown: Callable[[SessionUsage], bool] = lambda used: True,
+        include: Callable[[SessionUsage], bool] = lambda used: True,
         max_sessions: int = 10,
     ) -> UsageStats:
         """Return messages, tokens and cost between two days, counted from 1970, both included.
@@ -158,7 +158,7 @@ class SessionCatalog:
         query = Query(archived="include", active_after=since * clock.DAY - 1, limit=MAX_PAGE_SIZE)
         pages = self._pages(principal, query)
         return await read_stats(
-            principal, pages, read_events, since, until, shown=shown, max_sessions=max_sessions
+            principal, pages, read_events, since, until, include=include, max_sessions=max_sessions
         )
 
     async def encode_cursor(self, principal: Principal, position: ListPosition) -> str:

@@ -97,8 +97,8 @@ class UsageStats(msgspec.Struct):
     """What the sessions used between two days, counted from 1970, both included.
 
     `days` has the messages of each day. `totals` has what each project, model and source used, by
-    dimension; `costs` has its cost by day. `sessions` are those with the highest cost, among those
-    that are `shown`. `undivided` counts sessions that were active outside the period as well, and
+    dimension; `costs` has its cost by day. `sessions` are those with the highest cost, among the
+    `included` ones. `undivided` counts sessions that were active outside the period as well, and
     were too many to read: they count as a whole.
     """
 
@@ -109,7 +109,7 @@ class UsageStats(msgspec.Struct):
     totals: dict[str, dict[str, UsageTotal]] = msgspec.field(default_factory=dict)
     costs: dict[str, dict[str, dict[int, float]]] = msgspec.field(default_factory=dict)
     sessions: list[SessionUsage] = []
-    shown: UsageTotal = msgspec.field(default_factory=UsageTotal)
+    included: UsageTotal = msgspec.field(default_factory=UsageTotal)
     undivided: int = 0
 
     def contains(self, day: int) -> bool:
@@ -147,14 +147,17 @@ async def read_stats(
     since: int,
     until: int,
     *,
-    shown: Callable[[SessionUsage], bool],
+    include: Callable[[SessionUsage], bool],
     max_sessions: int,
 ) -> UsageStats:
-    """Return what some sessions used between two days; `sessions` has at most `max_sessions`."""
+    """Return what some sessions used between two days; `sessions` has at most `max_sessions`.
+
+    `include` says whether a session is listed and part of the sum `included`.
+    """
     stats = UsageStats(since=since, until=until)
     divided = 0
     async for page in pages:
-        kept = []
+        included = []
         for session in page:
             days = _days(session)
             inside = {day: count for day, count in days.items() if stats.contains(day)}
@@ -169,12 +172,12 @@ async def read_stats(
                 stats.undivided += 1
                 used = _whole(session, inside)
             stats.add(used)
-            if shown(used):
-                stats.shown.add_usage(used.usage, used.messages, priced=used.is_priced)
-                kept.append(used)
+            if include(used):
+                stats.included.add_usage(used.usage, used.messages, priced=used.is_priced)
+                included.append(used)
         stats.sessions = nlargest(
             max_sessions,
-            [*stats.sessions, *kept],
+            [*stats.sessions, *included],
             key=lambda used: (used.usage.cost or 0, used.usage.tokens, used.messages),
         )
     return stats

@@ -136,8 +136,8 @@ class InvalidLine(InvalidInput):
 
     def __init__(self, line: int, problem: str, path: str = "", value: Any = UNSET) -> None:
         where = f"{path}: " if path else ""
-        shown = "" if value is UNSET else f" ({shorten(value)})"
-        super().__init__(f"line {line}: {where}{problem}{shown}")
+        value_text = "" if value is UNSET else f" ({shorten(value)})"
+        super().__init__(f"line {line}: {where}{problem}{value_text}")
         self.line = line
         self.problem = problem
         self.path = path

@@ -94,10 +94,10 @@ def group_rows(rows: Sequence[Row], filters: Filters, now: int, utc_offset: int)
 def render_group(group: Group, filters: Filters, now: int) -> str:
     """Return a group as HTML; of a project only its newest sessions, and a link to all."""
     key, label = _escape(group.key), _escape(group.label)
-    shown = group.rows[:MAX_PROJECT_ROWS] if filters.by_project and group.key else group.rows
-    rows = "\n".join([render_row(row, filters, now) for row in shown])
+    listed_rows = group.rows[:MAX_PROJECT_ROWS] if filters.by_project and group.key else group.rows
+    rows = "\n".join([render_row(row, filters, now) for row in listed_rows])
     link = ""
-    if len(shown) < len(group.rows):
+    if len(listed_rows) < len(group.rows):
         query_string = escape(filters.with_changes(group="", cwd=sendable(group.key)))
         link = f'\n<a class="rest" href="/{query_string}">All sessions of {label}</a>'
     return (

@@ -176,8 +176,8 @@ def _status_types(body: StatusChanged, *, changed: bool) -> list[str]:
 
 def _row_types(before: Session, after: Session) -> list[str]:
     types: list[str] = []
-    shown = [(row.title, row.metadata, row.agent, row.budget) for row in (before, after)]
-    if shown[0] != shown[1]:
+    settings = [(row.title, row.metadata, row.agent, row.budget) for row in (before, after)]
+    if settings[0] != settings[1]:
         types.append("session.updated")
     if before.archived_at is None and after.archived_at is not None:
         types.append("session.archived")

@@ -92,9 +92,9 @@ def read_conversation(session: Session) -> Conversation:
 
 
 def _describe_damage(diagnosis: Diagnosis) -> str:
-    shown = diagnosis.findings[:_MAX_SHOWN_FINDINGS]
-    kinds = ", ".join(f"line {finding.line} {finding.kind}" for finding in shown)
-    hidden = len(diagnosis.findings) - len(shown)
+    findings = diagnosis.findings[:_MAX_SHOWN_FINDINGS]
+    kinds = ", ".join(f"line {finding.line} {finding.kind}" for finding in findings)
+    hidden = len(diagnosis.findings) - len(findings)
     return f"{diagnosis.session_id}  {kinds}{f' and {hidden} more' if hidden else ''}"
 
 

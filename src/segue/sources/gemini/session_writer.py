@@ -167,8 +167,8 @@ class _Encoder:
             # Gemini sends no prompt to the model that begins as a command or as its own messages.
             others = [part for part in parts if "text" not in part]
             parts = [{"text": _QUOTED + text}, *others]
-            shown = {"displayContent": [{"text": text}]}
-            return {**self._message("user", item.id, item.at, parts), **shown}
+            display_fields = {"displayContent": [{"text": text}]}
+            return {**self._message("user", item.id, item.at, parts), **display_fields}
         return self._message("user", item.id, item.at, parts)
 
     def _reply(self, reply: Reply) -> Record:

@@ -225,16 +225,16 @@ class Translator:
         self, message: Message, parts: list[model_parts.Part], at: int, *, is_copy: bool
     ) -> None:
         blocks = model_parts.blocks_of(_SOURCE, parts)
-        shown = model_parts.text_of(model_parts.parts_of(message.get("displayContent")))
-        if shown:
+        display_text = model_parts.text_of(model_parts.parts_of(message.get("displayContent")))
+        if display_text:
             others = [part for part in parts if "text" not in part]
-            blocks = model_parts.blocks_of(_SOURCE, [{"text": shown}, *others])
+            blocks = model_parts.blocks_of(_SOURCE, [{"text": display_text}, *others])
             # Only the model sees the files that a prompt refers to.
             body = bodies.prompt(blocks, gemini={"content": model_parts.text_of(parts)})
             self._put("shown", at, body)
         elif bodies.content_of(blocks) and not self._has("shown"):
             self._put("prompt", at, bodies.prompt(blocks))
-        self._note_prompt(shown or model_parts.text_of(parts))
+        self._note_prompt(display_text or model_parts.text_of(parts))
         if not is_copy:
             self.state.open_since, self.state.open_prompt = at, self._message
 

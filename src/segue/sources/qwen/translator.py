@@ -187,10 +187,10 @@ class Translator:
         payload = payload if isinstance(payload, dict) else {}
         extra: dict[str, Any] = {}
         has_context = len(parts) > 1 and _is_context(parts[-1])
-        shown = payload.get("displayText")
-        if isinstance(shown, str) and ("hookContext" in payload or has_context):
+        display_text = payload.get("displayText")
+        if isinstance(display_text, str) and ("hookContext" in payload or has_context):
             extra["qwen"] = {"content": model_parts.text_of(parts)}
-            parts = [{"text": shown}, *(part for part in parts if "text" not in part)]
+            parts = [{"text": display_text}, *(part for part in parts if "text" not in part)]
         elif has_context:
             extra["qwen"] = {"content": model_parts.text_of(parts)}
             parts = parts[:-1]

@@ -135,8 +135,8 @@ async def _export_chunks(
         render = documents.html if format == "html" else documents.markdown
         history = await hub.history.as_ended(principal, session.id)
         reader: EventReader = MaskedReader(history) if mask else history
-        shown = mask_session(history.session) if mask else history.session
-        async for text in render(reader, principal, shown):
+        session = mask_session(history.session) if mask else history.session
+        async for text in render(reader, principal, session):
             yield text.encode()
         return
     if tools.find_tool(format) is None:
@@ -377,5 +377,5 @@ def _describe_check(row: dict[str, Any]) -> str:
         return f"{row['file']}: valid, version {row['version']}, {events}{note}"
     where = "" if row["line"] is None else f"line {row['line']}: "
     field = "" if row["path"] is None else f"{row['path']}: "
-    shown = "" if row["value"] is None else f" ({shorten(row['value'])})"
-    return f"{row['file']}: {where}{field}{row['problem']}{shown}"
+    value_text = "" if row["value"] is None else f" ({shorten(row['value'])})"
+    return f"{row['file']}: {where}{field}{row['problem']}{value_text}"

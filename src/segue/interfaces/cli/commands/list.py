@@ -246,14 +246,14 @@ async def _count_matches(
 
 
 def _show_match_count(
-    shown: int, matching: int | None, total: int | None, *, has_more: bool
+    listed: int, matching: int | None, total: int | None, *, has_more: bool
 ) -> None:
     """Print how many sessions match, and how many of them are left out."""
     many = f"more than {MAX_PAGE_SIZE:,}"
     counts = [many if count is None else f"{count:,}" for count in (matching, total)]
     line = f"{counts[0]} of {counts[1]} sessions match"
     if has_more:
-        rest = "more" if matching is None else f"the other {matching - shown:,}"
+        rest = "more" if matching is None else f"the other {matching - listed:,}"
         line = f"… {line}; use --limit for {rest}"
     click.echo(click.style(line, dim=True), err=True)
 

@@ -230,8 +230,8 @@ class PickerState:
             if match.session.id not in self._session_ids:
                 self._session_ids.add(match.session.id)
                 # A match in the title has no place in the conversation: its end is shown.
-                shown = match.event is not None and event_text(match.event) is not None
-                seq = match.event.seq if match.event is not None and shown else None
+                is_in_conversation = match.event is not None and event_text(match.event) is not None
+                seq = match.event.seq if match.event is not None and is_in_conversation else None
                 self.rows.append(PickerRow(match.session, match.snippet, seq))
 
     def _add(

@@ -129,11 +129,11 @@ class EventEncoder:
         if isinstance(body, ThreadStarted):
             self._names[body.id] = body.name
         if isinstance(body, ThreadStarted | ThreadMessage | ThreadChanged):
-            return [shown async for shown in self._encode_threads(event, body)]
+            return [encoded async for encoded in self._encode_threads(event, body)]
         if body.thread == self._thread:
             return [
                 *_request_start(event),
-                *[shown async for shown in self._encode(event, body, before)],
+                *[encoded async for encoded in self._encode(event, body, before)],
                 *_request_end(event),
             ]
         if self._thread is not None:
@@ -153,9 +153,9 @@ class EventEncoder:
         if isinstance(body, ToolCall) and not _waits_for_client(body):
             return
         thread = thread_id(self._state.id, body.thread)
-        async for shown in self._encode(event, body, before):
-            if hasattr(shown, "session_thread_id"):
-                yield msgspec.structs.replace(shown, session_thread_id=thread)
+        async for encoded in self._encode(event, body, before):
+            if hasattr(encoded, "session_thread_id"):
+                yield msgspec.structs.replace(encoded, session_thread_id=thread)
 
     def ends_stream(self, event: schemas.Event) -> bool:
         """Return whether no event of this thread can follow."""
@@ -223,16 +223,16 @@ class EventEncoder:
                 if confirmation := await self._confirmation(event, body):
                     yield confirmation
             case InfoChanged():
-                for shown in self._info_changes(event, before):
-                    yield shown
+                for encoded in self._info_changes(event, before):
+                    yield encoded
             case ConfigChanged() if body.agent is not UNSET:
                 agent = await self._agents.snapshot(before.workspace, self._state.agent)
                 yield schemas.SessionUpdated(**fields, agent=msgspec.convert(agent, SessionAgent))
             case ConfigChanged() if self._state.budget != before.budget:
                 yield schemas.SessionUpdated(**fields, budget=budget(self._state.budget))
             case StatusChanged():
-                async for shown in self._status_changes(event, body, before):
-                    yield shown
+                async for encoded in self._status_changes(event, body, before):
+                    yield encoded
             case ModelAsked():
                 yield schemas.ModelRequestStart(**fields)
             case Interrupted(reason="cancelled"):

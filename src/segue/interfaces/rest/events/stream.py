@@ -130,9 +130,9 @@ async def _start_after_event(
     if not seq or not stored:
         return None
     encoder = await encoder_from(request, session, seq, thread)
-    shown = [item.id for item in await encoder.encode(stored[0])]
+    item_ids = [item.id for item in await encoder.encode(stored[0])]
     shown_id = ids.format_id("sevt", event_id)
-    return StreamStart(seq, shown.index(shown_id) + 1) if shown_id in shown else None
+    return StreamStart(seq, item_ids.index(shown_id) + 1) if shown_id in item_ids else None
 
 
 def _is_imported(request: RestRequest, session: Session) -> bool:
@@ -157,8 +157,8 @@ async def _frames(
     try:
         async for received in follower:
             if isinstance(received, Delta) and received.kind == "request":
-                for shown in encoder.encode_request(received):
-                    yield _frame(shown)
+                for encoded in encoder.encode_request(received):
+                    yield _frame(encoded)
                 continue
             if isinstance(received, Delta):
                 for piece in encoder.encode_delta(received, delta_types):

@@ -165,9 +165,9 @@ def show(record: Record) -> Deployment:
 
 
 def _show_resource(resource: Attachment) -> dict[str, Any]:
-    shown: dict[str, Any] = to_builtins(resource)
-    shown.pop("authorization_token", None)
-    return shown
+    fields: dict[str, Any] = to_builtins(resource)
+    fields.pop("authorization_token", None)
+    return fields
 
 
 def _show_schedule(body: DeploymentBody, *, archived: bool) -> ScheduleOut | None:

@@ -67,8 +67,8 @@ async def _resolve_coordinator(
         raise InvalidInput("multiagent.agents: at most one entry can be an advisor")
     members = [entry for entry in sent.agents if not isinstance(entry, AdvisorEntry)]
     pinned = await _pin(request, members, coordinator, "multiagent.agents")
-    shown = [{"type": "advisor", "model": advisor.model} for advisor in advisors]
-    return {"type": "coordinator", "agents": [*pinned, *shown]}
+    advisor_rows = [{"type": "advisor", "model": advisor.model} for advisor in advisors]
+    return {"type": "coordinator", "agents": [*pinned, *advisor_rows]}
 
 
 def _resolve_advisor(

@@ -184,7 +184,7 @@ async def _read(
         period.since,
         period.until,
         request.hub.history.events,
-        shown=is_shown,
+        include=is_shown,
         max_sessions=max_sessions,
     )
 

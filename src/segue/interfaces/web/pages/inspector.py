@@ -66,11 +66,11 @@ async def outline(request: WebRequest, view: SessionView) -> Response:
     session = view.session
     prompts = await _prompts(request, session)
     failures = await _failures(request, session, prompts.start, prompts.end)
-    shown = [event for event in prompts.events if turns.is_prompt(event)]
+    visible_prompts = [event for event in prompts.events if turns.is_prompt(event)]
     lines = []
-    for index, event in enumerate(shown):
+    for index, event in enumerate(visible_prompts):
         assert isinstance(event.body, UserMessage)
-        next_seq = shown[index + 1].seq if index + 1 < len(shown) else prompts.end
+        next_seq = visible_prompts[index + 1].seq if index + 1 < len(visible_prompts) else prompts.end
         errors = sum(event.seq < failure.seq < next_seq for failure in failures)
         number = None if prompts.number is None else prompts.number + index
         lines.append((number, event.seq, items.outline_line(event.body), errors))
@@ -79,7 +79,7 @@ async def outline(request: WebRequest, view: SessionView) -> Response:
     earlier = prompts.events[0].seq if prompts.has_earlier else None
     later = None
     if prompts.has_later:
-        number = None if prompts.number is None else prompts.number + len(shown)
+        number = None if prompts.number is None else prompts.number + len(visible_prompts)
         later = (prompts.events[-1].seq, number or "")
     html = templates.macros("inspector.html").outline(view, lines, earlier, later, plan)
     return await _respond(request, view, "outline", html)
@@ -91,31 +91,31 @@ async def _prompts(request: WebRequest, session: Session) -> Prompts:
 
     async def read(**options: Any) -> list[Event]:
         types = ("user_message",)
-        found = await request.history.events(
+        prompts = await request.history.events(
             request.principal, session.id, types=types, limit=MAX_PROMPTS, **options
         )
-        return list(found)
+        return list(prompts)
 
     if before := request.number_param("before"):
-        found = await read(before=before, backward=True)
-        has_earlier = len(found) == MAX_PROMPTS
-        start = found[0].seq - 1 if has_earlier else 0
-        return Prompts(found, start, before, None if has_earlier else 1, has_earlier, False)
+        prompts = await read(before=before, backward=True)
+        has_earlier = len(prompts) == MAX_PROMPTS
+        start = prompts[0].seq - 1 if has_earlier else 0
+        return Prompts(prompts, start, before, None if has_earlier else 1, has_earlier, False)
     after = request.number_param("after") or 0
     number = request.number_param("number") if after else 1
-    found = await read(after=after)
-    has_later = len(found) == MAX_PROMPTS
+    prompts = await read(after=after)
+    has_later = len(prompts) == MAX_PROMPTS
     at = request.number_param("at") or 0
-    if after or not has_later or at <= found[-1].seq:
-        end = found[-1].seq + 1 if has_later else last
-        return Prompts(found, after, end, number, False, has_later)
+    if after or not has_later or at <= prompts[-1].seq:
+        end = prompts[-1].seq + 1 if has_later else last
+        return Prompts(prompts, after, end, number, False, has_later)
     half = MAX_PROMPTS // 2
     above = (await read(before=at + 1, backward=True))[-half:]
     below = await read(after=at)
     has_later = len(below) > half
-    found = above + below[:half]
-    end = found[-1].seq + 1 if has_later else last
-    return Prompts(found, found[0].seq - 1, end, None, True, has_later)
+    prompts = above + below[:half]
+    end = prompts[-1].seq + 1 if has_later else last
+    return Prompts(prompts, prompts[0].seq - 1, end, None, True, has_later)
 
 
 async def _plan(request: WebRequest, session: Session) -> PlanChanged | None:
@@ -207,17 +207,17 @@ async def errors(request: WebRequest, view: SessionView) -> Response:
     """GET {session}/errors: what failed in the session, with links to the transcript."""
     session = view.session
     failures = await _failures(request, session, 0, session.last_seq + 1)
-    shown = failures[-MAX_FAILURES:]
+    last_failures = failures[-MAX_FAILURES:]
     failure_items: list[Item] = []
-    if shown:
-        after, before = shown[0].seq - 1, shown[-1].seq + 1
+    if last_failures:
+        after, before = last_failures[0].seq - 1, last_failures[-1].seq + 1
         pairs = await read_pairs(
-            request.history, request.principal, session, shown, after=after, before=before
+            request.history, request.principal, session, last_failures, after=after, before=before
         )
         calls, _ = await _read(request, session, ("tool_call",), max(0, after - 200), before)
-        ids = {getattr(event.body, "call_id", None) for event in shown} - {None}
+        ids = {getattr(event.body, "call_id", None) for event in last_failures} - {None}
         openings = [event for event in calls if getattr(event.body, "call_id", "") in ids]
-        events = sorted([*openings, *shown], key=lambda event: event.seq)
+        events = sorted([*openings, *last_failures], key=lambda event: event.seq)
         failure_items = build_items(session, events, pairs)
     render = templates.macros("inspector.html").errors
     html = str(await threads.render_in_thread(render, view, failure_items, len(failures)))

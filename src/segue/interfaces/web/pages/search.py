@@ -82,8 +82,8 @@ async def preview(request: WebRequest, view: SessionView) -> Response:
     session = view.session
     number = chunk_number(session, min(request.number_param("at") or 1, session.last_seq))
     chunks = await read_chunks(request.history, request.principal, session, number, number)
-    shown = view._replace(writable=False, prefix="p")
-    return HTMLResponse(await render_chunks(shown, chunks))
+    read_only_view = view._replace(writable=False, prefix="p")
+    return HTMLResponse(await render_chunks(read_only_view, chunks))
 
 
 async def _search(request: WebRequest, text: str, order: str) -> Results:
@@ -122,8 +122,8 @@ async def _result(request: WebRequest, match: SearchMatch, words: str) -> Result
         if event is not None and not isinstance(event.body, Foreign) and event.seq not in matches:
             snippet = rows.row_from_match(message).snippet or ""
             matches[event.seq] = Match(event.seq, items.event_label(event), snippet)
-    shown = list(matches.values())[:MAX_SESSION_MATCHES]
-    return Result(match.session, shown, len(matches) > len(shown))
+    first_matches = list(matches.values())[:MAX_SESSION_MATCHES]
+    return Result(match.session, first_matches, len(matches) > len(first_matches))
 
 
 def _query(request: WebRequest, **changes: str) -> str:
