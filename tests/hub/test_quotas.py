@@ -109,7 +109,7 @@ async def test_a_limit_that_another_process_sets_applies_soon(
             await hub.editor.create(KEY, cwd="/work")
 
 
-async def test_states_have_limits_and_what_is_used(make_hub: MakeHub) -> None:
+async def test_states_have_limits_and_uses(make_hub: MakeHub) -> None:
     async with make_hub(quotas={"sessions": 5, "files": 9}) as hub:
         await hub.editor.create(KEY, cwd="/work")
         await hub.quotas.set_limit("team", "files", "unlimited")

@@ -182,7 +182,7 @@ def _term_ranges(term: Term, folded: str) -> Iterator[range]:
     is_single = len(term.tokens) == 1
     is_prefix = (is_single and term.prefix) or len(first) == MAX_TOKEN_CHARS
     pattern = None if is_single else _sequence_pattern(term)
-    for match_range in _word_ranges(first, is_prefix, folded, len(folded)):
+    for match_range in _word_ranges(first, folded, len(folded), is_prefix=is_prefix):
         if pattern is None or pattern.match(folded, match_range.start):
             yield match_range
 
@@ -200,7 +200,7 @@ def _sequence_pattern(term: Term) -> re.Pattern[str]:
 def has_word_with_prefix(prefix: str, text: str) -> bool:
     """Return whether a text has a word with a prefix."""
     if text.isascii():
-        return any(_word_ranges(prefix, True, text.lower(), 0))
+        return any(_word_ranges(prefix, text.lower(), 0, is_prefix=True))
     return any(word.startswith(prefix) for word in tokens(text))
 
 
@@ -316,11 +316,11 @@ def _hits(text: str, words: Collection[tuple[str, bool]], width: int) -> list[ra
         folded = text.lower()
         if len(words) == 1:
             ((token, is_prefix),) = words
-            return list(_word_ranges(token, is_prefix, folded, width))
+            return list(_word_ranges(token, folded, width, is_prefix=is_prefix))
         ranges = {
             hit
             for token, is_prefix in words
-            for hit in _word_ranges(token, is_prefix, folded, width)
+            for hit in _word_ranges(token, folded, width, is_prefix=is_prefix)
         }
     else:
         ranges = _folded_hits(text, words)
@@ -328,7 +328,7 @@ def _hits(text: str, words: Collection[tuple[str, bool]], width: int) -> list[ra
     return [hit for hit in hits if hit.start <= hits[0].start + width]
 
 
-def _word_ranges(token: str, is_prefix: bool, folded: str, width: int) -> Iterator[range]:
+def _word_ranges(token: str, folded: str, width: int, *, is_prefix: bool) -> Iterator[range]:
     """Yield the ranges of a word in lower-case ASCII text, within `width` of the first one.
 
     With `is_prefix`, longer words match too.

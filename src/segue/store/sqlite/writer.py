@@ -71,9 +71,10 @@ class _Job:
     def __init__(
         self,
         operation: Callable[[Transaction], Any],
-        durable: bool,
         loop: asyncio.AbstractEventLoop,
         future: asyncio.Future[Any],
+        *,
+        durable: bool,
     ) -> None:
         self.operation = operation
         self.durable = durable
@@ -125,7 +126,7 @@ class Writer:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="segue-writer", daemon=True)
                 self._thread.start()
-            self._queue.append(_Job(operation, durable, loop, future))
+            self._queue.append(_Job(operation, loop, future, durable=durable))
         # Not at once: other tasks of this iteration of the loop join the same group.
         loop.call_soon(self._wake_thread)
         return await future
