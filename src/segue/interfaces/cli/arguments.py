@@ -109,10 +109,10 @@ def session_or_newest(target: Target, name: str | None, action: str) -> str:
         return name
     sessions = target.read(lambda hub, principal: _recent_sessions(hub, principal, 1))
     if sessions:
-        from .output.text import one_line
+        from .output.text import title_text
 
         session = sessions[0]
-        title = one_line(session.title or "(untitled)")
+        title = title_text(session)
         if sys.stderr.isatty():
             click.echo(click.style(f"{session.id[:13]}  {title}", dim=True), err=True)
         return session.id
@@ -165,7 +165,7 @@ def complete_session(
     from segue.model.errors import SegueError
 
     from .durations import age
-    from .output.text import one_line
+    from .output.text import title_text
     from .target import Target
 
     options = context.params
@@ -183,7 +183,7 @@ def complete_session(
     return [
         CompletionItem(
             session.id,
-            help=f"{one_line(session.title or '(untitled)')} ({age(session.active_at, now)})",
+            help=f"{title_text(session)} ({age(session.active_at, now)})",
         )
         for session in sessions
     ]

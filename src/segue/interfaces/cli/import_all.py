@@ -11,7 +11,7 @@ import click
 from segue.interfaces.cli.output.formats import write_value
 from segue.interfaces.cli.output.output_fields import session_fields
 from segue.interfaces.cli.output.progress import show_count
-from segue.interfaces.cli.output.text import one_line
+from segue.interfaces.cli.output.text import one_line, title_text
 
 if TYPE_CHECKING:
     from segue.hub import Hub
@@ -64,5 +64,5 @@ def _show_step(step: ImportStep, format: str | None, *, quiet: bool) -> None:
         fields = {"result": step.result, **session_fields(session)}
         write_value("jsonl" if format in ("csv", "json") else format, fields)
     elif not quiet:
-        title = one_line(session.title or "(untitled)")
+        title = title_text(session)
         click.echo(f"{session.id}  {step.result}  {session.source}  {title}")

@@ -18,7 +18,7 @@ from segue.interfaces.cli.arguments import (
     session_or_newest,
 )
 from segue.interfaces.cli.output.formats import format_option
-from segue.interfaces.cli.output.text import one_line
+from segue.interfaces.cli.output.text import one_line, title_text
 from segue.interfaces.cli.target import Target, target_options
 from segue.model.errors import InvalidInput
 
@@ -172,7 +172,7 @@ def delete_command(target: Target, sessions: tuple[str, ...], purge: bool, yes: 
     resolved = target.read(lambda hub, principal: resolve_all(hub, principal, sessions))
     if not yes:
         for session in resolved:
-            click.echo(f"  {session.id}  {one_line(session.title or '(untitled)')}", err=True)
+            click.echo(f"  {session.id}  {title_text(session)}", err=True)
         count = "1 session" if len(resolved) == 1 else f"{len(resolved)} sessions"
         confirm(f"Delete {count} permanently?" if purge else f"Move {count} to the trash?")
 

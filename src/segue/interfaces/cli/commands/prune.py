@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from segue.interfaces.cli.output.formats import format_option, write_rows
-from segue.interfaces.cli.output.text import one_line
+from segue.interfaces.cli.output.text import title_text
 from segue.interfaces.cli.target import Target, target_options
 from segue.model.query import Query
 
@@ -140,5 +140,5 @@ def _count(steps: list[RetentionStep]) -> str:
 
 def _show_steps(steps: list[RetentionStep], verb: str) -> None:
     for action, session in steps:
-        title = one_line(session.title or "(untitled)")
+        title = title_text(session)
         click.echo(f"{session.id}  {verb} {_ACTION_RESULTS[action]}: {title}")

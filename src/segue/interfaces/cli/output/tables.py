@@ -15,7 +15,7 @@ from segue.model.session import Session
 from segue.render.format import session_cost
 
 from .pager import show_text
-from .text import highlight, one_line, safe, tilde
+from .text import highlight, one_line, safe, tilde, title_text
 from .width import cut, fit_end, width
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def session_table(sessions: Sequence[Session], matches: Sequence[SearchMatch] = 
         fit_end(one_line(tilde(session.cwd)), directory_columns) if directory_columns else ""
         for session in sessions
     ]
-    titles = [one_line(session.title or "(untitled)") for session in sessions]
+    titles = [title_text(session) for session in sessions]
     labels = [session_labels(session) for session in sessions]
     label_columns = [sum(1 + width(text) for text, _ in texts) for texts in labels]
     count_columns = max(map(len, counts))

@@ -45,7 +45,7 @@ def show_sessions(sessions: Sequence[Session]) -> None:
     """Print one line per session."""
     now = clock.now()
     for session in sessions:
-        title = one_line(session.title or "(untitled)")
+        title = title_text(session)
         labels = f" #{one_line(session.tag)}" if session.tag else ""
         if session.status != "idle":
             labels += f" [{session.status}]"
@@ -220,7 +220,7 @@ def header_text(session: Session) -> str:
     details = [one_line(tilde(session.cwd)) + branch, created, session.source]
     if model := last_model(session):
         details.append(one_line(model))
-    title = click.style(one_line(session.title or "(untitled)"), bold=True)
+    title = click.style(title_text(session), bold=True)
     return f"{title}\n{click.style(' · '.join(details), dim=True)}\n\n"
 
 
@@ -283,6 +283,11 @@ def tilde(path: str) -> str:
     """Return a path with the home directory shortened to `~`."""
     home = os.path.expanduser("~")
     return "~" + path[len(home) :] if path == home or path.startswith(home + os.sep) else path
+
+
+def title_text(session: Session) -> str:
+    """Return a session's title on one line, or that it has none."""
+    return one_line(session.title or "(untitled)")
 
 
 def one_line(text: str) -> str:

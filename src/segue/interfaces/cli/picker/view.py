@@ -10,7 +10,7 @@ import click
 
 from segue.interfaces.cli.durations import age
 from segue.interfaces.cli.external_tools import source_symbol
-from segue.interfaces.cli.output.text import OpenCalls, event_text, one_line
+from segue.interfaces.cli.output.text import OpenCalls, event_text, one_line, title_text
 from segue.interfaces.cli.output.width import fit, fit_end, width, wrap
 from segue.model import clock
 from segue.model.event import Event
@@ -176,7 +176,7 @@ def _labelled_title(session: Session) -> str:
         status = f" [{session.status}]"
     elif session.pending:
         status = " [waiting]"
-    return one_line(session.title or "(untitled)") + tag + status
+    return title_text(session) + tag + status
 
 
 def _empty_message(state: PickerState) -> str:
