@@ -71,7 +71,7 @@ async def markdown(
     reader: EventReader, principal: Principal, session: Session
 ) -> AsyncIterator[str]:
     """Yield the session as a Markdown file."""
-    title = sendable(" ".join((session.title or "Untitled").split()))
+    title = sendable(" ".join(format.title(session).split()))
     yield f"# {title}\n\n"
     yield f"- Session {session.id}\n"
     if project_names.is_project(session.cwd):

@@ -9,6 +9,11 @@ from segue.model.event import Usage
 from segue.model.session import Session
 
 
+def title(session: Session) -> str:
+    """Return a session's title, or that it has none."""
+    return session.title or "Untitled"
+
+
 def ago(at: int, now: int | None = None) -> str:
     """Return how long ago a time was, such as `5m` or `3d`."""
     seconds = max(0, ((clock.now() if now is None else now) - at) // clock.SECOND)

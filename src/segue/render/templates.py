@@ -89,6 +89,7 @@ def environment(*directories: Path) -> Environment:
         "markdown": markdown,
         "money": format.money,
         "session_cost": format.session_cost,
+        "session_title": lambda session: sendable(format.title(session)),
         "project": project_name,
         "seconds": format.seconds,
         "sendable": sendable,

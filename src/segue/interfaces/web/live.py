@@ -22,7 +22,7 @@ from segue.model.errors import NotFound, Unauthorized
 from segue.model.event import Delta, Event, ThreadStarted, ToolCall
 from segue.model.principal import Principal
 from segue.model.session import Session
-from segue.render import threads, turns
+from segue.render import format, threads, turns
 from segue.render.chunks import SessionView, chunk_number, read_chunks
 from segue.render.items import build_items
 from segue.render.markdown import markdown
@@ -236,7 +236,7 @@ async def _head(request: WebRequest, view: SessionView, agent: str) -> dict[str,
     macros = templates.macros("session_bits.html")
     session = view.session
     return {
-        "title": session.title or "Untitled",
+        "title": format.title(session),
         "meta": str(macros.meta(view, agent, session.usage.tokens)),
         "notices": str(macros.notices(view)),
         "composer": str(
@@ -255,7 +255,7 @@ async def _head(request: WebRequest, view: SessionView, agent: str) -> dict[str,
 
 def _shared_head(view: SessionView) -> dict[str, Any]:
     meta = templates.macros("session_bits.html").shared_meta(view.session)
-    return {"title": view.session.title or "Untitled", "meta": str(meta)}
+    return {"title": format.title(view.session), "meta": str(meta)}
 
 
 async def _rows(request: WebRequest, filters: Filters, since: int) -> AsyncIterator[bytes]:
@@ -292,7 +292,7 @@ async def _row(request: WebRequest, session: Session, filters: Filters) -> bytes
         "html": html,
         "group": group,
         "label": label,
-        "title": session.title or "Untitled",
+        "title": format.title(session),
         "waiting": approvals.is_waiting(session),
     }
     return encode_frame("row", data)

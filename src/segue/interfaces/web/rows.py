@@ -125,7 +125,7 @@ def render_row(row: Row, filters: Filters, now: int) -> str:
     query_string = filters.escaped_query_string
     if row.seq:
         query_string += f"{'&amp;' if query_string else '?'}at={row.seq}#e{row.seq}"
-    title = _status_dot(session) + _escape(session.title or "Untitled")
+    title = _status_dot(session) + _escape(format.title(session))
     snippet = "" if row.snippet is None else f'\n<span class="snippet">{row.snippet}</span>'
     return (
         f'<li class="row" data-id="{session.id}" data-at="{at}">'
