@@ -261,7 +261,10 @@ def imports_a_tool(path: Path) -> bool:
     """Return whether a module imports code that is for one tool only."""
     packages = ("agents.claude_code", "claude", *(f"sources.{tool}" for tool in TOOLS))
     prefixes = tuple(f"{package}." for package in packages)
-    return any(f"{name}.".startswith(prefixes) for name in imported_names(path))
+    return any(
+        f"{name}.".startswith(prefixes) or TOOLS & {*name.rpartition(".")[2].lower().split("_")}
+        for name in imported_names(path)
+    )
 
 
 def names_a_tool(path: Path) -> bool:

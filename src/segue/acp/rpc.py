@@ -172,7 +172,7 @@ class Connection:
     async def request(self, method: str, params: Any = None) -> Any:
         """Send a request and return its result. Raises the peer's RpcError, or Disconnected."""
         if self._closed:
-            raise Disconnected("the peer is gone")
+            raise Disconnected("the peer has disconnected")
         self._next_id += 1
         id = self._next_id
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -233,7 +233,7 @@ class Connection:
         self._closed = True
         for future in self._sent.values():
             if not future.done():
-                future.set_exception(Disconnected("the peer is gone"))
+                future.set_exception(Disconnected("the peer has disconnected"))
                 future.exception()
         for task in self._tasks:
             task.cancel()

@@ -72,7 +72,7 @@ class LineStream:
         try:
             await self._write_all(data)
         except OSError as error:
-            raise Disconnected("the peer is gone") from error
+            raise Disconnected("the peer has disconnected") from error
 
     async def close(self) -> None:
         """Close the streams that were passed to be closed."""

@@ -21,11 +21,17 @@ if TYPE_CHECKING:
     from .model import ModelAgents
 
 CLAUDE_CODE = "claude_code"
+_RUN_THEIR_TOOLS = ("acp", CLAUDE_CODE)  # kinds of agents that no worker can run tools for
 DEFAULT = "default"
 # In a specification of the kind `default`: why the demo agent may not answer without a model.
 NEEDS_MODEL = "needs_model"
 AgentSpec = Mapping[str, Any]
 AgentFactory = Callable[[AgentSpec], "Agent"]
+
+
+def runs_its_tools(spec: AgentSpec) -> bool:
+    """Return whether the agent of a specification runs its tools itself, and no worker can."""
+    return spec.get("kind") in _RUN_THEIR_TOOLS
 
 
 class AgentRegistry:

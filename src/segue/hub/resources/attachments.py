@@ -118,7 +118,7 @@ class Attachments:
                 )
                 check_active(record, "resources")
                 if record.id in memory_store_ids:
-                    raise InvalidInput("resources: a memory store is attached twice")
+                    raise InvalidInput("resources: a memory store can be attached only once")
                 memory_store_ids.append(record.id)
                 used_paths = {resource["mount_path"] for resource in resources}
                 resource = _memory_resource(attachment, record, used_paths)

@@ -119,7 +119,8 @@ class FirstEvents:
             size = body.size + sum(len(uploaded.data) for uploaded in files.values())
             if size > MAX_FILE_BYTES:
                 raise InvalidInput(
-                    f"content: files in messages may have {MAX_FILE_BYTES} bytes; mount longer ones"
+                    f"content: files in messages may have at most {MAX_FILE_BYTES} bytes;"
+                    " mount larger ones"
                 )
             data = b"".join([part async for part in self._files.read(file)])
             files[id] = Uploaded(body.mime_type or "", data)

@@ -157,7 +157,8 @@ class Records:
             except Conflict:
                 record = await self.get(record.workspace, record.kind, record.id)
         raise Conflict(
-            f"{base_kind(record.kind)} {format_record_id(record)} is being changed by others"
+            f"other requests are changing {base_kind(record.kind)} {format_record_id(record)};"
+            " try again"
         )
 
     async def update(

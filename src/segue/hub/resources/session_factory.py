@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from segue.agents.registry import CLAUDE_CODE
+from segue.agents.registry import runs_its_tools
 from segue.hub.access.quotas import Quotas
 from segue.hub.sessions.editor import SessionEditor
 from segue.hub.turns.service import TurnService
@@ -104,8 +104,11 @@ class SessionFactory:
         if any(resource["type"] != "memory_store" for resource in attached.resources):
             raise InvalidInput("resources: files and repositories need a cloud environment")
         record = await self._records.get(workspace, "agent", agent.id, agent.version)
-        if record.body.get("spec", {}).get("kind") in ("acp", CLAUDE_CODE):
-            raise InvalidInput("environment_id: the agent runs its tools itself, and not a worker")
+        if runs_its_tools(record.body.get("spec", {})):
+            raise InvalidInput(
+                "environment_id: this agent runs its tools itself, so a worker cannot run them;"
+                " use a cloud environment"
+            )
 
     async def check_prices(self, workspace: str, agent: AgentRef) -> None:
         """Raise InvalidInput if an agent, or one that it may call, has a model without a price."""

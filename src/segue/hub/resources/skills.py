@@ -98,7 +98,7 @@ class Skills:
                 return version
             except Conflict:  # another version was added concurrently
                 skill = await self._records.get(skill.workspace, KIND, skill.id)
-        raise Conflict("the skill is being changed by others")
+        raise Conflict("other requests are changing the skill; try again")
 
     async def _put(self, version: Record, *records: Record) -> None:
         try:
@@ -205,7 +205,7 @@ class Skills:
             except Conflict:
                 skill = await self._records.get(skill.workspace, KIND, skill.id)
                 version = await self.version(skill, str(number))
-        raise Conflict("the skill is being changed by others")
+        raise Conflict("other requests are changing the skill; try again")
 
     def versions(self, skill: Record) -> AsyncIterator[Record]:
         """Yield the versions of a skill."""

@@ -267,7 +267,7 @@ class WorkQueue:
                 return await self._stop(item, now)
             except Conflict:
                 item = await self._records.get(item.workspace, item.kind, item.id)
-        raise Conflict("the work is being changed by others")
+        raise Conflict("other requests are changing the work item; try again")
 
     async def _stop(self, item: Record, now: int) -> Record:
         body = replace(WorkBody.of(item), state="stopped", stopped_at=now)

@@ -273,7 +273,7 @@ class AttachedSession:
         try:
             return await task
         except Disconnected:
-            raise RpcError(INTERNAL_ERROR, "the client is gone") from None
+            raise RpcError(INTERNAL_ERROR, "the client has disconnected") from None
 
     # Closing.
 

@@ -50,7 +50,7 @@ class ClientProxy:
         try:
             return await self._connection.request(method, params)
         except Disconnected:
-            raise RpcError(INTERNAL_ERROR, "the client is gone") from None
+            raise RpcError(INTERNAL_ERROR, "the client has disconnected") from None
 
     async def notify(self, method: str, params: Any) -> None:
         """Send a notification."""

@@ -120,7 +120,7 @@ class AcpServer:
         if method == "initialize":
             return await self._with_rpc_errors(self._initialize(params), None)
         if self._version == 0:
-            raise RpcError(INVALID_REQUEST, "initialize first")
+            raise RpcError(INVALID_REQUEST, "send `initialize` first")
         self._in_use = True
         if is_extension(method) and (agent := await self._external_agent()):
             return await self._with_rpc_errors(agent.extension(method, params), None)

@@ -113,7 +113,7 @@ class NetworkConnection:
     async def send(self, message: dict[str, Any], cursor: object | None) -> None:
         """Send a message on the stream that it belongs to."""
         if self.closed:
-            raise Disconnected("the client is gone")
+            raise Disconnected("the client has disconnected")
         if not self.per_session:
             await self._main.put(message, cursor)
         elif "method" in message:

@@ -80,7 +80,7 @@ class OutboundStream:
         while not self._writable.is_set():
             await self._writable.wait()
         if self._closed:
-            raise Disconnected("the client is gone")
+            raise Disconnected("the client has disconnected")
         self._count += 1
         if self._of_session:
             position = self._position = position or self._position

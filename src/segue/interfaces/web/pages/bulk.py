@@ -49,7 +49,9 @@ async def change(request: WebRequest) -> Response:
     if action == "retag":
         tags = fields.get("was", [])
         if len(tags) != len(session_ids):
-            raise InvalidInput(f"{len(session_ids)} sessions cannot get {len(tags)} tags back")
+            raise InvalidInput(
+                f"the form has {len(session_ids)} sessions and {len(tags)} tags; send one for each"
+            )
     old_tags = await _tags(request, session_ids) if action == "tag" else {}
     failure: SegueError | None = None
     changed = []
