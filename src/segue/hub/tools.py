@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from segue.sources.registry import built_in_names, label, names
 from segue.sources.registry import definitions as all_tools
@@ -21,6 +22,7 @@ __all__ = [
     "deletes_resumed",
     "find_tool",
     "label",
+    "mcp_caller",
     "mcp_config",
     "mcp_tools",
     "names",
@@ -51,3 +53,10 @@ def mcp_tools() -> list[str]:
     from segue.sources import mcp_servers
 
     return mcp_servers.supported_tools()
+
+
+def mcp_caller(meta: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
+    """Return the id that the tool which calls an MCP server gives its session, if it does."""
+    from segue.sources import mcp_servers
+
+    return mcp_servers.named_caller(meta, environment)

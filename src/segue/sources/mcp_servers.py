@@ -1,11 +1,11 @@
-"""Add an MCP server to the configuration files of tools; each needs another entry."""
+"""The MCP settings of tools: the entry that adds a server, and how a call names its session."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from segue.model.errors import InvalidInput
@@ -244,3 +244,28 @@ _CONFIGS: dict[str, tuple[Callable[[], str], Edit]] = {
         ),
     ),
 }
+
+
+# Variables in which programs give the id of their session to the servers that they start.
+_SESSION_VARIABLES = (
+    "SEGUE_SESSION_ID",
+    "CLAUDE_CODE_SESSION_ID",
+    "CLAUDE_SESSION_ID",
+    "CODEX_THREAD_ID",
+    "GEMINI_SESSION_ID",
+    "QWEN_SESSION_ID",
+)
+# Names under which programs send the id of their session with each call.
+_SESSION_FIELDS = ("agent-session-id", "sessionId", "session_id", "threadId", "thread_id")
+_NESTED_FIELDS = ("x-codex-turn-metadata",)
+
+
+def named_caller(meta: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
+    """Return the id that the calling program gives its session, if it gives one."""
+    fields: list[Mapping[str, Any]] = [meta]
+    fields += [nested for name in _NESTED_FIELDS if isinstance(nested := meta.get(name), dict)]
+    for values in fields:
+        for name in _SESSION_FIELDS:
+            if isinstance(id := values.get(name), str) and id:
+                return id
+    return next((environment[name] for name in _SESSION_VARIABLES if environment.get(name)), None)

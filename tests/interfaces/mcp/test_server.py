@@ -12,7 +12,8 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
 from segue.hub import Hub
-from segue.interfaces.mcp.scope import McpSettings, named_caller
+from segue.hub.tools import mcp_caller
+from segue.interfaces.mcp.scope import McpSettings
 from segue.interfaces.mcp.server import McpServer
 from segue.model.content import Diff, Text, as_content
 from segue.model.event import (
@@ -281,10 +282,10 @@ async def test_the_calling_session_is_left_out(tmp_path: Path) -> None:
 
 
 def test_programs_name_their_session_in_a_call_or_a_variable() -> None:
-    assert named_caller({"agent-session-id": "a"}, {}) == "a"
-    assert named_caller({"x-codex-turn-metadata": {"session_id": "b"}}, {}) == "b"
-    assert named_caller({}, {"CLAUDE_CODE_SESSION_ID": "c"}) == "c"
-    assert named_caller({}, {}) is None
+    assert mcp_caller({"agent-session-id": "a"}, {}) == "a"
+    assert mcp_caller({"x-codex-turn-metadata": {"session_id": "b"}}, {}) == "b"
+    assert mcp_caller({}, {"CLAUDE_CODE_SESSION_ID": "c"}) == "c"
+    assert mcp_caller({}, {}) is None
 
 
 async def test_only_allow_write_offers_tools_that_change_sessions(tmp_path: Path) -> None:

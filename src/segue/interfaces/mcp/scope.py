@@ -21,18 +21,6 @@ MAX_SCANNED_SESSIONS = 1000  # whose directories may be in the repository
 REFRESH_SECONDS = 60.0
 CALL_SECONDS = 120  # a session that calls was active at most so long ago
 _CALL_EVENTS = 40
-# Variables in which programs give the id of their session to the servers that they start.
-_SESSION_VARIABLES = (
-    "SEGUE_SESSION_ID",
-    "CLAUDE_CODE_SESSION_ID",
-    "CLAUDE_SESSION_ID",
-    "CODEX_THREAD_ID",
-    "GEMINI_SESSION_ID",
-    "QWEN_SESSION_ID",
-)
-# Names under which programs send the id of their session with each call.
-_SESSION_FIELDS = ("agent-session-id", "sessionId", "session_id", "threadId", "thread_id")
-_NESTED_FIELDS = ("x-codex-turn-metadata",)
 
 
 class McpSettings(NamedTuple):
@@ -100,17 +88,6 @@ def repository_root(directory: str) -> str:
             return directory
         path = parent
     return path
-
-
-def named_caller(meta: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
-    """Return the id that the calling program gives its session, if it gives one."""
-    fields: list[Mapping[str, Any]] = [meta]
-    fields += [nested for name in _NESTED_FIELDS if isinstance(nested := meta.get(name), dict)]
-    for values in fields:
-        for name in _SESSION_FIELDS:
-            if isinstance(id := values.get(name), str) and id:
-                return id
-    return next((environment[name] for name in _SESSION_VARIABLES if environment.get(name)), None)
 
 
 class Caller(NamedTuple):

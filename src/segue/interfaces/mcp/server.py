@@ -14,13 +14,14 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from segue import __version__
+from segue.hub.tools import mcp_caller
 from segue.model.errors import SegueError
 from segue.model.principal import Principal
 
 from . import catalog
 from .arguments import schema
 from .caller import Call
-from .scope import Caller, McpSettings, SessionScope, named_caller
+from .scope import Caller, McpSettings, SessionScope
 
 if TYPE_CHECKING:
     from segue.hub import Hub
@@ -72,7 +73,7 @@ class McpServer:
         if tool:
             is_local = self._settings.directory is not None
             environment: Mapping[str, str] = os.environ if is_local else {}
-            id = named_caller(dict(context.meta or {}), environment)
+            id = mcp_caller(dict(context.meta or {}), environment)
             caller = Caller(id, tool, arguments or {})
         return Call(hub, principal, self._settings, self._scope, caller)
 
