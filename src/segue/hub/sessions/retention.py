@@ -107,14 +107,14 @@ class Retention:
         steps = [RetentionStep(action, session) for session in sessions if not _is_running(session)]
         if dry_run:
             return steps
-        done = [step for step in steps if await self._do(step, before)]
+        done = [step for step in steps if await self._take_step(step, before)]
         if action == "purge":
             for step in done:
                 await self._discard(principal, step.session)
         return done
 
-    async def _do(self, step: RetentionStep, before: int) -> bool:
-        """Do one step, unless the session was used since; the transaction decides."""
+    async def _take_step(self, step: RetentionStep, before: int) -> bool:
+        """Take one step, unless the session was used since. The transaction decides that."""
         action, session = step
 
         def guard(current: Session) -> None:

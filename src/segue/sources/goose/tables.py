@@ -235,9 +235,9 @@ def total_usage(connection: sqlite3.Connection, row: SessionRow) -> Usage:
     return usage_of(*fields)
 
 
-def _larger(one: Any, two: Any) -> Any:
+def _larger(first: Any, second: Any) -> Any:
     """Return the larger of two numbers, each of which may be missing."""
-    numbers = [value for value in (one, two) if isinstance(value, int | float)]
+    numbers = [value for value in (first, second) if isinstance(value, int | float)]
     return max(numbers, default=None)
 
 

@@ -301,11 +301,11 @@ class _Converter:
         self, role: Literal["user", "agent", "system"], content: Content, id: str, at: int
     ) -> Iterator[Item]:
         images = self._holds.prompt_images and role == "user"
-        if blocks := self._held_blocks(content, images=images):
+        if blocks := self._accepted_blocks(content, images=images):
             yield Message(role, blocks, id, at)
 
-    def _held_blocks(self, content: Content, *, images: bool) -> Content:
-        """Return texts, and images if they can be held; other blocks become text."""
+    def _accepted_blocks(self, content: Content, *, images: bool) -> Content:
+        """Return texts, and images if the target accepts them; other blocks become text."""
         blocks: list[Block] = []
         for block in content:
             if isinstance(block, Text):
@@ -399,7 +399,7 @@ class _Converter:
         self.losses.add("recorded file changes", "left_out", why, changes)
         others = tuple(block for block in body.content if not isinstance(block, Diff | FileChange))
         has_images = body.status == "completed" or self._holds.failed_result_images
-        blocks = self._held_blocks(others, images=self._holds.result_images and has_images)
+        blocks = self._accepted_blocks(others, images=self._holds.result_images and has_images)
         if not blocks and body.output is not None:
             blocks = as_content(_json_text(body.output))
         if not blocks and body.status == "cancelled":
