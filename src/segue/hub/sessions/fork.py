@@ -66,7 +66,7 @@ class SessionForker:
         parent, source = await self._lookup.find(principal, id)
         last = parent.last_seq if at is None else at
         if not 1 <= last <= parent.last_seq:
-            raise InvalidInput(f"session {id} has events 1 to {parent.last_seq}, no {last}")
+            raise InvalidInput(f"session {id} has events 1 to {parent.last_seq}, not {last}")
         if source is not None and at is not None:
             await _require_event(source, id, at)
         new_id = new_id or ids.new_id()

@@ -103,7 +103,7 @@ class GooseProgram:
         """Import a session, and return the id that Goose gives it."""
         match = _IMPORTED.search(self._run("import", path))
         if match is None:
-            raise AgentFailed("Goose did not say which id the imported session has")
+            raise AgentFailed("Goose did not print the id of the imported session")
         return match[1]
 
     def import_data(self, data: bytes) -> str:

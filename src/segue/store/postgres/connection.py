@@ -170,8 +170,8 @@ class Database:
                 except _LOST as error:
                     if progress.committing:
                         raise errors.StoreError(
-                            f"the connection was lost in the middle of a change, which may have"
-                            f" been kept or not: {describe(self._url)}"
+                            f"the connection to {describe(self._url)} was lost during a change;"
+                            " read again whether it is stored"
                         ) from error
                     if tried == MAX_ATTEMPTS - 1 or self._closed:
                         raise
@@ -217,7 +217,7 @@ def translated(url: str) -> Iterator[None]:
     except asyncpg.PostgresError as error:
         state, message = error.sqlstate or "", error.args[0]
         if state[:2] in ("22", "23", "54"):  # a value that is too large, or an id twice
-            raise errors.InvalidInput(f"PostgreSQL cannot keep that value: {message}") from error
+            raise errors.InvalidInput(f"PostgreSQL cannot store this value: {message}") from error
         kind, prefix = _ERRORS.get(state, (errors.StoreError, f"the store failed ({message}):"))
         raise kind(f"{prefix} {describe(url)}") from error
     except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:

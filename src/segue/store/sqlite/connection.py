@@ -152,7 +152,7 @@ def _exists(path: Path) -> bool:
             raise errors.StoreReadOnly(f"a directory is in the place of the store: {path}")
         return path.exists()
     except OSError as error:
-        raise errors.StoreReadOnly(f"cannot look for {path}: {error.strerror}") from error
+        raise errors.StoreReadOnly(f"cannot check if {path} exists: {error.strerror}") from error
 
 
 def _make_directory(path: Path) -> None:
