@@ -70,7 +70,9 @@ async def outline(request: WebRequest, view: SessionView) -> Response:
     lines = []
     for index, event in enumerate(visible_prompts):
         assert isinstance(event.body, UserMessage)
-        next_seq = visible_prompts[index + 1].seq if index + 1 < len(visible_prompts) else prompts.end
+        next_seq = (
+            visible_prompts[index + 1].seq if index + 1 < len(visible_prompts) else prompts.end
+        )
         errors = sum(event.seq < failure.seq < next_seq for failure in failures)
         number = None if prompts.number is None else prompts.number + index
         lines.append((number, event.seq, items.outline_line(event.body), errors))
@@ -100,7 +102,8 @@ async def _prompts(request: WebRequest, session: Session) -> Prompts:
         prompts = await read(before=before, backward=True)
         has_earlier = len(prompts) == MAX_PROMPTS
         start = prompts[0].seq - 1 if has_earlier else 0
-        return Prompts(prompts, start, before, None if has_earlier else 1, has_earlier, False)
+        number = None if has_earlier else 1
+        return Prompts(prompts, start, before, number, has_earlier=has_earlier, has_later=False)
     after = request.number_param("after") or 0
     number = request.number_param("number") if after else 1
     prompts = await read(after=after)
@@ -108,14 +111,15 @@ async def _prompts(request: WebRequest, session: Session) -> Prompts:
     at = request.number_param("at") or 0
     if after or not has_later or at <= prompts[-1].seq:
         end = prompts[-1].seq + 1 if has_later else last
-        return Prompts(prompts, after, end, number, False, has_later)
+        return Prompts(prompts, after, end, number, has_earlier=False, has_later=has_later)
     half = MAX_PROMPTS // 2
     above = (await read(before=at + 1, backward=True))[-half:]
     below = await read(after=at)
     has_later = len(below) > half
     prompts = above + below[:half]
     end = prompts[-1].seq + 1 if has_later else last
-    return Prompts(prompts, prompts[0].seq - 1, end, None, True, has_later)
+    start = prompts[0].seq - 1
+    return Prompts(prompts, start, end, None, has_earlier=True, has_later=has_later)
 
 
 async def _plan(request: WebRequest, session: Session) -> PlanChanged | None:
