@@ -157,7 +157,7 @@ async def test_prompt_during_a_turn_follows_the_answer(tool: OpencodeSessions) -
 
 
 async def test_session_with_only_a_command_of_the_user_is_listed(tool: OpencodeSessions) -> None:
-    opened = Opened(tool)
+    opened = OpenedByNativeId(tool)
     id = tool.add_session(NOON, title="New session - 2026-11-16T12:03:47.844Z")
     prompt = tool.add_message(id, "user", NOON)
     tool.add_part(id, prompt, NOON, type="text", synthetic=True, text="The user ran a tool")
