@@ -223,13 +223,12 @@ class BrowserHarness:
 
 
 async def accessibility_problems(page: Page) -> list[str]:
-    """Return the serious accessibility problems that axe-core finds in a page."""
+    """Return the accessibility problems that axe-core finds in a page."""
     script = toolbox.node_packages() / "node_modules" / "axe-core" / "axe.min.js"
     await page.evaluate(script.read_text() + "; undefined")
     results = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
         f"{violation['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
         for violation in results["violations"]
-        if violation["impact"] in ("serious", "critical")
         for node in violation["nodes"]
     ]
