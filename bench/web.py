@@ -398,9 +398,11 @@ async def measure_in_browser(
             base = f"http://127.0.0.1:{port}"
             await context.add_cookies([{"name": name, "value": value, "url": base}])
             await measure_first_page(bench, context, base)
-            await measure_approvals(bench, context, base, data, 3 if bench.quick else 20)
+            approvals = 3 if bench.quick else 20  # each makes a session
+            await measure_approvals(bench, context, base, data, approvals)
             await measure_long_session(bench, context, f"{base}/s/{id}", messages, rounds)
-            await measure_scrolling(bench, context, base, rows + 1)  # including the long session
+            total = rows + 1 + approvals  # including the long session
+            await measure_scrolling(bench, context, base, total)
             await browser.close()
 
 
@@ -421,7 +423,7 @@ async def measure_first_page(bench: Bench, context: Any, base: str) -> None:
         lambda event: sizes.update({event["requestId"]: event["encodedDataLength"]}),
     )
     await page.goto(base, wait_until="load")
-    await page.wait_for_timeout(500)
+    await page.wait_for_timeout(2000)  # until the list has loaded the rows below the view
     kilobytes = (
         sum(size for key, size in sizes.items() if not urls.get(key, "").endswith(".woff2")) / 1e3
     )

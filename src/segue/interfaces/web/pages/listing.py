@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 FIRST_PAGE_SIZE = 40  # more than fits on a screen
-PAGE_SIZE = 100
+PAGE_SIZE = 50  # the first page loads the second one at once
 SEARCH_PAGE_SIZE = 12  # each result reads its session for a snippet
 MAX_SCANNED_SESSIONS = 1000  # for the groups by project, and for the facets
 MAX_FACET_VALUES = 100
