@@ -156,6 +156,25 @@ async def test_prompt_during_a_turn_follows_the_answer(tool: OpencodeSessions) -
     assert await opened.texts(id) == ["question", "reply", "queued", "second reply"]
 
 
+async def test_prompt_after_an_abandoned_turn_is_shown(tool: OpencodeSessions) -> None:
+    opened = Opened(tool)
+    id = tool.add_session(NOON)
+    tool.add_prompt(id, "question", NOON)
+    message = tool.add_message(id, "assistant", NOON)
+    state = {"status": "pending", "input": {}}
+    part = tool.add_part(id, message, NOON, type="tool", tool="bash", callID="c", state=state)
+    tool.add_prompt(id, "queued", minute(1))
+    row = await opened.row(id)
+    assert (await opened.texts(id), row.turns) == (["question", "queued"], 2)
+    times = {"start": 1, "end": 2}
+    state = {"status": "completed", "input": {}, "output": "", "time": times}
+    call = {"type": "tool", "tool": "bash", "callID": "c", "state": state}
+    tool.put("part", part, minute(2), call, session=id, message=message)
+    tool.add_answer(id, "answer", minute(3))
+    assert await opened.texts(id) == ["question", "queued", "answer"]
+    assert (await opened.row(id)).tool_calls == 1
+
+
 async def test_session_with_only_a_command_of_the_user_is_listed(tool: OpencodeSessions) -> None:
     opened = OpenedByNativeId(tool)
     id = tool.add_session(NOON, title="New session - 2026-11-16T12:03:47.844Z")

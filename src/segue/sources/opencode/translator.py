@@ -74,7 +74,8 @@ class Translator:
     def translate(self, messages: Iterable[Message]) -> Iterator[Item]:
         """Yield the events up to the first one that is not complete."""
         state = self.state
-        for message, has_successor in _with_successors(messages):
+        for message, has_successor, is_last in _with_successors(messages):
+            has_successor = has_successor or (not is_last and self._is_left(message))
             events, is_complete = self._message(message, has_successor=has_successor)
             if not {event.record for event in events}.issuperset(state.open_events):
                 raise Rewritten("parts of a message were removed")
@@ -121,6 +122,12 @@ class Translator:
         self.problems.append(f"message {message.id} is damaged")
         self.state.damaged += 1
         return [], True
+
+    def _is_left(self, message: Message) -> bool:
+        """Return whether opencode ended in an answer, before it came to the prompts that follow."""
+        is_open = message.role == "assistant" and not _time(message.data or {}, "completed")
+        newest = max(message.parts, key=lambda part: part.updated_ms, default=None)
+        return is_open and newest is not None and self.is_abandoned(newest)
 
     def is_abandoned(self, part: Part) -> bool:
         """Return whether a part that is not complete is shown as far as it came."""
@@ -296,15 +303,16 @@ class _AssistantMessage:
             yield _Event(at, f"{id}.summary", compacted)
 
 
-def _with_successors(messages: Iterable[Message]) -> Iterator[tuple[Message, bool]]:
-    """Return each message, and whether the agent has written a later one."""
+def _with_successors(messages: Iterable[Message]) -> Iterator[tuple[Message, bool, bool]]:
+    """Return each message, whether the agent has written a later one, and if it is the last."""
     waiting: list[Message] = []
     for message in messages:
         if message.role == "assistant":
-            yield from ((earlier, True) for earlier in waiting)
+            yield from ((earlier, True, False) for earlier in waiting)
             waiting = []
         waiting.append(message)
-    yield from ((message, False) for message in waiting)
+    for message in waiting:
+        yield message, False, message is waiting[-1]
 
 
 def _time(data: Mapping[str, Any], name: str) -> int:
