@@ -47,8 +47,10 @@ class LineStream:
                 await self._skip_line()
                 raise LineTooLong(f"a message is at most {MAX_LINE_BYTES} bytes long")
             chunk = await self._read()
-            if not chunk:
-                return b""  # a last line without its end was cut off, and is dropped
+            if not chunk:  # the last line may have no end
+                line, self._searched = bytes(self._buffer), 0
+                self._buffer.clear()
+                return line
             self._buffer += chunk
 
     async def _skip_line(self) -> None:

@@ -381,6 +381,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         batch: list[bytes] | None = message.get(SEND_BATCH)  # type: ignore[assignment]
         if batch is None:
             await super().send(message)
+            if message["type"] == "websocket.http.response.body" and self.close_sent:
+                self.handshake_complete = True  # or uvicorn logs an error about each refusal
             return
         await self.writable.wait()
         if self.disconnected or self.close_sent:

@@ -238,12 +238,14 @@ async def test_long_session_is_replayed_completely(testbed: AcpTestbed, version:
         assert psutil.Process(process.pid).memory_info().rss < 80 << 20
 
 
-async def test_empty_input_ends_the_process(testbed: AcpTestbed, tmp_path: Path) -> None:
+async def test_end_of_input_ends_the_last_line_and_the_process(
+    testbed: AcpTestbed, tmp_path: Path
+) -> None:
     script = tmp_path / "requests.jsonl"
     script.write_text(
-        '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n'
+        '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}'
     )
-    for source in (os.devnull, script):
+    for source, answers in ((os.devnull, 0), (script, 1)):
         with open(source) as file:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-W", "error", "-m", "segue", "acp"),
@@ -252,8 +254,9 @@ async def test_empty_input_ends_the_process(testbed: AcpTestbed, tmp_path: Path)
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
             )
-            _, errors = await process.communicate()
+            output, errors = await process.communicate()
         assert (process.returncode, errors) == (0, b"")
+        assert len(output.splitlines()) == answers
 
 
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])

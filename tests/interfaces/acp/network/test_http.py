@@ -85,6 +85,8 @@ async def test_statuses_of_requests(tmp_path: Path) -> None:
             (202, client.delete(url, headers=connection)),
             (404, client.delete(url, headers=connection)),
             (400, client.post(url, json={**INITIALIZE, "params": {"protocolVersion": 0}})),
+            (400, client.post(url, json={**INITIALIZE, "id": None})),
+            (400, client.post(url, json={**INITIALIZE, "jsonrpc": "1.0"})),
         ]
         for index, (status, response) in enumerate(cases):
             answer = await response
@@ -152,6 +154,18 @@ async def test_key_host_and_origin_are_checked(
                 assert status == 200
         except InvalidStatus as error:
             assert error.response.status_code == status
+
+
+async def test_websocket_answers_what_is_no_message_before_initialize(tmp_path: Path) -> None:
+    async with serve(tmp_path / "data") as served:
+        url, headers = served.url.replace("http", "ws"), {"x-api-key": served.key}
+        async with connect_websocket(url, additional_headers=headers) as link:
+            for text, code in (("{nonsense", -32700), (json.dumps([INITIALIZE]), -32600)):
+                await link.send(text)
+                answer = json.loads(await link.recv())
+                assert (answer["id"], answer["error"]["code"]) == (None, code)
+            await link.send(json.dumps(INITIALIZE))
+            assert json.loads(await link.recv())["result"]["protocolVersion"] == 1
 
 
 async def test_websocket_is_refused_on_other_paths(tmp_path: Path) -> None:

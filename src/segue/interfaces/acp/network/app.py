@@ -29,7 +29,7 @@ from segue.model import ids
 from segue.model.errors import SegueError, Unauthorized
 from segue.model.principal import Principal
 
-from .connection import NetworkConnection
+from .connection import NetworkConnection, is_request_id
 from .registry import ConnectionRegistry
 from .stream import OutboundStream, StreamBusy, UnknownCursor
 from .websocket import Relay, WebSocketLink
@@ -169,6 +169,7 @@ class AcpApp:
             case "DELETE":
                 self.connections.close(self._connection(request, principal))
                 return Response(status_code=202)
+        headers.append((b"allow", b"POST, GET, DELETE"))
         raise MethodNotAllowed("use POST, GET or DELETE")
 
     async def _authenticate(self, scope: Scope) -> tuple[str, Principal]:
@@ -202,6 +203,10 @@ class AcpApp:
         if not isinstance(message, dict):
             raise HttpRefusal(400, "not a JSON-RPC 2.0 message")
         if message.get("method") == "initialize" and "id" in message:
+            if message.get("jsonrpc") != "2.0":
+                raise HttpRefusal(400, "not a JSON-RPC 2.0 message")
+            if not is_request_id(message["id"]):
+                raise HttpRefusal(400, "a request id is a string or an integer")
             return await self._initialize(request, principal, message)
         connection = self._connection(request, principal)
         session_id = _check_session(request, connection, message)

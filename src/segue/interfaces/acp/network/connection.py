@@ -97,7 +97,7 @@ class NetworkConnection:
         """Handle a message that belongs to `session_id`, if that is known."""
         self.used_at = time.monotonic()
         if "method" in message:
-            if "id" in message and session_id is not None and _is_id(message["id"]):
+            if "id" in message and session_id is not None and is_request_id(message["id"]):
                 route = (str(message["method"]), session_id)
                 self._request_routes.setdefault(message["id"], route)
         else:
@@ -196,8 +196,9 @@ def _session_of(params: Any) -> str | None:
 
 def _id_of(message: dict[str, Any]) -> Any:
     id = message.get("id")
-    return id if _is_id(id) else None
+    return id if is_request_id(id) else None
 
 
-def _is_id(value: Any) -> bool:
+def is_request_id(value: Any) -> bool:
+    """Return whether a value can be the id of a request."""
     return isinstance(value, str | int) and not isinstance(value, bool)

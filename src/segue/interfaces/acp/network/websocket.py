@@ -128,16 +128,26 @@ class WebSocketLink:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _first_message(self) -> dict[str, Any] | None:
-        """Return the first message, or None if it is late or no message."""
+        """Return the first valid message, or None if it is late. Others are refused."""
         try:
             async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
                 while (data := await self._next_text()) is not None:
-                    message = await self._decode(data)
-                    if message is not None:
-                        return message if isinstance(message, dict) else None
+                    try:
+                        message = await _decode(data)
+                    except RpcError as error:
+                        await self._refuse(error)
+                        continue
+                    if isinstance(message, dict):
+                        return message
+                    await self._refuse(RpcError(INVALID_REQUEST, "not a JSON-RPC 2.0 message"))
         except TimeoutError:
             return None
         raise ConnectionResetError
+
+    async def _refuse(self, error: RpcError) -> None:
+        """Answer what is no message, before the connection has a reader."""
+        reply = {"jsonrpc": "2.0", "id": None, "error": error.to_wire()}
+        await self._send_text(encode_message(reply))
 
     def _find(self, params: Any) -> tuple[NetworkConnection | None, str]:
         """Return the connection that a client resumes, and the last cursor that it received."""
@@ -160,9 +170,11 @@ class WebSocketLink:
         else:
             await self._handle(first)
         while (data := await self._next_text()) is not None:
-            message = await self._decode(data)
-            if message is not None:
-                await self._handle(message)
+            try:
+                await self._handle(await _decode(data))
+            except RpcError as error:
+                reply = {"jsonrpc": "2.0", "id": None, "error": error.to_wire()}
+                await self._connection.send(reply, None)
             await self._connection.rpc.wait_for_peer()
 
     async def _handle(self, message: Any) -> None:
@@ -191,17 +203,6 @@ class WebSocketLink:
                 return text
             except RateLimited:
                 await asyncio.sleep(RATE_LIMIT_PAUSE_SECONDS)
-
-    async def _decode(self, text: str) -> Any:
-        """Return a message as a value, or None if it is refused."""
-        try:
-            return await decode_json(text.encode("utf-8", "surrogatepass"), Any)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            error = RpcError(PARSE_ERROR, "this message is not JSON")
-        except SegueError as refusal:
-            error = RpcError(INVALID_REQUEST, refusal.remote_message)
-        await self._connection.send({"jsonrpc": "2.0", "id": None, "error": error.to_wire()}, None)
-        return None
 
     async def _write(self, token: object) -> int | None:
         """Send the connection's messages until the connection ends."""
@@ -232,3 +233,13 @@ class WebSocketLink:
                     return POLICY_VIOLATION
             except Exception:  # the store is not available, for example
                 log.warning("the access of a WebSocket was not checked; retrying", exc_info=True)
+
+
+async def _decode(text: str) -> Any:
+    """Return a message as a value. Raises RpcError if it is not JSON or too large."""
+    try:
+        return await decode_json(text.encode("utf-8", "surrogatepass"), Any)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise RpcError(PARSE_ERROR, "this message is not JSON") from None
+    except SegueError as refusal:
+        raise RpcError(INVALID_REQUEST, refusal.remote_message) from None
