@@ -12,7 +12,7 @@ from segue.model.event import ToolCall, ToolCallChanged, ToolResult
 from segue.model.principal import LOCAL
 from segue.model.tools.changes import apply_change
 from tests.interfaces.acp.conversation import conversation
-from tests.interfaces.acp.harness import Client, is_idle, selected
+from tests.interfaces.acp.harness import Client, Update, is_idle, selected
 from tests.interfaces.acp.test_client_requests import (
     EVERYTHING,
     PROGRAM,
@@ -76,7 +76,9 @@ def script(version: int) -> list[Any]:
         update("tool_call_update", toolCallId=CALL, title="Changed /a", status="completed"),
         update("usage_update", used=7, size=100, cost={"amount": 0.5, "currency": "USD"}),
         update("session_info_update", title="A title", _meta=META),
-        update("_vendor_update", anything={"at": "all"}) if version == 2 else plan,
+        update("_vendor_update", anything={"at": "all"})
+        if version == 2
+        else update("user_message_chunk", content=text("Do it differently"), _meta=META),
         update("agent_message_chunk", content=text("Done."), messageId="b"),
     ]
 
@@ -532,6 +534,17 @@ async def test_client_gets_the_error_of_the_agent_with_its_data(
             idle = await client.wait_for_update(is_idle)
             fields = tuple(idle.body["error"][name] for name in ("code", "message", "data"))
         assert fields == (-32099, "too busy", ["retry", 7])
+
+
+async def test_client_gets_the_end_of_a_turn_as_the_agent_sends_it(testbed: AcpTestbed) -> None:
+    async with testbed.connect_in_process(2, served_agent=served(2)) as client:
+        id = await client.new_session("/")
+        error = {"code": -31000, "message": "too busy", "data": ["retry", 7]}
+        for end in ({"stopReason": "error", "error": error}, {"stopReason": "_vendor_pause"}):
+            end = {"state": "idle", **end, "_meta": META}
+            await client.run_prompt(id, json.dumps([update("state_update", **end)]))
+            idle = [item for item in client.log if isinstance(item, Update) and is_idle(item)]
+            assert idle[-1].body == {"sessionUpdate": "state_update", **end}
 
 
 async def test_terminal_of_the_client_is_shown_in_its_call(testbed: AcpTestbed) -> None:

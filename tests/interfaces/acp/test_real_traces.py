@@ -8,8 +8,9 @@ import json
 import os
 import re
 import shlex
+import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, chdir
 from pathlib import Path
 from typing import Any
 
@@ -50,23 +51,23 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @asynccontextmanager
-async def connect_command(command: str, version: int, cwd: Path) -> AsyncIterator[Client]:
+async def connect_command(command: str, version: int) -> AsyncIterator[Client]:
     """Connect a client to an agent directly."""
     process = await asyncio.create_subprocess_exec(
         *shlex.split(command),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        cwd=cwd,
         env=dict(os.environ),
         limit=LINE_BYTES,
+        start_new_session=True,
     )
     assert process.stdin is not None and process.stdout is not None
     client = Client(StreamTransport(process.stdin, process.stdout), version, checked=False)
     try:
         yield client
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # Gemini CLI runs in a child of its own
         await process.wait()
         await client.end()
 
@@ -120,14 +121,15 @@ async def compare(
     testbed: AcpTestbed, command: str, version: int, cwd: Path, prompt: str = PROMPT
 ) -> list[Any]:
     """Run the same turn directly and through segue, compare, and return the messages."""
-    async with connect_command(command, version, cwd) as client:
-        expected = await run_turn(client, version, cwd, prompt)
-    served_agent = ServedAgent("acp:real", {"kind": "acp", "command": command})
-    async with testbed.connect_in_process(
-        version, initialize=False, served_agent=served_agent
-    ) as client:
-        client.checked = False
-        received = await run_turn(client, version, cwd, prompt)
+    with chdir(cwd):  # as editors do; Gemini CLI names this directory
+        async with connect_command(command, version) as client:
+            expected = await run_turn(client, version, cwd, prompt)
+        served_agent = ServedAgent("acp:real", {"kind": "acp", "command": command})
+        async with testbed.connect_in_process(
+            version, initialize=False, served_agent=served_agent
+        ) as client:
+            client.checked = False
+            received = await run_turn(client, version, cwd, prompt)
     # A request may overtake the updates that follow it, because it is stored first.
     for is_request in (False, True):
         assert [item for item in received if ("options" in item) == is_request] == [

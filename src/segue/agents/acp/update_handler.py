@@ -140,6 +140,9 @@ class UpdateHandler:
                 has_background = "background" in update and not update.get("stopReason")
                 if kind not in _NOT_FORWARDED or has_background:
                     self._forward(update)
+                elif kind == "user_message_chunk" and not self._replaying and self._version == 1:
+                    # Perhaps the prompt: other clients have it from segue.
+                    self._forward(update, for_prompter=True)
                 await self._convert(kind, update)
             ended = update.get("state") == "idle" and update.get("stopReason")
             if ended and not self.result.done():
@@ -479,7 +482,8 @@ def stop_reason(result: Any) -> Any:
     reason = result.get("stopReason") if isinstance(result, dict) else None
     if reason == "error":
         error = RpcError.from_wire(result.get("error") or {})
-        raise AgentFailed(f"the agent failed: {error.message}")
+        extra = {DIALECT: {"error": error.to_wire()}}
+        raise AgentFailed(f"the agent failed: {error.message}", extra=extra)
     known = ("end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled")
     return reason if reason in known else "end_turn"
 

@@ -447,6 +447,8 @@ class AttachedSession:
             self._forwards_turn = True
         if not (self._forwards_between_turns if item.turn is None else self._forwards_turn):
             return
+        if payload.get("for_prompter") and item.turn is not None and not self._started:
+            return
         if "result" in payload:
             self._result = payload["result"]
             self._updates.encoder.note_result(self._result)

@@ -121,9 +121,10 @@ class EncoderV2:
 
     def note_result(self, result: Mapping[str, Any]) -> None:
         """Remember the fields of an agent's last state that only the agent knows."""
-        self._result = {
-            name: value for name, value in result.items() if name in ("background", "usage")
-        }
+        fields = {"background": "background", "usage": "usage", "_meta": "meta"}
+        self._result = {fields[name]: value for name, value in result.items() if name in fields}
+        if str(reason := result.get("stopReason")).startswith("_"):  # the agent's own
+            self._result["stop_reason"] = reason
 
     def encode_event(self, event: Event, session: Session | None) -> Iterator[v2.Update]:
         """Encode a new event. `session` is the session after it, or None during a replay."""
@@ -201,11 +202,14 @@ class EncoderV2:
         """Encode the end of a turn."""
         failure, self._failure = self._failure, None
         result, self._result = self._result, {}
+        own_reason = result.pop("stop_reason", reason)
         if reason is None:
             return v2.StateUpdate(state="idle", **result)
         if reason == "budget_reached":  # unknown to the protocol; this is the closest
             return v2.StateUpdate(state="idle", stop_reason="max_turn_requests")
         if reason != "error":
+            if reason == "end_turn":
+                reason = own_reason
             return v2.StateUpdate(state="idle", stop_reason=reason, **result)
         error = turn_error(failure or Failed(message=message or "")).to_wire()
         return v2.StateUpdate(state="idle", stop_reason="error", error=error, **result)
