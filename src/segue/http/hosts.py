@@ -6,7 +6,7 @@ pages of other sites from reaching a server on this machine under a name of thei
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -21,8 +21,11 @@ class HostCheck:
     def __init__(self, hosts: Iterable[str] = ()) -> None:
         self._hosts = frozenset(name.lower() for name in (*LOOPBACK_HOSTS, *hosts))
 
-    def check(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise Forbidden if a request's Host or Origin header names a host that is not served."""
+    def check(self, headers: Mapping[bytes, bytes], *, origins: Container[bytes] = ()) -> None:
+        """Raise Forbidden if a request's Host or Origin header names a host that is not served.
+
+        `origins` are accepted as well: those of programs, which no web page can have.
+        """
         host = _host_name("//" + headers.get(b"host", b"").decode("latin-1"))
         if host not in self._hosts:
             raise Forbidden(
@@ -30,7 +33,9 @@ class HostCheck:
                 f" --allow-host {host or 'NAME'}"
             )
         origin = headers.get(b"origin")
-        if origin is not None and _host_name(origin.decode("latin-1")) not in self._hosts:
+        if origin is None or origin in origins:
+            return
+        if _host_name(origin.decode("latin-1")) not in self._hosts:
             raise Forbidden(
                 f"origin {origin.decode('latin-1')!r} is not served here; to serve it, start the"
                 " server with --allow-host and its host name"

@@ -68,11 +68,11 @@ class AhpClient:
             initialSubscriptions=list(channels) or [ROOT],
         )
 
-    async def dispatch(self, channel: str, type: str, **fields: Any) -> int:
+    async def dispatch(self, channel: str, type: str, *, seq: Any = None, **fields: Any) -> int:
         self._client_seq += 1
         params = {
             "channel": channel,
-            "clientSeq": self._client_seq,
+            "clientSeq": self._client_seq if seq is None else seq,
             "action": {"type": type, **fields},
         }
         message = {"jsonrpc": "2.0", "method": "dispatchAction", "params": params}
@@ -128,10 +128,12 @@ class AhpServer:
         return await self.hub.logins.use_link(await self.hub.logins.create_link(principal))
 
     @asynccontextmanager
-    async def connect(self, token: str | None = None) -> AsyncIterator[AhpClient]:
+    async def connect(
+        self, token: str | None = None, origin: str | None = None
+    ) -> AsyncIterator[AhpClient]:
         token = await self.token() if token is None else token
         url = f"ws://127.0.0.1:{self.port}/ahp?tkn={token}"
-        async with websockets.connect(url, max_size=None) as link:
+        async with websockets.connect(url, max_size=None, origin=origin) as link:  # type: ignore[arg-type]
             client = AhpClient(link)
             try:
                 yield client

@@ -81,6 +81,18 @@ async def test_wrong_token_is_refused(tmp_path: Path) -> None:
             assert refused.value.response.status_code == 401
 
 
+async def test_windows_of_the_desktop_application_may_connect(tmp_path: Path) -> None:
+    async with running(tmp_path) as (_, server):
+        async with server.connect(origin="vscode-file://vscode-app") as client:
+            assert (await client.raw_request("listSessions"))["error"]["code"] == -32600
+            await client.initialize()
+            assert await client.request("ping") is None
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            async with server.connect(origin="https://vscode-app"):
+                pass
+        assert refused.value.response.status_code == 403
+
+
 async def test_list_has_a_row_for_each_session_and_pages(tmp_path: Path) -> None:
     async with running(tmp_path) as (hub, server):
         older = await create(hub, "Older")
@@ -321,17 +333,17 @@ async def test_messages_are_queued_and_withdrawn(tmp_path: Path) -> None:
             first = await client.prompt(chat, "/wait 600")
             await client.wait_for_action("chat/turnStarted", turnId=first)
             kept, withdrawn = f"request_{uuid.uuid4()}", str(uuid.uuid4())
-            for id in (kept, withdrawn):
+            for id, kind in ((kept, "steering"), (withdrawn, "queued")):
                 message = {"text": "/say next", "origin": {"kind": "user"}}
                 await client.dispatch(
-                    chat, "chat/pendingMessageSet", kind="queued", id=id, message=message
+                    chat, "chat/pendingMessageSet", kind=kind, id=id, message=message
                 )
                 await client.wait_for_action("chat/pendingMessageSet", id=id)
             await client.dispatch(chat, "chat/pendingMessageRemoved", kind="queued", id=withdrawn)
             await client.wait_for_action("chat/pendingMessageRemoved", id=withdrawn)
             assert list(await hub.turns.queued(LOCAL, session.id)) == [event_id_of(kept)]
             await client.dispatch(chat, "chat/turnCancelled", turnId=first, duration=0)
-            await client.wait_for_action("chat/pendingMessageRemoved", id=kept)
+            await client.wait_for_action("chat/pendingMessageRemoved", id=kept, kind="steering")
             await client.wait_for_action("chat/turnComplete", turnId=kept)
 
 
@@ -343,6 +355,8 @@ async def test_client_that_reconnects_gets_what_it_missed(tmp_path: Path) -> Non
             seen = (await client.initialize())["serverSeq"]
             await client.request("listSessions")
         await hub.turns.run(LOCAL, session.id, "/say While you were away")
+        deleted = await create(hub, "Deleted")
+        await hub.editor.trash(LOCAL, deleted.id)
         async with server.connect() as client:
             result = await client.request(
                 "reconnect", clientId="client-1", lastSeenServerSeq=seen, subscriptions=[ROOT, chat]
@@ -353,6 +367,10 @@ async def test_client_that_reconnects_gets_what_it_missed(tmp_path: Path) -> Non
             assert all(each["fromSeq"] >= seen for each in result["snapshots"])
             added = await client.wait_for_notification("root/sessionAdded")
             assert added["summary"]["resource"] == session_uri(session.id)
+            removed = await client.wait_for_notification("root/sessionRemoved")
+            assert removed["session"] == session_uri(deleted.id)
+            gone = await client.raw_request("subscribe", channel=session_uri(deleted.id))
+            assert gone["error"]["code"] == -32001
 
 
 async def test_unsupported_actions_and_wrong_fields_are_rejected(tmp_path: Path) -> None:
@@ -365,6 +383,7 @@ async def test_unsupported_actions_and_wrong_fields_are_rejected(tmp_path: Path)
             rejected = {
                 "chat/truncated": {"turnId": "x"},
                 "chat/turnStarted": {"turnId": "a", "message": {"text": " "}},
+                "chat/pendingMessageSet": {"kind": "queued", "id": "b", "message": []},
                 "session/titleChanged": {},
                 "session/configChanged": {"config": {"isolation": "worktree"}},
             }
@@ -372,6 +391,18 @@ async def test_unsupported_actions_and_wrong_fields_are_rejected(tmp_path: Path)
                 await client.dispatch(chat, type, **fields)
                 envelope = await client.wait_for_action(type)
                 assert envelope["rejectionReason"]
+            await client.dispatch(chat, "chat/unknown", seq="x")
+            turn_id = await client.prompt(chat, "/say once")
+            await client.wait_for_action("chat/turnComplete", turnId=turn_id)
+            message = {"text": "/say once"}
+            await client.dispatch(chat, "chat/turnStarted", turnId=turn_id, message=message)
+            await client.wait_for(
+                lambda message: (
+                    "sent already" in message["params"].get("rejectionReason", "")
+                    if "params" in message
+                    else False
+                )
+            )
             unknown = await client.raw_request("subscribe", channel=session_uri(str(uuid.uuid4())))
             assert unknown["error"]["code"] == -32001
 

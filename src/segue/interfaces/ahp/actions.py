@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from segue.acp.rpc import RpcError
 from segue.agents.base.spec import MODE_LABELS
 from segue.model.content import Block, Image, Text
-from segue.model.errors import SegueError
+from segue.model.errors import NotFound, SegueError
 from segue.model.event import ConfigChanged, PermissionAsked
 
 from .client import Client, Origin
@@ -23,6 +25,8 @@ from .protocol import (
     parse_channel,
     session_uri,
 )
+
+log = logging.getLogger("segue.ahp")
 
 
 class Refused(Exception):
@@ -55,7 +59,8 @@ class ClientActions:
         channel, action = str(params.get("channel")), params.get("action")
         if not isinstance(action, dict):
             return
-        origin = Origin(self._client.id, int(params.get("clientSeq") or 0))
+        client_seq = params.get("clientSeq")
+        origin = Origin(self._client.id, client_seq if isinstance(client_seq, int) else 0)
         type = str(action.get("type"))
         try:
             if channel.rstrip("/") == ROOT.rstrip("/"):
@@ -72,9 +77,12 @@ class ClientActions:
             await self._client.send_action(channel, action, origin, str(error))
         except SegueError as error:
             await self._client.send_action(channel, action, origin, error.remote_message)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             reason = f"a field is missing or wrong: {error}"
             await self._client.send_action(channel, action, origin, reason)
+        except Exception:
+            log.exception("an action failed")
+            await self._client.send_action(channel, action, origin, "internal error")
 
     async def _act_on_root(self, action: Action, origin: Origin) -> None:
         if action.get("type") != "root/configChanged":
@@ -109,6 +117,9 @@ class ClientActions:
         if model is not None and model not in model_ids:
             raise Refused(f"there is no model {model!r}; segue answers with {model_ids[0]!r}")
         turn_id = event_id_of(client_id)
+        with suppress(NotFound):
+            await self._hub.history.locate(self._principal, session_id, turn_id)
+            raise Refused("this message was sent already")
         self._client.ids_of_events[turn_id] = client_id
         await self._hub.turns.submit(self._principal, session_id, content, turn_id=turn_id)
 
@@ -152,11 +163,13 @@ class ClientActions:
         """Submit a message for after the running turn, or for the turn itself to take up."""
         message_id = str(action["id"])
         message = action["message"]
+        content = _content(message)
         chat = self._client.chats.get(channel.session_id)
         if chat is not None:
-            chat.queued.append({"id": message_id, "message": message})
+            is_steering = action.get("kind") == "steering"
+            chat.queue(message_id, message, kind="steering" if is_steering else "queued")
         await self._client.send_action(chat_uri(channel.session_id), action, origin)
-        await self._submit(channel.session_id, _content(message), message_id, message)
+        await self._submit(channel.session_id, content, message_id, message)
 
     async def _unqueue_message(self, channel: Channel, action: Action, origin: Origin) -> None:
         message_id = str(action["id"])
@@ -165,7 +178,7 @@ class ClientActions:
             raise Refused("the turn of this message has begun")
         chat = self._client.chats.get(channel.session_id)
         if chat is not None:
-            chat.queued = [queued for queued in chat.queued if queued["id"] != message_id]
+            chat.take_from_queue(message_id)
         await self._client.send_action(chat_uri(channel.session_id), action, origin)
 
     async def _rename(self, channel: Channel, action: Action, origin: Origin) -> None:

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from segue.acp.rpc import PARSE_ERROR, RpcError, encode_message
+from segue.http.asgi import SEND_BATCH
 from segue.http.body import decode_json
 from segue.http.errors import RateLimited
 from segue.http.hosts import HostCheck
@@ -29,6 +30,7 @@ log = logging.getLogger("segue.ahp")
 
 PATH = "/ahp"
 TOKEN_PARAMETER = "tkn"
+DESKTOP_ORIGIN = b"vscode-file://vscode-app"  # of the desktop application's windows
 RATE_LIMIT_PAUSE_SECONDS = 1.0
 MAX_UNREAD_MESSAGES = 10_000  # of a client that does not read; then its connection is closed
 # Close codes.
@@ -67,7 +69,7 @@ class AhpApp:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._hosts.check(headers)
+        self._hosts.check(headers, origins=(DESKTOP_ORIGIN,))
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         token = query.get(TOKEN_PARAMETER, [""])[0] or api_key(headers)
         principal = await self._authenticate(token)
@@ -83,6 +85,7 @@ class AhpApp:
                 count_message=lambda: self._rate_limiter.count_request(caller),
                 closing=self._closing,
                 access=KeyAccess(lambda: self._authenticate(token)),
+                sends_batches=SEND_BATCH in scope.get("extensions", {}),
             )
             await link.serve()
         finally:
@@ -114,7 +117,9 @@ class _Link:
         count_message: Callable[[], object],
         closing: asyncio.Event,
         access: KeyAccess,
+        sends_batches: bool,
     ) -> None:
+        self._sends_batches = sends_batches
         self._receive = receive
         self._send = send
         self._count_message = count_message
@@ -154,8 +159,14 @@ class _Link:
 
     async def _write(self) -> None:
         while True:
-            data = await self._outgoing.get()
-            await self._send({"type": "websocket.send", "text": data.decode()})
+            batch = [await self._outgoing.get()]
+            while not self._outgoing.empty():
+                batch.append(self._outgoing.get_nowait())
+            if self._sends_batches:
+                await self._send({"type": "websocket.send", SEND_BATCH: batch})
+                continue
+            for data in batch:
+                await self._send({"type": "websocket.send", "text": data.decode()})
 
     async def _read(self) -> None:
         while True:

@@ -19,6 +19,8 @@ from .subscriptions import FollowedChat, SessionList
 
 log = logging.getLogger("segue.ahp")
 
+_REST_OF_LIST = "the rest of the list"
+
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
@@ -101,6 +103,16 @@ class Client:
         self.start_task(chat.uri, chat.follow)
         return chat
 
+    @property
+    def follows_list(self) -> bool:
+        return ROOT in self.tasks
+
+    def send_rest_of_list(self, cursor: str) -> None:
+        """Send the sessions after the first page, which VS Code does not ask for."""
+        if (task := self.tasks.pop(_REST_OF_LIST, None)) is not None:
+            task.cancel()
+        self.start_task(_REST_OF_LIST, lambda: self.list.send_rest(cursor))
+
     def start_task(self, channel: str, run: Callable[[], Awaitable[None]]) -> None:
         if channel not in self.tasks:
             self.tasks[channel] = asyncio.ensure_future(self._run_task(channel, run))
@@ -112,6 +124,8 @@ class Client:
             log.warning("%s is not followed any more: %s", channel, error.message)
         except OSError:
             pass  # the client is gone
+        except Exception:
+            log.exception("%s is not followed any more", channel)
 
     async def unsubscribe(self, channel: str) -> None:
         task = self.tasks.pop(ROOT if channel.rstrip("/") == ROOT.rstrip("/") else channel, None)

@@ -8,7 +8,13 @@ from contextlib import suppress
 from typing import Any
 
 import segue
-from segue.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from segue.acp.rpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    RpcError,
+)
 from segue.agents.base.spec import MODE_LABELS
 from segue.model import clock
 from segue.model.errors import NotFound, SegueError
@@ -44,6 +50,7 @@ log = logging.getLogger("segue.ahp")
 MAX_DRAFTS = 100  # sessions that a client prepared and has not prompted yet
 TURNS_PER_REQUEST = 50  # that one request loads
 MAX_SUBSCRIPTIONS = 200
+_FIRST_METHODS = ("initialize", "reconnect", "ping")
 
 
 class Requests:
@@ -73,6 +80,8 @@ class Requests:
         handler = self._handlers.get(method)
         if handler is None:
             raise RpcError(METHOD_NOT_FOUND, f"segue does not support {method}")
+        if not self._client.id and method not in _FIRST_METHODS:
+            raise RpcError(INVALID_REQUEST, "initialize or reconnect first")
         try:
             return await handler(params)
         except NotFound as error:
@@ -119,8 +128,8 @@ class Requests:
             snapshot["fromSeq"] = self._client.sequence.last
         return {"type": "snapshot", "snapshots": snapshots}
 
-    async def _ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {}
+    async def _ping(self, _: dict[str, Any]) -> None:
+        return None
 
     async def _snapshots(self, channels: Any) -> list[dict[str, Any]]:
         """Subscribe to channels, and return the states of those that exist."""
@@ -155,6 +164,8 @@ class Requests:
             return self._draft_state(channel, draft)
         await self._hub.sync.ensure_current(self._principal, channel.session_id)
         session = await self._hub.sessions.get(self._principal, channel.session_id)
+        if session.state == "trashed":
+            raise NotFound(f"session {session.id} is in the trash")
         if channel.chat is None:
             return await self._session_state(session)
         if channel.chat != DEFAULT_CHAT:
@@ -197,7 +208,11 @@ class Requests:
         limit = params.get("limit")
         if limit is not None and (not isinstance(limit, int) or limit < 1):
             raise RpcError(INVALID_PARAMS, f"limit must be a whole number above 0, not {limit!r}")
-        return await self._client.list.page(limit, params.get("cursor"))
+        page = await self._client.list.page(limit, params.get("cursor"))
+        next_cursor = page.get("nextCursor")
+        if limit is None and "cursor" not in params and next_cursor and self._client.follows_list:
+            self._client.send_rest_of_list(next_cursor)
+        return page
 
     async def _resolve_config(self, params: dict[str, Any]) -> dict[str, Any]:
         values = params.get("config") or {}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 from segue.hub import Hub
-from segue.model.errors import NotFound
+from segue.model.errors import NotFound, SegueError
 from segue.model.event import Delta, Event
 from segue.model.principal import Principal
 from segue.model.query import Query
@@ -18,7 +18,9 @@ from . import catalog
 from .chat import ChatState
 from .protocol import ROOT, Action, chat_uri, session_uri
 
-MAX_LISTED = 500  # sessions in an answer to a client that asks for no page
+# Of a client that asks for no page: the sessions in the answer, and with those sent after it.
+FIRST_LISTED, MAX_LISTED = 100, 500
+REST_SECONDS = 0.05  # between the answer and further pages, for other requests
 STATUS_CHECK_SECONDS = 2.0  # whether another tool still works on a session that is followed
 
 Notify = Callable[[str, dict[str, Any]], Awaitable[None]]
@@ -37,17 +39,29 @@ class SessionList:
         self._notify = notify
         self._rows: dict[str, dict[str, Any]] = {}
         self._unread: set[str] = set()
+        self._removed: set[str] = set()
 
     def is_read(self, session_id: str) -> bool:
         return session_id not in self._unread
 
     async def page(self, limit: int | None, cursor: str | None) -> dict[str, Any]:
         """Return rows, the most recently active first, archived ones included."""
-        size = min(limit or MAX_LISTED, MAX_LISTED)
+        size = min(limit or FIRST_LISTED, MAX_LISTED)
         query = Query(archived="include", limit=size)
         page = await self._hub.sessions.list(self._principal, query, cursor)
         rows = [self._remember(session) for session in page.sessions]
         return {"items": rows, **({"nextCursor": page.next} if page.next else {})}
+
+    async def send_rest(self, cursor: str) -> None:
+        """Send the rows after a page as added sessions, to a client that reads no pages."""
+        for _ in range(MAX_LISTED // FIRST_LISTED - 1):
+            await asyncio.sleep(REST_SECONDS)
+            page = await self.page(None, cursor)
+            for row in page["items"]:
+                await self._notify("root/sessionAdded", {"channel": ROOT, "summary": row})
+            if "nextCursor" not in page:
+                return
+            cursor = page["nextCursor"]
 
     async def announce_since(self, at: int) -> None:
         """Send the rows that changed after a time, the oldest change first."""
@@ -56,6 +70,10 @@ class SessionList:
         for session in reversed(page.sessions):
             if session.updated_at >= at:
                 await self._announce(session)
+        trash = await self._hub.sessions.list(self._principal, Query(trash=True, limit=MAX_LISTED))
+        for session in trash.sessions:
+            if session.updated_at >= at:
+                await self.remove(session.id)
 
     async def follow(self) -> None:
         """Send changed rows, without end."""
@@ -76,9 +94,11 @@ class SessionList:
             await self._send_changes(session)
 
     async def remove(self, session_id: str) -> None:
-        """Remove a row of the client, if it has the row."""
+        """Remove a row of the client, which may have it from an earlier connection."""
         self._unread.discard(session_id)
-        if self._rows.pop(session_id, None) is not None:
+        self._rows.pop(session_id, None)
+        if session_id not in self._removed:
+            self._removed.add(session_id)
             params = {"channel": ROOT, "session": session_uri(session_id)}
             await self._notify("root/sessionRemoved", params)
 
@@ -104,6 +124,7 @@ class SessionList:
     def _remember(self, session: Session) -> dict[str, Any]:
         row = catalog.summary(session, is_read=self.is_read(session.id))
         self._rows[session.id] = row
+        self._removed.discard(session.id)
         return row
 
 
@@ -126,7 +147,8 @@ class FollowedChat:
         self._last_seq = 0
         self.uri = chat_uri(session_id)
         self.state = ChatState(session_id, client_ids)
-        self.queued: list[dict[str, Any]] = []
+        self._is_silent = True  # since the status was checked
+        self._pending: dict[str, tuple[str, Any]] = {}  # the kind and message of each, by id
 
     async def load(self, session: Session) -> None:
         """Read the session's conversation so far."""
@@ -145,8 +167,12 @@ class FollowedChat:
         if max_turns is not None and len(fields["turns"]) > max_turns:
             first = len(fields["turns"]) - max_turns
             fields = {**fields, "turns": fields["turns"][first:], "turnsNextCursor": str(first)}
-        if self.queued:
-            fields["queuedMessages"] = self.queued
+        for id, (kind, message) in self._pending.items():
+            pending = {"id": id, "message": message}
+            if kind == "steering":
+                fields["steeringMessage"] = pending
+            else:
+                fields.setdefault("queuedMessages", []).append(pending)
         return {**catalog.chat_summary(session), **fields}
 
     def older_turns(self, cursor: str, count: int) -> Action:
@@ -161,30 +187,30 @@ class FollowedChat:
         follower = self._hub.history.follow(
             self._principal, self._session_id, self._last_seq, deltas=True
         )
-        async with aclosing(follower) as items:
-            next_item = asyncio.ensure_future(anext(items))
-            try:
-                while True:
-                    done, _ = await asyncio.wait({next_item}, timeout=self._check_seconds())
-                    if not done:
-                        await self._end_if_idle()
-                        continue
-                    await self._receive(next_item.result())
-                    next_item = asyncio.ensure_future(anext(items))
-            except StopAsyncIteration:
-                return
-            finally:
-                next_item.cancel()
-                await asyncio.gather(next_item, return_exceptions=True)
+        status_check = asyncio.ensure_future(self._check_status())
+        try:
+            async with aclosing(follower) as items:
+                async for item in items:
+                    self._is_silent = False
+                    await self._receive(item)
+        finally:
+            status_check.cancel()
+            await asyncio.gather(status_check, return_exceptions=True)
 
-    def _check_seconds(self) -> float | None:
-        return None if self.state.active is None else STATUS_CHECK_SECONDS
+    async def _check_status(self) -> None:
+        """Look whether another tool's turn has ended, while nothing arrives."""
+        while True:
+            self._is_silent = True
+            await asyncio.sleep(STATUS_CHECK_SECONDS)
+            if self._is_silent and self.state.active is not None:
+                with suppress(SegueError):
+                    await self._end_if_idle()
 
     async def _receive(self, item: Event | Delta) -> None:
         if isinstance(item, Delta):
             actions = self.state.add_delta(item) if item.thread is None else []
         elif item.body.thread is None:
-            await self._take_from_queue(item.id)
+            await self._begin_queued(item.id)
             actions = self.state.apply(item)
         else:
             return
@@ -198,12 +224,20 @@ class FollowedChat:
             for action in self.state.finish():
                 await self._act(self.uri, action)
 
-    async def _take_from_queue(self, event_id: str) -> None:
+    def queue(self, id: str, message: Any, *, kind: str) -> None:
+        """Show a message that waits for its turn. segue steers no turn, so `steering` waits too."""
+        self._pending[id] = (kind, message)
+
+    def take_from_queue(self, id: str) -> str | None:
+        """Remove a waiting message, and return its kind; None if it does not wait."""
+        kind, _ = self._pending.pop(id, (None, None))
+        return kind
+
+    async def _begin_queued(self, event_id: str) -> None:
         """Remove a message from the queue when its turn begins."""
         id = self._client_ids.get(event_id, event_id)
-        if any(message["id"] == id for message in self.queued):
-            self.queued = [message for message in self.queued if message["id"] != id]
-            removed = {"type": "chat/pendingMessageRemoved", "kind": "queued", "id": id}
+        if (kind := self.take_from_queue(id)) is not None:
+            removed = {"type": "chat/pendingMessageRemoved", "kind": kind, "id": id}
             await self._act(self.uri, removed)
 
 
