@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from segue.interfaces.cli.editors.vscode import HOSTS, host_setting, merged_settings
-from segue.model.errors import InvalidInput
+from segue.interfaces.cli.editors.vscode import (
+    HOSTS,
+    _members,
+    _without_comments,
+    host_setting,
+    merged_settings,
+)
 from tests.command_server import CommandServer
 
 SETTING = host_setting("http://127.0.0.1:8787", "token")
@@ -23,14 +28,39 @@ def test_other_settings_and_servers_are_kept() -> None:
     other = {"name": "mine", "address": "ws://127.0.0.1:1"}
     old = {"name": "segue", "address": "ws://127.0.0.1:2"}
     text = json.dumps({"editor.fontSize": 14, HOSTS: [old, other]})
-    merged = json.loads(merged_settings(Path("settings.json"), text, SETTING))
+    merged = json.loads(merged_settings(text, SETTING))
     assert merged["editor.fontSize"] == 14
     assert merged[HOSTS] == [other, *SETTING[HOSTS]]
 
 
-def test_settings_with_comments_are_not_changed() -> None:
-    with pytest.raises(InvalidInput, match="has comments"):
-        merged_settings(Path("settings.json"), '{"a": 1} // mine', SETTING)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "\ufeff{ }\n",
+        '{"a": 1}',
+        '{\n\t// mine, "b"\n\t"a": 1 // one\n\t/* } */\n}\n',
+        '{\r\n  "a": [1, {"//": "/*",},],\r\n}\r\n',
+        '{\n  "chat.remoteAgentHosts": [], // none\n  "a": "\\"}",\n}',
+    ],
+)
+def test_comments_and_commas_of_settings_are_kept(text: str) -> None:
+    merged = merged_settings(text, SETTING)
+    kept = [line for line in text.splitlines() if "//" in line or "/*" in line]
+    for line in kept:
+        assert line.partition("//")[2] in merged
+    values, _, _ = _members(_without_comments(merged))
+    assert not text.count("\r") or merged.count("\n") == merged.count("\r")
+    assert values == {**_members(_without_comments(text or "{}"))[0], **SETTING}
+    again = host_setting("http://127.0.0.1:8787", "another")
+    assert merged_settings(merged, again) == merged.replace('token"', 'another"', 1)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"a": }', "nonsense", f'{{"{HOSTS}": 1}}'])
+def test_what_is_no_settings_file_is_not_changed(text: str) -> None:
+    with pytest.raises(ValueError):
+        merged_settings(text, SETTING)
 
 
 def test_install_shows_the_change_and_writes_it(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,11 +96,15 @@ def default_settings_path() -> Path:
 
 def _install(path: Path, setting: dict[str, Any], *, yes: bool) -> None:
     """Add the setting to a settings file, after showing the change."""
-    before = path.read_text() if path.exists() else ""
-    after = merged_settings(path, before, setting)
-    if before == after:
-        click.echo(f"{path} has this setting already.")
-        return
+    path = path.resolve()  # it may be a link to a file in another directory
+    try:
+        before = path.read_bytes().decode() if path.exists() else ""
+        after = merged_settings(before, setting)
+    except ValueError as error:
+        raise InvalidInput(
+            f"{path} is not a settings file of VS Code ({error}), so segue does not change it;"
+            " add the setting that `segue vscode` prints yourself"
+        ) from None
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), str(path), str(path), lineterm=""
     )
@@ -111,7 +116,8 @@ def _install(path: Path, setting: dict[str, Any], *, yes: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with open(descriptor, "w", encoding="utf-8", newline="") as file:
         file.write(after)
         file.flush()
         os.fsync(file.fileno())
@@ -119,24 +125,73 @@ def _install(path: Path, setting: dict[str, Any], *, yes: bool) -> None:
     click.echo(f"Wrote {path}. Reload the window of VS Code.")
 
 
-def merged_settings(path: Path, text: str, setting: dict[str, Any]) -> str:
-    """Return a settings file with the setting; another server of the same name is replaced.
+def merged_settings(text: str, setting: dict[str, Any]) -> str:
+    """Return the text of a settings file with the setting, and with everything else as it was.
 
-    Raises InvalidInput if the file has comments or is not JSON: it is not changed then.
+    Another server of the same name is replaced. Raises ValueError if the text is not JSON with
+    comments, as VS Code reads it.
     """
-    try:
-        settings = json.loads(text) if text.strip() else {}
-    except ValueError:
-        raise InvalidInput(
-            f"{path} has comments or is not JSON, so segue does not change it; add the setting"
-            " that `segue vscode` prints yourself"
-        ) from None
-    if not isinstance(settings, dict) or not isinstance(settings.get(HOSTS, []), list):
-        raise InvalidInput(f"{path} is not a settings file of VS Code")
-    others = [
-        host
-        for host in settings.get(HOSTS, [])
-        if not isinstance(host, dict) or host.get("name") != HOST_NAME
-    ]
-    merged = {**settings, **setting, HOSTS: [*others, *setting[HOSTS]]}
-    return json.dumps(merged, indent=4, ensure_ascii=False) + "\n"
+    if not text.strip("\ufeff \t\r\n"):
+        text = "{\n}\n"
+    values, spans, end = _members(_without_comments(text))
+    hosts = values.get(HOSTS, [])
+    if not isinstance(hosts, list):
+        raise ValueError(f"{HOSTS} is not a list")
+    others = [host for host in hosts if not isinstance(host, dict) or host.get("name") != HOST_NAME]
+    first_line = _FIRST_INDENT.search(text)
+    indent = first_line[1] if first_line else "    "
+    edits: list[tuple[int, int, str]] = []
+    added = ""
+    for name, value in {**setting, HOSTS: [*others, *setting[HOSTS]]}.items():
+        written = json.dumps(value, indent=indent, ensure_ascii=False).replace("\n", f"\n{indent}")
+        if name in spans:
+            edits.append((*spans[name], written))
+        else:
+            added += f"{',' if values or added else ''}\n{indent}{json.dumps(name)}: {written}"
+    if added:
+        edits.append((end, end, added))
+    newline = "\r\n" if "\r\n" in text else "\n"
+    for start, stop, written in sorted(edits, reverse=True):
+        text = text[:start] + written.replace("\n", newline) + text[stop:]
+    return text
+
+
+_FIRST_INDENT = re.compile(r"\n([ \t]+)\S")
+_STRING_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
+_SPACE = re.compile(r"\s*")
+
+
+def _without_comments(text: str) -> str:
+    """Return JSON of the same length, with spaces for comments and for commas before an end."""
+
+    def blank(match: re.Match[str]) -> str:
+        found = match[0]
+        return found if found.startswith('"') else re.sub(r"[^\n]", " ", found)
+
+    return _STRING_OR_COMMA.sub(blank, _STRING_OR_COMMENT.sub(blank, text)).replace("\ufeff", " ")
+
+
+def _members(text: str) -> tuple[dict[str, Any], dict[str, tuple[int, int]], int]:
+    """Return the members of a JSON object, where the value of each is, and where the last ends."""
+    if not isinstance(json.loads(text, strict=False), dict):
+        raise ValueError("it is not a JSON object")
+    decoder = json.JSONDecoder(strict=False)
+
+    def after_space(position: int) -> int:
+        match = _SPACE.match(text, position)
+        assert match is not None
+        return match.end()
+
+    values, spans = {}, {}
+    end = after_space(0) + 1  # of the opening brace, then of the last value
+    position = after_space(end)
+    while text[position] != "}":
+        name, position = decoder.raw_decode(text, position)
+        start = after_space(after_space(position) + 1)
+        values[name], end = decoder.raw_decode(text, start)
+        spans[name] = (start, end)
+        position = after_space(end)
+        if text[position] == ",":
+            position = after_space(position + 1)
+    return values, spans, end
