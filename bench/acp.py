@@ -121,6 +121,8 @@ class WebSocketServer:
     server.
     """
 
+    path = "/acp"
+
     def __init__(self, data: Path) -> None:
         command = [str(Path(sys.executable).with_name("segue")), "serve", "--port", "0"]
         self._process = subprocess.Popen(
@@ -137,7 +139,7 @@ class WebSocketServer:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.sendall(
             (
-                f"GET /acp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\n"
+                f"GET {self.path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\n"
                 "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
                 "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
                 f"x-api-key: {(data / 'key').read_text().strip()}\r\n\r\n"
@@ -146,6 +148,9 @@ class WebSocketServer:
         head, _, self._received = self._read_head()
         assert b" 101 " in head, head
         self._ids = iter(range(10**9))
+        self.initialize()
+
+    def initialize(self) -> None:
         self.request("initialize", protocolVersion=1, clientCapabilities={})
 
     def _read_head(self) -> tuple[bytes, bytes, bytes]:
@@ -156,11 +161,16 @@ class WebSocketServer:
 
     def send(self, method: str, **params: Any) -> int:
         id = next(self._ids)
-        message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        self._send({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        return id
+
+    def notify(self, method: str, **params: Any) -> None:
+        self._send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def _send(self, message: dict[str, Any]) -> None:
         data = json.dumps(message).encode()
         header = bytes([0x81, 0x80 | 126]) + len(data).to_bytes(2, "big")
         self._socket.sendall(header + bytes(4) + data)  # masked with zeros
-        return id
 
     def lines(self) -> list[bytes]:
         """Wait for text frames and return all complete ones."""
@@ -186,6 +196,12 @@ class WebSocketServer:
 
     answer = AgentProcess.answer
     request = AgentProcess.request
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The processor time of the server so far."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return float(times.user + times.system)
 
     def close(self) -> None:
         self._socket.close()
