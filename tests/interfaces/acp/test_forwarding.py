@@ -344,7 +344,12 @@ async def test_meta_of_opening_forking_and_configuring_is_passed_on(
         named = {"sessionId": id, "_meta": META}
         for method in ("session/resume", "session/load" if version == 1 else "session/resume"):
             opening = {**named, "cwd": "/", "mcpServers": []}
-            assert (await client.request(method, opening))["_meta"] == heard
+            opened = await client.request(method, opening)
+            assert opened["_meta"] == heard
+            mark = {"vendor": {"steering": True}}
+            assert opened["configOptions"][-1]["_meta"] == mark
+            if version == 1:
+                assert opened["modes"]["availableModes"][0]["_meta"] == mark
         value = {"configId": "speed", "value": "fast"} | ({"type": "id"} if version == 2 else {})
         answer = await client.request("session/set_config_option", {**named, **value})
         assert answer["_meta"] == heard

@@ -24,6 +24,7 @@ from segue.interfaces.ahp.protocol import (
     parse_channel,
     session_uri,
 )
+from segue.interfaces.ahp.subscriptions import FIRST_LISTED
 from segue.model.content import Diff, Text
 from segue.model.event import AgentMessage, ToolCall, ToolResult, UserMessage
 from segue.model.principal import LOCAL
@@ -113,6 +114,22 @@ async def test_list_has_a_row_for_each_session_and_pages(tmp_path: Path) -> None
             assert [row["resource"] for row in rest["items"]] == [session_uri(older.id)]
             wrong = await client.raw_request("listSessions", cursor="nonsense")
             assert wrong["error"]["code"] == -32602
+
+
+async def test_rows_after_the_first_answer_are_sent_without_a_request(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        for number in range(FIRST_LISTED + 3):
+            await hub.editor.create(LOCAL, cwd="/srv/app", title=f"Session {number}")
+        async with server.connect() as client:
+            await client.initialize()
+            page = await client.request("listSessions")
+            assert len(page["items"]) == FIRST_LISTED
+            await client.wait_for(
+                lambda message: (
+                    message.get("method") == "root/sessionAdded"
+                    and message["params"]["summary"]["title"] == "Session 0"
+                )
+            )
 
 
 async def test_history_has_turns_with_parts_and_readable_edits(tmp_path: Path) -> None:

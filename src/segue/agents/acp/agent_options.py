@@ -64,6 +64,7 @@ def _parse_option(raw: Mapping[str, Any]) -> dict[str, Any] | None:
         "category": _text(raw.get("category")) or None,
         "value": value,
         "choices": [] if is_switch else choices,
+        **_meta_of(raw),
     }
 
 
@@ -73,19 +74,20 @@ def _parse_choices(raw: Any) -> list[dict[str, Any]]:
     for item in _dicts(raw):
         if isinstance(item.get("options"), list):
             id = _text(item.get("groupId", item.get("group")))
-            group = {"id": id, "name": _text(item.get("name")) or id}
+            group = {"id": id, "name": _text(item.get("name")) or id, **_meta_of(item)}
             choices += [{**choice, "group": group} for choice in _parse_choices(item["options"])]
         elif isinstance(item.get("value"), str):
             name = _text(item.get("name")) or item["value"]
             description = _text(item.get("description")) or None
-            choices.append({"value": item["value"], "name": name, "description": description})
+            fields = {"value": item["value"], "name": name, "description": description}
+            choices.append({**fields, **_meta_of(item)})
     return choices
 
 
 def _parse_modes(raw: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the modes of an agent as an option."""
     modes = [
-        {"value": mode.get("id"), "name": mode.get("name"), "description": mode.get("description")}
+        {**mode, "value": mode.get("id")}
         for mode in raw.get("availableModes") or ()
         if isinstance(mode, dict)
     ]
@@ -97,6 +99,7 @@ def _parse_modes(raw: Mapping[str, Any]) -> dict[str, Any] | None:
             "category": MODE,
             "currentValue": raw.get("currentModeId"),
             "options": modes,
+            "_meta": raw.get("_meta"),
         }
     )
     return None if option is None else {**option, "by": MODE}
@@ -120,6 +123,7 @@ def _parse_command(raw: Mapping[str, Any]) -> dict[str, Any] | None:
         "name": name,
         "description": _text(raw.get("description")),
         "hint": _text(hint) or None,
+        **_meta_of(raw),
     }
 
 
@@ -170,6 +174,11 @@ def parse_login(raw: Mapping[str, Any]) -> LoginMethod | None:
         args=tuple(map(str, args)),
         env={str(key): str(value) for key, value in env.items()},
     )
+
+
+def _meta_of(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `_meta` of a part of a message, which clients of the agent get back."""
+    return {"meta": raw["_meta"]} if isinstance(raw.get("_meta"), dict) else {}
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

@@ -61,10 +61,11 @@ received: dict[str, object] = {}  # the parameters of the last request of each m
 def settings(speed: object = "slow") -> dict[str, object]:
     """Return the modes and options of a session."""
     choices = [{"value": name, "name": name} for name in ("slow", "fast")]
-    option = {"name": "Speed", "type": "select", "currentValue": speed, "options": choices}
+    option: dict[str, object] = {"name": "Speed", "type": "select", "currentValue": speed}
+    option |= {"options": choices, "_meta": MARK}
     if VERSION == 2:
         return {"configOptions": [{"configId": "speed", **option}]}
-    modes = [{"id": name, "name": name} for name in ("ask", "auto")]
+    modes = [{"id": name, "name": name, "_meta": MARK} for name in ("ask", "auto")]
     return {
         "configOptions": [{"id": "speed", **option}],
         "modes": {"currentModeId": "ask", "availableModes": modes},

@@ -72,10 +72,17 @@ def mode_state(session: Session) -> v1.ModeState | UnsetType:
     if option is None:
         return UNSET
     modes = [
-        v1.Mode(id=choice["value"], name=choice["name"], description=choice.get("description"))
+        v1.Mode(
+            id=choice["value"],
+            name=choice["name"],
+            description=choice.get("description"),
+            meta=choice.get("meta"),
+        )
         for choice in option["choices"]
     ]
-    return v1.ModeState(current_mode_id=option["value"], available_modes=modes)
+    return v1.ModeState(
+        current_mode_id=option["value"], available_modes=modes, meta=option.get("meta")
+    )
 
 
 def is_switch(option: dict[str, Any]) -> bool:
@@ -83,15 +90,19 @@ def is_switch(option: dict[str, Any]) -> bool:
     return isinstance(option["value"], bool)
 
 
-MakeGroup = Callable[[str, str, list[wire.SelectOption]], Any]
+MakeGroup = Callable[[dict[str, Any], list[wire.SelectOption]], Any]
 
 
-def _group_v1(id: str, name: str, values: list[wire.SelectOption]) -> v1.SelectGroup:
-    return v1.SelectGroup(group=id, name=name, options=values)
+def _group_v1(group: dict[str, Any], values: list[wire.SelectOption]) -> v1.SelectGroup:
+    return v1.SelectGroup(
+        group=group["id"], name=group["name"], options=values, meta=group.get("meta")
+    )
 
 
-def _group_v2(id: str, name: str, values: list[wire.SelectOption]) -> v2.SelectGroup:
-    return v2.SelectGroup(group_id=id, name=name, options=values)
+def _group_v2(group: dict[str, Any], values: list[wire.SelectOption]) -> v2.SelectGroup:
+    return v2.SelectGroup(
+        group_id=group["id"], name=group["name"], options=values, meta=group.get("meta")
+    )
 
 
 def _choices(option: dict[str, Any], make_group: MakeGroup) -> list[Any] | UnsetType:
@@ -100,17 +111,20 @@ def _choices(option: dict[str, Any], make_group: MakeGroup) -> list[Any] | Unset
         return UNSET
     values = [
         wire.SelectOption(
-            value=choice["value"], name=choice["name"], description=choice.get("description")
+            value=choice["value"],
+            name=choice["name"],
+            description=choice.get("description"),
+            meta=choice.get("meta"),
         )
         for choice in option["choices"]
     ]
-    groups: dict[str, tuple[str, list[wire.SelectOption]]] = {}
+    groups: dict[str, tuple[dict[str, Any], list[wire.SelectOption]]] = {}
     for choice, value in zip(option["choices"], values, strict=True):
         if group := choice.get("group"):
-            groups.setdefault(group["id"], (group["name"], []))[1].append(value)
+            groups.setdefault(group["id"], (group, []))[1].append(value)
     if sum(len(members) for _, members in groups.values()) != len(values):
         return values
-    return [make_group(id, name, members) for id, (name, members) in groups.items()]
+    return [make_group(group, members) for group, members in groups.values()]
 
 
 def _config_fields(option: dict[str, Any], make_group: MakeGroup) -> dict[str, Any]:
@@ -122,6 +136,7 @@ def _config_fields(option: dict[str, Any], make_group: MakeGroup) -> dict[str, A
         "description": option.get("description"),
         "current_value": option["value"],
         "options": _choices(option, make_group),
+        "meta": option.get("meta"),
     }
 
 
@@ -151,6 +166,7 @@ def commands_v1(session: Session) -> list[v1.Command]:
             name=command["name"],
             description=command["description"],
             input=None if command.get("hint") is None else v1.CommandInput(hint=command["hint"]),
+            meta=command.get("meta"),
         )
         for command in _agent_commands(session)
     ]
@@ -163,6 +179,7 @@ def commands_v2(session: Session) -> list[v2.Command]:
             name=command["name"],
             description=command["description"],
             input=None if command.get("hint") is None else v2.CommandInput(hint=command["hint"]),
+            meta=command.get("meta"),
         )
         for command in _agent_commands(session)
         if not any(map(str.isspace, command["name"]))
