@@ -82,8 +82,10 @@ class LineStream:
             writer.close()
             try:
                 await asyncio.wait_for(writer.wait_closed(), _FLUSH_SECONDS)
-            except (OSError, TimeoutError):
+            except TimeoutError:
                 writer.transport.abort()
+            except OSError:
+                pass  # the peer is gone, and the transport is closed
 
 
 def from_streams(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> LineStream:
