@@ -3,10 +3,12 @@
 import random
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from segue.secrets import find_secrets, mask_parts, mask_text, mask_value
+from segue.secrets.kubernetes import find_in_kubernetes_secrets
 from tests.secrets import generated_secrets as generated
 
 STANDARD_LIBRARY = Path(sysconfig.get_paths()["stdlib"])
@@ -167,6 +169,20 @@ def test_names_of_fields_and_options_make_short_values_secret() -> None:
     assert count == 2
     assert masked["user"] == "ada"
     assert "Fish7" not in str(masked) and "gr33n" not in str(masked)
+
+
+@pytest.mark.parametrize("part", ["kind: Secret\ndata: ", "kind: Secret\ndata:\n a: b\n", "data: "])
+def test_a_text_with_many_manifests_is_searched_once(part: str) -> None:
+    counted = 0
+
+    class CountedText(str):
+        def find(self, *arguments: Any) -> int:
+            nonlocal counted
+            counted += 1
+            return super().find(*arguments)
+
+    assert not list(find_in_kubernetes_secrets(CountedText(part * 1000)))
+    assert counted <= 2
 
 
 def test_a_value_without_secrets_is_returned_as_it_is() -> None:

@@ -32,15 +32,20 @@ def _entry() -> re.Pattern[str]:
 
 def find_in_kubernetes_secrets(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield the start, end and kind of the values in manifests of Kubernetes secrets."""
+    searched = 0  # a text is searched once, also if it has many manifests
     for kind in _kind().finditer(text):
-        start = max(text.rfind("\n---", 0, kind.start()), kind.start() - _MAX_MANIFEST_CHARS, 0)
+        if kind.start() < searched:
+            continue
+        start = max(text.rfind("\n---", searched, kind.start()), kind.start() - _MAX_MANIFEST_CHARS)
         end = text.find("\n---", kind.end(), kind.end() + _MAX_MANIFEST_CHARS)
-        for data in _data().finditer(text, start, end if end >= 0 else len(text)):
-            entry = _entry().match(text, data.end())
-            while entry is not None:
+        end = end if end >= 0 else min(len(text), kind.end() + _MAX_MANIFEST_CHARS)
+        while data := _data().search(text, max(start, searched), end):
+            searched = data.end()
+            while entry := _entry().match(text, searched):
                 if _is_base64(entry["value"]):
                     yield *entry.span("value"), "kubernetes-secret"
-                entry = _entry().match(text, entry.end())
+                searched = entry.end()
+        searched = max(searched, end)
 
 
 def _is_base64(value: str) -> bool:
