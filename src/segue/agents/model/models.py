@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from contextlib import suppress
@@ -23,7 +24,8 @@ class ModelUnavailable(Exception):
 def preload(name: str) -> None:
     """Import the modules that a model needs; `make_model` reports those that are missing.
 
-    Thousands of modules stay in memory, so collecting garbage meanwhile would only take time.
+    Thousands of modules stay in memory, so collecting garbage meanwhile would only take time, and
+    later collections need not look at them.
     """
     with gc_paused(), suppress(ImportError, ValueError):
         from pydantic_ai.models import infer_model  # noqa: F401
@@ -35,6 +37,7 @@ def preload(name: str) -> None:
         infer_provider_class(provider)
         # This module imports the provider's client library.
         import_module(f"pydantic_ai.models.{provider.partition('-')[0]}")
+    gc.freeze()
 
 
 def check_provider(name: str) -> None:

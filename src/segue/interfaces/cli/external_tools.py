@@ -22,11 +22,15 @@ def source_symbol(source: str) -> str:
     return _OTHER_SOURCE_SYMBOL if tool is None else tool.symbol
 
 
-def can_start(name: str, session: Session) -> bool:
-    """Return whether a tool's program and the session's working directory exist."""
+def why_not_started(name: str, session: Session) -> str | None:
+    """Return why a tool's program cannot start in a session's directory; None if it can."""
     import shutil
 
-    return shutil.which(name) is not None and os.path.isdir(session.cwd)
+    if shutil.which(name) is None:
+        return f"`{name}` is not on your PATH"
+    if not os.path.isdir(session.cwd):
+        return f"the session's directory {session.cwd} does not exist"
+    return None
 
 
 def find_program(name: str, session: Session) -> str:
@@ -38,13 +42,14 @@ def find_program(name: str, session: Session) -> str:
 
     from segue.model.errors import InvalidInput
 
+    reason = why_not_started(name, session)
     program = shutil.which(name)
     if program is None:
-        raise InvalidInput(f"`{name}` is not on your PATH; {_fork_hint(session)}")
-    if not os.path.isdir(session.cwd):
+        raise InvalidInput(f"{reason}; {_fork_hint(session)}")
+    if reason is not None:
         relocate = _relocate_hint(session)
         hint = f"{relocate}, and {_fork_hint(session)}" if relocate else _fork_hint(session)
-        raise InvalidInput(f"the session's directory {session.cwd} does not exist; {hint}")
+        raise InvalidInput(f"{reason}; {hint}")
     return program
 
 

@@ -256,7 +256,11 @@ def _resume_restored(target: Target, session: Session) -> None:
 
     missing = target.read(lambda hub, principal: hub.sync.missing_original(principal, session))
     tool = find_tool(missing)
-    if tool is None or not external_tools.can_start(tool.program, session):
+    if tool is None:
+        return
+    if (reason := external_tools.why_not_started(tool.program, session)) is not None:
+        click.echo(f"{tool.label} has deleted this session, and {reason}.", err=True)
+        click.echo("It continues here, in segue's copy.", err=True)
         return
     if not tool.transcripts().can_write:
         if tool.writer() is not None:
