@@ -162,6 +162,10 @@ def test_missing_extras_are_named(core: Path, tmp_path: Path) -> None:
     assert "run: pip install 'pydantic-ai-slim" in done.stderr
     done = run_core(core, tmp_path, "list", "--database-url", "postgresql://127.0.0.1:1/x")
     assert (done.returncode, "run: pip install 'asyncpg" in done.stderr) == (1, True)
+    for words in (["mcp"], ["mcp", "install", "codex", "--yes"]):
+        done = run_core(core, tmp_path, *words)
+        expected = "segue: the MCP server needs a package; run: pip install 'mcp>=2.0'\n"
+        assert (done.returncode, done.stderr) == (2, expected)
 
 
 @pytest.mark.full

@@ -19,6 +19,8 @@ from segue.hub import Hub
 from segue.model.errors import SegueError, Unauthorized
 from segue.model.principal import Principal
 
+from .scope import require_package
+
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
@@ -107,6 +109,7 @@ class McpApp:
     async def _manager(self) -> StreamableHTTPSessionManager:
         """Return the manager that answers requests; the first request creates it."""
         if self._starting is None:
+            require_package()
             self._starting = asyncio.ensure_future(self._start())
         return await asyncio.shield(self._starting)
 

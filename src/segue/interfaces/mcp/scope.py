@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from segue.hub import Hub
 from segue.hub.sessions import directories
 from segue.model import clock
+from segue.model.errors import SegueError
 from segue.model.event import ToolCall, ToolResult
 from segue.model.principal import Principal
 from segue.model.query import Query
@@ -135,3 +136,13 @@ def _has_arguments(value: Any, arguments: Mapping[str, Any]) -> bool:
     if not isinstance(value, dict):
         return not arguments
     return value == arguments or any(inner == arguments for inner in value.values())
+
+
+def require_package() -> None:
+    """Raise SegueError if the package that the MCP server needs is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        from segue.extras import install_command
+
+        raise SegueError(f"the MCP server needs a package; run: {install_command('mcp')}")

@@ -66,7 +66,7 @@ def set_(target: Target, name: str, value: str) -> None:
         return await hub.config.model_problem(principal.workspace)
 
     if (problem := target.run(set_setting)) is not None:
-        click.echo(f"segue: saved, but the model cannot be used yet: {problem}", err=True)
+        click.echo(f"segue: saved, but not usable yet: {problem}", err=True)
 
 
 @config_command.command("get")

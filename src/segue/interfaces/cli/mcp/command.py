@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from segue.hub import tools
 from segue.interfaces.cli.target import Target, described_target_options, target_options
-from segue.interfaces.mcp.scope import McpSettings, Scope
+from segue.interfaces.mcp.scope import McpSettings, Scope, require_package
 from segue.model.errors import InvalidInput
 
 SERVER_NAME = "segue"
@@ -67,6 +67,7 @@ def mcp_command(
     """
     if context.invoked_subcommand is not None:
         return
+    require_package()
     from segue.interfaces.mcp.server import serve_stdio
 
     settings = McpSettings(
@@ -109,6 +110,7 @@ def install(context: click.Context, target: Target, tool: str, yes: bool) -> Non
     Example: segue mcp install claude
              segue mcp --scope all install goose
     """
+    require_package()
     config = tools.mcp_config(tool)
     if config is None:
         known = ", ".join(tools.mcp_tools())
