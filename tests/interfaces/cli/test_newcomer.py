@@ -196,6 +196,11 @@ def test_narrow_terminal_shortens_only_titles(
     with open_screen(*project, env=environment, cwd=str(tmp_path), columns=60) as screen:
         shown = screen.until("/here").splitlines()[1]
     assert re.fullmatch(r"…\S{9,}/here  +1  +0  +0  +0  +\S+", shown), shown
+    with open_screen("list", env=environment, cwd=str(tmp_path), columns=30) as screen:
+        shown = screen.until("#label")
+    assert re.match(r"\S{13} +\d+s  0\n  a rather long title … #label\n", shown), shown
+    with open_screen(*project, env=environment, cwd=str(tmp_path), columns=30) as screen:
+        assert re.match(r"project +sessions +cost\n", screen.until("cost"))
 
 
 def test_target_options_may_precede_the_command(

@@ -186,8 +186,8 @@ def _run(args: list[str] | None) -> None:
     except OSError as error:
         # A file or an output that cannot be written: most often the disk is full.
         _discard_output()
-        name = f" {error.filename}" if error.filename else ""
-        click.echo(f"segue: stopped by an error: {error.strerror or error}{name}", err=True)
+        name = f"cannot use {error.filename}" if error.filename else "stopped by an error"
+        click.echo(f"segue: {name}: {error.strerror or error}", err=True)
         sys.exit(1)
 
 
