@@ -255,15 +255,20 @@ def _read_matcher(event: str, value: Any) -> _Matcher:
     def get(name: str) -> Any:
         return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
-    hooks = tuple(get("hooks") or ())
+    functions = get("hooks")
+    hooks = tuple(functions) if isinstance(functions, Iterable) else ()
     if not hooks or not all(callable(hook) for hook in hooks):
         raise InvalidInput(f"hooks: {event} needs matchers, each with a list of functions")
-    matcher = get("matcher")
+    matcher, timeout = get("matcher"), get("timeout") or DEFAULT_TIMEOUT_SECONDS
+    if not isinstance(matcher, str | None):
+        raise InvalidInput(f"hooks: a matcher must be a string, not {matcher!r}")
+    if not isinstance(timeout, int | float) or timeout <= 0:
+        raise InvalidInput(f"hooks: a timeout must be a number of seconds, not {timeout!r}")
     try:
         pattern = None if matcher in (None, "", "*") else _compile(matcher)
     except re.error as error:
         raise InvalidInput(f"hooks: matcher {matcher!r} is not a valid pattern: {error}") from None
-    return _Matcher(pattern, hooks, get("timeout") or DEFAULT_TIMEOUT_SECONDS)
+    return _Matcher(pattern, hooks, timeout)
 
 
 def _compile(matcher: str) -> re.Pattern[str]:

@@ -202,7 +202,8 @@ def split_tool_name(name: str) -> tuple[str, str | None]:
     """Return a tool's MCP server, "" for a built-in tool, and its name; None for all tools."""
     if name.startswith(_MCP_PREFIX):
         server, _, tool = name.removeprefix(_MCP_PREFIX).partition("__")
-        return server, tool or None
+        if server:
+            return server, tool or None
     if (built_in := _FROM_SDK_NAME.get(name, name)) in BUILT_IN_TOOLS:
         return "", built_in
     raise InvalidInput(
@@ -228,22 +229,37 @@ def always_allow_name(name: str) -> str:
 def read_mcp_server(name: str, config: Mapping[str, Any], env: Mapping[str, str]) -> McpServer:
     """Return an MCP server from the Agent SDK's configuration: a command or a URL.
 
-    A command gets the variables in `env`; its own variables take precedence.
+    A command gets the variables in `env`; its own variables take precedence. Raises InvalidInput
+    for a configuration of another form.
     """
+    if not isinstance(name, str) or not name:
+        raise InvalidInput(f"mcp_servers: {name!r} is not a name")
     match config:
         case {"command": str(command)}:
-            variables = {**env, **config.get("env", {})}.items()
+            args = config.get("args") or ()
+            if isinstance(args, str) or not all(isinstance(arg, str) for arg in args):
+                raise InvalidInput(f"MCP server {name!r}: args must be a list of strings")
+            variables = {**env, **_strings(name, config, "env")}.items()
             return StdioMcpServer(
                 name=name,
                 command=command,
-                args=list(config.get("args", ())),
+                args=list(args),
                 env=[EnvVariable(name=key, value=value) for key, value in variables],
             )
         case {"url": str(url)} if config.get("type", "http") == "http":
-            headers = config.get("headers", {}).items()
+            headers = _strings(name, config, "headers").items()
             return HttpMcpServer(
                 name=name,
                 url=url,
                 headers=[HttpHeader(name=key, value=value) for key, value in headers],
             )
     raise InvalidInput(f"MCP server {name!r} needs a command, or a url with type http")
+
+
+def _strings(server: str, config: Mapping[str, Any], field: str) -> Mapping[str, str]:
+    values = config.get(field) or {}
+    if not isinstance(values, Mapping) or not all(
+        isinstance(text, str) for item in values.items() for text in item
+    ):
+        raise InvalidInput(f"MCP server {server!r}: {field} must be a mapping of strings")
+    return values

@@ -18,7 +18,9 @@ class FunctionTool:
     """A function as a tool: its signature defines the input, its docstring is the description."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.name = function.__name__
+        self.name = getattr(function, "__name__", "")
+        if not self.name.isidentifier():
+            raise InvalidInput(f"tools: {function!r} has no name; define it with def")
         self._function = function
         hints = get_type_hints(function)
         fields: list[Any] = []
