@@ -329,6 +329,8 @@ async def test_turn_of_another_program_is_shown_live(tmp_path: Path) -> None:
                     message.get("params", {}).get("changes", {}).get("status", 0) & IN_PROGRESS > 0
                 )
             )
+            await hub.editor.set_title(LOCAL, session.id, "Renamed elsewhere")
+            await client.wait_for_action("session/titleChanged", title="Renamed elsewhere")
             other = await hub.editor.create(LOCAL, cwd="/srv/app")
             await hub.turns.run(LOCAL, other.id, "/say New")
             added = await client.wait_for(

@@ -184,6 +184,8 @@ class ClientActions:
     async def _rename(self, channel: Channel, action: Action, origin: Origin) -> None:
         """Rename a session. VS Code sends this to the channel of the chat."""
         title = str(action["title"])
+        if (chat := self._client.chats.get(channel.session_id)) is not None:
+            chat.title = title.strip()
         await self._hub.editor.set_title(self._principal, channel.session_id, title)
         await self._client.send_action(session_uri(channel.session_id), action, origin)
         changes = {"type": "session/chatUpdated", "chat": chat_uri(channel.session_id)}

@@ -9,7 +9,7 @@ from typing import Any
 
 from segue.hub import Hub
 from segue.model.errors import NotFound, SegueError
-from segue.model.event import Delta, Event
+from segue.model.event import Delta, Event, InfoChanged
 from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import OWN, Session
@@ -147,12 +147,13 @@ class FollowedChat:
         self._last_seq = 0
         self.uri = chat_uri(session_id)
         self.state = ChatState(session_id, client_ids)
+        self.title: str | None = None  # as the client knows it
         self._is_silent = True  # since the status was checked
         self._pending: dict[str, tuple[str, Any]] = {}  # the kind and message of each, by id
 
     async def load(self, session: Session) -> None:
         """Read the session's conversation so far."""
-        self._last_seq = session.last_seq
+        self._last_seq, self.title = session.last_seq, session.title
         async for event in self._hub.history.conversation(self._principal, self._session_id):
             if event.seq > self._last_seq:
                 break
@@ -216,6 +217,18 @@ class FollowedChat:
             return
         for action in actions:
             await self._act(self.uri, action)
+        if isinstance(item, Event) and isinstance(item.body, InfoChanged):
+            await self._rename(item.body.title)
+
+    async def _rename(self, title: object) -> None:
+        """Send a title that the session got elsewhere."""
+        if not isinstance(title, str) or title == self.title:
+            return
+        self.title = title
+        session = session_uri(self._session_id)
+        await self._act(session, {"type": "session/titleChanged", "title": title})
+        changed = {"type": "session/chatUpdated", "chat": self.uri, "changes": {"title": title}}
+        await self._act(session, changed)
 
     async def _end_if_idle(self) -> None:
         """End a turn of another tool, whose files do not say that it has ended."""
