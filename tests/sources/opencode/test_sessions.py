@@ -157,7 +157,7 @@ async def test_prompt_during_a_turn_follows_the_answer(tool: OpencodeSessions) -
 
 
 async def test_prompt_after_an_abandoned_turn_is_shown(tool: OpencodeSessions) -> None:
-    opened = Opened(tool)
+    opened = OpenedByNativeId(tool)
     id = tool.add_session(NOON)
     tool.add_prompt(id, "question", NOON)
     message = tool.add_message(id, "assistant", NOON)
