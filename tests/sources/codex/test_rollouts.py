@@ -104,7 +104,7 @@ async def test_rollout_of_a_version_without_envelopes_is_read(
     assert (row.turns, row.messages, row.tool_calls) == (1, 2, 1)
     assert row.created_at == NOON.timestamp() * 1_000_000
     assert message_texts(await opened.conversation(id)) == ["question", "answer"]
-    assert (await opened.bodies(id, ToolResult))[0].exit_code == 1
+    assert (await opened.bodies(ToolResult, id))[0].exit_code == 1
     tool.append(id, json.dumps(text("user", "and now?")).encode() + b"\n")
     await opened.source.refresh()
     assert (await opened.row(id)).turns == 2
