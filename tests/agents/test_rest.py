@@ -403,6 +403,9 @@ async def test_limited_networking_applies_to_all_tools(tmp_path: Path, caller: s
         assert "through the proxy in HTTPS_PROXY only" in texts[2]
         assert len(web.requests) == 1
         errors = [event["error"]["message"] for event in events if event["type"] == "session.error"]
+        direct = [text for text in errors if "cannot be reached without the proxy" in text]
+        assert any(f":{web.port} " in text for text in direct)
+        errors = [text for text in errors if text not in direct]
         assert len(errors) == 2 and all("refused connection: localhost" in text for text in errors)
 
 

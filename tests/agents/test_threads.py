@@ -140,6 +140,7 @@ async def test_delegations_run_as_threads_with_their_own_history_and_usage(tmp_p
     assert "heard: " in last["content"][0]["text"]
     assert anna["usage"]["input_tokens"] == 10
     assert session["usage"]["input_tokens"] == 40
+    assert primary["usage"]["input_tokens"] == 20
 
 
 async def test_a_thread_waits_for_permission_on_the_primary_stream(tmp_path: Path) -> None:
@@ -172,7 +173,6 @@ async def test_a_thread_waits_for_permission_on_the_primary_stream(tmp_path: Pat
     assert len(provider.requests) == 4
 
 
-@pytest.mark.full
 async def test_an_answered_thread_continues_while_another_one_still_works(tmp_path: Path) -> None:
     async with served(tmp_path) as (api, provider):
         id = await coordinator(api, "anna", "bert", tools=[WEATHER])
@@ -195,7 +195,30 @@ async def test_an_answered_thread_continues_while_another_one_still_works(tmp_pa
         assert "session.status_idle" not in types(events)  # bert has not ended
         pause.event.set()
         events = await until(api, id, rests(1))
+        (own, _) = [await thread_events(api, id, t["id"]) for t in (await thread_list(api, id))[1:]]
     assert events[-1]["stop_reason"] == {"type": "end_turn"}
+    # Its agent ran before and after it waited, and not while it waited.
+    assert types(own).count("session.thread_status_running") == 2
+
+
+async def test_a_session_rests_while_the_only_thread_waits_for_a_custom_tool(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as (api, provider):
+        id = await coordinator(api, "anna", tools=[WEATHER])
+
+        def anna(last: str, messages: list[Any]) -> Sequence[Step]:
+            return [Use("weather", {"city": "Oslo"})] if len(messages) == 1 else [Say(last)]
+
+        route(provider, anna=anna, lead=leading(*delegate("anna")))
+        await api.send(id, message("Go"))
+        events = await until(api, id, rests(1))
+        (use,) = [event for event in events if event["type"] == "agent.custom_tool_use"]
+        assert events[-1]["stop_reason"] == {"type": "requires_action", "event_ids": [use["id"]]}
+        await api.send(id, result(use["id"], "rain"))
+        events = await until(api, id, rests(2))
+    assert events[-1]["stop_reason"] == {"type": "end_turn"}
+    assert "rain" in str(events[-6:])
 
 
 @pytest.mark.full

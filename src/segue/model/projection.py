@@ -253,6 +253,7 @@ def _thread_changed(session: Session, event: Event, body: ThreadChanged) -> Chan
         running_since=event.at if body.status == "running" else None,
         running_time=body.running_time,
         usage=body.usage or Usage(),
+        pending=body.pending,
     )
     return {"open_threads": {**others, id: thread}}
 

@@ -37,7 +37,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class OpenThread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A thread that runs or waits for clients: the call that it answers, its parent and sums.
 
-    `running_since` is None while it waits.
+    `running_since` is None while it waits. `pending` is what it waits for.
     """
 
     call_id: str
@@ -45,6 +45,7 @@ class OpenThread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     running_since: int | None = None
     running_time: int = 0
     usage: Usage = msgspec.field(default_factory=Usage)
+    pending: tuple[str, ...] = ()
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

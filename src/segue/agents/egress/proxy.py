@@ -3,13 +3,15 @@
 All programs of a session, and its requests from this process, use it; the sandbox leaves programs
 no other route. It resolves host names itself, checks the addresses and connects to a checked one,
 so a name cannot mean another address a moment later. It accepts CONNECT for any port, and plain
-HTTP requests, of which it forwards one per connection.
+HTTP requests, of which it forwards one per connection. With REFUSED, the supervisor of a sandbox
+reports a connection that a program tried to make without the proxy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -26,6 +28,7 @@ HEAD_SECONDS = 30.0
 CONNECT_SECONDS = 30.0
 _CHUNK_BYTES = 65_536
 _LOOPBACK = "127.0.0.1"
+_DIRECT = re.compile(rb"REFUSED ([\[\w.:\]]{1,80}) HTTP/1\.1\r\n\r\n")
 _HOP_HEADERS = ("connection", "proxy-connection", "proxy-authorization", "keep-alive", "host")
 
 
@@ -106,7 +109,12 @@ class EgressProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(HEAD_SECONDS):
             try:
-                request = _parse(await reader.readuntil(b"\r\n\r\n"))
+                head = await reader.readuntil(b"\r\n\r\n")
+                if report := _DIRECT.fullmatch(head):
+                    address = report[1].decode()
+                    self._refuse(f"{address} cannot be reached without the proxy in HTTPS_PROXY")
+                    return
+                request = _parse(head)
             except (ValueError, asyncio.LimitOverrunError):
                 await _answer(writer, "400 Bad Request", "this is an HTTP proxy")
                 return

@@ -12,8 +12,10 @@ import errno
 import fcntl
 import os
 import select
+import socket
 import struct
 import sys
+from contextlib import suppress
 
 from .system_calls import libc
 
@@ -22,6 +24,7 @@ _LOOPBACK = bytes((127, 0, 0, 1))
 _MAX_ADDRESS_BYTES = 128  # sizeof(struct sockaddr_storage)
 _SOL_SOCKET, _SO_ERROR = 1, 4
 _CONNECT_MILLISECONDS = 5_000
+_REPORT_SECONDS = 1.0
 _MAX_REPORTS = 5
 
 
@@ -59,6 +62,13 @@ class ProxyConnector:
             file=sys.stderr,
         )
         sys.stderr.flush()
+        # The proxy logs it and stores an event.
+        proxy = ("127.0.0.1", int.from_bytes(self._address[2:4], "big"))
+        with (
+            suppress(OSError),
+            socket.create_connection(proxy, _REPORT_SECONDS) as connection,
+        ):
+            connection.sendall(f"REFUSED {target} HTTP/1.1\r\n\r\n".encode())
 
 
 def address_size(size: int) -> int:
@@ -102,6 +112,5 @@ def _describe(address: bytes) -> str:
     if family == _AF_INET:
         return f"{'.'.join(map(str, address[4:8]))}:{port}"
     if family == _AF_INET6 and len(address) >= 24:
-        groups = (address[8 + index : 10 + index].hex() for index in range(0, 16, 2))
-        return f"[{':'.join(groups)}]:{port}"
+        return f"[{socket.inet_ntop(socket.AF_INET6, address[8:24])}]:{port}"
     return f"an address of the family {family}"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from segue.model.event import Event, ThreadChanged, ThreadMessage, ThreadStarted, UserMessage
+from segue.model.requests import Usage
 from segue.model.session import Session, Thread
 from segue.store.base import Store
 
@@ -29,7 +30,11 @@ async def read_threads(store: Store, session: Session) -> list[Thread]:
 
 
 def fold_threads(events: Iterable[Event], session: Session) -> list[Thread]:
-    """Return the threads that events of THREAD_TYPES describe, as of the session's row."""
+    """Return the threads that events of THREAD_TYPES describe, as of the session's row.
+
+    A fork starts with no cost, so the usage of its parent's threads does not count in it.
+    """
+    inherited = 0 if session.fork is None else session.fork.seq
     threads: dict[str, Thread] = {}
     for event in events:
         body = event.body
@@ -48,7 +53,10 @@ def fold_threads(events: Iterable[Event], session: Session) -> list[Thread]:
                 is_own=True,
             )
         elif isinstance(body, ThreadChanged) and body.thread in threads:
-            threads[body.thread] = _changed(threads[body.thread], event, body)
+            thread = _changed(threads[body.thread], event, body)
+            threads[body.thread] = (
+                thread._replace(usage=Usage()) if event.seq <= inherited else thread
+            )
     for id, state in session.open_threads.items():
         if id in threads:
             threads[id] = threads[id]._replace(usage=state.usage)

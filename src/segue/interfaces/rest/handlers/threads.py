@@ -29,6 +29,7 @@ from segue.model import clock
 from segue.model.anthropic.agents import ADVISOR_NAME, Advisor, InlineAgent, ThreadAgent
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.lifecycle import Status
+from segue.model.requests import Usage
 from segue.model.session import Session
 from segue.model.session import Thread as Subagent
 
@@ -61,11 +62,12 @@ async def list_(request: RestRequest) -> Page[Thread]:
     if token := request.params.text("page"):
         last = await paging.decode_page(request, token, list_name)
     threads: list[Thread] = []
-    for subagent in (None, *await _subagents(request, session)):
+    subagents = await _subagents(request, session)
+    for subagent in (None, *subagents):
         position = _position(subagent)
         if position <= last:
             continue
-        thread = await _show(request, session, subagent)
+        thread = await _show(request, session, subagent, subagents)
         if statuses and thread.status not in statuses:
             continue
         if len(threads) == limit:
@@ -77,7 +79,9 @@ async def list_(request: RestRequest) -> Page[Thread]:
 
 
 async def retrieve(request: RestRequest) -> Thread:
-    return await _show(request, *await _find(request))
+    session, subagent = await _find(request)
+    subagents = [] if subagent else await _subagents(request, session)
+    return await _show(request, session, subagent, subagents)
 
 
 async def archive(request: RestRequest) -> Thread:
@@ -158,7 +162,9 @@ def _position(subagent: Subagent | None) -> tuple[int, str]:
     return (0, "") if subagent is None else (subagent.seq or 0, subagent.id)
 
 
-async def _show(request: RestRequest, session: Session, subagent: Subagent | None) -> Thread:
+async def _show(
+    request: RestRequest, session: Session, subagent: Subagent | None, subagents: list[Subagent]
+) -> Thread:
     snapshot = await request.hub.agent_resolver.snapshot(
         request.workspace, session.agent, with_roster=False
     )
@@ -176,7 +182,7 @@ async def _show(request: RestRequest, session: Session, subagent: Subagent | Non
             duration_seconds=shown.stats.duration_seconds,
             startup_seconds=0.0,
         ),
-        usage=shown.usage,
+        usage=usage(_primary_usage(session, subagents), shown.stats.active_seconds),
         created_at=shown.created_at,
         updated_at=shown.updated_at,
         archived_at=shown.archived_at,
@@ -188,6 +194,15 @@ async def _show(request: RestRequest, session: Session, subagent: Subagent | Non
         return shown_thread
     own_agent = await _thread_agent(request, session, subagent, snapshot)
     return replace(shown_thread, agent=own_agent)
+
+
+def _primary_usage(session: Session, subagents: list[Subagent]) -> Usage:
+    """Return the usage of the session without that of the threads that segue ran."""
+    total = session.usage
+    for subagent in subagents:
+        if subagent.is_own:
+            total -= subagent.usage
+    return total
 
 
 async def _thread_agent(
