@@ -23,7 +23,7 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     },
     "tests/clients/test_official.py": {"name": {"TypeScript 2.4.0, version 2", "Python 0.12.1"}},
     "tests/clients/test_rest.py": {
-        "version": {"2.8.0", "1.8.0"},
+        "version": {"2.10.0", "1.10.0"},
         "name": {"managed-agents-streaming-deltas-manual.py"},
     },
     "tests/faults/test_crowd.py": {"sessions": {1}},

@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("version", ["0.94.1", "0.109.2", "0.125.0", "1.17.0", "2.8.0"])
+@pytest.mark.parametrize("version", ["0.94.1", "0.109.2", "0.125.0", "1.17.0", "2.8.0", "2.10.0"])
 def test_official_python_client_uses_every_part_of_a_session(server: Server, version: str) -> None:
     done = subprocess.run(
         [python_with(f"anthropic=={version}"), "-W", "ignore", str(CYCLE), server.url, server.key],
@@ -40,7 +40,7 @@ def test_official_python_client_uses_every_part_of_a_session(server: Server, ver
     assert done.stdout == f"anthropic {version}: all is well\n"
 
 
-@pytest.mark.parametrize("version", ["0.109.1", "0.137.0", "1.8.0"])
+@pytest.mark.parametrize("version", ["0.109.1", "0.137.0", "1.8.0", "1.10.0"])
 def test_official_typescript_client_uses_every_part_of_a_session(
     server: Server, version: str
 ) -> None:
@@ -55,7 +55,7 @@ def test_official_typescript_client_uses_every_part_of_a_session(
     assert done.stdout == f"@anthropic-ai/sdk {version}: all is well\n"
 
 
-@pytest.mark.parametrize("version", ["0.137.0", "1.8.0"])  # older ones have no webhooks
+@pytest.mark.parametrize("version", ["0.137.0", "1.10.0"])  # older ones have no webhooks
 def test_official_typescript_client_verifies_webhooks(version: str) -> None:
     delivery = Delivery(
         event=ids.new_id(),
@@ -104,7 +104,7 @@ def test_official_typescript_client_verifies_webhooks(version: str) -> None:
 def test_examples_of_the_official_client_run_unchanged(
     server: Server, tmp_path: Path, name: str, last: str
 ) -> None:
-    package = "anthropic==2.8.0"
+    package = "anthropic==2.10.0"
     done = subprocess.run(
         [python_with(package), "-W", "ignore", source_of(package) / "examples" / name],
         env={

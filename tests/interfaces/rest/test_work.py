@@ -464,7 +464,7 @@ async def worker(
 ) -> AsyncIterator[None]:
     """Run an official worker."""
     if language == "typescript":
-        command = [node(), WORKER, node_packages(), "anthropic-1.8", server.url, server.key]
+        command = [node(), WORKER, node_packages(), "anthropic-1.10", server.url, server.key]
         process = await asyncio.create_subprocess_exec(*command, environment, directory)
         try:
             yield

@@ -12,6 +12,7 @@ from msgspec import Meta, to_builtins
 from segue.hub.workdir.mounts import Mounts
 from segue.hub.workdir.prepare import WorkDirectories
 from segue.model import clock, ids
+from segue.model.codec import described_pattern
 from segue.model.errors import InvalidInput
 from segue.model.principal import Principal
 from segue.model.record import Record
@@ -33,8 +34,9 @@ MAX_SLUG_LENGTH = 200
 # directory of its kind of resource.
 MountPath = Annotated[
     str,
-    Meta(
-        pattern=r"^/?(?!\.{1,2}(/|\Z))[^/\x00-\x1f\x7f]{1,255}"
+    described_pattern(
+        "a path without . and .., such as /workspace/project",
+        r"^/?(?!\.{1,2}(/|\Z))[^/\x00-\x1f\x7f]{1,255}"
         r"(/(?!\.{1,2}(/|\Z))[^/\x00-\x1f\x7f]{1,255})*\Z",
         max_length=1024,
     ),
@@ -42,15 +44,30 @@ MountPath = Annotated[
 
 
 class Branch(Body, frozen=True, tag_field="type", tag="branch"):
-    name: Annotated[str, Meta(pattern=r"^[^-\x00-\x20\x7f][^\x00-\x20\x7f]*\Z", max_length=1024)]
+    name: Annotated[
+        str,
+        described_pattern(
+            "the name of a branch", r"^[^-\x00-\x20\x7f][^\x00-\x20\x7f]*\Z", max_length=1024
+        ),
+    ]
 
 
 class Commit(Body, frozen=True, tag_field="type", tag="commit"):
-    sha: Annotated[str, Meta(pattern=r"^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})\Z")]
+    sha: Annotated[
+        str,
+        described_pattern("40 or 64 hexadecimal digits", r"^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})\Z"),
+    ]
 
 
 class Repository(Body, frozen=True, tag_field="type", tag="github_repository"):
-    url: Annotated[str, Meta(pattern=r"^(https?|file)://[^\x00-\x20\x7f]+\Z", max_length=2048)]
+    url: Annotated[
+        str,
+        described_pattern(
+            "a URL that begins with https://, http:// or file://",
+            r"^(https?|file)://[^\x00-\x20\x7f]+\Z",
+            max_length=2048,
+        ),
+    ]
     authorization_token: str | None = None
     checkout: Branch | Commit | None = None
     mount_path: MountPath | None = None

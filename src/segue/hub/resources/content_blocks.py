@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta, to_builtins
 
+from segue.model.codec import described_pattern
 from segue.model.content import Block, Content, Image, Other, Resource, ResourceLink, Text
 
 DIALECT = "rest"  # the key of these fields in a block's `extra`
@@ -28,7 +29,9 @@ class Base64Source(Body, frozen=True, tag_field="type", tag="base64"):
 
 
 class URLSource(Body, frozen=True, tag_field="type", tag="url"):
-    url: Annotated[str, Meta(pattern=r"^https?://")]
+    url: Annotated[
+        str, described_pattern("a URL that begins with http:// or https://", r"^https?://")
+    ]
 
 
 class FileSource(Body, frozen=True, tag_field="type", tag="file"):
