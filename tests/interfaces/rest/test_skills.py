@@ -134,14 +134,30 @@ async def test_version_with_another_name_is_refused(tmp_path: Path) -> None:
         assert len([item async for item in api.hub.records.all("local", "archive")]) == 1
 
 
+async def test_session_reports_the_skills_that_only_anthropic_has(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        xlsx = {"type": "anthropic", "skill_id": "xlsx"}
+        agent = await api.agent(skills=[xlsx])
+        assert agent["skills"] == [{**xlsx, "version": "latest"}]
+        lead = await api.agent(multiagent={"type": "coordinator", "agents": [agent["id"]]})
+        for id in (agent["id"], lead["id"]):
+            session = await api.session(agent=id)
+            (error,) = [
+                event["error"]["message"]
+                for event in await api.events(session["id"])
+                if event["type"] == "session.error"
+            ]
+            assert error.startswith("skills: Anthropic's skill 'xlsx' is not available here")
+            turn = await api.say(session["id"], "hello")
+            assert turn[-1]["stop_reason"] == {"type": "end_turn"}
+
+
 async def test_agent_pins_a_skill_version_that_its_session_shows(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         created = await skill(api)
         names = {"type": "custom", "skill_id": created["id"]}
         agent = await api.agent(skills=[names])
         assert agent["skills"] == [{**names, "version": "1"}]
-        theirs = {"name": "a", "model": "m", "skills": [{"type": "anthropic", "skill_id": "xlsx"}]}
-        assert "skill 'xlsx' is not available" in await api.fails(400, "POST", "/v1/agents", theirs)
         await api.call("POST", f"/v1/skills/{created['id']}/versions", files=form(FILES))
         session = await api.session(agent=agent["id"])
         assert session["agent"]["skills"] == agent["skills"]  # the version that was pinned

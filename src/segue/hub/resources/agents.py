@@ -175,6 +175,14 @@ class AgentResolver:
         members = [member_ref(member) for member in roster.members]
         return [member for member in members if member.id != ref.id]
 
+    async def skills_of_anthropic(self, workspace: str, ref: AgentRef) -> list[str]:
+        """Return the ids of the skills that only Anthropic has, of an agent and its roster."""
+        agents = [ref, *await self.roster(workspace, ref)]
+        settings = [await self.snapshot(workspace, one, with_roster=False) for one in agents]
+        skills = [skill for fields in settings for skill in fields.get("skills", ())]
+        ids_of_anthropic = [skill["skill_id"] for skill in skills if skill["type"] == "anthropic"]
+        return list(dict.fromkeys(ids_of_anthropic))
+
     async def snapshot(
         self, workspace: str, ref: AgentRef | None, *, with_roster: bool = True
     ) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from segue.hub.sessions.editor import SessionEditor
 from segue.hub.turns.service import TurnService
 from segue.model import ids
 from segue.model.errors import InvalidInput
-from segue.model.event import AgentRef
+from segue.model.event import AgentRef, Failed
 from segue.model.principal import Principal
 from segue.model.session import Session
 
@@ -147,8 +147,18 @@ class SessionFactory:
             resources=await self._attachments.copy_files(principal, session_id, prepared.attached),
             memory_store_ids=prepared.attached.memory_store_ids,
         )
+        absent = await self._agents.skills_of_anthropic(principal.workspace, prepared.agent)
+        if absent:
+            await self._editor.append(principal, session_id, *map(_absent_skill, absent))
         await self._attachments.mount(session, prepared.attached.tokens)
         for send in steps:
             await send(session)
         # The first turn may have begun or even ended by now. The answer is the same in any case.
         return replace(session, status="running") if steps else session
+
+
+def _absent_skill(name: str) -> Failed:
+    return Failed(
+        message=f"skills: Anthropic's skill {name!r} is not available here, so the agent does not"
+        " have it; upload a skill, and use it with the type custom"
+    )

@@ -123,7 +123,9 @@ def thread_can_continue(session: Session, thread: str | None) -> bool:
         return False
     delegated = {state.call_id for state in session.open_threads.values()}
     calls = [call for call in session.open_calls if thread_of(call) == thread]
-    waited_for = session.pending if thread is None else session.open_threads[thread].pending
+    # While the session runs, only the thread itself has what it waits for.
+    own = () if thread is None else session.open_threads[thread].pending
+    waited_for = {*session.pending, *own}
     pending = [call for call in calls if call in waited_for]
     if pending or any(call in delegated for call in calls):
         return any(call not in pending and call not in delegated for call in calls)

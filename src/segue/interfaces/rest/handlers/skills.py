@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from segue.hub.resources.record_ids import format_record_id, parent_id
 from segue.hub.resources.skills import (
     KIND,
+    LATEST,
     SkillBody,
     SkillVersionBody,
     version_id,
@@ -207,17 +208,15 @@ async def pin(
 ) -> list[dict[str, Any]] | UnsetType:
     """Return the skills of an agent, each with its version, by default the latest one.
 
-    Raises InvalidInput for skills of Anthropic, whose files only Anthropic has.
+    Only Anthropic has the files of its skills. Sessions report that they do without them.
     """
     if isinstance(skills, UnsetType):
         return skills
     pinned = []
     for skill in skills or ():
         if isinstance(skill, requests.AnthropicSkill):
-            raise InvalidInput(
-                f"skills: Anthropic's skill {skill.skill_id!r} is not available here; upload a"
-                " skill, and use it with the type custom"
-            )
-        version = await request.hub.skills.pin(request.workspace, skill.skill_id, skill.version)
+            version = skill.version or LATEST
+        else:
+            version = await request.hub.skills.pin(request.workspace, skill.skill_id, skill.version)
         pinned.append({**to_builtins(skill), "version": version})
     return pinned
