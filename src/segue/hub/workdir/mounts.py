@@ -82,7 +82,6 @@ class Mounts:
             return Failed(
                 message=f"{url}: this server does not clone repositories from there; its operator"
                 " lists the allowed URLs in SEGUE_CLONE",
-                code="repository_clone_error",
             )
         return await _mount_repository(root, resource, await self.get_token(session, resource))
 
