@@ -57,6 +57,8 @@ def schema() -> dict[str, Any]:
         for name, inner in time_fields(cls).items():
             if inner is None:
                 _make_time(definitions[cls.__name__]["properties"], name)
+    for cls, names in export_file.EXPLICIT_FIELDS.items():
+        definitions[cls.__name__]["required"] += names
     for name in ("Summary", "AgentRecord"):
         _make_id(definitions[name]["properties"]["id"])
     for name in export_file.ID_FIELDS:
@@ -215,9 +217,11 @@ def _table(cls: Struct) -> str:
     times = {name for name, inner in time_fields(cls).items() if inner is None}
     if cls is EventLine:
         times.add("at")
+    explicit = export_file.EXPLICIT_FIELDS.get(cls, ())
     rows = "".join(
         f"| `{field.encode_name}` | {_type_name(field.type, is_time=field.name in times)} "
-        f"| {_default(field)} | {NOTES.get(field.encode_name, '')} |\n"
+        f"| {'required' if field.name in explicit else _default(field)} "
+        f"| {NOTES.get(field.encode_name, '')} |\n"
         for field in fields
     )
     return f"| field | type | if left out | |\n|---|---|---|---|\n{rows}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from segue.hub.sync.export_file import InvalidLine
+from segue.hub.sync.export_file import InvalidLine, is_export
 from segue.hub.sync.validation import ValidFile, validate
 from segue.model.errors import InvalidInput
 
@@ -70,6 +70,20 @@ def test_fault_in_the_session_row_of_version_2_is_named() -> None:
             "2026-02-30T00:00:00Z",
         ),
         ("user_message", lambda line: line.pop("id"), "id", "field is required", None),
+        (
+            "tool_result",
+            lambda line: line["body"].pop("status"),
+            "body.status",
+            "field is required",
+            None,
+        ),
+        (
+            "model_called",
+            lambda line: line["body"]["usage"].pop("cache_write_tokens"),
+            "body.usage.cache_write_tokens",
+            "field is required",
+            None,
+        ),
         (
             "user_message",
             lambda line: line.update(version=0),
@@ -166,6 +180,29 @@ def test_fault_in_the_header_is_named(
     with pytest.raises(InvalidLine) as caught:
         validate(changed(exported, 1, change))
     assert (caught.value.line, caught.value.path, caught.value.problem) == (1, path, problem)
+
+
+def test_id_of_an_earlier_event_is_a_fault(exported: list[bytes]) -> None:
+    first = json.loads(exported[1])["id"]
+    number = line_of(exported, "user_message")
+    with pytest.raises(InvalidLine, match=rf"line {number}: id: an earlier event has this id"):
+        validate(changed(exported, number, lambda line: line.update(id=first)))
+
+
+def test_header_must_have_all_versions_of_its_agents(exported: list[bytes]) -> None:
+    without_first = changed(exported, 1, lambda line: line["agents"].pop(0))
+    with pytest.raises(InvalidLine, match="line 1: agents: the file does not have all versions"):
+        validate(without_first)
+    without_last = changed(exported, 1, lambda line: line["agents"].pop())
+    with pytest.raises(InvalidLine, match=r"body\.agent\.version: the header does not have this"):
+        validate(without_last)
+    without_any = changed(exported, 1, lambda line: line.pop("agents"))
+    assert validate(without_any).dangling > 0
+
+
+def test_file_with_a_byte_order_mark_is_an_export(exported: list[bytes]) -> None:
+    assert is_export(b"\xef\xbb\xbf" + exported[0])
+    assert validate([b"\xef\xbb\xbf" + exported[0], *exported[1:]]).events == 27
 
 
 def test_header_must_count_the_events(exported: list[bytes]) -> None:

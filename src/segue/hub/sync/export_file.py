@@ -22,7 +22,7 @@ from msgspec import UNSET
 from segue import __version__
 from segue.model import clock, codec, event
 from segue.model.errors import InvalidInput
-from segue.model.event import Event, Usage
+from segue.model.event import Event, ToolResult, Usage
 from segue.model.record import Record
 from segue.model.session import Session, decode_session
 
@@ -34,7 +34,12 @@ _TIME = re.compile(clock.TIME_PATTERN, re.ASCII)
 ID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _ID = re.compile(ID_PATTERN, re.ASCII)
 ID_FIELDS = ("environment_id", "deployment_id", "memory_store_ids", "vault_ids")
-_FIRST_LINE = re.compile(rb'\s*\{\s*"(segue"\s*:|format"\s*:\s*"segue\.session")')
+# Fields that have a default, and are written nevertheless: files of this version must have them.
+EXPLICIT_FIELDS: dict[type[msgspec.Struct], tuple[str, ...]] = {
+    Usage: tuple(field.name for field in msgspec.structs.fields(Usage) if field.default is None),
+    ToolResult: ("status",),
+}
+_FIRST_LINE = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(segue"\s*:|format"\s*:\s*"segue\.session")')
 _PATH_STEP = re.compile(r"\.([^.\[]+)|\[([0-9]+)\]")
 _DAMAGE = (msgspec.DecodeError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
@@ -229,6 +234,8 @@ def _decode_header(line: bytes) -> Header:
             agents=tuple(_agents(second.agents)),
         )
     if "format" in raw:
+        if isinstance(session := raw.get("session"), dict):
+            _check_explicit(Usage, session.get("usage"), "session.usage")
         header: Header = codec.convert(_map_times(Header, raw, _parse_time), Header)
         return header
     first: _HeaderOf1 = codec.convert(raw, _HeaderOf1)
@@ -236,14 +243,14 @@ def _decode_header(line: bytes) -> Header:
         for name in time_fields(Record):
             _check_time(getattr(record, name), f"agents[{index}].{name}")
     with _errors_inside("session"):
-        session = decode_session(codec.encode(first.session))
+        row = decode_session(codec.encode(first.session))
     return Header(
         format=FORMAT,
         version=first.segue,
         harness="segue",
         harness_version="",  # the file does not say
-        interface=session.origin,
-        session=_summary(session),
+        interface=row.origin,
+        session=_summary(row),
         agents=tuple(_agents(first.agents)),
     )
 
@@ -353,6 +360,10 @@ def _decode_event_of_1(data: bytes) -> Event:
 def _decode_body(raw: Any, version: int) -> event.AnyBody:
     with _errors_inside("body"):
         body = event.decode_body(codec.encode(raw), version)
+    if version == event.BODY_VERSION:
+        _check_explicit(type(body), raw, "body")
+        if isinstance(getattr(body, "usage", None), Usage):
+            _check_explicit(Usage, raw["usage"], "body.usage")
     if isinstance(body, event.Response | event.ModelCalled) and body.asked_at is not None:
         _parse_time(body.asked_at, "body.asked_at")
     if isinstance(body, event.Created):
@@ -360,6 +371,13 @@ def _decode_body(raw: Any, version: int) -> event.AnyBody:
         # An imported session is one of the store, also if a source owned the exported one.
         body = msgspec.structs.replace(body, source="segue")
     return body
+
+
+def _check_explicit(cls: type[msgspec.Struct], raw: Any, path: str) -> None:
+    """Raise ValidationError if the plain values of a struct lack one of its explicit fields."""
+    for name in EXPLICIT_FIELDS.get(cls, ()) if isinstance(raw, dict) else ():
+        if name not in raw:
+            raise msgspec.ValidationError(f"Object missing required field `{name}` - at `$.{path}`")
 
 
 def _check_id(id: str, path: str) -> None:

@@ -1,6 +1,6 @@
 """Validate export files: every line against the format, and every reference between lines.
 
-The file is read line by line. Only ids that later events can refer to are kept in memory.
+The file is read line by line. Of the events, only ids are kept in memory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from segue.model import projection
 from segue.model.errors import SegueError
-from segue.model.event import Created, Event
+from segue.model.event import AgentRef, ConfigChanged, Created, Event
 from segue.model.principal import LOCAL
 from segue.model.requests.spans import begun_request
 from segue.model.session import Session
@@ -46,7 +46,8 @@ _COUNTS = ("last_seq", "messages", "turns", "errors")
 class ValidFile(NamedTuple):
     """A valid export file.
 
-    `dangling` counts references that lead nowhere, in events that a fork or another tool copied.
+    `dangling` counts references that lead nowhere: in events that a fork or another tool copied,
+    and to agents that are not in the file.
     """
 
     version: int
@@ -67,6 +68,8 @@ def validate(
     header, events = export_file.read(numbers)
     first_line = numbers.current
     references = _References(header)
+    if header.version > 2:
+        _check_agents(header, first_line)
     session: Session | None = None
     for event in events:
         session = _project(session, header, event, numbers.current)
@@ -114,13 +117,31 @@ def _check_summary(header: Header, projected: Session, line: int) -> None:
             raise InvalidLine(line, problem, f"session.{name}", value)
 
 
+def _check_agents(header: Header, line: int) -> None:
+    """Raise InvalidLine if the header lacks a version of an agent before the newest one."""
+    versions: dict[str, list[int]] = {}
+    for record in header.agents:
+        versions.setdefault(record.id, []).append(record.version)
+    for record in header.agents:
+        numbers = sorted(versions[record.id])
+        built_in = record.created_at is None and record.version == 2
+        first = 2 if built_in and numbers[0] == 2 else 1
+        if record.version == numbers[0] and numbers != [*range(first, first + len(numbers))]:
+            problem = "the file does not have all versions of this agent, each once"
+            raise InvalidLine(line, problem, "agents", record.id)
+
+
 class _References:
     """The ids that events have defined, and those of events that are still to come."""
 
     def __init__(self, header: Header) -> None:
         self.dangling = 0
         self._own = header.interface in _INTERFACES
+        self._agents = {(record.id, record.version) for record in header.agents}
+        self._agent_ids = {record.id for record in header.agents}
+        self._has_agents = header.version > 2  # those that older files name may be built in
         self._inherited = 0  # the last event that a fork copied
+        self._events: set[str] = set()
         self._defined: dict[str, set[str]] = {type: set() for type in _DEFINES}
         self._owners: set[str] = set()
         # Ids of events that must follow, with the line and the field that named each first.
@@ -129,9 +150,14 @@ class _References:
     def check(self, event: Event, line: int) -> None:
         """Check the references of an event to others, and remember its own ids."""
         type, body = event.type, event.body
+        if event.id in self._events:
+            raise InvalidLine(line, "an earlier event has this id", "id", event.id)
+        self._events.add(event.id)
         if isinstance(body, Created) and body.fork is not None:
             self._inherited = body.fork.seq
         own = self._own and event.seq > self._inherited
+        if isinstance(body, Created | ConfigChanged) and isinstance(body.agent, AgentRef):
+            self._check_agent(body.agent, line)
         if type in _DEFINES:
             name = _DEFINES[type]
             self._defined[type].add(getattr(body, name) if name else event.id)
@@ -158,6 +184,17 @@ class _References:
                 self._expected.setdefault(id, (line, f"body.{name}"))
             else:
                 self._owners.add(id)
+
+    def _check_agent(self, agent: AgentRef, line: int) -> None:
+        if not self._has_agents or (agent.id, agent.version) in self._agents:
+            return
+        if agent.id in self._agent_ids:
+            later = (agent.id, agent.version + 1) in self._agents
+            if later and agent.version == 1:
+                return  # the first version of a built-in agent
+            problem = "the header does not have this version of the agent"
+            raise InvalidLine(line, problem, "body.agent.version", agent.version)
+        self.dangling += 1
 
     def check_expected(self) -> None:
         """Raise InvalidLine if an event that others belong to is not in the file."""
