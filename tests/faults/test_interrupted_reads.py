@@ -165,7 +165,8 @@ def test_export_of_a_killed_session_has_its_text_and_the_end_of_its_turn(
 
 def test_commands_show_a_killed_session_as_interrupted(location: StoreLocation) -> None:
     async def check(killed: Killed) -> None:
-        assert "running" not in await killed.command("list")
+        listed = await killed.command("list")
+        assert "running" not in listed and "failed" in listed
         (row,) = json.loads(await killed.command("list", "--status", "idle", "--format", "json"))
         assert (row["id"], row["status"], row["stop_reason"]) == (killed.id, "idle", "error")
         running = await killed.command("list", "--status", "running", "--format", "json")

@@ -153,6 +153,8 @@ def session_labels(session: Session) -> list[Label]:
         labels.append((session.status, {"fg": "green" if session.status == "running" else "red"}))
     elif session.pending:
         labels.append(("waiting for an answer", {"fg": "yellow"}))
+    elif session.stop_reason == "error":
+        labels.append(("failed", {"fg": "red"}))
     if session.state != "active":
         labels.append((session.state, {"dim": True}))
     return labels

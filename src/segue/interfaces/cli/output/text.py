@@ -51,6 +51,8 @@ def show_sessions(sessions: Sequence[Session]) -> None:
             labels += f" [{session.status}]"
         elif session.pending:
             labels += " [waiting for an answer]"
+        elif session.stop_reason == "error":
+            labels += " [failed]"
         if session.state != "active":
             labels += f" [{session.state}]"
         cost = session_cost(session)
