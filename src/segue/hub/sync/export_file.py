@@ -363,7 +363,7 @@ def _decode_body(raw: Any, version: int) -> event.AnyBody:
     if version == event.BODY_VERSION:
         _check_explicit(type(body), raw, "body")
         if isinstance(getattr(body, "usage", None), Usage):
-            _check_explicit(Usage, raw["usage"], "body.usage")
+            _check_explicit(Usage, raw.get("usage"), "body.usage")
     if isinstance(body, event.Response | event.ModelCalled) and body.asked_at is not None:
         _parse_time(body.asked_at, "body.asked_at")
     if isinstance(body, event.Created):
