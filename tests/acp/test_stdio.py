@@ -48,8 +48,8 @@ def test_lines_do_not_depend_on_how_the_bytes_are_chunked(
     assert asyncio.run(read_all(stream_of(*chunks))) == [text + b"\n" for text in texts]
 
 
-async def test_an_unfinished_last_line_is_dropped() -> None:
-    assert await read_all(stream_of(b"whole\ncut o", b"ff")) == [b"whole\n"]
+async def test_a_last_line_without_an_end_is_read() -> None:
+    assert await read_all(stream_of(b"whole\nno e", b"nd")) == [b"whole\n", b"no end"]
 
 
 async def test_a_line_that_is_too_long_is_skipped_and_the_next_one_is_read(

@@ -302,7 +302,7 @@ async def test_fork_at_an_unknown_event_is_rejected(home: Home) -> None:
         for here in (True, False):
             with pytest.raises(InvalidInput, match=f"no event {last - 1}; .* is {first}$"):
                 await hub.editor.fork(LOCAL, S, at=last - 1, in_store=here)
-            with pytest.raises(InvalidInput, match=f"no {last + 1000}$"):
+            with pytest.raises(InvalidInput, match=f"not {last + 1000}$"):
                 await hub.editor.fork(LOCAL, S, at=last + 1000, in_store=here)
         assert len(await list_ids(hub)) == 1
 

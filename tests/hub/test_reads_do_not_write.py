@@ -30,6 +30,7 @@ READS: dict[str, dict[str, Read]] = {
         "resolve": lambda hub, id: hub.sessions.resolve(LOCAL, id[:8]),
         "owner": lambda hub, id: hub.sessions.owner(LOCAL, id),
         "list": lambda hub, id: hub.sessions.list(LOCAL, Query(cwd="/", worktrees=True)),
+        "with_native_id": lambda hub, id: hub.sessions.with_native_id(LOCAL, "unknown"),
         "in_id_range": lambda hub, id: hub.sessions.in_id_range(LOCAL, id, id),
         "count": lambda hub, id: hub.sessions.count(LOCAL, Query(cwd="/")),
         "search": lambda hub, id: hub.sessions.search(LOCAL, Query(text="hello"), ranked=True),

@@ -35,7 +35,7 @@ async def test_session_shows_the_memory_store_as_it_was_when_attached(tmp_path: 
         assert [item["id"] for item in results["data"]] == [session["id"]]
         twice = {"resources": [attached, attached]}
         twice |= {"agent": session["agent"]["id"], "environment_id": session["environment_id"]}
-        assert "twice" in await api.fails(400, "POST", "/v1/sessions", twice)
+        assert "only once" in await api.fails(400, "POST", "/v1/sessions", twice)
 
 
 @pytest.mark.parametrize(("kind", "name"), [("memory_stores", "name"), ("vaults", "display_name")])

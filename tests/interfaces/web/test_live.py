@@ -191,6 +191,7 @@ async def test_a_revoked_key_shows_a_link_to_sign_in_again(harness: BrowserHarne
     banner = page.locator("#banner")
     await expect(banner).to_contain_text("signed out")
     await expect(page.locator("#text")).to_have_value("not lost")
+    await expect(page.get_by_role("button", name="Send")).to_be_enabled()  # the attempt ended
     await page.keyboard.press("Escape")
     await page.keyboard.press("e")
     await expect(page.locator("#toast")).to_contain_text("no longer valid")
