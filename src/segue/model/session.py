@@ -242,7 +242,7 @@ def decode_session(row: bytes) -> Session:
 
 def decode_sessions(rows: Sequence[bytes]) -> list[Session]:
     """Return the sessions of rows, decoded together because that is faster."""
-    if not all(_IN_EVERY_ROW in row for row in rows):
+    if [True for row in rows if _IN_EVERY_ROW not in row]:  # faster than any()
         return [decode_session(row) for row in rows]
     try:
         return _decode_session_list(b"[" + b",".join(rows) + b"]")

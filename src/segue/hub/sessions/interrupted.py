@@ -69,7 +69,7 @@ def stored_query(query: Query) -> Query:
 async def select(store: Store, query: Query, rows: Sequence[Session]) -> list[Session]:
     """Return rows that `stored_query` selected as clients see them, if the query matches them."""
     sessions = await as_read(store, rows)
-    if not query.statuses:
+    if not query.statuses or not _any_runs(rows):
         return sessions
     return [
         session
@@ -78,8 +78,12 @@ async def select(store: Store, query: Query, rows: Sequence[Session]) -> list[Se
     ]
 
 
+def _any_runs(sessions: Sequence[Session]) -> bool:
+    return not {session.status for session in sessions}.isdisjoint(RUNNING_STATUSES)
+
+
 async def _with_dead_process(store: Store, sessions: Sequence[Session]) -> set[str]:
-    if not any(session.status in RUNNING_STATUSES for session in sessions):
+    if not _any_runs(sessions):
         return set()
     from segue.hub.turns.holder import interrupted_sessions
 
