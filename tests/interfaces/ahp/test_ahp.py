@@ -311,6 +311,46 @@ async def test_rename_archive_fork_and_delete(tmp_path: Path) -> None:
             assert (await hub.sessions.get(LOCAL, session.id)).state == "trashed"
 
 
+async def test_fork_is_a_chat_of_its_session_and_a_session_of_its_own(tmp_path: Path) -> None:
+    async with running(tmp_path) as (hub, server):
+        session = await create(hub)
+        await hub.turns.run(LOCAL, session.id, "/say second")
+        uri, chat, fork_id = session_uri(session.id), chat_uri(session.id), str(uuid.uuid4())
+        fork_chat = chat_uri(session.id, fork_id)  # as VS Code names it
+        async with server.connect() as client:
+            await client.initialize()
+            snapshot = await client.request("subscribe", channel=chat)
+            first = snapshot["snapshot"]["state"]["turns"][0]["id"]
+            source = {"kind": "fork", "chat": chat, "turnId": first}
+            await client.request("createChat", channel=uri, chat=fork_chat, source=source)
+            added = (await client.wait_for_action("session/chatAdded"))["action"]["summary"]
+            assert added["resource"] == fork_chat and added["origin"] == source
+            state = (await client.request("subscribe", channel=fork_chat))["snapshot"]["state"]
+            assert state["resource"] == fork_chat and len(state["turns"]) == 1
+            turn_id = await client.prompt(fork_chat, "/say In the fork")
+            ended = await client.wait_for_action("chat/turnComplete", turnId=turn_id)
+            assert ended["channel"] == fork_chat
+            await client.dispatch(fork_chat, "session/titleChanged", title="The fork")
+            updated = await client.wait_for_action("session/chatUpdated")
+            assert updated["channel"] == uri and updated["action"]["chat"] == fork_chat
+            assert (await hub.sessions.get(LOCAL, fork_id)).title == "The fork"
+        async with server.connect() as client:
+            result = await client.request(
+                "reconnect",
+                clientId="client-1",
+                lastSeenServerSeq=0,
+                subscriptions=[uri, fork_chat],
+            )
+            states = {each["resource"]: each["state"] for each in result["snapshots"]}
+            assert fork_chat in [entry["resource"] for entry in states[uri]["chats"]]
+            assert len(states[fork_chat]["turns"]) == 2
+            await client.request("disposeChat", channel=fork_chat)
+            await client.wait_for_action("session/chatRemoved", chat=fork_chat)
+            assert (await hub.sessions.get(LOCAL, fork_id)).state == "trashed"
+            refused = await client.raw_request("disposeChat", channel=chat)
+            assert refused["error"]["code"] == -32602
+
+
 async def test_turn_of_another_program_is_shown_live(tmp_path: Path) -> None:
     async with running(tmp_path) as (hub, server):
         session = await create(hub)
@@ -405,11 +445,24 @@ async def test_unsupported_actions_and_wrong_fields_are_rejected(tmp_path: Path)
                 "chat/pendingMessageSet": {"kind": "queued", "id": "b", "message": []},
                 "session/titleChanged": {},
                 "session/configChanged": {"config": {"isolation": "worktree"}},
+                "session/workingDirectorySet": {"directory": "file:///srv/other"},
+                "session/customizationToggled": {"id": "x", "enablement": []},
+                "chat/queuedMessagesReordered": {"order": []},
+                "chat/toolCallComplete": {"turnId": "x", "toolCallId": "x", "result": {}},
+                "chat/toolCallResultConfirmed": {"toolCallId": "x", "approved": True},
+                "chat/inputCompleted": {"requestId": "x", "response": "accept"},
+                "chat/inputAnswerChanged": {"requestId": "x", "questionId": "y"},
             }
             for type, fields in rejected.items():
                 await client.dispatch(chat, type, **fields)
                 envelope = await client.wait_for_action(type)
                 assert envelope["rejectionReason"]
+            for method in ("createTerminal", "resourceWrite", "authenticate", "invokeChangeset"):
+                answer = await client.raw_request(method)
+                assert answer["error"] == {
+                    "code": -32601,
+                    "message": f"segue does not support {method}",
+                }
             await client.dispatch(chat, "chat/unknown", seq="x")
             turn_id = await client.prompt(chat, "/say once")
             await client.wait_for_action("chat/turnComplete", turnId=turn_id)

@@ -23,7 +23,7 @@ from segue.hub.sync.importer import SourceSync
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import codec, ids
 from segue.model.anthropic.agents import roster_of
-from segue.model.content import Block, Text, as_content
+from segue.model.content import Block, Content, Text, as_content
 from segue.model.errors import InvalidInput, NoAgent, NotFound, NotPermitted, StoreReadOnly
 from segue.model.event import (
     AgentRef,
@@ -255,6 +255,13 @@ class TurnService:
         await self._lookup.find_stored(principal, id)
         items = await self._store.inbox(principal.workspace, id)
         return [item.id for item in items if item.kind == "prompt"]
+
+    async def queued_messages(self, principal: Principal, id: str) -> list[tuple[str, Content]]:
+        """Return the ids and contents of prompts whose turns have not begun, in order."""
+        await self._lookup.find_stored(principal, id)
+        items = await self._store.inbox(principal.workspace, id)
+        prompts = (item for item in items if item.kind == "prompt")
+        return [(item.id, codec.convert(item.body, Prompt).content) for item in prompts]
 
     async def was_withdrawn(self, principal: Principal, id: str, turn_id: str) -> bool:
         """Return whether a prompt was withdrawn before its turn began."""

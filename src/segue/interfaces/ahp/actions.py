@@ -8,13 +8,14 @@ from contextlib import suppress
 from typing import Any
 
 from segue.acp.rpc import RpcError
-from segue.agents.base.spec import MODE_LABELS
 from segue.model.content import Block, Image, Text
 from segue.model.errors import NotFound, SegueError
-from segue.model.event import ConfigChanged, PermissionAsked
+from segue.model.event import ConfigChanged, PermissionAsked, ToolResult
+from segue.model.session import Session
 
-from .client import Client, Origin
-from .config import MODE
+from .chat import ChatState
+from .client import DEMO, Client, Origin
+from .config import OFFERED, agent_option, has_value, model_option, session_config
 from .protocol import (
     DEFAULT_CHAT,
     ROOT,
@@ -22,9 +23,9 @@ from .protocol import (
     Channel,
     chat_uri,
     event_id_of,
-    parse_channel,
     session_uri,
 )
+from .questions import ACCEPT, RESPONSES, Question
 
 log = logging.getLogger("segue.ahp")
 
@@ -44,6 +45,8 @@ class ClientActions:
             "chat/turnStarted": self._start_turn,
             "chat/turnCancelled": self._cancel_turn,
             "chat/toolCallConfirmed": self._confirm,
+            "chat/inputAnswerChanged": self._draft_answer,
+            "chat/inputCompleted": self._answer_question,
             "chat/pendingMessageSet": self._queue_message,
             "chat/pendingMessageRemoved": self._unqueue_message,
             "session/titleChanged": self._rename,
@@ -72,7 +75,7 @@ class ClientActions:
             elif (handler := self._handlers.get(type)) is None:
                 raise Refused(f"segue does not support {type}")
             else:
-                await handler(parse_channel(channel), action, origin)
+                await handler(await self._client.resolve(channel), action, origin)
         except (Refused, RpcError) as error:
             await self._client.send_action(channel, action, origin, str(error))
         except SegueError as error:
@@ -100,7 +103,7 @@ class ClientActions:
         await self._create_from_draft(channel.session_id)
         if channel.session_id not in self._client.chats:
             session = await self._hub.sessions.get(self._principal, channel.session_id)
-            await self._client.follow_chat(session)
+            await self._client.follow_chat(session, chat_uri(session.id))
         self._client.expected["chat/turnStarted", turn_id] = (action, origin)
         try:
             await self._submit(channel.session_id, content, turn_id, message)
@@ -112,16 +115,42 @@ class ClientActions:
         self, session_id: str, content: list[Block], client_id: str, message: Mapping[str, Any]
     ) -> None:
         """Send a message to the agent, under the id that the client gave it."""
-        model = (message.get("model") or {}).get("id")
-        model_ids = [model_info["id"] for model_info in await self._client.models()]
-        if model is not None and model not in model_ids:
-            raise Refused(f"there is no model {model!r}; segue answers with {model_ids[0]!r}")
+        session = await self._hub.sessions.get(self._principal, session_id)
+        overrides = await self._choose_model(session, (message.get("model") or {}).get("id"))
         turn_id = event_id_of(client_id)
         with suppress(NotFound):
             await self._hub.history.locate(self._principal, session_id, turn_id)
             raise Refused("this message was sent already")
+        opened = await self._client.open_session(session_id)
         self._client.ids_of_events[turn_id] = client_id
-        await self._hub.turns.submit(self._principal, session_id, content, turn_id=turn_id)
+        await self._hub.turns.submit(
+            self._principal,
+            session_id,
+            content,
+            turn_id=turn_id,
+            overrides=overrides,
+            opened=opened,
+        )
+
+    async def _choose_model(self, session: Session, model: str | None) -> dict[str, Any]:
+        """Return the overrides of a turn that a model answers, or set the agent's own option."""
+        if model is None:
+            return {}
+        option = model_option(session)
+        if option is not None and has_value(option, model):
+            if option["value"] != model:
+                await self._set_option(session, option["id"], model)
+            return {}
+        if model not in self._client.model_names:
+            names = [model_info["id"] for model_info in await self._client.models()]
+            if model not in names:
+                raise Refused(f"there is no model {model!r}; choose one of: {', '.join(names)}")
+        agents = self._hub.agents
+        spec = await agents.spec(session, {}, local=self._principal.local)
+        has_own_models = spec.get("kind", "default") not in ("default", "model")
+        if model == DEMO or has_own_models or agents.describe_spec(spec) == model:
+            return {}
+        return {"model": model}
 
     async def _create_from_draft(self, session_id: str) -> None:
         draft = self._client.drafts.get(session_id)
@@ -142,8 +171,8 @@ class ClientActions:
 
     async def _confirm(self, channel: Channel, action: Action, origin: Origin) -> None:
         call_id = str(action["toolCallId"])
-        chat = self._client.chats.get(channel.session_id)
-        request = None if chat is None else chat.state.call_of_request(call_id)
+        state = self._client.state_of(channel)
+        request = None if state is None else state.call_of_request(call_id)
         if request is None:
             raise Refused("this request was answered already")
         option = _chosen_option(request, action)
@@ -159,6 +188,63 @@ class ClientActions:
             self._client.expected.pop(("chat/toolCallConfirmed", call_id), None)
             raise
 
+    async def _draft_answer(self, channel: Channel, action: Action, origin: Origin) -> None:
+        """Remember an answer to a question until it is submitted."""
+        _, question = self._open_question(channel, action)
+        question.set_draft(str(action["questionId"]), action.get("answer"))
+        await self._client.send_action(self._client.chat_uri(*channel), action, origin)
+
+    async def _answer_question(self, channel: Channel, action: Action, origin: Origin) -> None:
+        state, question = self._open_question(channel, action)
+        response = action["response"]
+        if response not in RESPONSES:
+            raise Refused(f"response must be one of {', '.join(RESPONSES)}, not {response!r}")
+        values = question.values(action.get("answers") or {}) if response == ACCEPT else {}
+        key = ("chat/inputCompleted", question.id)
+        self._client.expected[key] = (action, origin)
+        try:
+            await self._send_answer(channel.session_id, state, question, response, values)
+        except BaseException:
+            self._client.expected.pop(key, None)
+            raise
+
+    def _open_question(self, channel: Channel, action: Action) -> tuple[ChatState, Question]:
+        """Return the question that an action is about. Raises Refused if it is not open."""
+        state = self._client.state_of(channel)
+        question = None if state is None else state.question(str(action["requestId"]))
+        if state is None or question is None:
+            raise Refused("this question was answered already")
+        return state, question
+
+    async def _send_answer(
+        self,
+        session_id: str,
+        state: ChatState,
+        question: Question,
+        response: str,
+        values: dict[str, Any],
+    ) -> None:
+        """Pass an answer to what asked: a form, a permission request or a tool call."""
+        is_accepted = response == ACCEPT
+        if question.kind == "form":
+            name = (self._principal.workspace, session_id)
+            if not self._client.forms.complete(name, question.id, response, values):
+                raise Refused("this question was answered already")
+        elif question.kind == "permission":
+            option = _chosen_option(state.request(question.id), {"approved": is_accepted})
+            input = question.tool_input(values) if is_accepted else None
+            await self._hub.turns.answer(
+                self._principal, session_id, question.id, option, input=input
+            )
+        else:
+            text = question.tool_result(values) if is_accepted else "The user did not answer."
+            result = ToolResult(
+                call_id=question.id,
+                status="completed" if is_accepted else "failed",
+                content=(Text(text=text),),
+            )
+            await self._hub.turns.submit_tool_result(self._principal, session_id, result)
+
     async def _queue_message(self, channel: Channel, action: Action, origin: Origin) -> None:
         """Submit a message for after the running turn, or for the turn itself to take up."""
         message_id = str(action["id"])
@@ -168,7 +254,7 @@ class ClientActions:
         if chat is not None:
             is_steering = action.get("kind") == "steering"
             chat.queue(message_id, message, kind="steering" if is_steering else "queued")
-        await self._client.send_action(chat_uri(channel.session_id), action, origin)
+        await self._client.send_action(self._client.chat_uri(channel.session_id), action, origin)
         await self._submit(channel.session_id, content, message_id, message)
 
     async def _unqueue_message(self, channel: Channel, action: Action, origin: Origin) -> None:
@@ -179,19 +265,20 @@ class ClientActions:
         chat = self._client.chats.get(channel.session_id)
         if chat is not None:
             chat.take_from_queue(message_id)
-        await self._client.send_action(chat_uri(channel.session_id), action, origin)
+        await self._client.send_action(self._client.chat_uri(channel.session_id), action, origin)
 
     async def _rename(self, channel: Channel, action: Action, origin: Origin) -> None:
         """Rename a session. VS Code sends this to the channel of the chat."""
         title = str(action["title"])
+        session = session_uri(channel.session_id)
         if (chat := self._client.chats.get(channel.session_id)) is not None:
             chat.title = title.strip()
+            session = chat.session_uri
         await self._hub.editor.set_title(self._principal, channel.session_id, title)
         await self._client.send_action(session_uri(channel.session_id), action, origin)
-        changes = {"type": "session/chatUpdated", "chat": chat_uri(channel.session_id)}
-        await self._client.send_action(
-            session_uri(channel.session_id), {**changes, "changes": {"title": title}}, None
-        )
+        uri = self._client.chat_uri(channel.session_id)
+        updated = {"type": "session/chatUpdated", "chat": uri, "changes": {"title": title}}
+        await self._client.send_action(session, updated, None)
 
     async def _archive(self, channel: Channel, action: Action, origin: Origin) -> None:
         change = self._hub.editor.archive if action["isArchived"] else self._hub.editor.unarchive
@@ -215,13 +302,29 @@ class ClientActions:
             await self._client.send_action(session_uri(channel.session_id), action, origin)
 
     async def _configure(self, channel: Channel, action: Action, origin: Origin) -> None:
-        values = action["config"]
-        unknown = set(values) - {MODE}
-        if unknown or values.get(MODE) not in MODE_LABELS:
-            raise Refused(f"the settings of a session are {MODE}: {', '.join(MODE_LABELS)}")
-        change = ConfigChanged(mode=values[MODE])
-        await self._hub.editor.configure(self._principal, channel.session_id, change)
+        session = await self._hub.sessions.get(self._principal, channel.session_id)
+        known = session_config(session)["schema"]["properties"]
+        for name, value in action["config"].items():
+            if name not in known:
+                raise Refused(f"there is no setting {name!r}; there are {', '.join(known)}")
+            choices = known[name].get("enum", (False, True))
+            if value not in choices or isinstance(value, bool) != (choices == (False, True)):
+                raise Refused(f"{name} must be one of {', '.join(map(str, choices))}")
+        if (chat := self._client.chats.get(session.id)) is not None:
+            chat.settings |= action["config"]
+        for name, value in action["config"].items():
+            if agent_option(session, name) is not None:
+                session = await self._set_option(session, name, value)
+            else:
+                change = ConfigChanged(mode=value)
+                session = await self._hub.editor.configure(self._principal, session.id, change)
         await self._client.send_action(session_uri(channel.session_id), action, origin)
+
+    async def _set_option(self, session: Session, id: str, value: str | bool) -> Session:
+        """Set an option that the agent of a session offers."""
+        changed = await self._hub.agents.set_option(session, id, value)
+        change = ConfigChanged(options={OFFERED: changed.offered})
+        return await self._hub.editor.configure(self._principal, session.id, change)
 
 
 def _content(message: Mapping[str, Any]) -> list[Block]:

@@ -25,6 +25,7 @@ from segue.model.errors import SegueError, Unauthorized
 from segue.model.principal import Principal
 
 from .connection import AhpConnection
+from .forms import Forms
 
 log = logging.getLogger("segue.ahp")
 
@@ -55,6 +56,7 @@ class AhpApp:
         self._hosts = hosts or HostCheck()
         self._rate_limiter = rate_limiter or RateLimiter(0)
         self._closing = closing or asyncio.Event()
+        self._forms = Forms()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -80,6 +82,7 @@ class AhpApp:
             link = _Link(
                 self._hub,
                 principal,
+                self._forms,
                 receive,
                 send,
                 count_message=lambda: self._rate_limiter.count_request(caller),
@@ -111,6 +114,7 @@ class _Link:
         self,
         hub: Hub,
         principal: Principal,
+        forms: Forms,
         receive: Receive,
         send: Send,
         *,
@@ -127,7 +131,7 @@ class _Link:
         self._access = access
         self._outgoing: asyncio.Queue[bytes] = asyncio.Queue(MAX_UNREAD_MESSAGES)
         self._overflow = asyncio.Event()
-        self._connection = AhpConnection(hub, principal, self._queue)
+        self._connection = AhpConnection(hub, principal, self._queue, forms)
 
     async def serve(self) -> None:
         await self._receive()  # websocket.connect

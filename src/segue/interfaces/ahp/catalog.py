@@ -27,7 +27,7 @@ READ_ONLY = "read-only"
 
 def activity_status(session: Session) -> int:
     """Return the bits that say what a session does."""
-    if session.open_asks:
+    if session.open_asks or session.pending:
         return INPUT_NEEDED
     if session.status in ("running", "rescheduling"):
         return IN_PROGRESS
@@ -54,7 +54,7 @@ def summary(session: Session, *, is_read: bool) -> dict[str, Any]:
         "status": status(session, is_read=is_read),
         "createdAt": time_text(session.created_at),
         "modifiedAt": time_text(session.active_at),
-        "workingDirectories": _directories(session),
+        "workingDirectories": directories(session),
         "defaultChat": chat,
         "chats": [{"resource": chat, "title": session.title or UNTITLED}],
     }
@@ -78,7 +78,7 @@ def session_state(
         "provider": PROVIDER,
         "title": session.title or UNTITLED,
         "status": status(session, is_read=is_read),
-        "workingDirectories": _directories(session),
+        "workingDirectories": directories(session),
         "lifecycle": "ready",
         "activeClients": list(active_clients),
         "chats": [chat_summary(session), *(thread_summary(session, thread) for thread in threads)],
@@ -102,14 +102,24 @@ def chat_summary(session: Session) -> dict[str, Any]:
 def thread_summary(session: Session, thread: Thread) -> dict[str, Any]:
     """Return the entry of a subagent's chat, which can only be read."""
     at = thread.active_at or thread.created_at or session.active_at
-    return {
+    entry = {
         "resource": chat_uri(session.id, thread.id),
         "title": thread.title or thread.kind or "Subagent",
-        "status": IDLE,
+        "status": IN_PROGRESS if is_running(session, thread) else IDLE,
         "modifiedAt": time_text(at),
         "interactivity": READ_ONLY,
     }
+    if thread.call_id is not None:
+        parent = chat_uri(session.id, thread.parent) if thread.parent else chat_uri(session.id)
+        entry["origin"] = {"kind": "tool", "chat": parent, "toolCallId": thread.call_id}
+    return entry
 
 
-def _directories(session: Session) -> list[str]:
+def is_running(session: Session, thread: Thread) -> bool:
+    """Return whether a subagent works now, as far as its session knows."""
+    return thread.status == "running" and session.status in ("running", "rescheduling")
+
+
+def directories(session: Session) -> list[str]:
+    """Return the addresses of a session's working directory and roots."""
     return [directory_uri(path) for path in dict.fromkeys((session.cwd, *session.roots))]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from segue.model.content import Content, Diff, FileChange, Image, plain_text
+from segue.model.content import Image, plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -26,6 +26,7 @@ from segue.model.event import (
     PlanChanged,
     Response,
     StatusChanged,
+    ThreadStarted,
     ToolCall,
     ToolCallChanged,
     ToolResult,
@@ -33,10 +34,11 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.tools.changes import apply_change
-from segue.model.tools.patches import as_diffs, with_texts
 from segue.model.tools.titles import call_title, request_title
 
-from .protocol import Action, session_uri, time_text
+from .edits import proposed_edits, result_content
+from .protocol import Action, chat_uri, time_text
+from .questions import ACCEPT, CANCEL, DECLINE, Question, of_client_tool, of_permission
 
 _PART_OF_DELTA = {"message": "markdown", "thought": "reasoning"}
 _NOT_NEEDED, _USER_ACTION = "not-needed", "user-action"
@@ -61,6 +63,9 @@ class ChatState:
         self._parts: dict[str, dict[str, Any]] = {}  # of the active turn: by message or call
         self._separators: dict[str, str] = {}  # before messages that are being written
         self._requests: dict[str, PermissionAsked] = {}
+        self._questions: dict[str, Question] = {}  # that wait for an answer
+        self._question_parts: dict[str, dict[str, Any]] = {}
+        self._subagents: dict[str, list[dict[str, Any]]] = {}  # by the call that started them
 
     def fields(self) -> dict[str, Any]:
         """Return the turns as fields of a snapshot."""
@@ -75,6 +80,14 @@ class ChatState:
             (ask for ask in self._requests.values() if _call_id(ask) == call_id),
             None,
         )
+
+    def question(self, id: str) -> Question | None:
+        """Return a question that waits for an answer."""
+        return self._questions.get(id)
+
+    def request(self, ask_id: str) -> PermissionAsked:
+        """Return an open permission request by its own id."""
+        return self._requests[ask_id]
 
     # Events.
 
@@ -112,6 +125,10 @@ class ChatState:
             case StatusChanged(status="idle") as change if not change.pending:
                 if change.stop_reason != "requires_action":
                     return self.finish(change)
+            case StatusChanged(status="idle") as change:
+                return self._ask_for_results(change.pending)
+            case ThreadStarted() as started:
+                return self._show_subagent(started)
         return []
 
     def add_delta(self, delta: Delta) -> list[Action]:
@@ -156,12 +173,14 @@ class ChatState:
         self._parts.clear()
         self._separators.clear()
         self._requests.clear()
+        self._questions.clear()
+        self._question_parts.clear()
         return [*actions, end]
 
     # Turns.
 
     def _start(self, event: Event, message: UserMessage) -> list[Action]:
-        return self._begin(event, _message(message))
+        return self._begin(event, message_fields(message))
 
     def _ensure_turn(self, event: Event) -> list[Action]:
         """Begin a turn for what an agent does without a message of the user."""
@@ -320,14 +339,18 @@ class ChatState:
         fields: dict[str, Any] = {
             "success": result.status == "completed",
             "pastTenseMessage": call_title(call),
-            "content": result_content(self._session_id, seq, call, result),
+            "content": [
+                *self._subagents.get(result.call_id, ()),
+                *result_content(self._session_id, seq, call, result),
+            ],
         }
         if result.status != "completed":
             code = None if result.exit_code is None else str(result.exit_code)
             message = plain_text(result.content)[:1000] or result.status
             fields["error"] = {"message": message, **({"code": code} if code else {})}
         state.update(_confirmed_fields(state, call), **fields, status="completed")
-        return [self._call_action("Complete", result.call_id, result=fields)]
+        completed = self._call_action("Complete", result.call_id, result=fields)
+        return [*self._end_client_tool(result), completed]
 
     # Permission requests.
 
@@ -335,6 +358,9 @@ class ChatState:
         self._requests[request.ask_id] = request
         call_id = _call_id(request)
         call = self._calls.get(call_id)
+        question = of_permission(request.ask_id, call)
+        if question is not None and call is not None:
+            return [*self._ready(call), *self.ask_question(question)]
         actions: list[Action] = []
         if call is None or call_id not in self._parts:
             title = request_title(request, call)
@@ -352,6 +378,8 @@ class ChatState:
         request = self._requests.pop(answer.ask_id, None)
         if request is None or self.active is None:
             return []
+        if (question := self._questions.get(answer.ask_id)) is not None:
+            return self._answer_question(question, request, answer)
         call_id = _call_id(request)
         state = self._parts[call_id]["toolCall"]
         for name in ("options", "confirmationTitle", "edits"):
@@ -375,6 +403,80 @@ class ChatState:
             actions.append(self._call_action("Complete", call_id, result=result))
         return actions
 
+    # Questions.
+
+    def ask_question(self, question: Question) -> list[Action]:
+        """Show a question in the active turn."""
+        if self.active is None:
+            return []
+        self._questions[question.id] = question
+        part = {"kind": "inputRequest", "request": question.request}
+        self._question_parts[question.id] = self._add_part(part)
+        return [{"type": "chat/inputRequested", "request": dict(question.request)}]
+
+    def end_question(
+        self, question: Question, response: str, answers: dict[str, Any]
+    ) -> list[Action]:
+        """Show how a question was answered."""
+        part = self._question_parts.pop(question.id, None)
+        if self._questions.pop(question.id, None) is None or part is None:
+            return []
+        if answers:
+            question.request["answers"] = answers
+        part["response"] = response
+        fields = {"answers": answers} if answers else {}
+        completed = {"type": "chat/inputCompleted", "requestId": question.id}
+        return [{**completed, "response": response, **fields}]
+
+    def _answer_question(
+        self, question: Question, request: PermissionAsked, answer: PermissionAnswered
+    ) -> list[Action]:
+        chosen = next((option for option in request.options if option.id == answer.option), None)
+        if chosen is None:
+            return self.end_question(question, CANCEL, {})
+        if not chosen.kind.startswith("allow"):
+            return self.end_question(question, DECLINE, {})
+        values = (answer.input or {}).get("answers")
+        answers = question.answers(values) if isinstance(values, dict) else {}
+        return self.end_question(question, ACCEPT, answers)
+
+    def _ask_for_results(self, pending: tuple[str, ...]) -> list[Action]:
+        """Ask for the results of tools that the client runs, which the turn waits for."""
+        actions: list[Action] = []
+        for call_id in pending:
+            call = self._calls.get(call_id)
+            if call is not None and call.custom and call_id not in self._questions:
+                actions += self.ask_question(of_client_tool(call))
+        return actions
+
+    def _end_client_tool(self, result: ToolResult) -> list[Action]:
+        question = self._questions.get(result.call_id)
+        if question is None:
+            return []
+        if result.status != "completed":
+            response = CANCEL if result.status == "cancelled" else DECLINE
+            return self.end_question(question, response, {})
+        values = question.values_of_result(plain_text(result.content))
+        return self.end_question(question, ACCEPT, question.answers(values))
+
+    # Subagents.
+
+    def _show_subagent(self, started: ThreadStarted) -> list[Action]:
+        """Refer to a subagent's chat in the tool call that started it."""
+        content = self._subagents.setdefault(started.call_id, [])
+        reference = {
+            "type": "subagent",
+            "resource": chat_uri(self._session_id, started.id),
+            "title": started.title or started.name,
+            "agentName": started.name,
+        }
+        content.append(reference)
+        part = self._parts.get(started.call_id)
+        if part is None or self.active is None or part["toolCall"]["status"] != "running":
+            return []
+        part["toolCall"]["content"] = list(content)
+        return [self._call_action("ContentChanged", started.call_id, content=list(content))]
+
 
 def _call_id(request: PermissionAsked) -> str:
     """Return the tool call that a request is shown as: the one it is about, or one of its own."""
@@ -394,7 +496,8 @@ def _confirmed_fields(state: dict[str, Any], call: ToolCall) -> dict[str, Any]:
     }
 
 
-def _message(message: UserMessage) -> dict[str, Any]:
+def message_fields(message: UserMessage) -> dict[str, Any]:
+    """Return a message of the user as clients have it."""
     fields: dict[str, Any] = {"text": _typed_text(message), "origin": {"kind": "user"}}
     images = [block for block in message.content if isinstance(block, Image) and block.data]
     if images:
@@ -438,79 +541,3 @@ def _plan_text(plan: PlanChanged) -> str:
     boxes = {"completed": "[x]", "in_progress": "[>]", "cancelled": "[-]"}
     entries = (f"- {boxes.get(entry.status, '[ ]')} {entry.content}" for entry in plan.entries)
     return "\n".join(("**Plan**", "", *entries))
-
-
-# Files.
-
-
-def _diffs(content: Content, call: ToolCall | None) -> list[Diff]:
-    """Return the changes of files in a content, one for each hunk of a patch."""
-    diffs: list[Diff] = []
-    for block in with_texts(content, call):
-        if isinstance(block, Diff):
-            diffs.append(block)
-        elif isinstance(block, FileChange):
-            diffs += as_diffs(block)
-    return diffs
-
-
-def result_content(
-    session_id: str, seq: int, call: ToolCall, result: ToolResult
-) -> list[dict[str, Any]]:
-    """Return the content of a tool result: its text, pictures and changes of files."""
-    blocks: list[dict[str, Any]] = []
-    texts = tuple(
-        block for block in result.content if not isinstance(block, Image | Diff | FileChange)
-    )
-    if text := plain_text(texts):
-        blocks.append({"type": "text", "text": text})
-    for block in result.content:
-        if isinstance(block, Image) and block.data:
-            image = {"data": block.data, "contentType": block.mime}
-            blocks.append({"type": "embeddedResource", **image})
-    diffs = _diffs(result.content, call) or _diffs(call.content, call)
-    content_uri = f"{session_uri(session_id)}/content/{seq}"
-    blocks += [
-        {"type": "fileEdit", **_file_edit(f"{content_uri}/{number}", diff)}
-        for number, diff in enumerate(diffs)
-    ]
-    return blocks
-
-
-def proposed_edits(session_id: str, call: ToolCall) -> list[dict[str, Any]]:
-    """Return the changes of files that a call asks for."""
-    content_uri = f"{session_uri(session_id)}/proposed/{call.call_id}"
-    return [
-        _file_edit(f"{content_uri}/{number}", diff)
-        for number, diff in enumerate(_diffs(call.content, call))
-    ]
-
-
-def _file_edit(content_uri: str, diff: Diff) -> dict[str, Any]:
-    file = f"file://{diff.path}"
-    edit: dict[str, Any] = {"after": {"uri": file, "content": {"uri": f"{content_uri}/after"}}}
-    if diff.old is not None:
-        edit["before"] = {"uri": file, "content": {"uri": f"{content_uri}/before"}}
-    old, new = (diff.old or "").splitlines(), diff.new.splitlines()
-    edit["diff"] = {
-        "added": sum(line not in old for line in new),
-        "removed": sum(line not in new for line in old),
-    }
-    return edit
-
-
-def text_of_edit(diffs: list[Diff], number: int, side: str) -> str | None:
-    """Return one side of a change that `_file_edit` refers to, or None if there is none."""
-    if not 0 <= number < len(diffs):
-        return None
-    return diffs[number].new if side == "after" else diffs[number].old
-
-
-def diffs_of_result(call: ToolCall, result: ToolResult) -> list[Diff]:
-    """Return the changes of files that a finished call shows."""
-    return _diffs(result.content, call) or _diffs(call.content, call)
-
-
-def diffs_of_call(call: ToolCall) -> list[Diff]:
-    """Return the changes of files that a call asks for."""
-    return _diffs(call.content, call)

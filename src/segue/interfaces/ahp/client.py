@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from segue.acp.rpc import RpcError
+from segue.agents.base.spec import has_provider
 from segue.hub import Hub
-from segue.model.errors import SegueError
+from segue.hub.turns.opened import OpenSession
+from segue.model import ids
+from segue.model.errors import NotFound, SegueError
 from segue.model.principal import Principal
+from segue.model.query import Query
 from segue.model.session import Session
 
-from .protocol import PROVIDER, ROOT, Action, ServerSequence, chat_uri, parse_channel
+from .chat import ChatState
+from .forms import FormClient, Forms
+from .protocol import (
+    DEFAULT_CHAT,
+    PROVIDER,
+    ROOT,
+    Action,
+    Channel,
+    ServerSequence,
+    chat_uri,
+    parse_channel,
+)
 from .subscriptions import FollowedChat, SessionList
+from .threads import FollowedThread
 
 log = logging.getLogger("segue.ahp")
 
 _REST_OF_LIST = "the rest of the list"
+SCANNED_SESSIONS = 200  # that were active last, for the models that the user has chosen
+MAX_MODELS = 20
+DEMO = "demo"  # stands for the demo agent, which answers if no model is configured
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -49,28 +68,35 @@ class Client:
     snapshots, and the rows that changed meanwhile.
     """
 
-    def __init__(self, hub: Hub, principal: Principal, send: Send) -> None:
+    def __init__(self, hub: Hub, principal: Principal, send: Send, forms: Forms) -> None:
         self.hub = hub
+        self.forms = forms
         self.principal = principal
         self.id = ""
         self.sequence = ServerSequence()
         self.list = SessionList(hub, principal, self.notify)
         self.chats: dict[str, FollowedChat] = {}
+        self.threads: dict[tuple[str, str], FollowedThread] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.drafts: dict[str, Draft] = {}
         self.active_clients: dict[str, dict[str, Any]] = {}
         self.root_values: dict[str, Any] = {}
+        self.model_names: list[str] = []  # that the client was offered
         self.ids_of_events: dict[str, str] = {}  # the client's own ids of its messages
         # Actions of this client whose effects are events: they carry its origin when they arrive.
         self.expected: dict[tuple[str, str], tuple[Action, Origin]] = {}
         self._send = send
+        self.forks: dict[str, str] = {}  # by the address that a client gave to a fork's chat
+        self._opened: dict[str, OpenSession] = {}  # whose agents send their forms to the client
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
         await self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def act(self, channel: str, action: Action) -> None:
         """Send an action that happened, with the client's own if this client caused it."""
-        key = (action["type"], str(action.get("toolCallId") or action.get("turnId") or ""))
+        names = ("toolCallId", "requestId", "turnId")
+        id = next((action[name] for name in names if action.get(name)), "")
+        key = (action["type"], str(id))
         own, origin = self.expected.pop(key, (action, None))
         await self.send_action(channel, {**action, **own} if origin else action, origin)
 
@@ -93,11 +119,69 @@ class Client:
         for task in self.tasks.values():
             task.cancel()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        for opened in self._opened.values():
+            with suppress(SegueError):
+                await opened.close(cancel=False)
 
-    async def follow_chat(self, session: Session) -> FollowedChat:
-        """Return the chat of a session as it is now, and follow it."""
-        await self.unsubscribe(chat_uri(session.id))
-        chat = FollowedChat(self.hub, self.principal, session.id, self.act, self.ids_of_events)
+    async def resolve(self, uri: str) -> Channel:
+        """Return the session and the chat of an address.
+
+        For clients a fork is a chat of its session, and here it is a session of its own. VS Code's
+        id for that chat is the id of the session.
+        """
+        if uri not in self.forks:
+            channel = parse_channel(uri)
+            fork_id = ids.parse(channel.chat or "")
+            if fork_id is None:
+                return channel
+            try:
+                session = await self.hub.sessions.get(self.principal, fork_id)
+            except NotFound:
+                return channel
+            if session.fork is None or session.fork.session != channel.session_id:
+                return channel
+            self.forks[uri] = fork_id
+        return Channel(self.forks[uri], DEFAULT_CHAT)
+
+    def chat_uri(self, session_id: str, chat: str | None = None) -> str:
+        """Return the address that the client has for a chat of a session, or its own chat."""
+        if chat not in (None, DEFAULT_CHAT):
+            return chat_uri(session_id, chat or "")
+        followed = self.chats.get(session_id)
+        return chat_uri(session_id) if followed is None else followed.uri
+
+    async def open_session(self, session_id: str) -> OpenSession:
+        """Open a session, so that its agent can show forms to the user."""
+        if session_id not in self._opened:
+            port = FormClient(self.forms, (self.principal.workspace, session_id))
+            self._opened[session_id] = await self.hub.turns.open(
+                self.principal, session_id, client=port
+            )
+        return self._opened[session_id]
+
+    def state_of(self, channel: Channel) -> ChatState | None:
+        """Return the state of a chat that the client follows; None if it does not."""
+        if channel.chat in (None, DEFAULT_CHAT):
+            chat = self.chats.get(channel.session_id)
+            return None if chat is None else chat.state
+        thread = self.threads.get((channel.session_id, channel.chat or ""))
+        return None if thread is None else thread.state
+
+    async def follow_thread(self, session: Session, thread_id: str, uri: str) -> Action:
+        """Return the chat of a subagent as it is now, and follow it."""
+        await self._end_task(uri)
+        thread = FollowedThread(self.hub, self.principal, session.id, thread_id, uri, self.act)
+        state = await thread.load(session)
+        self.threads[session.id, thread_id] = thread
+        self.start_task(uri, thread.follow)
+        return state
+
+    async def follow_chat(self, session: Session, uri: str) -> FollowedChat:
+        """Return the chat of a session as it is now, and follow it under this address."""
+        await self.unsubscribe(self.chat_uri(session.id))
+        chat = FollowedChat(
+            self.hub, self.principal, session.id, uri, self.act, self.ids_of_events, self.forms
+        )
         await chat.load(session)
         self.chats[session.id] = chat
         self.start_task(chat.uri, chat.follow)
@@ -112,6 +196,10 @@ class Client:
         if (task := self.tasks.pop(_REST_OF_LIST, None)) is not None:
             task.cancel()
         self.start_task(_REST_OF_LIST, lambda: self.list.send_rest(cursor))
+
+    def send_sessions_in(self, directory: str) -> None:
+        """Send the sessions in a directory, once."""
+        self.start_task(f"sessions in {directory}", lambda: self.list.send_sessions_in(directory))
 
     def start_task(self, channel: str, run: Callable[[], Awaitable[None]]) -> None:
         if channel not in self.tasks:
@@ -128,16 +216,37 @@ class Client:
             log.exception("%s is not followed any more", channel)
 
     async def unsubscribe(self, channel: str) -> None:
-        task = self.tasks.pop(ROOT if channel.rstrip("/") == ROOT.rstrip("/") else channel, None)
-        if task is not None:
+        await self._end_task(ROOT if channel.rstrip("/") == ROOT.rstrip("/") else channel)
+        with suppress(RpcError):
+            parsed = await self.resolve(channel)
+            if parsed.chat == DEFAULT_CHAT:
+                if self.chat_uri(parsed.session_id) == channel:
+                    self.chats.pop(parsed.session_id, None)
+            elif parsed.chat is not None:
+                self.threads.pop((parsed.session_id, parsed.chat), None)
+
+    async def _end_task(self, channel: str) -> None:
+        if (task := self.tasks.pop(channel, None)) is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        with suppress(RpcError):
-            parsed = parse_channel(channel)
-            if parsed.chat is not None:
-                self.chats.pop(parsed.session_id, None)
 
     async def models(self) -> list[dict[str, Any]]:
-        settings = await self.hub.config.all(self.principal.workspace)
-        name = settings.get("model") or "demo"
-        return [{"id": name, "provider": PROVIDER, "name": name}]
+        """Return the configured model, then those that agents and recent sessions have."""
+        workspace = self.principal.workspace
+        settings = await self.hub.config.all(workspace)
+        names: dict[str, None] = {settings.get("model") or DEMO: None}
+        for record in await self.hub.records.list(workspace, "agent", limit=MAX_MODELS):
+            names |= _model_names(record.body)
+        page = await self.hub.sessions.list(self.principal, Query(limit=SCANNED_SESSIONS))
+        for session in page.sessions:
+            names |= _model_names({} if session.agent is None else session.agent.overrides)
+        self.model_names = [*names][:MAX_MODELS]
+        return [{"id": name, "provider": PROVIDER, "name": name} for name in self.model_names]
+
+
+def _model_names(spec: Mapping[str, Any]) -> dict[str, None]:
+    """Return the model of an agent, if it names its provider."""
+    model = spec.get("model")
+    if isinstance(model, Mapping):
+        model = model.get("id")
+    return {model: None} if isinstance(model, str) and has_provider(model) else {}

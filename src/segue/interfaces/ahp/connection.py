@@ -10,15 +10,16 @@ from segue.model.principal import Principal
 
 from .actions import ClientActions
 from .client import Client, Send
+from .forms import Forms
 from .requests import Requests
 
 
 class AhpConnection:
     """One client, which sends requests and actions."""
 
-    def __init__(self, hub: Hub, principal: Principal, send: Send) -> None:
+    def __init__(self, hub: Hub, principal: Principal, send: Send, forms: Forms) -> None:
         self._send = send
-        self._client = Client(hub, principal, send)
+        self._client = Client(hub, principal, send, forms)
         self._requests = Requests(self._client)
         self._actions = ClientActions(self._client)
 

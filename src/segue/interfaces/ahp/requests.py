@@ -16,13 +16,13 @@ from segue.acp.rpc import (
     RpcError,
 )
 from segue.agents.base.spec import MODE_LABELS
-from segue.model import clock
+from segue.model import clock, ids
 from segue.model.errors import NotFound, SegueError
 from segue.model.session import Session
 
 from . import catalog
 from .client import Client, Draft
-from .config import MODE, session_config
+from .config import MODE, new_session_config, session_config
 from .protocol import (
     DEFAULT_CHAT,
     IDLE,
@@ -40,10 +40,10 @@ from .protocol import (
     directory_uri,
     event_id_of,
     parse_channel,
+    session_uri,
     time_text,
 )
 from .resources import Resources
-from .subscriptions import read_thread
 
 log = logging.getLogger("segue.ahp")
 
@@ -72,6 +72,7 @@ class Requests:
             "createSession": self._create_session,
             "disposeSession": self._dispose_session,
             "createChat": self._create_chat,
+            "disposeChat": self._dispose_chat,
             "fetchTurns": self._fetch_turns,
             "resourceRead": Resources(client.hub, client.principal).read,
         }
@@ -133,6 +134,9 @@ class Requests:
 
     async def _snapshots(self, channels: Any) -> list[dict[str, Any]]:
         """Subscribe to channels, and return the states of those that exist."""
+        for channel in channels:
+            with suppress(RpcError):
+                await self._client.resolve(str(channel))  # so that sessions have their forks
         snapshots = []
         for channel in channels:
             with suppress(RpcError, SegueError):
@@ -153,11 +157,12 @@ class Requests:
             state = await self._root_state()
             self._client.start_task(ROOT, self._client.list.follow)
         else:
-            state = await self._open_session_channel(parse_channel(channel), max_turns)
+            resolved = await self._client.resolve(channel)
+            state = await self._open_session_channel(channel, resolved, max_turns)
         return {"resource": channel, "state": state, "fromSeq": self._client.sequence.last}
 
     async def _open_session_channel(
-        self, channel: Channel, max_turns: int | None
+        self, uri: str, channel: Channel, max_turns: int | None
     ) -> dict[str, Any]:
         draft = self._client.drafts.get(channel.session_id)
         if draft is not None:
@@ -169,8 +174,8 @@ class Requests:
         if channel.chat is None:
             return await self._session_state(session)
         if channel.chat != DEFAULT_CHAT:
-            return await read_thread(self._hub, self._principal, session, channel.chat)
-        chat = await self._client.follow_chat(session)
+            return await self._client.follow_thread(session, channel.chat, uri)
+        chat = await self._client.follow_chat(session, uri)
         return chat.snapshot(session, max_turns)
 
     async def _root_state(self) -> dict[str, Any]:
@@ -194,13 +199,19 @@ class Requests:
 
     async def _session_state(self, session: Session) -> dict[str, Any]:
         client = self._client.active_clients.get(session.id)
-        return catalog.session_state(
+        state = catalog.session_state(
             session,
             await self._hub.history.threads(self._principal, session.id),
-            session_config(session.mode),
+            session_config(session),
             [client] if client else [],
             is_read=self._client.list.is_read(session.id),
         )
+        for uri, fork_id in self._client.forks.items():
+            with suppress(NotFound, RpcError):
+                if parse_channel(uri).session_id == session.id:
+                    fork = await self._hub.sessions.get(self._principal, fork_id)
+                    state["chats"].append({**catalog.chat_summary(fork), "resource": uri})
+        return state
 
     # The list, and sessions that a client creates and deletes.
 
@@ -216,7 +227,13 @@ class Requests:
 
     async def _resolve_config(self, params: dict[str, Any]) -> dict[str, Any]:
         values = params.get("config") or {}
-        return session_config(values.get(MODE))
+        self._send_sessions_in(params.get("workingDirectory"))
+        return new_session_config(values.get(MODE))
+
+    def _send_sessions_in(self, directory: Any) -> None:
+        """Send the sessions in a directory, which the client is likely to have open."""
+        if directory and self._client.follows_list and self._principal.local:
+            self._client.send_sessions_in(directory_of(str(directory)))
 
     async def _no_items(self, _: dict[str, Any]) -> dict[str, Any]:
         return {"items": []}
@@ -260,7 +277,7 @@ class Requests:
             "chats": [entry],
             "defaultChat": entry["resource"],
             "customizations": [],
-            "config": session_config(draft.mode),
+            "config": new_session_config(draft.mode),
         }
 
     async def _dispose_session(self, params: dict[str, Any]) -> None:
@@ -271,16 +288,44 @@ class Requests:
             await self._client.list.remove(session_id)
 
     async def _create_chat(self, params: dict[str, Any]) -> None:
-        """Fork a session at a turn. The fork is a session of its own in the list."""
+        """Fork a session at a turn.
+
+        The fork is a session of its own in the list, and for the client also a chat of the session.
+        """
         source = params.get("source") or {}
         if source.get("kind") != "fork":
             raise RpcError(INVALID_PARAMS, "segue creates chats only as forks of a turn")
-        forked = parse_channel(str(source["chat"]))
-        seq = await self._last_seq_of_turn(forked.session_id, str(source["turnId"]))
+        session = parse_channel(str(params["channel"]))
+        forked = await self._client.resolve(str(source["chat"]))
+        uri, turn_id = str(params["chat"]), str(source["turnId"])
+        new_id = None
+        with suppress(RpcError):
+            chosen = parse_channel(uri)
+            new_id = (
+                ids.parse(chosen.chat or "") if chosen.session_id == session.session_id else None
+            )
+        seq = await self._last_seq_of_turn(forked.session_id, turn_id)
         fork = await self._hub.editor.fork(
-            self._principal, forked.session_id, at=seq, origin="ahp", in_store=True
+            self._principal, forked.session_id, at=seq, new_id=new_id, origin="ahp", in_store=True
         )
-        log.info("session %s was forked to %s", forked.session_id, fork.id)
+        self._client.forks[uri] = fork.id
+        origin = {"kind": "fork", "chat": source["chat"], "turnId": turn_id}
+        summary = {**catalog.chat_summary(fork), "resource": uri, "origin": origin}
+        added = {"type": "session/chatAdded", "summary": summary}
+        await self._client.send_action(session_uri(session.session_id), added, None)
+
+    async def _dispose_chat(self, params: dict[str, Any]) -> None:
+        """Move a fork to the trash."""
+        uri = str(params["channel"])
+        session, fork = parse_channel(uri), await self._client.resolve(uri)
+        if fork == session:
+            raise RpcError(INVALID_PARAMS, "only the chat of a fork can be deleted")
+        await self._hub.editor.trash(self._principal, fork.session_id)
+        await self._client.unsubscribe(uri)
+        self._client.forks.pop(uri, None)
+        removed = {"type": "session/chatRemoved", "chat": uri}
+        await self._client.send_action(session_uri(session.session_id), removed, None)
+        await self._client.list.remove(fork.session_id)
 
     async def _last_seq_of_turn(self, session_id: str, turn_id: str) -> int:
         """Return the seq of the last event before the next message of the user."""
@@ -294,7 +339,7 @@ class Requests:
         return session.last_seq
 
     async def _fetch_turns(self, params: dict[str, Any]) -> dict[str, Any]:
-        channel = parse_channel(str(params["channel"]))
+        channel = await self._client.resolve(str(params["channel"]))
         chat = self._client.chats.get(channel.session_id)
         cursor = params.get("cursor")
         if chat is not None and cursor is not None:

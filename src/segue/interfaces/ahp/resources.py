@@ -9,7 +9,7 @@ from segue.hub import Hub
 from segue.model.event import ToolCall, ToolResult
 from segue.model.principal import Principal
 
-from .chat import diffs_of_call, diffs_of_result, text_of_edit
+from .edits import diffs_of_call, diffs_of_result, text_of_edit
 from .protocol import NOT_FOUND, parse_channel
 
 

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
 
+from segue.acp.rpc import RpcError
 from segue.hub import Hub
 from segue.model.errors import NotFound, SegueError
-from segue.model.event import Delta, Event, InfoChanged
+from segue.model.event import (
+    ConfigChanged,
+    Delta,
+    Event,
+    InfoChanged,
+    ThreadChanged,
+    ThreadStarted,
+    UserMessage,
+)
 from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import OWN, Session
 
 from . import catalog
-from .chat import ChatState
-from .protocol import ROOT, Action, chat_uri, session_uri
+from .chat import ChatState, message_fields
+from .config import session_config
+from .forms import Forms
+from .protocol import ROOT, Action, parse_channel, session_uri
+from .questions import Question
 
 # Of a client that asks for no page: the sessions in the answer, and with those sent after it.
 FIRST_LISTED, MAX_LISTED = 100, 500
+# VS Code shows only the sessions of its folder, and does not say which folder that is. So of
+# directories with fewer sessions, more are sent, if they are among the sessions that are read.
+MAX_OF_DIRECTORY, MAX_READ = 100, 20_000
 REST_SECONDS = 0.05  # between the answer and further pages, for other requests
 STATUS_CHECK_SECONDS = 2.0  # whether another tool still works on a session that is followed
 
@@ -62,6 +78,35 @@ class SessionList:
             if "nextCursor" not in page:
                 return
             cursor = page["nextCursor"]
+        await self._send_other_directories(cursor)
+
+    async def _send_other_directories(self, cursor: str) -> None:
+        """Send the next sessions of the directories that have few rows so far."""
+        counts = Counter(tuple(row["workingDirectories"][:1]) for row in self._rows.values())
+        query = Query(archived="include", limit=MAX_LISTED)
+        for _ in range(MAX_READ // MAX_LISTED):
+            await asyncio.sleep(REST_SECONDS)
+            page = await self._hub.sessions.list(self._principal, query, cursor)
+            for session in page.sessions:
+                directory = tuple(catalog.directories(session)[:1])
+                if session.id not in self._rows and counts[directory] < MAX_OF_DIRECTORY:
+                    counts[directory] += 1
+                    await self._add(session)
+            if page.next is None:
+                return
+            cursor = page.next
+
+    async def send_sessions_in(self, directory: str) -> None:
+        """Send the sessions in a directory that the client does not have yet."""
+        query = Query(cwd=directory, archived="include", limit=MAX_LISTED)
+        page = await self._hub.sessions.list(self._principal, query)
+        for session in page.sessions:
+            if session.id not in self._rows:
+                await self._add(session)
+
+    async def _add(self, session: Session) -> None:
+        params = {"channel": ROOT, "summary": self._remember(session)}
+        await self._notify("root/sessionAdded", params)
 
     async def announce_since(self, at: int) -> None:
         """Send the rows that changed after a time, the oldest change first."""
@@ -111,8 +156,7 @@ class SessionList:
                 self._unread.add(session.id)
             await self._send_changes(session)
         elif session.last_seq > 1:  # a session without any message is not listed
-            params = {"channel": ROOT, "summary": self._remember(session)}
-            await self._notify("root/sessionAdded", params)
+            await self._add(session)
 
     async def _send_changes(self, session: Session) -> None:
         before = self._rows[session.id]
@@ -129,31 +173,45 @@ class SessionList:
 
 
 class FollowedChat:
-    """The chat of a session, or of one of its subagents, as one client has it."""
+    """The chat of a session, as one client has it."""
 
     def __init__(
         self,
         hub: Hub,
         principal: Principal,
         session_id: str,
+        uri: str,
         act: Act,
         client_ids: Mapping[str, str],
+        forms: Forms,
     ) -> None:
         self._hub = hub
         self._principal = principal
         self._session_id = session_id
         self._act = act
         self._client_ids = client_ids
+        self._forms = forms
+        self._name = (principal.workspace, session_id)
         self._last_seq = 0
-        self.uri = chat_uri(session_id)
+        self.uri = uri
         self.state = ChatState(session_id, client_ids)
         self.title: str | None = None  # as the client knows it
         self._is_silent = True  # since the status was checked
         self._pending: dict[str, tuple[str, Any]] = {}  # the kind and message of each, by id
+        self._stored: set[str] = set()  # the ids of waiting messages that the store had last
+        self.settings: dict[str, Any] = {}  # as the client knows them
+
+    @property
+    def session_uri(self) -> str:
+        """The address of the session that has the chat, which is another one for a fork."""
+        with suppress(RpcError):
+            return session_uri(parse_channel(self.uri).session_id)
+        return session_uri(self._session_id)
 
     async def load(self, session: Session) -> None:
         """Read the session's conversation so far."""
         self._last_seq, self.title = session.last_seq, session.title
+        self.settings = session_config(session)["values"]
         async for event in self._hub.history.conversation(self._principal, self._session_id):
             if event.seq > self._last_seq:
                 break
@@ -161,6 +219,9 @@ class FollowedChat:
                 self.state.apply(event)
         if session.status not in ("running", "rescheduling") and not session.pending:
             self.state.finish()
+        for question in self._forms.of(self._name):
+            self.state.ask_question(question)
+        await self._update_queue()
 
     def snapshot(self, session: Session, max_turns: int | None = None) -> dict[str, Any]:
         """Return the state of the chat, with the last turns only if a client asks for that."""
@@ -174,7 +235,7 @@ class FollowedChat:
                 fields["steeringMessage"] = pending
             else:
                 fields.setdefault("queuedMessages", []).append(pending)
-        return {**catalog.chat_summary(session), **fields}
+        return {**catalog.chat_summary(session), "resource": self.uri, **fields}
 
     def older_turns(self, cursor: str, count: int) -> Action:
         """Return the action that loads the turns before those that a client has."""
@@ -190,21 +251,26 @@ class FollowedChat:
         )
         status_check = asyncio.ensure_future(self._check_status())
         try:
-            async with aclosing(follower) as items:
-                async for item in items:
-                    self._is_silent = False
-                    await self._receive(item)
+            with self._forms.viewed_by(self._name, self):
+                async with aclosing(follower) as items:
+                    async for item in items:
+                        self._is_silent = False
+                        await self._receive(item)
+                        await self._show_forms()
         finally:
             status_check.cancel()
             await asyncio.gather(status_check, return_exceptions=True)
 
     async def _check_status(self) -> None:
-        """Look whether another tool's turn has ended, while nothing arrives."""
+        """Look what waits, and whether another tool's turn has ended while nothing arrives."""
         while True:
             self._is_silent = True
             await asyncio.sleep(STATUS_CHECK_SECONDS)
-            if self._is_silent and self.state.active is not None:
-                with suppress(SegueError):
+            with suppress(SegueError):
+                if self.state.active is not None or self._pending:
+                    for action in await self._update_queue():
+                        await self._act(self.uri, action)
+                if self._is_silent and self.state.active is not None:
                     await self._end_if_idle()
 
     async def _receive(self, item: Event | Delta) -> None:
@@ -214,11 +280,60 @@ class FollowedChat:
             await self._begin_queued(item.id)
             actions = self.state.apply(item)
         else:
-            return
+            actions = []
         for action in actions:
             await self._act(self.uri, action)
-        if isinstance(item, Event) and isinstance(item.body, InfoChanged):
-            await self._rename(item.body.title)
+        if isinstance(item, Event):
+            await self._change_session(item)
+
+    async def _change_session(self, event: Event) -> None:
+        """Send what an event changes outside of the chat: title, settings, subagents."""
+        match event.body:
+            case InfoChanged(title=title):
+                await self._rename(title)
+            case ConfigChanged():
+                await self._change_settings()
+            case ThreadStarted(id=thread):
+                await self._send_subagent(thread)
+            case ThreadChanged(thread=str(thread)):
+                await self._send_subagent(thread)
+
+    async def _change_settings(self) -> None:
+        session = await self._hub.sessions.get(self._principal, self._session_id)
+        values = session_config(session)["values"]
+        changed = {
+            name: value for name, value in values.items() if self.settings.get(name) != value
+        }
+        self.settings = values
+        if changed:
+            action = {"type": "session/configChanged", "config": changed}
+            await self._act(session_uri(self._session_id), action)
+
+    async def _send_subagent(self, thread_id: str) -> None:
+        """Send the entry of a subagent's chat, which clients add or replace."""
+        session = await self._hub.sessions.get(self._principal, self._session_id)
+        for thread in await self._hub.history.threads(self._principal, session.id):
+            if thread.id == thread_id:
+                entry = catalog.thread_summary(session, thread)
+                action = {"type": "session/chatAdded", "summary": entry}
+                await self._act(session_uri(session.id), action)
+
+    # Forms.
+
+    async def show(self, question: Question) -> None:
+        """Show a form of the agent, once the client has its turn."""
+        await self._show_forms()
+
+    async def hide(self, question: Question, response: str, answers: dict[str, Any]) -> None:
+        """Show how a form was answered."""
+        for action in self.state.end_question(question, response, answers):
+            await self._act(self.uri, action)
+
+    async def _show_forms(self) -> None:
+        for question in self._forms.of(self._name):
+            if self.state.question(question.id) is None:
+                for action in self.state.ask_question(question):
+                    await self._act(self.uri, action)
 
     async def _rename(self, title: object) -> None:
         """Send a title that the session got elsewhere."""
@@ -228,7 +343,7 @@ class FollowedChat:
         session = session_uri(self._session_id)
         await self._act(session, {"type": "session/titleChanged", "title": title})
         changed = {"type": "session/chatUpdated", "chat": self.uri, "changes": {"title": title}}
-        await self._act(session, changed)
+        await self._act(self.session_uri, changed)
 
     async def _end_if_idle(self) -> None:
         """End a turn of another tool, whose files do not say that it has ended."""
@@ -236,6 +351,28 @@ class FollowedChat:
         if session.owner != OWN and session.status == "idle":
             for action in self.state.finish():
                 await self._act(self.uri, action)
+
+    # Waiting messages.
+
+    async def _update_queue(self) -> list[Action]:
+        """Compare the messages that wait with the store's, and return the actions."""
+        try:
+            waiting = await self._hub.turns.queued_messages(self._principal, self._session_id)
+        except NotFound:
+            return []  # a session of another tool has no queue
+        stored = {self._client_ids.get(id, id): content for id, content in waiting}
+        actions: list[Action] = []
+        for id in self._stored - stored.keys():
+            if (kind := self.take_from_queue(id)) is not None:
+                actions.append({"type": "chat/pendingMessageRemoved", "kind": kind, "id": id})
+        for id, content in stored.items():
+            if id not in self._pending:
+                message = message_fields(UserMessage(content=content))
+                self.queue(id, message, kind="queued")
+                shown = {"kind": "queued", "id": id, "message": message}
+                actions.append({"type": "chat/pendingMessageSet", **shown})
+        self._stored = set(stored)
+        return actions
 
     def queue(self, id: str, message: Any, *, kind: str) -> None:
         """Show a message that waits for its turn. segue steers no turn, so `steering` waits too."""
@@ -252,16 +389,3 @@ class FollowedChat:
         if (kind := self.take_from_queue(id)) is not None:
             removed = {"type": "chat/pendingMessageRemoved", "kind": kind, "id": id}
             await self._act(self.uri, removed)
-
-
-async def read_thread(hub: Hub, principal: Principal, session: Session, thread_id: str) -> Action:
-    """Return the state of a subagent's chat. Raises NotFound if the session has none."""
-    threads = await hub.history.threads(principal, session.id)
-    thread = next((candidate for candidate in threads if candidate.id == thread_id), None)
-    if thread is None:
-        raise NotFound(f"session {session.id} has no subagent {thread_id!r}")
-    state = ChatState(session.id)
-    async for event in hub.history.thread_events(principal, session.id, thread_id):
-        state.apply(event)
-    state.finish()
-    return {**catalog.thread_summary(session, thread), **state.fields()}

@@ -1,0 +1,103 @@
+"""Forms that agents show: every client of this process that has the session open sees them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import segue
+from segue.agents.base.client import FORM
+from segue.model import ids
+from segue.model.errors import ClientFailed
+
+from .questions import ACCEPT, CANCEL, Question, form
+
+Name = tuple[str, str]  # a workspace and a session
+
+
+class Viewer(Protocol):
+    """A client's view of a session."""
+
+    async def show(self, question: Question) -> None: ...
+    async def hide(self, question: Question, response: str, answers: dict[str, Any]) -> None: ...
+
+
+class Forms:
+    """The forms that wait for an answer, by session."""
+
+    def __init__(self) -> None:
+        self._open: dict[Name, dict[str, tuple[Question, asyncio.Future[dict[str, Any]]]]] = {}
+        self._viewers: dict[Name, list[Viewer]] = {}
+
+    def of(self, name: Name) -> list[Question]:
+        """Return the forms of a session that wait for an answer."""
+        return [question for question, _ in self._open.get(name, {}).values()]
+
+    @contextmanager
+    def viewed_by(self, name: Name, viewer: Viewer) -> Iterator[None]:
+        """Show the session's new forms to a viewer."""
+        viewers = self._viewers.setdefault(name, [])
+        viewers.append(viewer)
+        try:
+            yield
+        finally:
+            viewers.remove(viewer)
+            if not viewers:
+                self._viewers.pop(name, None)
+
+    async def ask(self, name: Name, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Show a form and return the user's answer. A cancellation withdraws the form."""
+        question = form(ids.new_id(), params)
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._open.setdefault(name, {})[question.id] = question, answer
+        result: dict[str, Any] = {"action": CANCEL}
+        try:
+            for viewer in tuple(self._viewers.get(name, ())):
+                await viewer.show(question)
+            result = await answer
+        finally:
+            self._open[name].pop(question.id, None)
+            if not self._open[name]:
+                del self._open[name]
+            answers = question.answers(result.get("content") or {})
+            for viewer in tuple(self._viewers.get(name, ())):
+                await viewer.hide(question, result["action"], answers)
+        return result
+
+    def complete(self, name: Name, id: str, response: str, values: dict[str, Any]) -> bool:
+        """Give the user's answer to a form; return False if it waits no more."""
+        _, answer = self._open.get(name, {}).get(id, (None, None))
+        if answer is None or answer.done():
+            return False
+        content = {"content": values} if response == ACCEPT else {}
+        answer.set_result({"action": response, **content})
+        return True
+
+
+class FormClient:
+    """The client of a session, to which its agent sends forms."""
+
+    version = 1
+    info: Mapping[str, Any] = {"name": "vscode", "version": segue.__version__}
+    capabilities: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
+    meta: Mapping[str, Any] = {}
+    methods = frozenset({FORM})
+
+    def __init__(self, forms: Forms, name: Name) -> None:
+        self._forms = forms
+        self._name = name
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Show a form. Raises ClientFailed for other requests."""
+        if method != FORM:
+            raise ClientFailed(f"VS Code does not support {method}", code=-32601)
+        return await self._forms.ask(self._name, params)
+
+    async def extension(self, method: str, params: Any) -> Any:
+        """Refuse a request that is not part of the protocol."""
+        raise ClientFailed(f"VS Code does not support {method}", code=-32601)
+
+    async def notify(self, method: str, params: Any) -> None:
+        """Ignore a notification."""
