@@ -1,4 +1,4 @@
-"""The real VS Code, from npm's code-server: list, history, prompt, permission, a live turn."""
+"""The real VS Code, from npm's code-server: list, history, prompts, questions, a live turn."""
 
 import asyncio
 import json
@@ -133,6 +133,17 @@ async def test_vscode_lists_opens_prompts_asks_and_follows(tmp_path: Path) -> No
                             LOCAL, session.id, types=("permission_answered",)
                         )
                 assert [event.body.option for event in answers] == ["allow"]
+
+                question = {
+                    "question": "Which channel?",
+                    "header": "Channel",
+                    "options": [{"label": "Stable"}, {"label": "Beta"}],
+                }
+                text = f"/custom choose {json.dumps({'questions': [question]})}"
+                turn = await hub.turns.submit(LOCAL, session.id, text)
+                await page.get_by_text("Beta", exact=True).last.click()
+                await hub.turns.wait(LOCAL, session.id, turn)
+                await page.get_by_text('choose completed: {"answers"').last.wait_for()
 
                 await hub.turns.run(LOCAL, session.id, "From a terminal\n/say Live from elsewhere")
                 await page.get_by_text("Live from elsewhere").last.wait_for()
