@@ -310,6 +310,20 @@ def test_export_offers_only_formats_that_segue_can_write(run: Run) -> None:
         assert done.returncode == 2 and "'goose' is not one of" in done.stderr
 
 
+def test_session_of_another_tool_is_exported_as_a_file_of_claude_code(
+    run: Run, codex: CodexSessions, tmp_path: Path
+) -> None:
+    id = write_session(codex, tmp_path)
+    home, file = str(codex.directory), tmp_path / "session.jsonl"
+    refused = run("export", id, "--format", "claude", CODEX_HOME=home)
+    assert refused.returncode and "is in the files of Codex; " in refused.stderr
+    assert f"`segue resume {id} --in claude` continues it in Claude Code" in refused.stderr
+    run("export", id, "--format", "claude", "-o", str(file), CODEX_HOME=home).check_returncode()
+    imported = run("import", str(file)).stdout.strip()
+    shown = run("show", imported).stdout
+    assert "from Codex" in shown and "done" in shown
+
+
 def test_restore_says_that_the_session_has_a_new_id(run: Run, tmp_path: Path) -> None:
     from tests.sources.goose import goose_program
     from tests.sources.goose.goose_rows import GooseSessions

@@ -202,10 +202,13 @@ class SourceSync:
     async def write(self, principal: Principal, id: str, source: str) -> NativeSession:
         """Write a session of the store to a tool's files, so that the tool can resume it.
 
-        Raises Conflict if the tool has a session with this id: nothing is overwritten.
+        Raises Conflict if this or another tool has a session with this id: nothing is overwritten.
         """
         require_local(principal)
-        session = await self._require_stored(principal, id)
+        session, owner = await self._lookup.find(principal, id)
+        if owner is not None:
+            already = " already" if owner.name == source else ""
+            raise Conflict(f"session {id} is in the files of {owner.label}{already}", session=id)
         self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         transcripts = registry.get(source).transcripts()
         return await transcripts.write(session, self._reader(session), self._data_dir)
@@ -224,8 +227,7 @@ class SourceSync:
             for line in await run_in_thread(lambda: transcripts.original_lines(session)):
                 yield line
             return
-        session = await self._require_stored(principal, id)
-        read = self._reader(session)
+        read = self._reader(session, owner)
         lines = transcripts.lines(session, read)
         if mask:
             from segue.secrets.events import mask_session, mask_stream
@@ -494,14 +496,8 @@ class SourceSync:
         sources = await self._sources.in_workspace(principal.workspace)
         return next((source for source in sources if source.name == name), None)
 
-    async def _require_stored(self, principal: Principal, id: str) -> Session:
-        session, source = await self._lookup.find(principal, id)
-        if source is not None:
-            raise Conflict(f"session {id} is in the files of {source.label} already", session=id)
-        return session
-
-    def _reader(self, session: Session) -> ReadEvents:
-        return lambda types: self._lookup.read(session.workspace, session.id, None, types=types)
+    def _reader(self, session: Session, owner: Source | None = None) -> ReadEvents:
+        return lambda types: self._lookup.read(session.workspace, session.id, owner, types=types)
 
 
 class _LinkedEvents:

@@ -29,7 +29,7 @@ from segue.interfaces.cli.target import Target, source_option, target_options
 from segue.model import ids
 from segue.model.errors import Conflict, InvalidInput, NotFound, SegueError
 from segue.model.principal import Principal
-from segue.model.session import Session
+from segue.model.session import OWN, Session
 
 from .chat import show_new_session
 
@@ -111,7 +111,13 @@ async def _export_to_tool(
     try:
         click.echo((await hub.sync.write(principal, session.id, tool.name)).path)
     except Conflict as error:
-        raise Conflict(f"{error.message}; use -o FILE to write another file") from None
+        hint = "use -o FILE to write another file"
+        if session.owner not in (OWN, tool.name):
+            hint = (
+                f"`segue resume {session.id} --in {tool.name}` continues it in {tool.label}, and"
+                " -o FILE writes a file"
+            )
+        raise Conflict(f"{error.message}; {hint}") from None
     command = " ".join(tool.resume_command(session, local=True).arguments)
     click.echo(f"Resume it with: {command}", err=True)
 
