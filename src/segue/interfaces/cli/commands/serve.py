@@ -135,7 +135,7 @@ def open_command(target: Target, no_browser: bool, port: int | None, phone_url: 
     link = target.run(_link_to_running_server)
     if link is None:
         click.echo("No server is running yet: starting one. Press Ctrl-C to stop it.", err=True)
-        serve(target, port=port, open_browser=not no_browser)
+        serve(target, port=port, open_browser=not no_browser, always_show_link=no_browser)
     else:
         server_lookup.open_link(link, browser=not no_browser)
 
@@ -195,14 +195,16 @@ def serve(
     workers: int = 1,
     grace_seconds: float = 10.0,
     open_browser: bool = False,
+    always_show_link: bool = False,
     always_show_key: bool = False,
     examples: Examples | None = None,
 ) -> None:
     """Serve until a signal. Without a port, uses the default port, or a free one if it is in use.
 
     Prints the key only when it is new, or with `always_show_key`, and only to a terminal, like the
-    login link: other output may be a log that more people can read than the key's file. Raises
-    InvalidInput if sandboxed programs of other callers could see the data directory.
+    login link without `always_show_link`: other output may be a log that more people can read than
+    the key's file. Raises InvalidInput if sandboxed programs of other callers could see the data
+    directory.
     """
     from segue.http import logs
     from segue.hub.access.quotas import parse_limits
@@ -233,10 +235,11 @@ def serve(
     )
 
     show_secrets = sys.stdout.isatty()
+    show_link = show_secrets or always_show_link
 
     async def prepare(hub: Hub, principal: Principal) -> tuple[Path, str | None, str | None]:
         path, key = await ensure_key(hub, principal.workspace)
-        needs_link = show_secrets or open_browser
+        needs_link = show_link or open_browser
         link = await server_lookup.login_link(hub, principal, url) if needs_link else None
         return path, key, link
 
@@ -251,7 +254,7 @@ def serve(
             click.echo(f"It is stored in {key_path}")
         else:
             click.echo(f"The API key of workspace {workspace!r} is in {key_path}")
-        if show_secrets:
+        if show_link:
             click.echo(f"Open in a browser (works once): {link}")
         else:
             command = _command_line("open", target)
