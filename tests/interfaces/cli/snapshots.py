@@ -17,6 +17,7 @@ from segue.interfaces.cli.main import segue
 DIRECTORY = Path(__file__).with_name("snapshots")
 HELP, ERRORS = DIRECTORY / "help.txt", DIRECTORY / "errors.txt"
 _ID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+_AGE = re.compile(r"(?<=^  <id>  )[ \d]{3}s", re.MULTILINE)  # of a session in a list of matches
 _SHORT_ID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}(?:-[0-9a-f]{4})?\b")
 
 # Mistakes in an empty store, and in one with sessions: `{one}` and `{gone}` are ids, two sessions
@@ -89,7 +90,7 @@ def normalized(text: str, **names: str) -> str:
     """Return output without what differs between two runs: paths and ids."""
     for name, value in names.items():
         text = text.replace(value, f"<{name}>")
-    return _SHORT_ID.sub("<short id>", _ID.sub("<id>", text))
+    return _SHORT_ID.sub("<short id>", _AGE.sub("<age>", _ID.sub("<id>", text)))
 
 
 def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

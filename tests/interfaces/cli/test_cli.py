@@ -202,7 +202,11 @@ def test_title_identifies_a_session_and_an_ambiguous_one_lists_matches(run: Run)
     done = run("show", "fix the")
     assert done.returncode == 2
     assert "matches 2 sessions" in done.stderr
+    assert "a longer prefix" in done.stderr
     assert first in done.stderr and second in done.stderr and "parser again" in done.stderr
+    run("rename", second, "Fix the parser")
+    done = run("show", "fix the")
+    assert "use an id" in done.stderr and done.stderr.count("s  segue  Fix the parser") == 2
 
 
 def test_newer_store_asks_for_an_upgrade(run: Run, tmp_path: Path) -> None:

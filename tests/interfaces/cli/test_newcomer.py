@@ -456,6 +456,7 @@ def test_show_marks_a_session_in_the_trash(run: Run) -> None:
 def test_claude_code_sessions_support_the_same_edits_as_the_store(run: Run, home: Home) -> None:
     store, source = json.loads(run("sources", "--format", "json").stdout)
     assert store["can"] == source["can"] != []
+    assert "others in" not in run("sources").stdout
 
 
 def test_skill_upload_rejects_an_empty_directory(run: Run, tmp_path: Path) -> None:

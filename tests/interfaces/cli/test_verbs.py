@@ -29,7 +29,8 @@ def test_fork_rename_and_tag_change_sessions(run: Run) -> None:
     fork = run("fork", "first").stdout.strip()
     assert titles(run) == ["First (fork)", "First"]
     assert run("rename", fork, "Second").returncode == 0
-    assert run("tag", "second", "keep").returncode == 0
+    assert run("tag", "second", "draft").stderr == ""
+    assert run("tag", "second", "keep").stderr == "Tagged: keep instead of draft\n"
     assert titles(run, "--tag", "keep") == ["Second"]
     shown = run("show", "second").stdout
     assert "one" in shown

@@ -25,7 +25,11 @@ class AmbiguousName(InvalidInput):
     def __init__(self, name: str, matches: list[Session]) -> None:
         is_cut = len(matches) > MAX_LISTED_MATCHES
         count = f"more than {MAX_LISTED_MATCHES}" if is_cut else str(len(matches))
-        super().__init__(f"{name!r} matches {count} sessions; use a longer prefix or an id")
+        titles = {_normalised(session.title or "") for session in matches}
+        # More of a title does not distinguish sessions of the same title.
+        only_ids_differ = len(titles) == 1 and _normalised(name) in titles.pop()
+        advice = "an id" if only_ids_differ else "a longer prefix or an id"
+        super().__init__(f"{name!r} matches {count} sessions; use {advice}")
         self.matches = matches[:MAX_LISTED_MATCHES]
 
 
@@ -138,5 +142,7 @@ def _no_match_message(name: str, *, trashed: bool) -> str:
     hint = ""
     if _is_short(name) and ids.prefix_range(name, "sesn") is not None:
         hint = f" (an id prefix needs at least {MIN_PREFIX_LENGTH} characters)"
-    command = "segue trash list" if trashed else "segue list"
-    return f"no session matches {name!r}{where}{hint}; run `{command}` to see your sessions"
+    advice = (
+        "`segue trash list` to see the trash" if trashed else "`segue list` to see your sessions"
+    )
+    return f"no session matches {name!r}{where}{hint}; run {advice}"

@@ -201,14 +201,13 @@ def _usage_message(error: click.UsageError) -> str:
 def _show_error(error: SegueError) -> None:
     from segue.hub.sessions.resolve import AmbiguousName
 
-    from .output.text import one_line, safe, tilde, title_text
+    from .output.text import match_line, safe
 
     # A message may quote a file of an unknown author.
     click.echo(safe(f"segue: {error.message}{_ADVICE.get(type(error), '')}"), err=True)
     if isinstance(error, AmbiguousName):
         for session in error.matches:
-            title = title_text(session)
-            click.echo(f"  {session.id}  {title}  {one_line(tilde(session.cwd))}", err=True)
+            click.echo(f"  {match_line(session)}", err=True)
 
 
 def _discard_output() -> None:

@@ -300,8 +300,9 @@ def resume_in(
 
     secrets = target.run(lambda hub, principal: find_secrets(hub.history, principal, session.id))
     if secrets:
-        state = "they are masked" if mask else "--mask masks them"
-        click.echo(f"The session contains {len(secrets)} secrets; {state}.", err=True)
+        state = "masked" if mask else "not masked; --mask masks them"
+        noun = "1 secret" if len(secrets) == 1 else f"{len(secrets)} secrets"
+        click.echo(f"The session contains {noun}: {state}.", err=True)
     if dry_run:
         report = target.run(
             lambda hub, principal: hub.continuing.report(

@@ -95,6 +95,8 @@ def rename_command(target: Target, session: str, title: str | None, clear: bool)
 def tag_command(target: Target, session: str, tag: str | None, clear: bool) -> None:
     """Tag a session; `segue list --tag` lists sessions by tag.
 
+    A session has one tag: another one replaces it.
+
     Example: segue tag 0198c2a4-77b1 release
     """
     value = _value_or_clear(tag, "TAG", clear=clear)
@@ -105,8 +107,13 @@ def tag_command(target: Target, session: str, tag: str | None, clear: bool) -> N
         await hub.editor.set_tag(principal, id, value)
 
     _change_all(target, (session,), set_tag)
-    replaced = f" instead of {before[0]}" if before[0] and before[0] != value else ""
-    show_done("Tag removed." if value is None else f"Tagged: {value.strip()}{replaced}")
+    if value is None:
+        show_done("Tag removed.")
+    elif before[0] and before[0] != value.strip():
+        # A script should see this, too: the first tag is gone.
+        click.echo(one_line(f"Tagged: {value.strip()} instead of {before[0]}"), err=True)
+    else:
+        show_done(f"Tagged: {value.strip()}")
 
 
 def _value_or_clear(value: str | None, argument: str, *, clear: bool) -> str | None:

@@ -348,6 +348,9 @@ def _show_matches(matches: list[SearchMatch], format: str | None, empty_message:
 def sources_command(target: Target, format: str | None) -> None:
     """List where sessions come from: segue's store, and tools whose files are read in place.
 
+    The changes of a tool are those that the tool itself shows afterwards; some need its program.
+    All other changes work, too: they are kept in segue's store.
+
     Example: segue sources
     """
     rows = target.read(_list_sources)
@@ -356,7 +359,10 @@ def sources_command(target: Target, format: str | None) -> None:
         return
     for row in rows:
         kind = "segue's own store" if row["kind"] == "store" else "read in place"
-        click.echo(f"{row['name']:<10} {kind:<20} changes: {', '.join(row['can']) or 'none'}")
+        changes = ", ".join(row["can"])
+        if row["can"] != _STORE_EDITS:
+            changes = f"{changes}; others in segue's store" if changes else "in segue's store"
+        click.echo(f"{row['name']:<10} {kind:<20} changes: {changes}")
 
 
 async def _list_sources(hub: Hub, principal: Principal) -> list[dict[str, Any]]:
