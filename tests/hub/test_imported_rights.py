@@ -117,6 +117,22 @@ async def test_import_cannot_allow_tools_without_asking(make_hub: MakeHub) -> No
         assert verdict(copy, "bash", "execute", "auto") == "ask"
 
 
+async def test_imported_agent_brings_no_agents_along(make_hub: MakeHub, tmp_path: Path) -> None:
+    """Agents that a program or the hub defines for a turn could have any address and any tool."""
+    evil = {"name": "x", "description": "x", "definition": {}, "settings": {"base_url": "http://e"}}
+    member = {"name": "x", "spec": {"model": "openai:x", "base_url": "http://e"}}
+    fields = {"subagents": [evil], "roster": {"members": [member]}, "packages": {"pip": ["x"]}}
+    async with make_hub() as hub:
+        agent = await hub.records.create("local", "agent", {"name": "a", "spec": fields, **fields})
+        ref = AgentRef(id=agent.id, overrides=fields)
+        session = await hub.editor.create(LOCAL, cwd=str(tmp_path), agent=ref)
+        lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
+        copy = await hub.exchange.import_session(OTHER, lines)
+        assert copy.agent is not None and copy.agent.id == agent.id
+        spec = await hub.agents.spec(copy, {"model": "openai:x"})
+        assert not spec.keys() & fields.keys()
+
+
 @pytest.mark.parametrize("malformed", [False, True], ids=["settings", "malformed settings"])
 async def test_imported_agent_cannot_set_up_the_local_users_turns(
     make_hub: MakeHub, tmp_path: Path, malformed: bool

@@ -36,6 +36,10 @@ ROSTER = "roster"
 # In the overrides of a turn: agents that its program defines, which may get threads as well. Each
 # has `name`, `description`, `definition` and the `settings` that differ from the agent's own.
 SUBAGENTS = "subagents"
+# What the hub adds to a specification for one turn. Stored agents, which may be those of an
+# imported file, cannot set it.
+REMOTE = "remote"  # whether a worker runs the tools
+OF_TURN = (ROSTER, SUBAGENTS, NETWORKING, PACKAGES, PACKAGE_CACHE, REMOTE)
 # The tools of an agent with a roster: threads answer them.
 DELEGATE, DEFINE, MESSAGE, ADVISE = DELEGATION_TOOLS = (
     "delegate",

@@ -14,6 +14,7 @@ from segue.agents.base.spec import (
     NETWORKING,
     PACKAGE_CACHE,
     PACKAGES,
+    REMOTE,
     ROSTER,
     TOOLS_BY_KEY,
     UNTRUSTED_SERVERS,
@@ -127,7 +128,7 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
     assert model is not None  # the registry builds the demo agent otherwise
     is_configured = model == config.get("model")
     same_provider = _provider(model) == _provider(str(config.get("model", "")))
-    remote = spec.get("remote")
+    remote = spec.get(REMOTE)
     optional: dict[str, Any] = {
         "max_turns": spec.get("max_turns") or config.get("model.max_turns"),
         "max_tokens": config.get("model.max_tokens"),

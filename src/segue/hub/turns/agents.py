@@ -21,8 +21,10 @@ from segue.agents.base import (
 from segue.agents.base.spec import (
     FUNCTIONS,
     NETWORKING,
+    OF_TURN,
     PACKAGE_CACHE,
     PACKAGES,
+    REMOTE,
     ROSTER,
     SUBAGENTS,
     TOOLS_BY_KEY,
@@ -157,7 +159,7 @@ class SessionAgents:
                 {**skill, "path": f"skills/{skill['name']}/SKILL.md", "text": None}
                 for skill in spec.get("skills", ())
             ]
-            spec |= {"remote": True, "skills": skills}
+            spec |= {REMOTE: True, "skills": skills}
         networking = await self._work_queue.networking(session)
         if networking is not None:
             if networking["type"] == "limited" and spec.get("kind", DEFAULT) != DEFAULT:
@@ -247,13 +249,13 @@ class SessionAgents:
         if author is not None and not answers:
             # The configured model answers in a copy of another tool's session.
             own = {name: value for name, value in agent.overrides.items() if name != "model"}
-            return {**own, "config": config, **model_spec(author.label)}
+            return _stored({**own, "config": config, **model_spec(author.label)})
         record = await self._records.find(workspace, "agent", agent.id, agent.version)
         if record is None:
             raise NoAgent(f"agent {agent.id} does not exist in this workspace")
         spec = record.body.get("spec", {"kind": "default"})
         body = for_local_turns(record.body) if local else record.body
-        return _with_overrides({**body, "config": config, **spec}, agent.overrides)
+        return _stored(_with_overrides({**body, "config": config, **spec}, agent.overrides))
 
     async def answers_in_source(self, principal: Principal, source: str) -> bool:
         """Return whether the user wants a tool's own agent to answer in the tool's files."""
@@ -355,6 +357,11 @@ def _with_overrides(spec: AgentSpec, overrides: Mapping[str, Any]) -> AgentSpec:
     """Return a specification with overrides. Overridden tools were not chosen by an API key."""
     by_key = {TOOLS_BY_KEY: False} if "tools" in overrides else {}
     return {**spec, **by_key, **overrides}
+
+
+def _stored(spec: AgentSpec) -> AgentSpec:
+    """Return the specification of a stored agent, without what the hub sets for a turn."""
+    return {name: value for name, value in spec.items() if name not in OF_TURN}
 
 
 def _defined_members(
