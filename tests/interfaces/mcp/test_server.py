@@ -154,6 +154,8 @@ async def test_cursors_of_short_answers_lead_to_every_session_once(
     arguments = {**ARGUMENTS[tool], "limit": 4, "max_chars": 700}
     if tool == "search_sessions":
         arguments["order"] = "newest"
+    if tool in ("search_sessions", "recent_work"):
+        arguments["since"] = "7d"
     async with open_hub(tmp_path) as hub:
         ids = sorted([(await add_session(hub)).id for _ in range(7)])
         seen: list[str] = []

@@ -106,6 +106,23 @@ async def test_the_search_page_ranks_filters_by_date_and_corrects(tmp_path: Path
         assert len(await titles("")) == 8
 
 
+async def test_a_search_keeps_the_filters_that_are_no_part_of_the_query(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        sessions = await examples.create_many_sessions(site.hub, 40)
+        await site.hub.pins.pin(LOCAL, sessions[-1].id)
+
+        async def rows(query: str) -> list[str]:
+            page = await site.get(f"/rows?{query}")
+            return re.findall(r'class="row" data-id="([^"]+)', page)
+
+        assert len(await rows("q=look")) == 12
+        assert await rows("q=look&pinned=1") == [sessions[-1].id]
+        assert await rows("q=look&status=failed") == []
+        page = await site.get("/rows?q=look&since=30d")
+        (following,) = re.findall(r'class="more" href="/\?([^"]+)', page)
+        assert len(await rows(following.replace("&amp;", "&"))) == 12
+
+
 async def test_forks_are_compared_from_their_common_ancestor(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         hub = site.hub

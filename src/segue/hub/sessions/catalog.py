@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -119,15 +120,18 @@ class SessionCatalog:
         cursor: str | None = None,
         *,
         ranked: bool = False,
+        bind_filters: bool = True,
     ) -> SearchPage:
         """Return sessions that contain every word of `query.text`, each with a snippet.
 
         Pages go from the newest to the oldest; `ranked` returns one page of the best matches. If
-        nothing matches, misspelt words are corrected, and the page says so.
+        nothing matches, misspelt words are corrected, and the page says so. `bind_filters` is that
+        of `list`.
         """
         from .search import SessionSearch
 
-        search = SessionSearch(self.list, self.get, self._store, self._sources)
+        list_page = partial(self.list, bind_filters=bind_filters)
+        search = SessionSearch(list_page, self.get, self._store, self._sources)
         return await search.search(principal, _with_directories(query), cursor, ranked=ranked)
 
     async def count(self, principal: Principal, query: Query) -> int | None:

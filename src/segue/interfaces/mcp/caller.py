@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from segue.hub import Hub
-from segue.hub.sessions.search import SearchMatch
+from segue.hub.sessions.pagination import Page
+from segue.hub.sessions.search import SearchMatch, SearchPage
 from segue.model import ids, search_text
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import AgentMessage, AgentThought, Event, ToolCall, ToolResult
@@ -88,7 +89,7 @@ class Call:
 
     async def page(self, query: Query, cursor: str | None) -> tuple[list[Session], str | None]:
         """Return a page of sessions without the caller's own, and the cursor of the next page."""
-        page = await self.hub.sessions.list(self.principal, query, cursor)
+        page = await self._list(query, cursor)
         return [s for s in page.sessions if not await self._is_caller(s)], page.next
 
     async def search(
@@ -97,7 +98,7 @@ class Call:
         """Return matches without the caller's own, the next cursor, and a corrected text."""
         if ranked:  # one more, because the calling session is left out
             query = replace(query, limit=query.limit + 1)
-        page = await self.hub.sessions.search(self.principal, query, cursor, ranked=ranked)
+        page = await self._search(query, cursor, ranked=ranked)
         matches = [m for m in page.matches if not await self._is_caller(m.session)]
         return matches, page.next, page.corrected
 
@@ -108,15 +109,25 @@ class Call:
             return cursor  # the session was active just now, and is on another page
         query = replace(query, limit=ids.index(last.id) + 1)
         if query.text:
-            return (await self.hub.sessions.search(self.principal, query, cursor)).next
-        return (await self.hub.sessions.list(self.principal, query, cursor)).next
+            return (await self._search(query, cursor)).next
+        return (await self._list(query, cursor)).next
 
     async def _ids(self, query: Query, cursor: str | None) -> list[str]:
         if query.text:
-            found = await self.hub.sessions.search(self.principal, query, cursor)
-            return [match.session.id for match in found.matches]
-        page = await self.hub.sessions.list(self.principal, query, cursor)
-        return [session.id for session in page.sessions]
+            return [match.session.id for match in (await self._search(query, cursor)).matches]
+        return [session.id for session in (await self._list(query, cursor)).sessions]
+
+    # Cursors are not bound to the filters: an age such as `7d` is another time in each call.
+
+    async def _search(
+        self, query: Query, cursor: str | None, *, ranked: bool = False
+    ) -> SearchPage:
+        return await self.hub.sessions.search(
+            self.principal, query, cursor, ranked=ranked, bind_filters=False
+        )
+
+    async def _list(self, query: Query, cursor: str | None) -> Page:
+        return await self.hub.sessions.list(self.principal, query, cursor, bind_filters=False)
 
     async def _is_caller(self, session: Session) -> bool:
         return await self._caller.is_session(self.hub, self.principal, session)

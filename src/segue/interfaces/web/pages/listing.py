@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FIRST_PAGE_SIZE = 40  # more than fits on a screen
 PAGE_SIZE = 50  # the first page loads the second one at once
 SEARCH_PAGE_SIZE = 12  # each result reads its session for a snippet
+MAX_SEARCH_PAGES = 20  # that are read for one page with a filter which the search does not have
 MAX_SCANNED_SESSIONS = 1000  # for the groups by project, and for the facets
 MAX_FACET_VALUES = 100
 # Filters that one click applies: a name, a parameter and its value.
@@ -86,11 +87,7 @@ async def read_list(
     corrected = None
     query = filters.query(FIRST_PAGE_SIZE if cursor is None else PAGE_SIZE)
     if query.text and search_text.terms(query.text):
-        results = await request.hub.sessions.search(
-            request.principal, replace(query, limit=SEARCH_PAGE_SIZE), cursor
-        )
-        page_rows = [rows.row_from_match(match) for match in results.matches]
-        next_cursor, corrected = results.next, results.corrected
+        page_rows, next_cursor, corrected = await _search(request, filters, query, cursor)
     elif filters.derived_status or filters["pinned"]:
         sessions = await read_sessions(request, filters, MAX_SCANNED_SESSIONS)
         page_rows, next_cursor = [Row(session) for session in sessions], None
@@ -114,6 +111,34 @@ async def read_list(
         now,
         corrected,
     )
+
+
+async def _search(
+    request: WebRequest, filters: Filters, query: Query, cursor: str | None
+) -> tuple[list[Row], str | None, str | None]:
+    """Return a page of matches that the filters select, the next cursor, and a corrected text.
+
+    Pins and derived statuses are no part of the query, so pages without a row are skipped.
+    """
+    pinned = await request.hub.pins.ids(request.principal) if filters["pinned"] else None
+    corrected = None
+    for _ in range(MAX_SEARCH_PAGES):
+        page = await request.hub.sessions.search(
+            request.principal, replace(query, limit=SEARCH_PAGE_SIZE), cursor, bind_filters=False
+        )
+        corrected = corrected or page.corrected
+        if page.corrected is not None:  # the cursor belongs to this text
+            query = replace(query, text=page.corrected)
+        matches = [
+            match
+            for match in page.matches
+            if (pinned is None or match.session.id in pinned)
+            and _has_status(match.session, filters)
+        ]
+        cursor = page.next
+        if matches or cursor is None:
+            break
+    return [rows.row_from_match(match) for match in matches], cursor, corrected
 
 
 async def read_sessions(request: WebRequest, filters: Filters, count: int) -> list[Session]:
