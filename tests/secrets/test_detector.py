@@ -107,6 +107,8 @@ def test_the_standard_library_has_no_secrets() -> None:
         ("密码是 Zx9qq71Lm", "Zx9qq71Lm"),
         ("SMTP_PASSWORD='ikou vrho njue ksxd'", "vrho"),
         ("kind: Secret\ndata:\n  user: YWRtaW4=\n  other: aHVudGVyMg==\n", "aHVudGVyMg"),
+        ("net user bob Xk29dja1", "Xk29dja1"),
+        ("sqlplus app/Xk29d8q", "Xk29d8q"),
         ("host=db user=app password=Onh~h.wL.h-H3B98 sslmode=require", "Onh~h.wL"),
         ("\x1b[32mghp_16C7e42F292c\x1b[0m\x1b[1m6912E7710c838347Ae178B4a\x1b[0m",
          "6912E7710c838347Ae178B4a"),

@@ -353,17 +353,23 @@ def _is_setting(text: str, position: int, match: re.Match[str], end: int) -> boo
         return True  # `user=app password=… sslmode=require`
     if text[end : end + 1] not in ("", "\n", "\r", "\\"):
         return False
-    line_start = max(text.rfind("\n", 0, position) + 1, position - 3 * _MAX_NAME_CHARACTERS)
+    line_start = _line_start(text, position, 3 * _MAX_NAME_CHARACTERS)
     name = _LINE_MARK.sub("", text[line_start:position]) + text[position : match.end("name")]
     if not re.fullmatch(r"[\w.-]+", name) or name.startswith(("self.", "this.")):
         return False
-    if _SECTION.search(text, max(0, line_start - 4000), line_start):
-        return True
-    if text[match.end("name") : match.start("value")] != "=":
-        return False
-    if "." in name or "-" in name:
-        return True
-    return not (value.replace(".", "_").isidentifier() and ordinary_share(value) >= 0.6)
+    if text[match.end("name") : match.start("value")] == "=":
+        is_word = value.replace(".", "_").isidentifier() and ordinary_share(value) >= 0.6
+        if "." in name or "-" in name or not is_word:
+            return True
+    before = max(0, line_start - 4000)
+    has_bracket = text.rfind("[", before, line_start) >= 0  # which is quicker to find
+    return has_bracket and _SECTION.search(text, before, line_start) is not None
+
+
+def _line_start(text: str, position: int, reach: int) -> int:
+    """Return where the line of a position begins, at most `reach` characters before it."""
+    start = max(0, position - reach)
+    return max(start, text.rfind("\n", start, position) + 1)
 
 
 _CELL_END = re.compile(r"\\*[`*]{0,2}[ \t]{0,40}\|")
@@ -398,7 +404,7 @@ def _is_plain(text: str, position: int, match: re.Match[str]) -> bool:
     """Return whether an unquoted value is text and no code: in settings, YAML, URLs, options."""
     if match["space"]:
         return True
-    start = max(text.rfind("\n", 0, position) + 1, position - _MAX_NAME_CHARACTERS)
+    start = _line_start(text, position, _MAX_NAME_CHARACTERS)
     line = _LINE_MARK.sub("", text[start:position])
     name = line.rsplit(" ", 1)[-1] + text[position : match.end("name")]
     if match["operator"] == "=":

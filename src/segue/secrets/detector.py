@@ -54,7 +54,8 @@ def _signs() -> re.Pattern[str]:
     """Return the pattern of what every text with a secret has."""
     return re.compile(
         r"[A-Za-z0-9_+/.~=%$-]{16}|[\"'\n\\\x1b|]|://|[ \t][-/][a-zA-Z]|[^\x00-\x7f]"
-        r"|pass|pwd|secret|token|key|auth|cookie|bearer|basic|sig|login|cred|kennwort|senha|psk|pw\b",
+        r"|pass|pwd|secret|token|key|auth|cookie|bearer|basic|sig|login|cred|kennwort|senha|psk|pw\b"
+        r"|sqlplus|net user",
         re.IGNORECASE,
     )
 

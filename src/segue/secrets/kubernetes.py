@@ -42,7 +42,7 @@ def find_in_kubernetes_secrets(text: str) -> Iterator[tuple[int, int, str]]:
         while data := _data().search(text, max(start, searched), end):
             searched = data.end()
             while entry := _entry().match(text, searched):
-                if _is_base64(entry["value"]):
+                if entry["value"] != "true" and _is_base64(entry["value"]):  # `immutable: true`
                     yield *entry.span("value"), "kubernetes-secret"
                 searched = entry.end()
         searched = max(searched, end)
