@@ -215,6 +215,9 @@ async def test_a_session_rests_while_the_only_thread_waits_for_a_custom_tool(
         events = await until(api, id, rests(1))
         (use,) = [event for event in events if event["type"] == "agent.custom_tool_use"]
         assert events[-1]["stop_reason"] == {"type": "requires_action", "event_ids": [use["id"]]}
+        fork = await api.hub.editor.fork(api.principal, ids.parse(id) or "")
+        threads = await thread_list(api, ids.format_id("sesn", fork.id))
+        assert [thread["usage"]["input_tokens"] for thread in threads] == [0, 0]
         await api.send(id, result(use["id"], "rain"))
         events = await until(api, id, rests(2))
     assert events[-1]["stop_reason"] == {"type": "end_turn"}

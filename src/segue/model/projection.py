@@ -252,7 +252,7 @@ def _thread_changed(session: Session, event: Event, body: ThreadChanged) -> Chan
         parent=session.thread_of.get(call_id),
         running_since=event.at if body.status == "running" else None,
         running_time=body.running_time,
-        usage=body.usage or Usage(),
+        usage=Usage() if body.usage is None or _inherited(session, event) else body.usage,
         pending=body.pending,
     )
     return {"open_threads": {**others, id: thread}}
