@@ -115,11 +115,12 @@ def _toml_edit(text: str, name: str, command: Sequence[str]) -> str:
             fields = {
                 field: value
                 for field, value in merged.items()
-                if not isinstance(value, dict) or re.search(rf"^\s*{field}\s*=", match[0], re.M)
+                if not isinstance(value, dict)
+                or re.search(rf"^\s*{re.escape(field)}\s*=", match[0], re.M)
             }
-            rest = text[match.end() :]
+            rest = text[match.start() + len(_without_last_comments(match[0])) :]
             table = _toml_table(header, fields)
-            changed = text[: match.start()] + table + ("\n" if rest else "") + rest
+            changed = text[: match.start()] + table + rest
         else:
             gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
             changed = text + gap + table
@@ -132,6 +133,14 @@ def _toml_edit(text: str, name: str, command: Sequence[str]) -> str:
     if before != after:
         raise InvalidInput(f"the file cannot be changed safely; add this yourself:\n{table}")
     return changed
+
+
+def _without_last_comments(table: str) -> str:
+    """Return a table of a TOML file without what stands before the next one: comments, spaces."""
+    lines = table.splitlines(keepends=True)
+    while not lines[-1].strip() or lines[-1].lstrip().startswith("#"):
+        lines.pop()
+    return "".join(lines)
 
 
 def _toml_table(header: str, fields: dict[str, Any]) -> str:

@@ -53,8 +53,8 @@ def test_only_one_entry_is_added(tool: str) -> None:
     [
         (
             "codex",
-            '[mcp_servers.segue]\nargs = [\n "a",\n]\nenv = { A = "b" }\n\n[z]\na = 1\n',
-            ['env = { "A" = "b" }', "[z]"],
+            '[mcp_servers.segue]\nargs = [\n "a",\n]\nenv = { A = "b" }\n\n# of z\n[z]\na = 1\n',
+            ['env = { "A" = "b" }', "# of z\n[z]"],
         ),
         (
             "goose",

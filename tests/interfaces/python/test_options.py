@@ -8,6 +8,7 @@ import pytest
 import segue
 from segue import sync
 from segue.interfaces.python.command_rules import CommandRules, command_rule
+from segue.interfaces.python.subagents import subagents
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import ToolCall
 from segue.model.principal import LOCAL
@@ -238,3 +239,11 @@ async def test_rules_and_hooks_apply_to_agents_too(environment: Environment) -> 
         permission_mode="bypassPermissions",
     )
     assert "Bash(rm:*) forbids it" in last_message(environment.provider.requests[2])
+
+
+def test_the_tools_of_an_agent_may_be_any_iterable() -> None:
+    listed, iterated = (
+        subagents({"agents": {"helper": {**HELPER, "tools": tools}}})
+        for tools in (["Read", "Grep"], iter(["Read", "Grep"]))
+    )
+    assert listed == iterated

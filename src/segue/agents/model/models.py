@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import sys
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ def preload(name: str) -> None:
     Thousands of modules stay in memory, so collecting garbage meanwhile would only take time, and
     later collections need not look at them.
     """
+    module_count = len(sys.modules)
     with gc_paused(), suppress(ImportError, ValueError):
         from pydantic_ai.models import infer_model  # noqa: F401
         from pydantic_ai.providers import infer_provider_class
@@ -37,7 +39,8 @@ def preload(name: str) -> None:
         infer_provider_class(provider)
         # This module imports the provider's client library.
         import_module(f"pydantic_ai.models.{provider.partition('-')[0]}")
-    gc.freeze()
+    if len(sys.modules) > module_count:  # else it would only keep the garbage of other turns
+        gc.freeze()
 
 
 def check_provider(name: str) -> None:

@@ -255,7 +255,12 @@ class ClientActions:
             is_steering = action.get("kind") == "steering"
             chat.queue(message_id, message, kind="steering" if is_steering else "queued")
         await self._client.send_action(self._client.chat_uri(channel.session_id), action, origin)
-        await self._submit(channel.session_id, content, message_id, message)
+        try:
+            await self._submit(channel.session_id, content, message_id, message)
+        except BaseException:
+            if chat is not None:
+                chat.take_from_queue(message_id)
+            raise
 
     async def _unqueue_message(self, channel: Channel, action: Action, origin: Origin) -> None:
         message_id = str(action["id"])

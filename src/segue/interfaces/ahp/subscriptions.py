@@ -348,7 +348,8 @@ class FollowedChat:
     async def _end_if_idle(self) -> None:
         """End a turn of another tool, whose files do not say that it has ended."""
         session = await self._hub.sessions.get(self._principal, self._session_id)
-        if session.owner != OWN and session.status == "idle":
+        # An event that arrived meanwhile may have begun the next turn.
+        if session.owner != OWN and session.status == "idle" and self._is_silent:
             for action in self.state.finish():
                 await self._act(self.uri, action)
 

@@ -42,10 +42,11 @@ def _fields(name: Any, definition: Any) -> dict[str, Any]:
         text = fields.get(field)
         if not isinstance(text, str) or not text.strip():
             raise InvalidInput(f"agents: {name} needs a {field}, as a string")
-    tools = fields.get("tools", ())
-    is_list = isinstance(tools, Iterable) and not isinstance(tools, str | Mapping)
-    if not is_list or not all(isinstance(tool, str) for tool in tools):
-        raise InvalidInput(f"agents: tools of {name} must be a list of names, not {tools!r}")
+    if (tools := fields.get("tools")) is not None:
+        is_list = isinstance(tools, Iterable) and not isinstance(tools, str | Mapping)
+        fields["tools"] = names = list(tools) if is_list else [None]
+        if not all(isinstance(tool, str) for tool in names):
+            raise InvalidInput(f"agents: tools of {name} must be a list of names, not {tools!r}")
     return fields
 
 

@@ -20,6 +20,7 @@ from segue.model.errors import InvalidInput, NotFound
 from segue.model.principal import Principal
 
 DEFAULT_PORT = 8787
+MAX_PHONE_URL_CHARACTERS = 300
 PORT_TYPE = click.IntRange(0, 65535)
 
 # Returns the examples to print below the server's URL, from the URL and the path of the key.
@@ -142,30 +143,13 @@ def open_command(target: Target, no_browser: bool, port: int | None, phone_url: 
 
 def _show_phone_link(target: Target, phone_url: str) -> None:
     """Print a login link and its QR code. Raises InvalidInput if a phone cannot use it."""
-    from segue.http.hosts import is_loopback
     from segue.interfaces.cli.output import qr_code
 
     async def make_link(hub: Hub, principal: Principal) -> str:
         server_url = await server_lookup.find_server(hub)
         if server_url is None:
             raise NotFound("no server is running; start one with `segue serve`")
-        url = phone_url.rstrip("/") or server_url
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidInput(f"{phone_url!r} is not a URL such as https://segue.example.com")
-        if parts.hostname in ("0.0.0.0", "::"):
-            raise InvalidInput(
-                "the server listens on all addresses of this computer; name one that the phone"
-                f" reaches, such as `segue open --phone http://192.168.1.2:{parts.port}`"
-            )
-        if is_loopback(parts.hostname):
-            raise InvalidInput(
-                f"a phone cannot reach {url}: this address is of this computer alone. Put an HTTPS"
-                " proxy in front of it, as docs/web.md shows under 'On a phone', and run `segue"
-                " open --phone https://NAME`. A server that listens beyond loopback (`segue serve"
-                " --host ADDRESS`) is reached by everyone in the network, who can read what it"
-                " sends without HTTPS"
-            )
+        url = phone_address(phone_url.rstrip("/"), server_url)
         return await server_lookup.login_link(hub, principal, url)
 
     link = target.run(make_link)
@@ -174,6 +158,39 @@ def _show_phone_link(target: Target, phone_url: str) -> None:
     click.echo("The link works once, within an hour. It signs the phone in as you.", err=True)
     if link.startswith("http://"):
         click.echo("Without HTTPS, others in the network can read it and every page.", err=True)
+
+
+def phone_address(phone_url: str, server_url: str) -> str:
+    """Return the URL at which a phone reaches the server: the one that the user passed, if any.
+
+    Raises InvalidInput if it is not a server's URL, or one that no phone can reach.
+    """
+    from segue.http.hosts import is_loopback
+
+    url = phone_url or server_url
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port or urlsplit(server_url).port, parts.hostname or ""
+    except ValueError:  # such as http://[x, or a port above 65535
+        parts, port, host = urlsplit(""), None, ""
+    if len(url) > MAX_PHONE_URL_CHARACTERS:  # more do not fit into a QR code that can be read
+        raise InvalidInput("the address of the server is too long for a QR code")
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+        raise InvalidInput(f"{phone_url!r} is not a URL such as https://segue.example.com")
+    if host in ("0.0.0.0", "::"):
+        raise InvalidInput(
+            "the server listens on all addresses of this computer; name one that the phone"
+            f" reaches, such as `segue open --phone http://192.168.1.2:{port}`"
+        )
+    if is_loopback(host):
+        raise InvalidInput(
+            f"a phone cannot reach {url}: this address is of this computer alone. Put an HTTPS"
+            " proxy in front of it, as docs/web.md shows under 'On a phone', and run `segue"
+            " open --phone https://NAME`. A server that listens beyond loopback (`segue serve"
+            " --host ADDRESS`) is reached by everyone in the network, who can read what it"
+            " sends without HTTPS"
+        )
+    return url
 
 
 async def _link_to_running_server(hub: Hub, principal: Principal) -> str | None:
