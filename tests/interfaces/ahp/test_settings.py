@@ -236,6 +236,7 @@ async def test_sessions_of_a_folder_are_not_crowded_out(tmp_path: Path, monkeypa
     monkeypatch.setattr(subscriptions, "FIRST_LISTED", 2)
     monkeypatch.setattr(subscriptions, "MAX_LISTED", 4)
     monkeypatch.setattr(subscriptions, "MAX_OF_DIRECTORY", 3)
+    monkeypatch.setattr(subscriptions, "DIRECTORIES_SECONDS", 0.0)
     async with running(tmp_path) as (hub, server):
         for number in range(4):
             await hub.editor.create(LOCAL, cwd="/srv/quiet", title=f"Quiet {number}")

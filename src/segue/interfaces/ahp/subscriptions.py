@@ -37,6 +37,7 @@ FIRST_LISTED, MAX_LISTED = 100, 500
 # directories with fewer sessions, more are sent, if they are among the sessions that are read.
 MAX_OF_DIRECTORY, MAX_READ = 100, 20_000
 REST_SECONDS = 0.05  # between the answer and further pages, for other requests
+DIRECTORIES_SECONDS = 2.0  # before sessions of other directories, when a window has begun
 STATUS_CHECK_SECONDS = 2.0  # whether another tool still works on a session that is followed
 
 Notify = Callable[[str, dict[str, Any]], Awaitable[None]]
@@ -82,6 +83,7 @@ class SessionList:
 
     async def _send_other_directories(self, cursor: str) -> None:
         """Send the next sessions of the directories that have few rows so far."""
+        await asyncio.sleep(DIRECTORIES_SECONDS)
         counts = Counter(tuple(row["workingDirectories"][:1]) for row in self._rows.values())
         query = Query(archived="include", limit=MAX_LISTED)
         for _ in range(MAX_READ // MAX_LISTED):
