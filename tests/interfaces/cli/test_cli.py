@@ -22,6 +22,7 @@ def test_session_is_created_prompted_listed_searched_and_shown(run: Run, tmp_pat
     assert run("list", "--cwd", "/").stdout == ""
     assert id in run("search", "needle").stdout
     assert id in run("search", "--ranked", "needle").stdout
+    assert len(run("search", "here").stdout.splitlines()) == 1  # it matches by its directory
     shown = run("show", id[:13]).stdout
     for words in ("> /think hm", "hm", "a needle", "* ls", "[x] b"):
         assert words in shown

@@ -75,7 +75,8 @@ def show_matches(matches: Iterable[SearchMatch]) -> None:
     """Print each session with its snippet, the matching words in bold."""
     for match in matches:
         show_sessions([match.session])
-        click.echo(f"      {highlight(safe(match.snippet), match.marks, bold=True)}")
+        if match.snippet:  # else the words are in the title or the directory
+            click.echo(f"      {highlight(safe(match.snippet), match.marks, bold=True)}")
         for session in match.copies:
             click.echo(click.style(f"      also in fork {session.id}  {session.source}", dim=True))
 
