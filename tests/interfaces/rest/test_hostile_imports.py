@@ -58,9 +58,11 @@ async def test_malformed_agent_of_a_file_breaks_no_list_and_is_exported_again(
 async def test_odd_ids_of_imported_events_are_shown(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         header, *events = map(json.loads, await exported(api, {"name": "a"}, {}))
+        kinds = ("input", "output", "cache_read", "cache_write")
+        usage = {f"{kind}_tokens": None for kind in kinds}
         bodies: list[dict[str, Any]] = [
             {"type": "user_message", "content": [{"type": "text", "text": "hello"}]},
-            {"type": "model_called", "model": "m", "usage": {}, "asked": "odd"},
+            {"type": "model_called", "model": "m", "usage": usage, "asked": "odd"},
             {"type": "permission_asked", "ask_id": "?", "title": "t", "options": []},
             {"type": "permission_answered", "ask_id": "?", "option": None},
             {"type": "config_changed", "agent": {"id": "not an id", "version": 1 << 70}},
