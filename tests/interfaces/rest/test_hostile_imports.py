@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from segue.model import ids
-from segue.model.event import AgentRef, ConfigChanged
+from segue.model.event import AgentRef, ConfigChanged, Usage
 from segue.model.principal import Principal
 from tests.interfaces.rest.api import Api, open_api
 
@@ -58,8 +59,7 @@ async def test_malformed_agent_of_a_file_breaks_no_list_and_is_exported_again(
 async def test_odd_ids_of_imported_events_are_shown(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         header, *events = map(json.loads, await exported(api, {"name": "a"}, {}))
-        kinds = ("input", "output", "cache_read", "cache_write")
-        usage = {f"{kind}_tokens": None for kind in kinds}
+        usage = msgspec.to_builtins(Usage())
         bodies: list[dict[str, Any]] = [
             {"type": "user_message", "content": [{"type": "text", "text": "hello"}]},
             {"type": "model_called", "model": "m", "usage": usage, "asked": "odd"},
