@@ -15,7 +15,7 @@ from segue.interfaces.web import rows, templates
 from segue.interfaces.web.filters import ACTIVITY_PERIODS
 from segue.interfaces.web.request import WebRequest
 from segue.model import search_text
-from segue.model.event import Foreign
+from segue.model.event import Created, Foreign
 from segue.model.session import Session
 from segue.render import items
 from segue.render.chunks import SessionView, chunk_number, read_chunks, render_chunks
@@ -119,7 +119,10 @@ async def _result(request: WebRequest, match: SearchMatch, words: str) -> Result
     matches: dict[int, Match] = {}
     for message in messages:
         event = message.event
-        if event is not None and not isinstance(event.body, Foreign) and event.seq not in matches:
+        # A title that only a tool's list has is found at the creation; the result begins with it.
+        if event is None or isinstance(event.body, Created | Foreign):
+            continue
+        if event.seq not in matches:
             snippet = rows.row_from_match(message).snippet or ""
             matches[event.seq] = Match(event.seq, items.event_label(event), snippet)
     first_matches = list(matches.values())[:MAX_SESSION_MATCHES]
