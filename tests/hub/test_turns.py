@@ -359,6 +359,23 @@ async def test_failing_agent_ends_its_turn_with_the_reason(make_hub: MakeHub) ->
         assert await hub.turns.run(LOCAL, id, "again") == "end_turn"
 
 
+@pytest.mark.parametrize("is_event", [True, False])
+async def test_value_that_cannot_be_read_again_fails_the_turn(
+    make_hub: MakeHub, is_event: bool
+) -> None:
+    async def answer(turn: Turn) -> Any:
+        if is_event:
+            await turn.emit(StatusChanged(status="idle", stop_reason="done"))  # type: ignore[arg-type]  # a mistake
+        return "done"
+
+    async with make_hub(agent_registry=registry_with(answer)) as hub:
+        id = (await hub.editor.create(LOCAL)).id
+        assert await hub.turns.run(LOCAL, id, "hello") == "error"
+        (failed,) = await read_bodies(hub, id, "failed")
+        assert "'done'" in failed.message
+        assert (await hub.sessions.get(LOCAL, id)).status == "idle"
+
+
 async def test_agent_can_add_new_prompts_to_its_running_turn(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         id = (await hub.editor.create(LOCAL)).id

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, get_args
 
 from msgspec.structs import replace
 
@@ -27,7 +27,7 @@ from segue.hub.history.follow import Name
 from segue.hub.sessions.directories import OUTPUTS
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import codec, ids
-from segue.model.errors import LeaseLost, NotFound
+from segue.model.errors import InvalidInput, LeaseLost, NotFound
 from segue.model.event import (
     AnyBody,
     DeltaKind,
@@ -55,6 +55,7 @@ from .running.session_threads import SessionThreads
 from .running.turn_inbox import TurnInbox
 from .turn_events import (
     can_continue,
+    check_values,
     failed_event,
     first_events,
     marked_by_key,
@@ -263,8 +264,13 @@ class TurnRunner:
                 await turn.emit(*failures)
         if resumed:
             assert isinstance(self._agent, SupportsResume)
-            return await self._agent.resume(turn)
-        return await self._agent.run(turn)
+            reason = await self._agent.resume(turn)
+        else:
+            reason = await self._agent.run(turn)
+        if reason not in get_args(StopReason):
+            names = ", ".join(get_args(StopReason))
+            raise InvalidInput(f"the agent returned {reason!r}; `run` returns one of {names}")
+        return reason
 
     async def _supervise(self, turn: Turn) -> StopReason | Exception:
         """Wait for the agent, and act on the inbox meanwhile."""
@@ -378,6 +384,7 @@ class TurnRunner:
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]:
         if not drafts:
             return []
+        check_values(drafts)
         if messages := self._requests.message_ids(drafts):
             self._check()
             await self._deltas.drop(messages)

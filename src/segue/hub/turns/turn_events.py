@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from segue.agents.base import PermissionRequest
-from segue.model.errors import Conflict, SegueError, without_locations
+from segue.model import codec
+from segue.model.errors import Conflict, InvalidInput, SegueError, without_locations
 from segue.model.event import (
     AnyBody,
     Compacted,
@@ -23,6 +25,7 @@ from segue.model.event import (
     StatusChanged,
     ToolCall,
     UserMessage,
+    decode_body,
 )
 from segue.model.session import Session
 from segue.model.tools.prompt_titles import title_from_prompt
@@ -157,3 +160,14 @@ def failed_event(error: Exception, *, prefix: str = "", code: str | None = None)
         code=code or name,
         extra=extra,
     )
+
+
+def check_values(drafts: Sequence[AnyBody | Draft]) -> None:
+    """Raise InvalidInput if an agent gave an event a value that no store could read again."""
+    for draft in drafts:
+        body = draft.body if isinstance(draft, Draft) else draft
+        try:
+            decode_body(codec.encode(body))
+        except msgspec.ValidationError as error:
+            kind = type(body).__name__
+            raise InvalidInput(f"the agent's {kind} event is not valid: {error}") from None
