@@ -21,7 +21,7 @@ from segue import fts5
 from segue.model import clock, errors
 from segue.model.cursor import ChangePoint
 from segue.model.session import Session, SessionState, decode_session
-from segue.sqlite_wal import enable_wal
+from segue.sqlite_files import enable_wal
 
 FORMAT = 15  # of the file; a file of another format is replaced
 ROW_TEXT_NUMBER = (1 << 24) - 1  # the number of the text of a session's row

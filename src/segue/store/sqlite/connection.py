@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from segue.model import errors
-from segue.sqlite_wal import enable_wal
+from segue.sqlite_files import enable_wal
 from segue.store import migrations
 
 BUSY_SECONDS = 30.0

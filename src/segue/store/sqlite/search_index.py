@@ -24,7 +24,7 @@ from typing import TypeVar
 from segue import fts5
 from segue.model import errors, event, search_text
 from segue.model.session import decode_session
-from segue.sqlite_wal import enable_wal
+from segue.sqlite_files import enable_wal
 from segue.store.base import MAX_SEQ
 
 from .connection import (
