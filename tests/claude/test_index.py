@@ -22,6 +22,7 @@ from segue.sources.claude.index import discovery
 from segue.sources.index.database import FORMAT, FileKey, Index
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
 from tests.claude.helpers import S3, append, claude_hub, list_ids
+from tests.store.damage import damage_schema
 
 
 @pytest.fixture
@@ -215,9 +216,11 @@ def damage(path: Path, how: str) -> None:
         connection = sqlite3.connect(path, isolation_level=None)
         connection.execute("DELETE FROM search_data WHERE id > 1")
         connection.close()
+    elif how == "schema":
+        damage_schema(path)
 
 
-@pytest.mark.parametrize("how", ["gone", "garbage", "empty", "format", "pages", "search"])
+@pytest.mark.parametrize("how", ["gone", "garbage", "empty", "format", "pages", "search", "schema"])
 async def test_damaged_index_is_rebuilt(home: Home, how: str) -> None:
     for id in (S, S2, S3):
         home.write_conversation(id, prompt=f"say {id}")

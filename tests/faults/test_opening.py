@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from segue.model.event import Created
 from segue.store.sqlite import SQLiteStore
 from tests.faults.conftest import LocationFactory
 from tests.faults.processes import StoreLocation, child
+from tests.store.damage import damage_schema
 
 WORKSPACE = "local"
 UNPRIVILEGED_UID = 65534
@@ -218,13 +219,20 @@ def test_database_of_another_program_is_refused_and_not_changed(
     assert path.read_bytes() == before
 
 
-def test_error_of_a_damaged_store_says_that_it_is_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "segue.db"
-    id = asyncio.run(make(StoreLocation(tmp_path)))
+def overwrite_pages(path: Path) -> None:
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xa5" * (size - 4096))
+
+
+@pytest.mark.parametrize("damage", [overwrite_pages, damage_schema])
+def test_error_of_a_damaged_store_says_that_it_is_damaged(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "segue.db"
+    id = asyncio.run(make(StoreLocation(tmp_path)))
+    damage(path)
 
     async def use() -> None:
         store = SQLiteStore.open(path)

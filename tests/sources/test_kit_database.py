@@ -32,6 +32,7 @@ from segue.sources.kit.reader import (
 from segue.sources.kit.source import KitSource
 from segue.testing import SourceContract, ToolSessions
 from segue.testing.helpers import message_texts
+from tests.store.damage import damage_schema
 
 SCHEMA = """
 CREATE TABLE sessions (id TEXT PRIMARY KEY, cwd TEXT, created INTEGER);
@@ -246,6 +247,19 @@ async def test_file_that_is_no_database_is_a_problem(tool: RowSessions, tmp_path
     assert await list_titles(source) == []
     ((problem, reason),) = (await source.examine()).problems
     assert (problem, "not a database" in reason) == (str(path), True)
+
+
+async def test_database_whose_schema_is_not_text_is_a_problem(
+    tool: RowSessions, tmp_path: Path
+) -> None:
+    path = tmp_path / "damaged.db"
+    with closing(sqlite3.connect(path)) as copy:
+        tool.connection.backup(copy)
+    damage_schema(path)
+    source = KitSource(RowReader(str(path)), tmp_path / "damaged.index", "Rows")
+    assert await list_titles(source) == []
+    ((problem, reason),) = (await source.examine()).problems
+    assert (problem, "malformed database schema" in reason) == (str(path), True)
 
 
 async def test_database_in_a_read_only_directory_is_read_from_a_copy(

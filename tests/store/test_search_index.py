@@ -22,6 +22,7 @@ from segue.store.sqlite import SQLiteStore, search_index, writer
 from segue.store.sqlite import connection as sqlite_connection
 from segue.store.sqlite.search_index import SearchIndex, index_path
 from tests.faults import audit
+from tests.store.damage import damage_schema
 
 WORKSPACE = "here"
 
@@ -94,6 +95,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
     "header overwritten": lambda path: overwrite(path, 0, b"x" * 100),
     "pages overwritten": lambda path: overwrite(path, 4096, b"x" * (path.stat().st_size - 4096)),
+    "schema is not text": damage_schema,
 }
 
 
@@ -107,10 +109,13 @@ async def test_a_deleted_or_damaged_index_is_built_again(
     await check(path, *sessions)
 
 
-async def test_a_check_reports_a_damaged_index_and_leaves_it_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["pages overwritten", "schema is not text"])
+async def test_a_check_reports_a_damaged_index_and_leaves_it_alone(
+    tmp_path: Path, damage: str
+) -> None:
     path = tmp_path / "segue.db"
     sessions = await make(path)
-    DAMAGES["pages overwritten"](index_path(path))
+    DAMAGES[damage](index_path(path))
     damaged = index_path(path).read_bytes()
     store = SQLiteStore.open(path)
     (problem, *_) = await store.check()

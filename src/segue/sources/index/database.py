@@ -21,7 +21,7 @@ from segue import fts5
 from segue.model import clock, errors
 from segue.model.cursor import ChangePoint
 from segue.model.session import Session, SessionState, decode_session
-from segue.sqlite_files import enable_wal
+from segue.sqlite_files import as_sqlite_error, enable_wal
 
 FORMAT = 15  # of the file; a file of another format is replaced
 ROW_TEXT_NUMBER = (1 << 24) - 1  # the number of the text of a session's row
@@ -197,13 +197,14 @@ class Index:
             if error.filename != str(self.path):
                 raise
             raise IndexDamaged("it was deleted while it was opened") from error
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            sqlite_error = as_sqlite_error(error)
+            code = getattr(sqlite_error, "sqlite_errorcode", 0)
             transient = _TRANSIENT_ERRORS.get(code & 0xFF)
             if transient and code != sqlite3.SQLITE_READONLY_DBMOVED:
                 error_class, reason = transient
                 raise error_class(f"{reason} {self.path}") from error
-            raise IndexDamaged(str(error)) from error
+            raise IndexDamaged(str(sqlite_error)) from error
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

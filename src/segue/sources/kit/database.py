@@ -11,6 +11,8 @@ from time import time_ns
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
+from segue.sqlite_files import sqlite_errors
+
 from .reader import Fingerprint, Unreadable
 
 BUSY_SECONDS = 2.0
@@ -94,12 +96,14 @@ def _connect(path: str) -> _Connection:
         connection.close()
         if isinstance(error, sqlite3.OperationalError):
             raise
-        raise Unreadable(f"it is not a database: {error}") from error
+        raise Unreadable(f"it cannot be read: {error}") from error
 
 
 def _begin(connection: _Connection) -> _Connection:
-    """Begin a transaction, which reads the schema."""
+    """Begin a transaction, which reads the schema. Raises sqlite3.DatabaseError if it cannot."""
     connection.execute("BEGIN")
+    with sqlite_errors():
+        connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
     (version,) = connection.execute("PRAGMA schema_version").fetchone()
     if version != connection.schema_version:
         connection.schema_version, connection.table_columns = version, {}

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from segue.model import errors
-from segue.sqlite_files import enable_wal
+from segue.sqlite_files import as_sqlite_error, enable_wal, sqlite_errors
 from segue.store import migrations
 
 BUSY_SECONDS = 30.0
@@ -56,9 +56,9 @@ class translated:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, sqlite3.Error):
-            code = getattr(error, "sqlite_errorcode", 0)
-            other = (errors.StoreError, f"the store failed ({error}):")
+        if sqlite_error := as_sqlite_error(error):
+            code = getattr(sqlite_error, "sqlite_errorcode", 0)
+            other = (errors.StoreError, f"the store failed ({sqlite_error}):")
             kind, message = _ERRORS.get(code) or _ERRORS.get(code & 0xFF) or other
             raise kind(f"{message} {self._path}") from error
 
@@ -180,7 +180,10 @@ def _refuse_older_format(path: Path) -> None:
 def _older_format(path: Path, parameters: str) -> int | None:
     """Return the format of a store of an unreleased segue, 0 if the file has none, else None."""
     try:
-        with closing(sqlite3.connect(address(path, parameters), uri=True)) as connection:
+        with (
+            sqlite_errors(),
+            closing(sqlite3.connect(address(path, parameters), uri=True)) as connection,
+        ):
             version: int = connection.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
                 return 0

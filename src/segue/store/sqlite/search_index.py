@@ -24,7 +24,7 @@ from typing import TypeVar
 from segue import fts5
 from segue.model import errors, event, search_text
 from segue.model.session import decode_session
-from segue.sqlite_files import enable_wal
+from segue.sqlite_files import enable_wal, sqlite_errors
 from segue.store.base import MAX_SEQ
 
 from .connection import (
@@ -204,7 +204,10 @@ class SearchIndex:
         log = Path(f"{self.path}-wal")
         parameters = "mode=ro" if log.exists() else "immutable=1"
         try:
-            with closing(sqlite3.connect(address(self.path, parameters), uri=True)) as connection:
+            with (
+                sqlite_errors(),
+                closing(sqlite3.connect(address(self.path, parameters), uri=True)) as connection,
+            ):
                 messages = [row for (row,) in connection.execute("PRAGMA quick_check(20)")]
         except sqlite3.DatabaseError as error:
             if not is_damaged(error):
@@ -272,7 +275,8 @@ class SearchIndex:
         """Return the result of an action on the index, which is replaced if it cannot be used."""
         for attempt in range(3):
             try:
-                return action()
+                with sqlite_errors():
+                    return action()
             except _Outdated:
                 self._replace()
             except errors.StoreReadOnly:

@@ -14,6 +14,7 @@ from segue.model.event import Event
 from segue.model.query import Position, Query, SearchHit
 from segue.model.search_text import Term
 from segue.model.session import Session, decode_session, decode_sessions
+from segue.sqlite_files import sqlite_errors
 from segue.store import query_sql
 from segue.store.base import MAX_SEQ
 from segue.store.query_sql import Condition, IndexRange, PageSpec
@@ -91,7 +92,7 @@ class TextSearch:
     def _search(self, search: Callable[[sqlite3.Connection], T]) -> T:
         """Return the result of a search in one state of the store. A damaged index is replaced."""
         try:
-            with self.index.snapshot() as connection:
+            with sqlite_errors(), self.index.snapshot() as connection:
                 return search(connection)
         except sqlite3.DatabaseError as error:
             if not is_damaged(error):
