@@ -12,7 +12,7 @@ from typing import Any
 from _common import Bench, Times, list_corpus, temporary_directory
 from acp import WebSocketServer, make_data_dir
 
-from segue.interfaces.ahp.subscriptions import FIRST_LISTED, MAX_LISTED
+from segue.interfaces.ahp.subscriptions.session_list import FIRST_LISTED, MAX_LISTED
 
 MAX_RATIO_OF_LIST = 2.0
 MAX_RATIO_OF_CHUNK = 1.1  # processor times are measured in steps of 10 µs for a chunk

@@ -24,7 +24,7 @@ from segue.interfaces.ahp.protocol import (
     parse_channel,
     session_uri,
 )
-from segue.interfaces.ahp.subscriptions import FIRST_LISTED
+from segue.interfaces.ahp.subscriptions.session_list import FIRST_LISTED
 from segue.model.content import Diff, Text
 from segue.model.event import AgentMessage, ToolCall, ToolResult, UserMessage
 from segue.model.principal import LOCAL

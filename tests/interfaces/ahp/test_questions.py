@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from segue.agents.base import Turn
+from segue.interfaces.ahp.chat.questions import form
 from segue.interfaces.ahp.protocol import chat_uri
-from segue.interfaces.ahp.questions import form
 from segue.model.content import Text, plain_text
 from segue.model.event import AgentMessage, ToolResult
 from segue.model.lifecycle import StopReason

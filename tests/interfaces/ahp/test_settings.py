@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from segue.agents.base import Tools, Turn
 from segue.agents.base.abilities import OfferedOptions
-from segue.interfaces.ahp import subscriptions
 from segue.interfaces.ahp.protocol import chat_uri, session_uri
+from segue.interfaces.ahp.subscriptions import followed_chat, session_list
 from segue.model.content import Text
 from segue.model.event import (
     AgentMessage,
@@ -156,7 +156,7 @@ async def test_chosen_model_answers_its_message(tmp_path: Path) -> None:
 
 
 async def test_new_connection_has_the_queued_messages(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(subscriptions, "STATUS_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(followed_chat, "STATUS_CHECK_SECONDS", 0.05)
     async with running(tmp_path) as (hub, server):
         session = await create(hub)
         chat = chat_uri(session.id)
@@ -233,10 +233,10 @@ async def test_chat_of_a_subagent_is_live(tmp_path: Path) -> None:
 
 
 async def test_sessions_of_a_folder_are_not_crowded_out(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(subscriptions, "FIRST_LISTED", 2)
-    monkeypatch.setattr(subscriptions, "MAX_LISTED", 4)
-    monkeypatch.setattr(subscriptions, "MAX_OF_DIRECTORY", 3)
-    monkeypatch.setattr(subscriptions, "DIRECTORIES_SECONDS", 0.0)
+    monkeypatch.setattr(session_list, "FIRST_LISTED", 2)
+    monkeypatch.setattr(session_list, "MAX_LISTED", 4)
+    monkeypatch.setattr(session_list, "MAX_OF_DIRECTORY", 3)
+    monkeypatch.setattr(session_list, "DIRECTORIES_SECONDS", 0.0)
     async with running(tmp_path) as (hub, server):
         for number in range(4):
             await hub.editor.create(LOCAL, cwd="/srv/quiet", title=f"Quiet {number}")

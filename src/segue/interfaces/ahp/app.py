@@ -25,7 +25,7 @@ from segue.model.errors import SegueError, Unauthorized
 from segue.model.principal import Principal
 
 from .connection import AhpConnection
-from .forms import Forms
+from .subscriptions.forms import Forms
 
 log = logging.getLogger("segue.ahp")
 

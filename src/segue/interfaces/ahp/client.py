@@ -18,8 +18,7 @@ from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import Session
 
-from .chat import ChatState
-from .forms import FormClient, Forms
+from .chat.state import ChatState
 from .protocol import (
     DEFAULT_CHAT,
     PROVIDER,
@@ -30,8 +29,10 @@ from .protocol import (
     chat_uri,
     parse_channel,
 )
-from .subscriptions import FollowedChat, SessionList
-from .threads import FollowedThread
+from .subscriptions.followed_chat import FollowedChat
+from .subscriptions.followed_thread import FollowedThread
+from .subscriptions.forms import FormClient, Forms
+from .subscriptions.session_list import SessionList
 
 log = logging.getLogger("segue.ahp")
 

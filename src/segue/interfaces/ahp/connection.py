@@ -8,10 +8,10 @@ from segue.acp.rpc import RpcError
 from segue.hub import Hub
 from segue.model.principal import Principal
 
-from .actions import ClientActions
 from .client import Client, Send
-from .forms import Forms
-from .requests import Requests
+from .handlers.actions import ClientActions
+from .handlers.requests import Requests
+from .subscriptions.forms import Forms
 
 
 class AhpConnection:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from segue.model.session import Session, Thread
-
-from .protocol import (
+from segue.interfaces.ahp.protocol import (
     ERROR,
     IDLE,
     IN_PROGRESS,
@@ -20,6 +18,7 @@ from .protocol import (
     session_uri,
     time_text,
 )
+from segue.model.session import Session, Thread
 
 UNTITLED = "Untitled"
 READ_ONLY = "read-only"

@@ -16,14 +16,9 @@ from segue.acp.rpc import (
     RpcError,
 )
 from segue.agents.base.spec import MODE_LABELS
-from segue.model import clock, ids
-from segue.model.errors import NotFound, SegueError
-from segue.model.session import Session
-
-from . import catalog
-from .client import Client, Draft
-from .config import MODE, new_session_config, session_config
-from .protocol import (
+from segue.interfaces.ahp.client import Client, Draft
+from segue.interfaces.ahp.config import MODE, new_session_config, session_config
+from segue.interfaces.ahp.protocol import (
     DEFAULT_CHAT,
     IDLE,
     PROVIDER,
@@ -43,6 +38,11 @@ from .protocol import (
     session_uri,
     time_text,
 )
+from segue.interfaces.ahp.subscriptions import rows
+from segue.model import clock, ids
+from segue.model.errors import NotFound, SegueError
+from segue.model.session import Session
+
 from .resources import Resources
 
 log = logging.getLogger("segue.ahp")
@@ -199,7 +199,7 @@ class Requests:
 
     async def _session_state(self, session: Session) -> dict[str, Any]:
         client = self._client.active_clients.get(session.id)
-        state = catalog.session_state(
+        state = rows.session_state(
             session,
             await self._hub.history.threads(self._principal, session.id),
             session_config(session),
@@ -210,7 +210,7 @@ class Requests:
             with suppress(NotFound, RpcError):
                 if parse_channel(uri).session_id == session.id:
                     fork = await self._hub.sessions.get(self._principal, fork_id)
-                    state["chats"].append({**catalog.chat_summary(fork), "resource": uri})
+                    state["chats"].append({**rows.chat_summary(fork), "resource": uri})
         return state
 
     # The list, and sessions that a client creates and deletes.
@@ -310,7 +310,7 @@ class Requests:
         )
         self._client.forks[uri] = fork.id
         origin = {"kind": "fork", "chat": source["chat"], "turnId": turn_id}
-        summary = {**catalog.chat_summary(fork), "resource": uri, "origin": origin}
+        summary = {**rows.chat_summary(fork), "resource": uri, "origin": origin}
         added = {"type": "session/chatAdded", "summary": summary}
         await self._client.send_action(session_uri(session.session_id), added, None)
 

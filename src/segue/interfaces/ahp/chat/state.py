@@ -6,11 +6,11 @@ copy in the same way. A snapshot is the state after all events so far.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from segue.model.content import Image, plain_text
+from segue.interfaces.ahp.protocol import Action, chat_uri, time_text
+from segue.model.content import plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -37,7 +37,7 @@ from segue.model.tools.changes import apply_change
 from segue.model.tools.titles import call_title, request_title
 
 from .edits import proposed_edits, result_content
-from .protocol import Action, chat_uri, time_text
+from .messages import input_text, message_fields, plan_text
 from .questions import ACCEPT, CANCEL, DECLINE, Question, of_client_tool, of_permission
 
 _PART_OF_DELTA = {"message": "markdown", "thought": "reasoning"}
@@ -113,7 +113,7 @@ class ChatState:
             case ModelCalled() as called:
                 self._sum_usage(called.usage, called.model)
             case PlanChanged() as plan:
-                return self._notify(_plan_text(plan))
+                return self._notify(plan_text(plan))
             case Compacted():
                 return self._notify("The conversation so far was summarized for the model.")
             case Failed(retry="retrying") as failed:
@@ -305,7 +305,7 @@ class ChatState:
             return []
         fields: dict[str, Any] = {"invocationMessage": call_title(call)}
         if call.input is not None:
-            fields["toolInput"] = _input_text(call.input)
+            fields["toolInput"] = input_text(call.input)
         fields |= confirmation or {"confirmed": _NOT_NEEDED}
         status = "pending-confirmation" if confirmation else "running"
         part["toolCall"].update(fields, status=status)
@@ -494,50 +494,3 @@ def _confirmed_fields(state: dict[str, Any], call: ToolCall) -> dict[str, Any]:
         "confirmed": state.get("confirmed", _NOT_NEEDED),
         "invocationMessage": state.get("invocationMessage", call_title(call)),
     }
-
-
-def message_fields(message: UserMessage) -> dict[str, Any]:
-    """Return a message of the user as clients have it."""
-    fields: dict[str, Any] = {"text": _typed_text(message), "origin": {"kind": "user"}}
-    images = [block for block in message.content if isinstance(block, Image) and block.data]
-    if images:
-        fields["attachments"] = [
-            {
-                "type": "embeddedResource",
-                "label": f"Image {number}",
-                "displayKind": "image",
-                "data": image.data,
-                "contentType": image.mime,
-            }
-            for number, image in enumerate(images, 1)
-        ]
-    return fields
-
-
-def _typed_text(message: UserMessage) -> str:
-    """Return what a person typed; the labels of inserted parts if a person typed nothing."""
-    content = tuple(block for block in message.content if not isinstance(block, Image))
-    if not message.inserted:
-        return plain_text(content)
-    texts = {}
-    for number, block in enumerate(message.content):
-        text = getattr(block, "text", None)
-        if isinstance(text, str):
-            texts[number] = text
-    for part in sorted(message.inserted, key=lambda part: part.start, reverse=True):
-        text = texts.get(part.block, "")
-        texts[part.block] = text[: part.start] + text[part.end :]
-    typed = "\n\n".join(text.strip() for text in texts.values() if text.strip())
-    return typed or ", ".join(part.label or part.kind for part in message.inserted)
-
-
-def _input_text(value: Any) -> str:
-    if isinstance(value, dict) and set(value) == {"command"} and isinstance(value["command"], str):
-        return value["command"]
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-
-
-def _plan_text(plan: PlanChanged) -> str:
-    boxes = {"completed": "[x]", "in_progress": "[>]", "cancelled": "[-]"}
-    entries = (f"- {boxes.get(entry.status, '[ ]')} {entry.content}" for entry in plan.entries)
-    return "\n".join(("**Plan**", "", *entries))

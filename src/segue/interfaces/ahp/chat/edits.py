@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from segue.interfaces.ahp.protocol import session_uri
 from segue.model.content import Content, Diff, FileChange, Image, plain_text
 from segue.model.event import ToolCall, ToolResult
 from segue.model.tools.patches import as_diffs, with_texts
-
-from .protocol import session_uri
 
 
 def _diffs(content: Content, call: ToolCall | None) -> list[Diff]:

@@ -8,15 +8,17 @@ from contextlib import suppress
 from typing import Any
 
 from segue.acp.rpc import RpcError
-from segue.model.content import Block, Image, Text
-from segue.model.errors import NotFound, SegueError
-from segue.model.event import ConfigChanged, PermissionAsked, ToolResult
-from segue.model.session import Session
-
-from .chat import ChatState
-from .client import DEMO, Client, Origin
-from .config import OFFERED, agent_option, has_value, model_option, session_config
-from .protocol import (
+from segue.interfaces.ahp.chat.questions import ACCEPT, RESPONSES, Question
+from segue.interfaces.ahp.chat.state import ChatState
+from segue.interfaces.ahp.client import DEMO, Client, Origin
+from segue.interfaces.ahp.config import (
+    OFFERED,
+    agent_option,
+    has_value,
+    model_option,
+    session_config,
+)
+from segue.interfaces.ahp.protocol import (
     DEFAULT_CHAT,
     ROOT,
     Action,
@@ -25,7 +27,10 @@ from .protocol import (
     event_id_of,
     session_uri,
 )
-from .questions import ACCEPT, RESPONSES, Question
+from segue.model.content import Block, Image, Text
+from segue.model.errors import NotFound, SegueError
+from segue.model.event import ConfigChanged, PermissionAsked, ToolResult
+from segue.model.session import Session
 
 log = logging.getLogger("segue.ahp")
 

@@ -6,11 +6,10 @@ from typing import Any
 
 from segue.acp.rpc import RpcError
 from segue.hub import Hub
+from segue.interfaces.ahp.chat.edits import diffs_of_call, diffs_of_result, text_of_edit
+from segue.interfaces.ahp.protocol import NOT_FOUND, parse_channel
 from segue.model.event import ToolCall, ToolResult
 from segue.model.principal import Principal
-
-from .edits import diffs_of_call, diffs_of_result, text_of_edit
-from .protocol import NOT_FOUND, parse_channel
 
 
 class Resources:

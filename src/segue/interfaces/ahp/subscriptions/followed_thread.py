@@ -7,15 +7,15 @@ from contextlib import aclosing, suppress
 
 from segue.hub import Hub
 from segue.hub.history.threads import thread_event
+from segue.interfaces.ahp.chat.state import ChatState
+from segue.interfaces.ahp.protocol import Action
 from segue.model.errors import NotFound, SegueError
 from segue.model.event import Delta, Event, ThreadChanged
 from segue.model.principal import Principal
 from segue.model.session import Session, Thread
 
-from . import catalog
-from .chat import ChatState
-from .protocol import Action
-from .subscriptions import STATUS_CHECK_SECONDS, Act
+from . import rows
+from .followed_chat import STATUS_CHECK_SECONDS, Act
 
 
 class FollowedThread:
@@ -48,7 +48,7 @@ class FollowedThread:
         await self._read()
         if not self._may_continue(session, thread):
             self.state.finish()
-        summary = catalog.thread_summary(session, thread)
+        summary = rows.thread_summary(session, thread)
         return {**summary, "resource": self.uri, **self.state.fields()}
 
     async def follow(self) -> None:
@@ -75,7 +75,7 @@ class FollowedThread:
 
     def _may_continue(self, session: Session, thread: Thread) -> bool:
         if thread.is_own:
-            return catalog.is_running(session, thread)
+            return rows.is_running(session, thread)
         return session.status in ("running", "rescheduling")
 
     async def _read(self) -> list[Action]:

@@ -9,10 +9,9 @@ from typing import Any, Protocol
 
 import segue
 from segue.agents.base.client import FORM
+from segue.interfaces.ahp.chat.questions import ACCEPT, CANCEL, Question, form
 from segue.model import ids
 from segue.model.errors import ClientFailed
-
-from .questions import ACCEPT, CANCEL, Question, form
 
 Name = tuple[str, str]  # a workspace and a session
 

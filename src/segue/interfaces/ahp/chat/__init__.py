@@ -1,0 +1,1 @@
+"""The state of a chat, made from a session's events."""

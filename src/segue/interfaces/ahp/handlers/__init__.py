@@ -1,0 +1,1 @@
+"""Answer the requests of a client, and carry out its actions."""
