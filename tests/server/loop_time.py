@@ -7,6 +7,7 @@ the number of batches of random requests; the names choose hostile sessions, by 
 import asyncio
 import gc
 import json
+import math
 import resource
 import sys
 import threading
@@ -56,15 +57,12 @@ class Client:
         self._rest_headers = {**HEADERS, "x-api-key": key}
         self._web_headers = {"cookie": cookie}
 
-    async def send(
-        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
-    ) -> tuple[int, bytes, float]:
+    async def send(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes, float]:
         """Return the status, the body and the seconds of the loop's CPU time."""
         is_rest = path.startswith("/v1")
         fields = {"host": "localhost", "content-length": str(len(body))}
         fields |= self._rest_headers if is_rest else self._web_headers
         fields |= {"content-type": "application/json"} if is_rest else {}
-        fields |= headers or {}
         route, _, query = path.partition("?")
         scope = {
             "type": "http",
@@ -160,11 +158,13 @@ class Measure:
         self.count = 0
 
     def send(
-        self, name: str, method: str, path: str, body: bytes = b"", **headers: str
+        self, name: str, method: str, path: str, body: bytes = b"", *, tries: int = 1
     ) -> tuple[int, bytes]:
-        status, response, seconds = self._server.run(
-            self._client.send(method, path, body, headers or None)
-        )
+        """Send a request, and print its CPU time: the shortest of several tries."""
+        seconds = math.inf
+        for _ in range(tries):
+            status, response, cpu_seconds = self._server.run(self._client.send(method, path, body))
+            seconds = min(seconds, cpu_seconds)
         if self._recording:
             self.count += 1
             line = {"name": name, "path": path[:80], "status": status, "ms": seconds * 1e3}
@@ -253,7 +253,8 @@ class Measure:
             "/v1/deployments": f'{{"name": "d", "initial_events": [{blocks}]}}',
         }
         for path, body in bodies.items():
-            status, response = self.send("large bodies", "POST", path, body.encode())
+            # Other programs that use the memory slow down the copies of such a body.
+            status, response = self.send("large bodies", "POST", path, body.encode(), tries=3)
             assert status == 400, (path, status, response[:300])
 
     def send_deployments(self, hub: Hub) -> None:

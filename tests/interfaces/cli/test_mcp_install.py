@@ -10,7 +10,6 @@ import yaml
 from click.testing import CliRunner
 
 from segue.interfaces.cli.main import segue
-from segue.interfaces.cli.mcp.command import mcp_command
 from segue.model.errors import InvalidInput
 from segue.sources.mcp_servers import mcp_config, supported_tools
 
@@ -78,7 +77,7 @@ def test_byte_order_mark_and_line_breaks_of_the_file_stay(
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
     path = tmp_path / "config.toml"
     path.write_bytes(b'\xef\xbb\xbfmodel = "o3"\r\n')
-    done = CliRunner().invoke(mcp_command, ["install", "codex", "--yes"])
+    done = CliRunner().invoke(segue, ["mcp", "install", "codex", "--yes"])
     assert done.exit_code == 0, done.output
     assert path.read_bytes().startswith(b'\xef\xbb\xbfmodel = "o3"\r\n\r\n[mcp_servers.segue]\r\n')
 
@@ -97,15 +96,15 @@ def test_the_change_is_shown_and_written_after_confirmation(
     path = tmp_path / "config.toml"
     path.write_text(TOML)
     path.chmod(0o600)
-    refused = CliRunner().invoke(mcp_command, ["install", "codex"])
+    refused = CliRunner().invoke(segue, ["mcp", "install", "codex"])
     assert isinstance(refused.exception, InvalidInput) and path.read_text() == TOML
     assert "+[mcp_servers.segue]" in refused.output
-    done = CliRunner().invoke(mcp_command, ["--scope", "all", "install", "codex", "--yes"])
+    done = CliRunner().invoke(segue, ["mcp", "--scope", "all", "install", "codex", "--yes"])
     assert done.exit_code == 0, done.output
     entry = tomllib.loads(path.read_text())["mcp_servers"]["segue"]
     assert entry["args"][-3:] == ["mcp", "--scope", "all"]
     assert path.stat().st_mode & 0o777 == 0o600
-    again = CliRunner().invoke(mcp_command, ["--scope", "all", "install", "codex", "--yes"])
+    again = CliRunner().invoke(segue, ["mcp", "--scope", "all", "install", "codex", "--yes"])
     assert "already" in again.output
 
 
