@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from segue.agents.sandbox import landlock, launch
+from segue.agents.sandbox import launch
 from segue.agents.tools import BUILT_IN, PathGuard, ShellPool, ToolContext
 from segue.hub import Hub
 from segue.hub.workdir import git_clone
@@ -25,6 +25,7 @@ from segue.model.event import Failed
 from segue.model.principal import Principal
 from segue.model.session import Session
 from segue.store.memory import MemoryStore
+from tests.sandbox.backends import skip_unless_backend_works
 
 LOCAL = Principal(workspace="local")
 TOKEN = "ghp_the_token_itself"
@@ -52,10 +53,7 @@ def repository(tmp_path: Path) -> Path:
 def sandboxed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run the test with each sandbox backend of this machine."""
     backend: str = request.param
-    if backend == "landlock" and launch.landlock_abi() < landlock.MIN_ISOLATION_ABI:
-        pytest.skip(f"this kernel has no Landlock {landlock.MIN_ISOLATION_ABI}")
-    if backend == "bubblewrap" and not launch.bubblewrap_works():
-        pytest.skip("bwrap is not installed or cannot create namespaces")
+    skip_unless_backend_works(backend)
     monkeypatch.setattr(launch, "backend", lambda *, isolated: backend)
     return backend
 

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from segue.agents.sandbox import landlock, launch
+from segue.agents.sandbox import launch
+
+from .backends import skip_unless_backend_works
 
 NOBODY = 65534
 PROBE_SERVER = (Path(__file__).parent / "probe_server.py").read_text()
@@ -192,9 +194,6 @@ def skip_unless_available(backend: str, user: str) -> None:
     """Skip the test, with the reason, if this machine lacks the backend or the user."""
     if not os.path.exists(SYSTEM_PYTHON):
         pytest.skip(f"{SYSTEM_PYTHON} does not exist")
-    if backend == "landlock" and launch.landlock_abi() < landlock.MIN_ISOLATION_ABI:
-        pytest.skip(f"this kernel has no Landlock {landlock.MIN_ISOLATION_ABI}")
-    if backend == "bubblewrap" and not launch.bubblewrap_works():
-        pytest.skip("bwrap is not installed or cannot create namespaces")
+    skip_unless_backend_works(backend)
     if user == "nobody" and os.getuid() != 0:
         pytest.skip("only root can start programs as another user")

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from segue.agents.sandbox import landlock, launch
+from segue.agents.sandbox import launch
 from segue.agents.tools import ShellPool
 from segue.model.event import ToolResult
+from tests.sandbox.backends import skip_unless_backend_works
 
 from .session_directory import SessionDirectory, text_of
 
@@ -19,10 +20,7 @@ from .session_directory import SessionDirectory, text_of
 def sandboxed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run the test with each sandbox backend of this machine."""
     backend: str = request.param
-    if backend == "landlock" and launch.landlock_abi() < landlock.MIN_ISOLATION_ABI:
-        pytest.skip(f"this kernel has no Landlock {landlock.MIN_ISOLATION_ABI}")
-    if backend == "bubblewrap" and not launch.bubblewrap_works():
-        pytest.skip("bwrap is not installed or cannot create namespaces")
+    skip_unless_backend_works(backend)
     monkeypatch.setattr(launch, "backend", lambda *, isolated: backend)
     return backend
 

@@ -4,18 +4,23 @@ Playwright's download goes into `.venv/` in the checkout. If it fails, root on a
 installs the system's package.
 """
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.system_packages import (
+    ENVIRONMENTS,
+    TIMEOUT_SECONDS,
+    install_package,
+    one_installation,
+    run_installer,
+)
+
 BROWSER_VARIABLE = "SEGUE_TEST_BROWSER"  # the path of a Chromium or Chrome to use instead
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MACOS_PATH = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
-TIMEOUT_SECONDS = 600
 # Parts of the browser that no test uses. Its own toolbar is a web page, which takes a new context
 # a second of CPU. The list replaces Playwright's, so it contains those of it that matter here.
 DISABLED_FEATURES = (
@@ -56,13 +61,11 @@ class NoBrowser(Exception):
 
 def find_or_install_chromium() -> str:
     """Return the path of a Chromium, which is installed first if necessary."""
-    directory = ROOT / ".venv" / "browsers"
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("a+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    directory = ENVIRONMENTS / "browsers"
+    with one_installation():
         if path := _find_installed(directory):
             return path
-        failures = [_download(directory), _install_package()]
+        failures = [_download(directory), install_package("chromium")]
         if path := _find_installed(directory):
             return path
     reasons = "; ".join(filter(None, failures))
@@ -97,27 +100,5 @@ def _can_run(path: Path) -> bool:
 
 def _download(directory: Path) -> str:
     command = [sys.executable, "-m", "playwright", "install", "chromium-headless-shell"]
-    return _run_installer(
-        command, {"PLAYWRIGHT_BROWSERS_PATH": str(directory)}, "Playwright's download failed"
-    )
-
-
-def _install_package() -> str:
-    if not shutil.which("apt-get"):
-        return "there is no apt-get"
-    if os.geteuid() != 0:
-        return "apt-get needs root"
-    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-    _run_installer(["apt-get", "update", "-qq"], quiet, "")
-    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
-    return _run_installer(install, quiet, "apt-get could not install chromium")
-
-
-def _run_installer(command: list[str], environment: dict[str, str], failure: str) -> str:
-    try:
-        completed = subprocess.run(
-            command, env={**os.environ, **environment}, capture_output=True, timeout=TIMEOUT_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return failure
-    return failure if completed.returncode else ""
+    done = run_installer(command, {"PLAYWRIGHT_BROWSERS_PATH": str(directory)})
+    return "" if done else "Playwright's download failed"
