@@ -1,13 +1,15 @@
-"""The MCP settings of tools: the entry that adds a server, and how a call names its session."""
+"""The MCP settings of programs: the entry that adds a server, and how a call names its session."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from segue import jsonc
 from segue.model.errors import InvalidInput
 
 Edit = Callable[[str, str, Sequence[str]], str]
@@ -61,37 +63,52 @@ def _goose_path() -> str:
     return os.path.join(_config_home(), "goose", "config.yaml")
 
 
+def _vscode_path() -> str:
+    mac = os.path.expanduser("~/Library/Application Support")
+    base = mac if sys.platform == "darwin" else _config_home()
+    return os.path.join(base, "Code", "User", "mcp.json")
+
+
 # What the new entry decides, and what shows that an old one was of another kind: a server's URL.
 _OWN_FIELDS = ("type", "name", "command", "cmd", "args", "enabled")
 _REMOTE_FIELDS = ("url", "httpUrl", "uri")
 
 
+def _is_remote(entry: Any) -> bool:
+    """Return whether an entry has no settings that one of a command could keep."""
+    return not isinstance(entry, dict) or any(field in entry for field in _REMOTE_FIELDS)
+
+
 def _merged(old: Any, new: dict[str, Any]) -> dict[str, Any]:
     """Return a new entry with the further settings of the one that it replaces."""
-    if not isinstance(old, dict) or any(field in old for field in _REMOTE_FIELDS):
+    if _is_remote(old):
         return new
     own = {field: new[field] for field in _OWN_FIELDS if field in new}
     return {**new, **old, **own}
 
 
 def _json_edit(section: str, entry: Callable[[Sequence[str]], dict[str, Any]]) -> Edit:
-    """Return a function that adds an entry to an object of a JSON file."""
+    """Return a function that adds an entry to an object of a JSON file, with or without comments.
+
+    An entry of the same name keeps its comments and its further settings.
+    """
 
     def add(text: str, name: str, command: Sequence[str]) -> str:
+        new = entry(command)
         try:
-            config = json.loads(text) if text.strip() else {}
-        except ValueError as error:
+            config = jsonc.parse(text) or {}
+            old = config.get(section, {}).get(name)
+            if old is None or _is_remote(old):
+                return jsonc.set_value(text, [section, name], new)
+            for field, value in new.items():
+                if field not in old or (field in _OWN_FIELDS and old[field] != value):
+                    text = jsonc.set_value(text, [section, name, field], value)
+        except (ValueError, AttributeError, RecursionError) as error:
             raise InvalidInput(
-                f"the file is not plain JSON ({error}); add this to {section!r} yourself: "
-                f"{json.dumps({name: entry(command)})}"
+                f"the file cannot be changed: {error}; add this to {section!r} yourself: "
+                f"{json.dumps({name: new})}"
             ) from None
-        servers = config.setdefault(section, {}) if isinstance(config, dict) else None
-        if not isinstance(servers, dict):
-            raise InvalidInput(f"{section!r} is not an object in this file")
-        servers[name] = _merged(servers.get(name), entry(command))
-        indent = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
-        changed = json.dumps(config, indent=indent[1] if indent else 2, ensure_ascii=False)
-        return changed + "\n"
+        return text
 
     return add
 
@@ -100,6 +117,8 @@ def _toml_edit(text: str, name: str, command: Sequence[str]) -> str:
     """Add a table to a TOML file, instead of the one with the same name."""
     import tomllib
 
+    mark, text = _split_mark(text)
+    newline = _newline(text)
     header = f"[mcp_servers.{name}]"
     new = {**_plain(command), "startup_timeout_sec": _START_SECONDS}
     table = _toml_table(header, new)
@@ -118,21 +137,36 @@ def _toml_edit(text: str, name: str, command: Sequence[str]) -> str:
                 if not isinstance(value, dict)
                 or re.search(rf"^\s*{re.escape(field)}\s*=", match[0], re.M)
             }
-            rest = text[match.start() + len(_without_last_comments(match[0])) :]
+            replaced = _without_last_comments(match[0])
+            rest = text[match.start() + len(replaced) :]
             table = _toml_table(header, fields)
-            changed = text[: match.start()] + table + rest
+            if tomllib.loads(replaced) == tomllib.loads(table):
+                return mark + text
+            if "#" in replaced:
+                raise ValueError(f"{header} has comments")
+            changed = text[: match.start()] + table.replace("\n", newline) + rest
         else:
             gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-            changed = text + gap + table
+            changed = text + (gap + table).replace("\n", newline)
         after = tomllib.loads(changed)
         servers[name] = merged
-    except (tomllib.TOMLDecodeError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise InvalidInput(
             f"the file cannot be changed: {error}; add this yourself:\n{table}"
         ) from None
     if before != after:
         raise InvalidInput(f"the file cannot be changed safely; add this yourself:\n{table}")
-    return changed
+    return mark + changed
+
+
+def _split_mark(text: str) -> tuple[str, str]:
+    """Return the byte order mark of a file, if it has one, and the text after it."""
+    rest = text.removeprefix(jsonc.BYTE_ORDER_MARK)
+    return text[: len(text) - len(rest)], rest
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
 
 
 def _without_last_comments(table: str) -> str:
@@ -167,16 +201,20 @@ def _yaml_edit(text: str, name: str, command: Sequence[str]) -> str:
         "envs": {},
         "timeout": 300,
     }
+    mark, text = _split_mark(text)
     try:
         before = yaml.safe_load(text) or {}
         extensions = before.get("extensions") or {}
         entry = _merged(extensions.get(name), new)
         if extensions.get(name) == entry:
-            return text
+            return mark + text
         block = yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True)
-        changed = _with_extension(text, name, block, empty=not extensions)
+        if extensions:
+            changed = _with_extension(text, name, block)
+        else:
+            changed = _with_first_extension(text, block, named="extensions" in before)
         after = yaml.safe_load(changed)
-    except (yaml.YAMLError, AttributeError) as error:
+    except (yaml.YAMLError, ValueError, AttributeError) as error:
         block = yaml.safe_dump({name: new}, sort_keys=False, allow_unicode=True)
         raise InvalidInput(
             f"the file cannot be changed: {error}; add this to 'extensions' yourself:\n{block}"
@@ -186,21 +224,42 @@ def _yaml_edit(text: str, name: str, command: Sequence[str]) -> str:
         raise InvalidInput(
             f"the file cannot be changed safely; add this to 'extensions' yourself:\n{block}"
         )
-    return changed
+    return mark + changed
 
 
-def _with_extension(text: str, name: str, block: str, *, empty: bool) -> str:
+_EMPTY_EXTENSIONS = re.compile(
+    r"^extensions:(?:[ \t]+(?:\{[ \t]*\}|null|~))?(?P<comment>[ \t]+#[^\r\n]*|[ \t]*)"
+    r"(?P<end>\r?\n|\Z)",
+    re.MULTILINE,
+)
+
+
+def _with_first_extension(text: str, block: str, *, named: bool) -> str:
+    """Return a YAML text without extensions with a block as the first one.
+
+    `named` says that the text has the key `extensions`.
+    """
+    newline = _newline(text)
+    body = _indented(block, "  ", newline)
+    if not named:
+        gap = newline if text and not text.endswith("\n") else ""
+        return f"{text}{gap}extensions:{newline}{body}"
+    match = _EMPTY_EXTENSIONS.search(text)
+    if match is None:
+        raise ValueError("'extensions' is not a block")
+    head = f"extensions:{match['comment']}{match['end'] or newline}"
+    return text[: match.start()] + head + body + text[match.end() :]
+
+
+def _with_extension(text: str, name: str, block: str) -> str:
     """Return a YAML text with a block among its extensions, instead of the one of that name."""
-    if empty:
-        body = re.sub(r"^extensions:.*\n?", "", text, flags=re.MULTILINE)
-        gap = "" if not body or body.endswith("\n") else "\n"
-        return f"{body}{gap}extensions:\n{_indented(block, '  ')}"
     lines = text.splitlines(keepends=True)
     first = next(
-        (i + 1 for i, line in enumerate(lines) if re.match(r"extensions:[ \t]*(#.*)?$", line)), None
+        (i + 1 for i, line in enumerate(lines) if re.match(r"extensions:[ \t]*(#.*)?\r?$", line)),
+        None,
     )
     if first is None:
-        return text  # extensions on one line: refused by the caller
+        raise ValueError("'extensions' is not a block")
     indent = next(m[1] for line in lines[first:] if (m := re.match(r"([ \t]*)[^\s#]", line)))
     start = end = first
     for number in range(first, len(lines)):
@@ -214,11 +273,13 @@ def _with_extension(text: str, name: str, block: str, *, empty: bool) -> str:
             end = number + 1
         elif not depth[1] and indent:
             break
-    return "".join([*lines[:start], _indented(block, indent), *lines[end:]])
+    if any("#" in line for line in lines[start:end]):
+        raise ValueError(f"the extension {name!r} has comments")
+    return "".join([*lines[:start], _indented(block, indent, _newline(text)), *lines[end:]])
 
 
-def _indented(block: str, indent: str) -> str:
-    return "".join(f"{indent}{line}\n" for line in block.splitlines())
+def _indented(block: str, indent: str, newline: str) -> str:
+    return "".join(f"{indent}{line}{newline}" for line in block.splitlines())
 
 
 def _plain(command: Sequence[str]) -> dict[str, Any]:
@@ -251,6 +312,15 @@ _CONFIGS: dict[str, tuple[Callable[[], str], Edit]] = {
         _json_edit(
             "mcpServers", lambda command: {"type": "local", **_plain(command), "tools": ["*"]}
         ),
+    ),
+    "cursor": (lambda: os.path.expanduser("~/.cursor/mcp.json"), _json_edit("mcpServers", _plain)),
+    "vscode": (
+        _vscode_path,
+        _json_edit("servers", lambda command: {"type": "stdio", **_plain(command)}),
+    ),
+    "zed": (
+        lambda: os.path.join(_config_home(), "zed", "settings.json"),
+        _json_edit("context_servers", _plain),
     ),
 }
 

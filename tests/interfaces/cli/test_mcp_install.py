@@ -1,5 +1,6 @@
 """`segue mcp install` adds the server to the configuration of a tool, and changes nothing else."""
 
+import errno
 import json
 import tomllib
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from segue.interfaces.cli.main import segue
 from segue.model.errors import InvalidInput
@@ -26,6 +27,9 @@ CASES: dict[str, tuple[str, Load, str]] = {
     "opencode": ('{"mcp": {"other": {}}}', json.loads, "mcp"),
     "goose": (YAML, yaml.safe_load, "extensions"),
     "copilot": ("", json.loads, "mcpServers"),
+    "cursor": (JSON, json.loads, "mcpServers"),
+    "vscode": ('{"servers": {"other": {}}}', json.loads, "servers"),
+    "zed": ('{"context_servers": {}, "a": 1}', json.loads, "context_servers"),
 }
 
 
@@ -82,11 +86,103 @@ def test_byte_order_mark_and_line_breaks_of_the_file_stay(
     assert path.read_bytes().startswith(b'\xef\xbb\xbfmodel = "o3"\r\n\r\n[mcp_servers.segue]\r\n')
 
 
-def test_a_file_that_cannot_be_parsed_is_refused_with_the_lines_to_add() -> None:
-    config = mcp_config("gemini")
+@pytest.mark.parametrize(
+    ("tool", "text"),
+    [
+        ("gemini", '{"a": 1, nonsense}'),
+        ("gemini", '{"mcpServers": []}'),
+        ("gemini", "[]"),
+        ("codex", "a = "),
+        ("codex", 'mcp_servers = { other = { command = "x" } }\n'),
+        ("codex", '[mcp_servers]\nsegue = { command = "x" }\n'),
+        ("codex", '[mcp_servers.segue]\n# mine\ncommand = "x"\n'),
+        ("codex", "mcp_servers = 1\n"),
+        ("goose", "a: [\n"),
+        ("goose", "- 1\n"),
+        ("goose", "extensions: {a: {b: 1}}\n"),
+        ("goose", '"extensions": {}\n'),
+        ("goose", "a: &x\n  b: {}\nextensions: *x\n"),
+        ("goose", "extensions:\n  segue:\n    # mine\n    cmd: x\n"),
+        ("goose", "extensions: {}\n---\nextensions: {}\n"),
+    ],
+)
+def test_a_file_that_cannot_be_changed_is_refused_with_the_lines_to_add(
+    tool: str, text: str
+) -> None:
+    config = mcp_config(tool)
     assert config is not None
-    with pytest.raises(InvalidInput, match="add this"):
-        config.add('{"a": 1, // note\n}', "segue", COMMAND)
+    with pytest.raises(InvalidInput, match="yourself") as refused:
+        config.add(text, "segue", COMMAND)
+    assert "mcp" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("tool", "text"),
+    [
+        ("gemini", '{\n  // theme\n  "theme": "x", // dark\n}\n'),
+        ("gemini", '{"n": 1.50, "n": 2, "u": "\\u00e9\\ud800"}'),
+        ("opencode", '/* a */ {"mcp": {"a": {} /* b */,},}'),
+        ("codex", 'a = { b = 1 } # c\r\n[mcp_servers]\r\nother.command = "x"\r\n'),
+        ("codex", "a = 1\n# no line break at the end"),
+        ("goose", "# c\nextensions: {} # none\nlast: 1\n"),
+        ("goose", "extensions:\r\n  # of a\r\n  a: &a {x: 1}\r\n  b: *a\r\n"),
+        ("goose", "---\na: 1\nextensions: # mine\n# more\n"),
+        ("goose", "extensions:\n"),
+    ],
+)
+def test_every_character_of_the_file_stays(tool: str, text: str) -> None:
+    config = mcp_config(tool)
+    assert config is not None
+    for mark in ("", "\ufeff"):
+        after = config.add(mark + text, "segue", COMMAND)
+        assert after.count("\n") == after.count("\r\n") or "\r" not in text
+        if "extensions: {}" in text:  # an empty mapping makes way for the first extension
+            text = text.replace(" {}", "")
+        rest = iter(after)
+        assert all(character in rest for character in mark + text), after
+        assert config.add(after, "segue", COMMAND) == after
+
+
+def install(path: Path) -> Result:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CODEX_HOME", str(path.parent))
+        return CliRunner().invoke(segue, ["mcp", "install", "codex", "--yes"])
+
+
+def test_a_link_to_the_file_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "dotfiles").mkdir()
+    target = tmp_path / "dotfiles" / "codex.toml"
+    target.write_text(TOML)
+    link = tmp_path / "config.toml"
+    link.symlink_to(target)
+    assert install(link).exit_code == 0
+    assert link.is_symlink() and target.read_text().startswith(TOML)
+    assert [file.name for file in target.parent.iterdir()] == ["codex.toml"]
+
+
+@pytest.mark.parametrize("data", [TOML.encode(), b"a = '\xff'\n"])
+def test_a_file_that_is_read_only_or_not_text_is_not_replaced(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "config.toml"
+    path.write_bytes(data)
+    path.chmod(0o444)
+    refused = install(path)
+    assert isinstance(refused.exception, InvalidInput)
+    assert path.read_bytes() == data and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_write_that_fails_leaves_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(TOML)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    refused = install(path)
+    assert isinstance(refused.exception, InvalidInput) and "No space" in str(refused.exception)
+    assert path.read_text() == TOML and len(list(tmp_path.iterdir())) == 1
 
 
 def test_the_change_is_shown_and_written_after_confirmation(

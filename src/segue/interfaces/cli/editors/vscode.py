@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-import os
-import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 
-from segue.interfaces.cli import server_lookup
+from segue import jsonc
+from segue.hub import tools
+from segue.interfaces.cli import server_lookup, settings_file
 from segue.interfaces.cli.target import Target, target_options
 from segue.model.errors import InvalidInput
 
@@ -86,43 +84,27 @@ def host_setting(url: str, token: str) -> dict[str, Any]:
 
 def default_settings_path() -> Path:
     """Return the file of VS Code's user settings."""
-    if sys.platform == "darwin":
-        directory = Path.home() / "Library" / "Application Support"
-    else:
-        config = os.environ.get("XDG_CONFIG_HOME", "")
-        directory = Path(config) if os.path.isabs(config) else Path.home() / ".config"
-    return directory / "Code" / "User" / "settings.json"
+    config = tools.mcp_config("vscode")
+    assert config is not None
+    return Path(config.path).with_name("settings.json")
 
 
 def _install(path: Path, setting: dict[str, Any], *, yes: bool) -> None:
     """Add the setting to a settings file, after showing the change."""
-    path = path.resolve()  # it may be a link to a file in another directory
-    try:
-        before = path.read_bytes().decode() if path.exists() else ""
-        after = merged_settings(before, setting)
-    except ValueError as error:
-        raise InvalidInput(
-            f"{path} is not a settings file of VS Code ({error}), so segue does not change it;"
-            " add the setting that `segue vscode` prints yourself"
-        ) from None
-    lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), str(path), str(path), lineterm=""
-    )
-    click.echo("\n".join(lines))
-    if not yes:
-        if not sys.stdin.isatty():
-            raise InvalidInput("can't ask without a terminal; pass --yes to write the setting")
-        click.confirm("Write it?", abort=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(descriptor, "w", encoding="utf-8", newline="") as file:
-        file.write(after)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    click.echo(f"Wrote {path}. Reload the window of VS Code.")
+
+    def edit(text: str) -> str:
+        try:
+            return merged_settings(text, setting)
+        except ValueError as error:
+            raise InvalidInput(
+                f"{path} is not a settings file of VS Code ({error}), so segue does not change it;"
+                " add the setting that `segue vscode` prints yourself"
+            ) from None
+
+    if settings_file.change(str(path), edit, yes=yes):
+        click.echo(f"Wrote {path}. Reload the window of VS Code.")
+    else:
+        click.echo(f"{path} has this setting already.", err=True)
 
 
 def merged_settings(text: str, setting: dict[str, Any]) -> str:
@@ -131,67 +113,11 @@ def merged_settings(text: str, setting: dict[str, Any]) -> str:
     Another server of the same name is replaced. Raises ValueError if the text is not JSON with
     comments, as VS Code reads it.
     """
-    if not text.strip("\ufeff \t\r\n"):
-        text = "{\n}\n"
-    values, spans, end = _members(_without_comments(text))
-    hosts = values.get(HOSTS, [])
+    settings = jsonc.parse(text) or {}
+    hosts = settings.get(HOSTS, []) if isinstance(settings, dict) else None
     if not isinstance(hosts, list):
         raise ValueError(f"{HOSTS} is not a list")
     others = [host for host in hosts if not isinstance(host, dict) or host.get("name") != HOST_NAME]
-    first_line = _FIRST_INDENT.search(text)
-    indent = first_line[1] if first_line else "    "
-    edits: list[tuple[int, int, str]] = []
-    added = ""
     for name, value in {**setting, HOSTS: [*others, *setting[HOSTS]]}.items():
-        written = json.dumps(value, indent=indent, ensure_ascii=False).replace("\n", f"\n{indent}")
-        if name in spans:
-            edits.append((*spans[name], written))
-        else:
-            added += f"{',' if values or added else ''}\n{indent}{json.dumps(name)}: {written}"
-    if added:
-        edits.append((end, end, added))
-    newline = "\r\n" if "\r\n" in text else "\n"
-    for start, stop, written in sorted(edits, reverse=True):
-        text = text[:start] + written.replace("\n", newline) + text[stop:]
+        text = jsonc.set_value(text, [name], value)
     return text
-
-
-_FIRST_INDENT = re.compile(r"\n([ \t]+)\S")
-_STRING_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
-_SPACE = re.compile(r"\s*")
-
-
-def _without_comments(text: str) -> str:
-    """Return JSON of the same length, with spaces for comments and for commas before an end."""
-
-    def blank(match: re.Match[str]) -> str:
-        found = match[0]
-        return found if found.startswith('"') else re.sub(r"[^\n]", " ", found)
-
-    return _STRING_OR_COMMA.sub(blank, _STRING_OR_COMMENT.sub(blank, text)).replace("\ufeff", " ")
-
-
-def _members(text: str) -> tuple[dict[str, Any], dict[str, tuple[int, int]], int]:
-    """Return the members of a JSON object, where the value of each is, and where the last ends."""
-    if not isinstance(json.loads(text, strict=False), dict):
-        raise ValueError("it is not a JSON object")
-    decoder = json.JSONDecoder(strict=False)
-
-    def after_space(position: int) -> int:
-        match = _SPACE.match(text, position)
-        assert match is not None
-        return match.end()
-
-    values, spans = {}, {}
-    end = after_space(0) + 1  # of the opening brace, then of the last value
-    position = after_space(end)
-    while text[position] != "}":
-        name, position = decoder.raw_decode(text, position)
-        start = after_space(after_space(position) + 1)
-        values[name], end = decoder.raw_decode(text, start)
-        spans[name] = (start, end)
-        position = after_space(end)
-        if text[position] == ",":
-            position = after_space(position + 1)
-    return values, spans, end

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import codecs
-import difflib
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable
 
 import click
 from click.core import ParameterSource
 
 from segue.hub import tools
+from segue.interfaces.cli import settings_file
 from segue.interfaces.cli.target import Target, described_target_options, target_options
 from segue.interfaces.mcp.scope import McpSettings, Scope, require_package
 from segue.model.errors import InvalidInput
@@ -116,21 +114,12 @@ def install(context: click.Context, target: Target, tool: str, yes: bool) -> Non
         known = ", ".join(tools.mcp_tools())
         raise InvalidInput(f"segue cannot configure {tool!r}; it can configure {known}")
     command = [*_program(), "mcp", *_server_options(context)]
-    before = _read(config.path)
-    after = config.add(before, SERVER_NAME, command)
-    if after == before:
+    changed = settings_file.change(
+        config.path, lambda text: config.add(text, SERVER_NAME, command), yes=yes
+    )
+    if not changed:
         click.echo(f"{config.path} has this server already.", err=True)
         return
-    diff = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), config.path, config.path
-    )
-    click.echo("".join(line if line.endswith("\n") else f"{line}\n" for line in diff), nl=False)
-    if not yes:
-        if not sys.stdin.isatty():
-            raise InvalidInput("nothing was written; use --yes to write this change")
-        click.confirm(f"Write {config.path}?", abort=True)
-    # The tool may have changed its file while the question was open.
-    _write(config.path, config.add(_read(config.path), SERVER_NAME, command))
     click.echo(f"Wrote {config.path}. Restart {tools.label(tool)} to use the server.", err=True)
 
 
@@ -142,39 +131,3 @@ def _program() -> list[str]:
     if installed is not None and os.path.realpath(installed) == os.path.realpath(sys.argv[0]):
         return ["segue"]
     return [sys.executable, "-m", "segue"]
-
-
-def _read(path: str) -> str:
-    """Return a file's text without a byte order mark, and with line breaks of one character."""
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            return file.read()
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"cannot read {path}: {error}") from None
-
-
-def _write(path: str, text: str) -> None:
-    """Replace a file by a complete new one, with the same permissions, encoding and line breaks."""
-    path = os.path.realpath(path)
-    directory = os.path.dirname(path)
-    os.makedirs(directory, exist_ok=True)
-    mode, encoding, newline = 0o600, "utf-8", "\n"
-    if os.path.exists(path):
-        mode = os.stat(path).st_mode & 0o777
-        with open(path, "rb") as old:
-            data = old.read()
-        encoding = "utf-8-sig" if data.startswith(codecs.BOM_UTF8) else encoding
-        newline = "\r\n" if b"\r\n" in data else newline
-    descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".segue-")
-    try:
-        with os.fdopen(descriptor, "w", encoding=encoding, newline=newline) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
