@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .access.idempotency import IdempotencyKeys
     from .access.keys import Keys
     from .access.logins import Logins
+    from .access.models import ModelChoices
     from .access.pins import Pins
     from .access.quotas import Quotas
     from .access.shares import Shares
@@ -440,6 +441,13 @@ class Hub:
         from .access.config import Config
 
         return Config(self.store)
+
+    @cached_property
+    def model_choices(self) -> ModelChoices:
+        """The models that users can choose."""
+        from .access.models import ModelChoices
+
+        return ModelChoices(self.config, self.records, self.sessions)
 
     @cached_property
     def keys(self) -> Keys:

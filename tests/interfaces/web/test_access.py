@@ -136,7 +136,7 @@ async def test_an_invalid_utc_offset_cookie_is_ignored(tmp_path: Path, offset: s
 async def test_only_the_local_user_can_choose_a_working_directory(tmp_path: Path) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         await site.sign_in(Principal(workspace="team"))
-        response = await site.post("/new", project="other", cwd="/etc", text="/say hello")
+        response = await site.post("/new", project="/etc", text="/say hello")
         session = await site.hub.sessions.get(
             Principal(workspace="team"), response.headers["location"].rpartition("/")[2]
         )
@@ -263,7 +263,7 @@ async def test_malformed_paths_and_forms_are_client_errors(tmp_path: Path) -> No
         response = await site.client.post(f"/s/{session.id}/rename", data={"csrf": "é"})
         assert response.status_code == 403
         for cwd in ("relative", str(tmp_path / "nowhere"), "/\0"):
-            await site.post("/new", 400, cwd=cwd)
+            await site.post("/new", 400, text="hello", project=cwd)
         await site.post(f"/s/{session.id}/prompt", 400, picture="data:image/png;base64,")
 
 

@@ -3,11 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
 from playwright.async_api import expect
 
 from segue.model import ids
 from segue.model.event import AgentMessage, Created, InfoChanged, UserMessage
-from segue.model.principal import LOCAL
+from segue.model.principal import LOCAL, Principal
 from segue.model.query import Query
 from tests.interfaces.web import examples
 from tests.interfaces.web.examples import text
@@ -23,13 +24,22 @@ async def test_a_session_is_started_from_pickers(harness: BrowserHarness) -> Non
     await page.get_by_role("link", name="New session").click()
     await expect(page.locator("#first-message")).to_be_focused()
     await page.keyboard.type("/write report.md All is well")
-    await page.locator("#n-project").select_option("orders")
+    field = page.locator("#n-project")
+    await field.fill("rders")  # a part of the name
+    await expect(page.locator("#n-project-options [data-value]")).to_have_count(1)
+    assert await accessibility_problems(page) == []
+    await field.press("Enter")
+    await expect(field).to_have_value("orders")
     await page.locator("#n-mode").select_option("Accept edits")
     assert len((await harness.hub.sessions.list(LOCAL)).sessions) == 1
     assert await accessibility_problems(page) == []
     await page.reload()  # the draft is kept
     await expect(page.locator("#first-message")).to_have_value("/write report.md All is well")
-    await page.locator("#n-project").select_option("orders")
+    await field.fill("odrers")
+    await page.locator("#first-message").press("Control+Enter")
+    assert await field.evaluate("field => field.validity.customError")
+    await field.fill("")
+    await page.locator("#n-project-options").get_by_text("orders", exact=True).click()
     await page.locator("#n-mode").select_option("Accept edits")
     await page.locator("#first-message").press("Control+Enter")
     await expect(page.locator(".item.user")).to_contain_text("/write report.md")
@@ -45,10 +55,11 @@ async def test_a_session_is_started_from_pickers(harness: BrowserHarness) -> Non
 async def test_a_session_that_cannot_be_started_is_not_kept(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         page = await site.get("/new?cwd=/nowhere")
-        assert '<option value="/nowhere" selected>nowhere</option>' in page
+        assert 'name="project" value="/nowhere"' in page
         await site.post("/new", 400, text="")
         for fields in (
-            {"project": "other", "cwd": "relative"},
+            {"project": "no-such-project"},
+            {"project": "/nowhere"},
             {"mode": "anything"},
             {"agent": "agent_unknown"},
             {"model": "no-such-provider:model"},
@@ -61,6 +72,55 @@ async def test_a_session_that_cannot_be_started_is_not_kept(tmp_path: Path) -> N
         assert (await site.hub.sessions.list(LOCAL, Query(trash=True))).sessions == []
         response = await site.post("/new", text="/say hello")
         assert response.headers["location"].startswith("/s/")
+
+
+async def test_a_project_is_found_by_its_name_without_a_script(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        for parent in ("one", "two"):
+            (tmp_path / parent / "Shop").mkdir(parents=True)
+            await site.hub.editor.create(LOCAL, cwd=str(tmp_path / parent / "Shop"))
+        page = await site.get("/new")
+        assert '<option value="one/Shop">' in page
+        response = await site.post("/new", text="/say hello", project="two/shop")
+        session = await site.hub.sessions.get(LOCAL, response.headers["location"][3:])
+        assert session.cwd == str(tmp_path / "two" / "Shop")
+
+
+async def test_the_first_run_offers_a_model_to_choose(harness: BrowserHarness) -> None:
+    page = await harness.window("/activity")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("No sessions yet")
+    field = page.get_by_label("Provider and name")
+    await field.fill("gpt-5")
+    harness.expect_problem("Failed to load resource")
+    await page.get_by_role("button", name="Use this model").click()
+    await expect(page.locator("#toast")).to_contain_text("use provider:name")
+    assert await accessibility_problems(page) == []
+    await field.fill("ollama:qwen3")  # needs no key
+    await field.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("New session")
+    await expect(page.locator("#start")).to_contain_text("ollama:qwen3 answers")
+    assert (await harness.hub.config.all("local"))["model"] == "ollama:qwen3"
+    await page.get_by_role("link", name="Change").click()
+    await expect(page.get_by_label("Provider and name")).to_have_value("ollama:qwen3")
+    assert await accessibility_problems(page) == []
+
+
+async def test_a_model_without_its_key_is_saved_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
+    async with open_site(tmp_path, signed_in=False) as site:
+        await site.sign_in(LOCAL)
+        assert '<option value="anthropic:claude-sonnet-4-6">' in await site.get("/")
+        response = await site.post("/model", model="openai:gpt-5")
+        assert response.headers["location"] == "/model"
+        page = await site.get("/model")
+        assert "cannot be used yet" in page and "OPENAI_API_KEY" in page
+        await site.post("/model", 400, model="")
+        await site.sign_in(Principal(workspace="team"))
+        await site.get("/model", 403)
+        await site.post("/model", 403, model="openai:gpt-5")
 
 
 async def test_the_palette_finds_messages_and_runs_commands(harness: BrowserHarness) -> None:

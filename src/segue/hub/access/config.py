@@ -196,6 +196,11 @@ def unused_key_hint(values: Mapping[str, Any], environment: Mapping[str, str]) -
     return None
 
 
+def models_with_keys(environment: Mapping[str, str]) -> list[str]:
+    """Return a model for each API key that is set."""
+    return [model for variable, model in _KEY_MODELS.items() if environment.get(variable)]
+
+
 def _get_setting(name: str) -> Setting:
     if name not in SETTINGS:
         raise InvalidInput(f"there is no setting {name!r}; the settings are {', '.join(SETTINGS)}")

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from segue.acp.rpc import RpcError
-from segue.agents.base.spec import has_provider
 from segue.hub import Hub
 from segue.hub.turns.opened import OpenSession
 from segue.model import ids
 from segue.model.errors import NotFound, SegueError
 from segue.model.principal import Principal
-from segue.model.query import Query
 from segue.model.session import Session
 
 from .chat.state import ChatState
@@ -37,8 +35,6 @@ from .subscriptions.session_list import SessionList
 log = logging.getLogger("segue.ahp")
 
 _REST_OF_LIST = "the rest of the list"
-SCANNED_SESSIONS = 200  # that were active last, for the models that the user has chosen
-MAX_MODELS = 20
 DEMO = "demo"  # stands for the demo agent, which answers if no model is configured
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -232,22 +228,9 @@ class Client:
             await asyncio.gather(task, return_exceptions=True)
 
     async def models(self) -> list[dict[str, Any]]:
-        """Return the configured model, then those that agents and recent sessions have."""
-        workspace = self.principal.workspace
-        settings = await self.hub.config.all(workspace)
-        names: dict[str, None] = {settings.get("model") or DEMO: None}
-        for record in await self.hub.records.list(workspace, "agent", limit=MAX_MODELS):
-            names |= _model_names(record.body)
-        page = await self.hub.sessions.list(self.principal, Query(limit=SCANNED_SESSIONS))
-        for session in page.sessions:
-            names |= _model_names({} if session.agent is None else session.agent.overrides)
-        self.model_names = [*names][:MAX_MODELS]
+        """Return the models that the client can choose, the one that is used now first."""
+        settings = await self.hub.config.all(self.principal.workspace)
+        choices = await self.hub.model_choices.in_use(self.principal)
+        used = settings.get("model") or DEMO
+        self.model_names = [*dict.fromkeys([used, *choices])]
         return [{"id": name, "provider": PROVIDER, "name": name} for name in self.model_names]
-
-
-def _model_names(spec: Mapping[str, Any]) -> dict[str, None]:
-    """Return the model of an agent, if it names its provider."""
-    model = spec.get("model")
-    if isinstance(model, Mapping):
-        model = model.get("id")
-    return {model: None} if isinstance(model, str) and has_provider(model) else {}

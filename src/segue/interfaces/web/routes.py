@@ -60,6 +60,8 @@ ROUTES = [
     Endpoint("GET", "/dashboard.csv", dashboard.csv_file),
     Endpoint("GET", "/new", starting.page),
     Endpoint("POST", "/new", starting.start, max_form_bytes=MAX_PROMPT_FORM_BYTES),
+    Endpoint("GET", "/model", starting.model_page),
+    Endpoint("POST", "/model", starting.set_model),
     Endpoint("GET", "/s/{id}", transcript.page),
     Endpoint("GET", "/s/{id}/export.{format}", exports.export),
     Endpoint("GET", "/s/{id}/continue-in", continuing.page),

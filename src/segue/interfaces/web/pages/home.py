@@ -19,7 +19,7 @@ from segue.model.event import AgentMessage
 from segue.model.session import OWN, Session
 from segue.render import project_names
 
-from . import approvals, listing, transcript
+from . import approvals, listing, starting, transcript
 from .approvals import WaitingSession
 
 MAX_RECENT = 50  # rows of the table
@@ -78,19 +78,23 @@ async def _inbox(request: WebRequest, filters: Filters) -> dict[str, Any]:
     sessions = await approvals.recent_sessions(request)
     # Until segue has a session of its own, the page says what was found, and what to do first.
     is_first_run = all(session.owner != OWN for session in sessions)
-    return await _now(request, sessions) | {
-        "recent": await _recent(request, filters),
-        "list_filters": filters,
-        "sort": request.param("sort", "age"),
-        "reverse": request.param("order") == "reverse",
-        "state": filters["state"],
-        "tools": await request.hub.diagnostics.tools(request.principal.workspace)
-        if is_first_run and request.principal.local
-        else [],
-        "is_first_run": is_first_run and not filters.has_filter_or_search,
-        "is_empty": not sessions and not filters.has_filter_or_search,
-        "tool_label": label,
-    }
+    return (
+        await _now(request, sessions)
+        | {
+            "recent": await _recent(request, filters),
+            "list_filters": filters,
+            "sort": request.param("sort", "age"),
+            "reverse": request.param("order") == "reverse",
+            "state": filters["state"],
+            "tools": await request.hub.diagnostics.tools(request.principal.workspace)
+            if is_first_run and request.principal.local
+            else [],
+            "is_first_run": is_first_run and not filters.has_filter_or_search,
+            "is_empty": not sessions and not filters.has_filter_or_search,
+            "tool_label": label,
+        }
+        | (await starting.model_choice(request) if is_first_run else {})
+    )
 
 
 async def _now(request: WebRequest, sessions: Sequence[Session]) -> dict[str, Any]:

@@ -1,20 +1,24 @@
 """Start a session: choose its project, agent, model and mode, and write the first message.
 
-Nothing is stored before the first message is sent.
+Nothing is stored before the first message is sent. The model that answers in all sessions which
+name no other is chosen here, too.
 """
 
 from __future__ import annotations
 
+import os
+from itertools import islice
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 from starlette.responses import Response
 
 from segue.agents.base.spec import MODE_LABELS
+from segue.hub.access.config import models_with_keys
 from segue.hub.resources.agents import AgentChoice
 from segue.interfaces.web.request import WebRequest
 from segue.model.content import Block
-from segue.model.errors import InvalidInput
+from segue.model.errors import InvalidInput, NotPermitted
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.query import Query
 from segue.model.session import Session
@@ -24,9 +28,7 @@ from . import actions, listing
 
 MAX_PROJECTS = 30
 MAX_AGENTS = 50
-MAX_MODELS = 20
-SCANNED_SESSIONS = 500  # that were active last, for projects and models
-OTHER = "other"  # the project of a directory that is typed
+SCANNED_SESSIONS = 500  # that were active last, for projects
 
 
 class AgentOption(NamedTuple):
@@ -38,24 +40,19 @@ class AgentOption(NamedTuple):
 
 async def page(request: WebRequest) -> Response:
     """GET /new: the pickers and the first message. `cwd` chooses a project at first."""
-    sessions = await _recent(request)
-    directories = _projects(sessions) if request.principal.local else []
+    projects = await _projects(request) if request.principal.local else {}
     chosen = request.param("cwd") if request.principal.local else ""
-    if chosen and chosen not in directories:
-        directories.insert(0, chosen)
     built_in = await request.hub.records.built_in_agent(request.principal.workspace)
     spec = await request.hub.agents.spec_of(
         request.principal.workspace, built_in, local=request.principal.local
     )
     values: dict[str, Any] = {
-        "names": project_names.unique_names(directories),
-        "directories": directories,
-        "chosen": chosen,
+        "projects": projects,
+        "chosen": next((name for name, path in projects.items() if path == chosen), chosen),
         "agents": await _agents(request),
-        "models": _models(sessions, spec["config"].get("model")),
+        "models": await request.hub.model_choices.in_use(request.principal),
         "answering": request.hub.agents.describe_spec(spec),
         "modes": MODE_LABELS,
-        "other": OTHER,
     }
     template, values = await listing.with_sidebar(request, "new.html", values)
     return request.render_page(template, **values)
@@ -70,7 +67,7 @@ async def start(request: WebRequest) -> Response:
     fields = await request.fields()
     content = actions.prompt_content(fields)
     form = {name: values[-1].strip() for name, values in fields.items()}
-    directory = _directory(form) if request.principal.local else None
+    directory = await _directory(request, form) if request.principal.local else None
     mode = form.get("mode") or "default"
     if mode not in MODE_LABELS:
         raise InvalidInput(f"mode must be one of {', '.join(MODE_LABELS)}, not {mode!r}")
@@ -87,14 +84,57 @@ async def start(request: WebRequest) -> Response:
     return request.redirect(f"/s/{session.id}", turn)
 
 
+async def model_page(request: WebRequest) -> Response:
+    """GET /model: the model of sessions that name no other, and whether it can be used."""
+    _require_local(request)
+    problem = await request.hub.model_choices.problem(request.principal)
+    values = await model_choice(request) | {"problem": problem}
+    template, values = await listing.with_sidebar(request, "model.html", values)
+    return request.render_page(template, **values)
+
+
+async def set_model(request: WebRequest) -> Response:
+    """POST /model: change the model of sessions that name no other."""
+    _require_local(request)
+    model = (await request.form()).get("model", "").strip()
+    if not model:
+        raise InvalidInput("Enter a model, such as anthropic:claude-sonnet-4-6.")
+    problem = await request.hub.model_choices.set(request.principal, model)
+    return request.redirect("/model" if problem else "/new")
+
+
+async def model_choice(request: WebRequest) -> dict[str, Any]:
+    """Return what the form for the model needs."""
+    config = await request.hub.config.all(request.principal.workspace)
+    in_use = await request.hub.model_choices.in_use(request.principal)
+    return {
+        "model": config.get("model", ""),
+        "models": list(dict.fromkeys([*in_use, *models_with_keys(os.environ)])),
+    }
+
+
+def _require_local(request: WebRequest) -> None:
+    if not request.principal.local:
+        raise NotPermitted("Only the user of this computer can choose the model.")
+
+
 async def _send(request: WebRequest, session: Session, content: list[Block]) -> str:
     return await request.hub.turns.submit(request.principal, session.id, content)
 
 
-def _directory(form: dict[str, str]) -> str | None:
-    """Return the chosen directory; None for a new one."""
-    project = form.get("project", OTHER)
-    return actions.check_directory(form.get("cwd", "") if project == OTHER else project)
+async def _directory(request: WebRequest, form: dict[str, str]) -> str | None:
+    """Return the directory of the chosen project, which is a name or a path; None for a new one."""
+    project = form.get("project", "")
+    if not project or os.path.isabs(os.path.expanduser(project)):
+        return actions.check_directory(project)
+    projects = await _projects(request)
+    for name, directory in projects.items():
+        if name.casefold() == project.casefold():
+            return directory
+    raise InvalidInput(
+        f"No project is called {project!r}. Choose one of the list, or enter a full path,"
+        " such as /home/you/project."
+    )
 
 
 async def _chosen_agent(request: WebRequest, agent: str, model: str) -> AgentRef | None:
@@ -114,23 +154,18 @@ async def _chosen_agent(request: WebRequest, agent: str, model: str) -> AgentRef
     return replace(built_in, overrides={"model": model})
 
 
-async def _recent(request: WebRequest) -> list[Session]:
+async def _projects(request: WebRequest) -> dict[str, str]:
+    """Return the directories of recent sessions by their names, if they still exist."""
     query = Query(limit=SCANNED_SESSIONS)
     listed = await request.hub.sessions.list(request.principal, query, bind_filters=False)
-    return list(listed.sessions)
-
-
-def _projects(sessions: list[Session]) -> list[str]:
-    """Return the directories of the sessions that were active last, if they still exist."""
-    import os
-
-    directories = dict.fromkeys(session.directory for session in sessions)
+    directories = dict.fromkeys(session.directory for session in listed.sessions)
     existing = (
         directory
         for directory in directories
         if project_names.is_project(directory) and os.path.isdir(directory)
     )
-    return [directory for directory, _ in zip(existing, range(MAX_PROJECTS), strict=False)]
+    names = project_names.unique_names(list(islice(existing, MAX_PROJECTS)))
+    return {name: directory for directory, name in names.items()}
 
 
 async def _agents(request: WebRequest) -> list[AgentOption]:
@@ -144,13 +179,3 @@ async def _agents(request: WebRequest) -> list[AgentOption]:
         if record.id != usual.id
         and request.hub.agents.registry.can_build(record.body.get("spec", {"kind": "default"}))
     ]
-
-
-def _models(sessions: list[Session], configured: str | None) -> list[str]:
-    """Return models that were chosen before, as PROVIDER:NAME."""
-    models = dict.fromkeys([configured] if configured else [])
-    for session in sessions:
-        model = None if session.agent is None else session.agent.overrides.get("model")
-        if isinstance(model, str) and ":" in model:
-            models[model] = None
-    return list(models)[:MAX_MODELS]

@@ -134,7 +134,7 @@ async function submit(form, submitter, go) {
       await go(next);
       if (action === "/new") find("#text")?.focus();
     }
-    else if (action === "/bulk") await go(next);
+    else if (["/bulk", "/model"].includes(action)) await go(next);
     else if (next?.endsWith("/share") || verb === "continue") await go(next, { addToHistory: false });
   } catch (error) {
     notify(explain(error));

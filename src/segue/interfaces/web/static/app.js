@@ -3,6 +3,7 @@
 import * as actions from "./actions.js";
 import { all, announce, copy, explain, find, localizeTimes, nodes, notify, text } from "./dom.js";
 import * as attention from "./attention.js";
+import * as combobox from "./combobox.js";
 import * as copying from "./copying.js";
 import * as inspector from "./inspector.js";
 import * as jump from "./jump.js";
@@ -13,7 +14,7 @@ import { Transcript } from "./transcript.js";
 
 let transcript = null;
 let lastRequest = 0;
-const APP_PAGES = ["/", "/activity", "/dashboard", "/new", "/search", "/compare"];
+const APP_PAGES = ["/", "/activity", "/dashboard", "/new", "/model", "/search", "/compare"];
 
 // Show another page in the main part and keep the list. A newer request replaces an unfinished one.
 export async function go(target, { addToHistory = true } = {}) {
@@ -49,7 +50,10 @@ function showPage() {
     inspector.attach(transcript);
     if (location.hash === "#actions") find("#actions").open = true;
     actions.restoreDraft(session);
-  } else if (find("#first-message")) actions.restoreFirstMessage();
+  } else if (find("#first-message")) {
+    actions.restoreFirstMessage();
+    combobox.attach(find("#n-project"));
+  }
   else if (find("#search-text")) search.attachPage();
   else if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
   list.updateUrl();
@@ -79,6 +83,7 @@ document.addEventListener("segue:waiting", () => {
 });
 
 async function refreshInbox() {
+  if (find("#main .first-run input:focus")) return undefined; // the user chooses a model
   if (find("#main .first-run")) return go(location.href, { addToHistory: false }); // the first session
   const now = find("#now");
   if (!now || now.contains(document.activeElement)) return undefined;
@@ -225,6 +230,7 @@ function paletteCommands() {
   return [
     ...(find("#main .session") ? ofSession : []),
     { name: "New session", key: "n", run: keys.n },
+    { name: "Choose a model", run: () => go("/model") },
     { name: "Activity", run: () => go("/activity") },
     { name: "Dashboard: cost and activity", run: () => go("/dashboard") },
     { name: "All sessions", run: () => { list.clear(); go("/"); } },
