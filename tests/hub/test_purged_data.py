@@ -1,5 +1,6 @@
 """What a purge leaves behind: no share link, and no words in the search index."""
 
+import base64
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -7,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from segue.factory import open_hub
+from segue.hub.access.idempotency import Answer
 from segue.hub.access.logins import CLEANUP_INTERVAL, LINK_LIFETIME, LOGIN_LIFETIME
 from segue.model import clock, ids
+from segue.model.content import as_content
 from segue.model.errors import NotFound
+from segue.model.event import AgentMessage, ToolCall
 from segue.model.principal import LOCAL
 from segue.model.query import Query
+from segue.store.base import Signal
 from tests.claude.entries import Home, user
 
 WORD = "xyzzyplugh"
@@ -80,6 +85,88 @@ async def test_purged_text_leaves_the_sqlite_files(tmp_path: Path) -> None:
         matches = (await hub.sessions.search(LOCAL, Query(text="other text"))).matches
         assert [match.session.id for match in matches] == [kept.id]
         assert await hub.store.check() == []
+
+
+TOKEN = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+ENCODED_TOKEN = base64.b64encode(f"token={TOKEN}".encode()).decode()
+
+
+def files_with(directory: Path, *texts: str) -> list[str]:
+    """Return the files that have one of the texts, in any case, and where."""
+    return [
+        f"{path.name}: {text}"
+        for path in directory.rglob("*")
+        if path.is_file()
+        for text in texts
+        if text.lower().encode() in path.read_bytes().lower()
+    ]
+
+
+@pytest.mark.parametrize("other_reader", [False, True])
+async def test_redacted_secrets_leave_the_sqlite_files(tmp_path: Path, other_reader: bool) -> None:
+    texts = (TOKEN, TOKEN[6:30], ENCODED_TOKEN[:24])
+    async with await open_hub(tmp_path, sources="none") as hub:
+        other = await hub.editor.create(LOCAL, title="Other")
+        session = await hub.editor.create(LOCAL, title=f"Use {TOKEN}", metadata={"key": TOKEN})
+        for number in range(20):  # the row and the pages around it move
+            await hub.editor.set_title(LOCAL, session.id, f"Use {TOKEN} {'-' * 40 * number}")
+            await hub.turns.run(LOCAL, other.id, f"/say {'words ' * 200}")
+        await hub.turns.run(LOCAL, session.id, f"/say {TOKEN} walrus")
+        await hub.editor.append(
+            LOCAL,
+            session.id,
+            ToolCall(call_id="1", name="bash", input={"command": f"echo {ENCODED_TOKEN}"}),
+            AgentMessage(content=as_content(f"It is {TOKEN[:20]}")),
+            AgentMessage(content=as_content(TOKEN[20:])),
+        )
+        await hub.editor.set_title(LOCAL, session.id, "Renamed")
+        answered = await hub.idempotency_keys.reserve("local", "key")
+        assert answered is not None
+        answer = Answer(200, f'{{"text": "{TOKEN}"}}'.encode(), {})
+        await hub.idempotency_keys.store_answer(answered, "", answer, encrypt=False)
+        await hub.sessions.search(LOCAL, Query(text=TOKEN))  # completes the index
+    assert len(files_with(tmp_path, *texts)) > 3
+    with closing(sqlite3.connect(tmp_path / "segue.db")) as reader:
+        if other_reader:
+            reader.execute("SELECT * FROM sessions").fetchall()
+        async with await open_hub(tmp_path, sources="none") as hub:
+            before = await hub.sessions.get(LOCAL, session.id)
+            count, remainder = await hub.exchange.redact_in_place(LOCAL, session.id)
+            assert count > 20 and remainder is None
+            assert files_with(tmp_path, *texts) == []
+            after = await hub.sessions.get(LOCAL, session.id)
+            assert (after.last_seq, after.title) == (before.last_seq, "Renamed")
+            matches = (await hub.sessions.search(LOCAL, Query(text="walrus"))).matches
+            assert [match.session.id for match in matches] == [session.id]
+            assert not (await hub.sessions.search(LOCAL, Query(text=TOKEN))).matches
+            assert await hub.store.check() == []
+
+
+async def test_a_program_that_reads_the_log_is_named(tmp_path: Path) -> None:
+    async with await open_hub(tmp_path, sources="none") as hub:
+        session = await hub.editor.create(LOCAL, title=f"Use {TOKEN}")
+        with (
+            closing(sqlite3.connect(tmp_path / "segue.db")) as reader,
+            pytest.MonkeyPatch.context() as patch,
+        ):
+            patch.setattr("segue.store.sqlite.connection.BUSY_SECONDS", 0.1)
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM sessions").fetchall()
+            _, remainder = await hub.exchange.redact_in_place(LOCAL, session.id)
+        assert remainder is not None and "segue.db-wal" in remainder
+
+
+async def test_redaction_announces_no_deleted_session(
+    tmp_path: Path, database_url: str | None
+) -> None:
+    async with await open_hub(tmp_path, database_url, sources="none") as hub:
+        session = await hub.editor.create(LOCAL, title=f"Use {TOKEN}")
+        signals: list[Signal] = []
+        stop = hub.store.watch(signals.append)
+        await hub.exchange.redact_in_place(LOCAL, session.id)
+        stop()
+        assert {s.kind for s in signals if s.session == session.id} == {"events"}
+        assert "[masked]" in str((await hub.sessions.get(LOCAL, session.id)).title)
 
 
 async def test_purged_text_leaves_the_index_of_a_tool(tmp_path: Path) -> None:

@@ -193,11 +193,22 @@ class Store(Protocol):
         A fork has no checkpoint.
         """
 
-    async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
+    async def purge(
+        self,
+        workspace: str,
+        id: str,
+        guard: Callable[[Session], None],
+        *,
+        replacement: Iterable[Event] | None = None,
+    ) -> None:
         """Delete a session and everything that belongs to it, unless `guard` raises.
 
-        That includes the record of its share link: another session may get the same id.
+        That includes the record of its share link: another session may get the same id. With
+        `replacement`, the session has these events afterwards, and its end is not announced.
         """
+
+    async def erase_deleted(self) -> str | None:
+        """Remove deleted text from the store's files; return where it remains, None if nowhere."""
 
     async def events(
         self,

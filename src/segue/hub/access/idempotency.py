@@ -156,6 +156,18 @@ class IdempotencyKeys:
             await self._records.delete(record)
 
 
+async def mask_answers(records: Records, workspace: str) -> None:
+    """Mask the secrets in the stored answers of a workspace, which repeat what was sent."""
+    from segue.secrets import mask_text
+
+    async for record in records.all(workspace, _KIND):
+        body = IdempotencyBody.of(record)
+        answer = body.answer if body.encrypted else mask_text(body.answer)
+        if answer != body.answer:
+            masked = msgspec.structs.replace(body, answer=answer)
+            await records.update(record, masked.encode(), drop_earlier=True)
+
+
 def _oldest_valid() -> int:
     return clock.now() - KEY_SECONDS * 1_000_000
 

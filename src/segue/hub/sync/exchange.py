@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from segue.hub.access.idempotency import mask_answers
 from segue.hub.access.quotas import Quotas
 from segue.hub.resources.records import Records
 from segue.hub.sessions import directories
@@ -139,12 +140,12 @@ class SessionExchange:
         lines = [line async for line in self.export(principal, id, mask=True)]
         return await self.import_session(principal, lines, new_id=True)
 
-    async def redact_in_place(self, principal: Principal, id: str) -> int:
+    async def redact_in_place(self, principal: Principal, id: str) -> tuple[int, str | None]:
         """Replace the secrets in the history of one of segue's own sessions by masks.
 
-        Returns how many secrets there were. The masked history is complete before the old one is
-        deleted, with its words in the search index. Raises ReadOnly for sessions of other tools
-        and their copies, and Busy while a turn runs.
+        Returns how many secrets there were, and where the store's files have them still, None if
+        nowhere. Raises ReadOnly for sessions of other tools and their copies, and Busy while a turn
+        runs.
         """
         from segue.secrets.events import SecretCounter, mask_stream
 
@@ -161,19 +162,16 @@ class SessionExchange:
             async for event in mask_stream(events, counter):
                 buffer.add(event)
             if not counter.secrets:
-                return 0
+                return 0, None
 
             def guard(current: Session) -> None:
                 require_idle(current)
                 if current.last_seq != session.last_seq:
                     raise Conflict(f"session {id} was changed; try again", session=id)
 
-            # If this process is killed between the two, the masked copy is left.
-            copy = await self._store.load(principal.workspace, ids.new_id(), buffer)
-            await self._store.purge(principal.workspace, id, guard)
-            await self._store.load(principal.workspace, id, buffer)
-            await self._store.purge(principal.workspace, copy.id, lambda _: None)
-        return counter.secrets
+            await self._store.purge(principal.workspace, id, guard, replacement=buffer)
+        await mask_answers(self._records, principal.workspace)
+        return counter.secrets, await self._store.erase_deleted()
 
     async def _ends_with_unconfirmed_directory(self, session: Session) -> bool:
         """Return whether the last event limits the session's directory; each import adds its own.

@@ -225,13 +225,27 @@ class MemoryStore:
             return None
         return _decode_checkpoint(entry.checkpoint)
 
-    async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
+    async def purge(
+        self,
+        workspace: str,
+        id: str,
+        guard: Callable[[Session], None],
+        *,
+        replacement: Iterable[Event] | None = None,
+    ) -> None:
         guard(session := self._find(workspace, id).session)
+        changed = None if replacement is None else projection.project(workspace, id, replacement)
         del self._entries[workspace, id]
-        self._queue.queue(workspace, purge_notices(session))
         self._records.drop_share(workspace, id)
+        if changed is not None and replacement is not None:
+            self._insert(changed, replacement, new=False)
+            return
+        self._queue.queue(workspace, purge_notices(session))
         self._change += 1
         self._notify(Signal("purged", workspace, id))
+
+    async def erase_deleted(self) -> str | None:
+        return None
 
     async def events(
         self,

@@ -8,7 +8,7 @@ written in one statement: with reading the rows, BEGIN and COMMIT, it is four ro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from segue.model import clock, codec, errors, event, projection
 from segue.model.event import Draft, Drafts, Event
@@ -246,18 +246,34 @@ class SessionHistory:
         rows = await self._database.fetch(sql, workspace, id)
         return decode_checkpoint(rows[0]) if rows else None
 
-    async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
+    async def purge(
+        self,
+        workspace: str,
+        id: str,
+        guard: Callable[[Session], None],
+        *,
+        replacement: Iterable[Event] | None = None,
+    ) -> None:
         async def purge(connection: Connection) -> None:
             sql = "SELECT pk, row FROM sessions WHERE workspace = $1 AND id = $2 FOR UPDATE"
             pk, session = _decode_row(await connection.fetchrow(sql, workspace, id), id)
             guard(session)
-            await connection.execute(_PURGE, pk, workspace, id)
+            await connection.execute(_DELETE, pk)
             sql = "DELETE FROM records WHERE workspace = $1 AND kind = $2 AND id = $3"
             await connection.execute(sql, workspace, SHARE_KIND, share_record_id(id))
+            if replacement is not None:
+                changed = projection.project(workspace, id, replacement)
+                batches = encode_batches(replacement)
+                first = with_row_words(next(batches), changed)
+                rows = await connection.fetch(*_insertion(changed, first, "0", ()))
+                await add_batches(connection, _inserted(rows, changed), batches)
+                return
+            await connection.execute(_TOMBSTONE, workspace, id)
             await notify(connection, workspace, purge_notices(session))
 
         await self._database.transact(purge)
-        self._watcher.publish(Signal("purged", workspace, id))
+        kind: Literal["purged", "events"] = "purged" if replacement is None else "events"
+        self._watcher.publish(Signal(kind, workspace, id))
 
     async def events(
         self,
@@ -359,23 +375,22 @@ async def _without_stored(connection: Connection, pk: int, drafts: Drafts) -> Dr
     return [draft for draft in drafts if not isinstance(draft, Draft) or draft.id not in stored]
 
 
-_PURGE = f"""
-    WITH s AS (DELETE FROM sessions WHERE pk = $1),
-    {
+_DELETE = f"""
+    WITH {
     ", ".join(
         f"gone_{table} AS (DELETE FROM {table} WHERE session = $1)"
         for table in ("links", "events", "search", "leases", "inbox", "deltas", "imports")
     )
-},
-    tombstone AS (INSERT INTO purged (change, workspace, id) VALUES ({CHANGE}, $2, $3)),
+}
+    DELETE FROM sessions WHERE pk = $1
+"""
+_TOMBSTONE = f"""
+    WITH tombstone AS (INSERT INTO purged (change, workspace, id) VALUES ({CHANGE}, $1, $2))
     -- Rows that another transaction has locked are being deleted by it.
-    old AS (
-      DELETE FROM purged WHERE ctid = ANY (ARRAY (
-        SELECT ctid FROM purged WHERE at < now() - interval '1 day'
-        LIMIT 1000 FOR UPDATE SKIP LOCKED
-      ))
-    )
-    SELECT
+    DELETE FROM purged WHERE ctid = ANY (ARRAY (
+      SELECT ctid FROM purged WHERE at < now() - interval '1 day'
+      LIMIT 1000 FOR UPDATE SKIP LOCKED
+    ))
 """
 
 

@@ -123,6 +123,12 @@ class PostgresStore:
             self._cursor_key = bytes(rows[0][0])
         return self._cursor_key
 
+    async def erase_deleted(self) -> str | None:
+        return (
+            "rows of PostgreSQL that are deleted but not overwritten, until `VACUUM FULL` is run"
+            " in the database, and its write-ahead log"
+        )
+
     async def probe_write(self) -> None:
         sql = "INSERT INTO meta (name, value) VALUES ('probed_at', $1)"
         sql += " ON CONFLICT (name) DO UPDATE SET value = $1"

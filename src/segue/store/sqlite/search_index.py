@@ -436,6 +436,32 @@ def complete_index(store: Path) -> None:
         index.close()
 
 
+def erase_deleted(store: Path) -> str | None:
+    """Rewrite a store's files and its index without deleted text, on a connection of its own.
+
+    Returns where the text remains: another program may read the write-ahead log just now, or the
+    disk may be full.
+    """
+    index = SearchIndex(store, file_only=True)
+    try:
+        index.complete()
+        index.erase(count())
+        connection = index.connection()
+        for schema in ("main", "fts"):
+            connection.execute(f"VACUUM {schema}")
+        for schema in ("main", "fts"):
+            (is_busy, *_) = connection.execute(
+                f"PRAGMA {schema}.wal_checkpoint(TRUNCATE)"
+            ).fetchone()
+            if is_busy:
+                return f"{store}-wal, until the programs that read the store now end"
+    except (sqlite3.Error, errors.StoreError) as error:
+        return f"unused parts of {store}, until `VACUUM` is run in it: {error}"
+    finally:
+        index.close()
+    return None
+
+
 def _store_name(cursor_key: bytes) -> str:
     """Return the name of a store. Its key is secret, so it is not copied."""
     from hashlib import sha256  # late: a list searches nothing

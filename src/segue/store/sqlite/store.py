@@ -18,7 +18,7 @@ from segue.store.base import Signal
 from . import writes
 from .connection import prepare, read_only_parameters, translated
 from .reads import Reader
-from .search_index import complete_index
+from .search_index import complete_index, erase_deleted
 from .writer import Transaction, Writer
 
 if TYPE_CHECKING:
@@ -136,6 +136,10 @@ class SQLiteStore:
     @property
     def read_only(self) -> bool:
         return read_only_parameters(self.path) is not None
+
+    async def erase_deleted(self) -> str | None:
+        with translated(self.path):
+            return await run_in_thread(lambda: erase_deleted(self.path))
 
     def vitals(self) -> dict[str, int]:
         return {"commits": self._writer.commits, "queue": self._writer.queued}

@@ -153,6 +153,7 @@ class Writer:
                         with translated(self._path):
                             connection = connect(self._path, writable=True)
                             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+                            connection.execute("PRAGMA secure_delete = ON")
                     signals = self._commit(connection, group)
                 except Exception as error:
                     signals = []

@@ -201,7 +201,14 @@ def fork(
     return session
 
 
-def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
+def purge(
+    tx: Transaction,
+    workspace: str,
+    id: str,
+    guard: Callable[[Session], None],
+    *,
+    replacement: Iterable[Event] | None = None,
+) -> None:
     pk, session = find(tx, workspace, id)
     guard(session)
     number = tx.touch()
@@ -213,16 +220,17 @@ def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], N
         texts.append((key, tokens(event.decode_body(body, version))))
         event_bytes += len(body)
     tx.index.remove(pk, texts, number)
-    tx.execute("PRAGMA secure_delete = ON")
     tx.execute("DELETE FROM events WHERE key BETWEEN ? AND ?", bounds)
     for table in ("links", "leases", "inbox", "deltas", "imports"):
         tx.execute(f"DELETE FROM {table} WHERE session = ?", (pk,))
     tx.execute("DELETE FROM sessions WHERE pk = ?", (pk,))
-    tx.execute("PRAGMA secure_delete = OFF")
     tx.usage_changes.append(UsageChange(workspace, sessions=-1, bytes=-event_bytes))
     _delete_records(tx, (workspace, SHARE_KIND, share_record_id(id)))
-    _notify(tx, session, None)
     tx.execute("INSERT OR REPLACE INTO meta VALUES ('last_purge', ?)", (number,))
+    if replacement is not None:
+        insert(tx, projection.project(workspace, id, replacement), replacement, new=False)
+        return
+    _notify(tx, session, None)
     tx.execute("INSERT INTO purged VALUES (?, ?, ?)", (number, workspace, id))
     tx.execute("DELETE FROM purged WHERE change < ?", (number - _MAX_TOMBSTONES,))
     tx.signals.append(Signal("purged", workspace, id))

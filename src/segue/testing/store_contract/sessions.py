@@ -328,6 +328,29 @@ class SessionContract(Contract):
         assert await store.get(WORKSPACE, session.id) == session
         assert await search_ids(store, "word") == {session.id}
 
+    async def test_a_replaced_history_is_that_of_the_session(self, store: Store) -> None:
+        session = await create_session(
+            store, user_message("old"), user_message("words"), memory_store_ids=("m",)
+        )
+        other = await create_session(store, user_message("other"))
+        events = await store.events(WORKSPACE, session.id)
+        changed = [
+            replace(event, body=user_message("new")) if event.seq == 2 else event
+            for event in events
+        ]
+        with pytest.raises(Refused):
+            await store.purge(WORKSPACE, session.id, refuse, replacement=changed)
+        assert await store.events(WORKSPACE, session.id) == events
+        await store.purge(WORKSPACE, session.id, allow_purge, replacement=changed)
+        assert await store.events(WORKSPACE, session.id) == changed
+        await check_projection(store, session)
+        assert await search_ids(store, "old") == set()
+        assert await search_ids(store, "new") == await search_ids(store, "words") == {session.id}
+        assert await list_ids(store, memory_store_id="m") == [session.id]
+        assert set(await list_ids(store)) == {session.id, other.id}
+        await append_events(store, session, user_message("more"))
+        assert message_texts(await read_history(store, session)) == ["new", "words", "more"]
+
     async def test_an_id_can_be_used_again_after_a_purge(self, store: Store) -> None:
         session = await create_session(
             store, user_message("old"), user_message("words"), memory_store_ids=("m",)

@@ -133,8 +133,10 @@ def redact(target: Target, session: str, in_place: bool, yes: bool) -> None:
         click.confirm(
             f"Replace {count} secrets in session {resolved.id}? This cannot be undone.", abort=True
         )
-    replaced = target.run(
+    replaced, remainder = target.run(
         lambda hub, principal: hub.exchange.redact_in_place(principal, resolved.id)
     )
     click.echo(f"Replaced {replaced} secrets in session {resolved.id}.", err=True)
+    if remainder is not None:
+        click.echo(f"The old text remains in {remainder}.", err=True)
     click.echo(_LEFT, err=True)
