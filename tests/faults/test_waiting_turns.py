@@ -107,6 +107,13 @@ async def until_waiting(hub: Hub, session: str) -> Session:
     return await hub.sessions.get(LOCAL, session)
 
 
+async def until_stored_as_waiting(hub: Hub, session: str) -> None:
+    """Wait for the end of the recovery: reads show its result before it has begun."""
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while not (row := await hub.store.get(WORKSPACE, session)) or not row.pending:
+            await asyncio.sleep(0.01)
+
+
 async def answer_all(hub: Hub, session: str) -> None:
     """Allow every open permission request and send the results of the clients' tools."""
     events = await read_events(hub, session)
@@ -303,11 +310,10 @@ def test_model_learns_that_the_outcome_of_a_tool_of_a_dead_process_is_unknown(
                         await asyncio.sleep(0.05)
                 await end(other, "SIGKILL")
             hub.turns.engine.start()
-            async with asyncio.timeout(TIMEOUT_SECONDS):
-                while (await hub.sessions.get(LOCAL, session)).status != "idle":
-                    await asyncio.sleep(0.05)
+            await until_stored_as_waiting(hub, session)
             await answer_all(hub, session)
-            await wait_until_idle(hub, session)
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await wait_until_idle(hub, session)
             events = await read_events(hub, session)
             texts = [plain_text(body.content) for body in bodies(events, ToolResult)]
             assert "outcome is unknown" in texts[0] and texts[1] == "sent"
@@ -339,9 +345,11 @@ def test_answers_given_while_another_call_ran_resume_the_turn_of_a_dead_process(
                         await asyncio.sleep(0.05)
                 row = await hub.sessions.get(LOCAL, session)
                 (ask,) = row.open_asks
-                await hub.turns.answer(LOCAL, session, ask, "allow")
                 result = ToolResult(call_id=row.open_calls[-1], content=as_content("sent"))
-                await hub.turns.submit_tool_result(LOCAL, session, result)
+                # Not by `hub`, which would begin to recover turns.
+                async with Hub(await location.open(), location.directory) as client:
+                    await client.turns.answer(LOCAL, session, ask, "allow")
+                    await client.turns.submit_tool_result(LOCAL, session, result)
                 async with asyncio.timeout(TIMEOUT_SECONDS):
                     while len(await hub.store.inbox(WORKSPACE, session)) > 1:
                         await asyncio.sleep(0.05)
