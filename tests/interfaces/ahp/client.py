@@ -8,7 +8,7 @@ import socket
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import uvicorn
 import websockets
@@ -22,19 +22,27 @@ TIMEOUT_SECONDS = 60.0
 
 
 class AhpClient:
-    """Send requests and actions, and collect what the server sends."""
+    """Send requests and actions, and collect what the server sends.
+
+    `observe` gets each message of a server, with the method of the request that it answers.
+    """
+
+    observe: ClassVar[Callable[[dict[str, Any], str | None], None] | None] = None
 
     def __init__(self, link: websockets.ClientConnection) -> None:
         self._link = link
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._changed = asyncio.Condition()
         self._client_seq = 0
+        self._methods: dict[int, str] = {}  # of the requests
         self.messages: list[dict[str, Any]] = []
         self._reader = asyncio.ensure_future(self._read())
 
     async def _read(self) -> None:
         async for text in self._link:
             message = json.loads(text)
+            if self.observe is not None:
+                self.observe(message, self._methods.get(message.get("id")))
             if "id" in message:
                 self._answers.pop(message["id"]).set_result(message)
             async with self._changed:
@@ -51,6 +59,7 @@ class AhpClient:
             number += 1
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         params.setdefault("channel", ROOT)
+        self._methods[number] = method
         message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         await self._link.send(json.dumps(message))
         return await asyncio.wait_for(answer, TIMEOUT_SECONDS)
@@ -69,12 +78,13 @@ class AhpClient:
         )
 
     async def dispatch(self, channel: str, type: str, *, seq: Any = None, **fields: Any) -> int:
+        return await self.send_action(channel, {"type": type, **fields}, seq=seq)
+
+    async def send_action(self, channel: str, action: dict[str, Any], *, seq: Any = None) -> int:
+        """Dispatch an action, and return the number that the client gave it."""
         self._client_seq += 1
-        params = {
-            "channel": channel,
-            "clientSeq": self._client_seq if seq is None else seq,
-            "action": {"type": type, **fields},
-        }
+        client_seq = self._client_seq if seq is None else seq
+        params = {"channel": channel, "clientSeq": client_seq, "action": action}
         message = {"jsonrpc": "2.0", "method": "dispatchAction", "params": params}
         await self._link.send(json.dumps(message))
         return self._client_seq

@@ -110,7 +110,7 @@ async def test_options_of_the_agent_are_settings_of_its_session(tmp_path: Path) 
             refused = await client.wait_for_action("session/configChanged", config=wrong)
             assert refused["rejectionReason"]
 
-        message = {"text": "Hi", "model": {"id": "small"}}
+        message = {"text": "Hi", "origin": {"kind": "user"}, "model": {"id": "small"}}
         await client.dispatch(chat, "chat/turnStarted", turnId="t", message=message)
         await client.wait_for_action("chat/turnComplete", turnId="t")
         stored = await hub.sessions.get(LOCAL, session.id)
@@ -141,7 +141,7 @@ async def test_chosen_model_answers_its_message(tmp_path: Path) -> None:
             assert models == ["test:usual", "test:other"]
             await follow(client, session)
             for turn_id, model in enumerate(models):
-                message = {"text": "Who?", "model": {"id": model}}
+                message = {"text": "Who?", "origin": {"kind": "user"}, "model": {"id": model}}
                 await client.dispatch(
                     chat, "chat/turnStarted", turnId=str(turn_id), message=message
                 )

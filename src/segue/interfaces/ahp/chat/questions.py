@@ -260,16 +260,28 @@ def _value(field: Field, answer: Any) -> Any:
 
 def _answer_value(field: Field, value: Any) -> dict[str, Any]:
     kind = field.shown["kind"]
-    if kind == _MULTIPLE:
-        texts = value if isinstance(value, list) else str(value).split(", ")
-        return {"kind": "selected-many", "value": [str(text) for text in texts]}
-    if kind == _SINGLE:
-        return {"kind": "selected", "value": str(value)}
+    if kind in (_SINGLE, _MULTIPLE):
+        texts = [str(text) for text in value] if isinstance(value, list) else [str(value)]
+        return _selection(field, texts)
     if isinstance(value, bool):
         return {"kind": "boolean", "value": value}
     if isinstance(value, int | float):
         return {"kind": "number", "value": value}
     return {"kind": "text", "value": str(value)}
+
+
+def _selection(field: Field, texts: list[str]) -> dict[str, Any]:
+    """Return chosen options, and the texts that are not an option."""
+    ids = {option["id"] for option in field.shown["options"]}
+    if field.shown["kind"] == _MULTIPLE:
+        if len(texts) == 1 and texts[0] not in ids:
+            texts = texts[0].split(", ")  # of a tool, which has all answers in one text
+        chosen: Any = [text for text in texts if text in ids]
+        answer = {"kind": "selected-many", "value": chosen}
+    else:
+        answer = {"kind": "selected", "value": ", ".join(texts)}
+    others = [text for text in texts if text not in ids]
+    return {**answer, "freeformValues": others} if others else answer
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:

@@ -41,6 +41,8 @@ from .messages import input_text, message_fields, plan_text
 from .questions import ACCEPT, CANCEL, DECLINE, Question, of_client_tool, of_permission
 
 _PART_OF_DELTA = {"message": "markdown", "thought": "reasoning"}
+# What an agent does. A turn whose end is not recorded ends with the last of these.
+_TIMED = (AgentMessage, AgentThought, ToolCall, ToolCallChanged, ToolResult, ModelCalled, Failed)
 _NOT_NEEDED, _USER_ACTION = "not-needed", "user-action"
 
 
@@ -93,7 +95,8 @@ class ChatState:
 
     def apply(self, event: Event) -> list[Action]:
         """Change the state with an event, and return the actions that a client gets for it."""
-        self._last_at = max(self._last_at, event.at)
+        if isinstance(event.body, _TIMED):
+            self._last_at = max(self._last_at, event.at)
         match event.body:
             case UserMessage() as message:
                 return [*self.finish(), *self._start(event, message)]
@@ -123,6 +126,7 @@ class ChatState:
             case Interrupted():
                 self._is_cancelled = True
             case StatusChanged(status="idle") as change if not change.pending:
+                self._last_at = max(self._last_at, event.at)
                 if change.stop_reason != "requires_action":
                     return self.finish(change)
             case StatusChanged(status="idle") as change:
@@ -164,8 +168,11 @@ class ChatState:
         elif reason == "error" or self._error is not None:
             message = (change.message if change is not None else None) or self._error
             error = {"errorType": "turnFailed", "message": message or "The turn failed."}
-            state, end["type"], end["error"] = "error", "chat/error", error
-            turn["responseParts"].append({"kind": "error", "error": error})
+            part = {"kind": "error", "error": error}
+            state, end["type"] = "error", "chat/error"
+            end |= {"part": part, "error": error}  # the part from version 0.9.0 on
+            turn["responseParts"].append(part)
+            turn["error"] = error
         else:
             state, end["type"] = "complete", "chat/turnComplete"
         self.turns.append({**turn, "duration": duration, "state": state})
@@ -197,7 +204,6 @@ class ChatState:
             "startedAt": time_text(event.at),
             "message": message,
             "responseParts": [],
-            "usage": None,
         }
         return [
             {
@@ -396,6 +402,7 @@ class ChatState:
             state.update(status="cancelled", reason=fields["reason"])
         if chosen is not None:
             fields["selectedOptionId"] = chosen.id
+            state["selectedOption"] = _option(chosen)
         actions = [self._call_action("Confirmed", call_id, **fields)]
         if call_id == answer.ask_id and fields["approved"]:
             result = {"success": True, "pastTenseMessage": "Allowed"}
