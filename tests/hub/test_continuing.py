@@ -14,6 +14,7 @@ import pytest
 
 import segue
 from segue.hub import Hub
+from segue.model import clock
 from segue.model.content import as_content, plain_text
 from segue.model.errors import InvalidInput, NoAgent, NotFound
 from segue.model.event import AgentMessage, Event, ToolCall, ToolResult, UserMessage
@@ -94,6 +95,7 @@ async def test_session_continues_in_another_tool_as_a_fork_of_the_original(
     async with open_hub(tmp_path) as hub:
         original = await session_of(hub, source, tmp_path)
         before = await conversation(hub, original.id)
+        began = clock.now()
         new, report, command = await hub.continuing.continue_in(LOCAL, original.id, target)
         assert (new.source, new.cwd, new.title) == (target, str(tmp_path), "A session")
         assert command is not None and command.arguments[-1].endswith(native_id(new))
@@ -113,9 +115,14 @@ async def test_session_continues_in_another_tool_as_a_fork_of_the_original(
         link = listed[new.id].fork
         assert link is not None and link.session == original.id
         assert link.seq == listed[new.id].last_seq
+        # The copy is as old as the copying, and so the first of the list.
+        assert min(new.created_at, new.active_at) >= began
+        assert [row.id for row in listed.values()] == [new.id, original.id]
+        assert listed[new.id].active_at >= began
         imported = (await hub.sync.import_session(LOCAL, native_id(new), target)).session
         assert imported.fork is not None and imported.fork.session == original.id
         assert 1 < imported.fork.seq <= imported.last_seq
+        assert imported.active_at >= began
 
 
 @pytest.mark.parametrize("tool", TARGETS)
@@ -124,7 +131,9 @@ async def test_continuing_in_the_same_tool_forks_the_session_without_loss(
 ) -> None:
     async with open_hub(tmp_path) as hub:
         original = await session_of(hub, tool, tmp_path)
+        began = clock.now()
         new, report, _ = await hub.continuing.continue_in(LOCAL, original.id, tool)
+        assert (await hub.sessions.get(LOCAL, new.id)).active_at >= began
         assert new.source == tool and new.id != original.id and report.losses == ()
         assert texts(await conversation(hub, new.id)) == texts(await conversation(hub, original.id))
 

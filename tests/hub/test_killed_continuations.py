@@ -108,10 +108,12 @@ async def test_session_is_linked_after_a_kill_between_writing_and_linking(
         assert written.fork is not None
         assert (written.fork.session, written.fork.seq) == (id, written.last_seq)
         assert records(tmp_path) == []
-        # It is the same link as that of a session whose process was not killed.
+        # But for the time, it is the link of a session whose process was not killed.
         other, _, _ = await hub.continuing.continue_in(LOCAL, id, tool)
         overlays = await hub.store.overlays("local", tool)
-        assert overlays[written.id]["fork"] == overlays[other.id]["fork"]
+        link, other_link = overlays[written.id]["fork"], overlays[other.id]["fork"]
+        assert {**link, "made_at": 0} == {**other_link, "made_at": 0}
+        assert 0 < link["made_at"] < other_link["made_at"]
 
 
 async def test_kill_before_writing_leaves_nothing(tmp_path: Path) -> None:

@@ -116,6 +116,14 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     thread_of: dict[str, str] = {}
     extra: dict[str, Any] = {}
 
+    def as_copy(self, fork: ForkPoint, made_at: int) -> Session:
+        """Return the session as a copy of another one, which is no older than `made_at`."""
+        times = {
+            name: max(getattr(self, name), made_at)
+            for name in ("created_at", "active_at", "updated_at")
+        }
+        return msgspec.structs.replace(self, fork=fork, **times)
+
     def for_local_turn(self) -> Session:
         """Return the session with the settings of the local user's turns."""
         settings = self.local_settings

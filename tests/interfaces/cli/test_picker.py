@@ -11,6 +11,7 @@ import pytest
 
 from segue.factory import open_hub
 from segue.model.principal import LOCAL
+from segue.sources import registry
 from tests.claude.entries import Home, S, assistant, user
 from tests.interfaces.cli.child import Run
 from tests.interfaces.cli.screen import OpenScreen, Screen
@@ -119,6 +120,40 @@ def test_typing_searches_titles_messages_and_ids(screen: Screen, sessions: dict[
         screen.until(lambda _: selected(screen) == "Far away")
         screen.press("\x15zzzz")
         screen.until("No sessions match.")
+
+
+def test_search_lists_a_fork_below_the_session_whose_text_it_copied(
+    screen: Screen, sessions: dict[str, str], run: Run
+) -> None:
+    run("fork", sessions["Fix the parser"], "--title", "Second approach")
+    with screen:
+        screen.until("Everywhere")
+        screen.press("needle")
+        screen.until(lambda shown: "Second approach" in shown and "poem" not in shown)
+        assert selected(screen).startswith("Fix the parser")
+        screen.press(DOWN)
+        screen.until(lambda _: selected(screen) == "Second approach")
+
+
+def test_help_explains_symbols_and_keys(screen: Screen) -> None:
+    with screen:
+        screen.until("? help  esc quit")
+        screen.press("?")
+        screen.until("Help: symbols and keys")
+        for tool in registry.definitions():
+            assert f"{tool.symbol}  {tool.label}" in screen.text
+        screen.press(DOWN * 30)
+        screen.until("^O other tool")
+        screen.press(ESCAPE)
+        screen.until("Everywhere")
+        screen.press("why?")
+        screen.until("> why?▏")
+
+
+def test_documentation_names_the_symbol_of_each_tool() -> None:
+    page = Path("docs/cli.md").read_text(encoding="utf-8").replace("\n", " ")
+    for tool in registry.definitions():
+        assert f"{tool.symbol} {tool.label}" in page
 
 
 def test_keys_rename_tag_fork_archive_and_delete(screen: Screen, run: Run) -> None:

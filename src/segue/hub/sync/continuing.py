@@ -332,7 +332,7 @@ class SessionContinuer:
         with self._unfinished.recorded(ids.new_id(), msgspec.json.encode(write)):
             if not prepared.first_record:  # the id is known: the link is there before the session
                 id = native_session_id(definition.name, prepared.native_id)
-                link = ForkLink(session=original.id, seq=1, imported_seq=1)
+                link = ForkLink(session=original.id, seq=1, imported_seq=1, made_at=write.at)
                 await self._set_link(principal, definition.name, id, link)
             native_id = await run_in_thread(lambda: writer.write(prepared))
             return await self._link(principal, definition, native_id, original.id)
@@ -361,11 +361,12 @@ class SessionContinuer:
         if written_at is not None:
             events = self._lookup.read(principal.workspace, row.id, source)
             seq = max([event.seq async for event in events if event.at <= written_at], default=1)
-        link = ForkLink(session=original, seq=seq, imported_seq=last_imported)
+        made_at = clock.now() if written_at is None else written_at
+        link = ForkLink(session=original, seq=seq, imported_seq=last_imported, made_at=made_at)
         if not self._store.read_only:
             await self._set_link(principal, source.name, row.id, link)
             await self._sources.apply_overlay(source)
-        return replace(row, fork=ForkPoint(session=original, seq=seq))
+        return row.as_copy(ForkPoint(session=original, seq=seq), made_at)
 
     async def _set_link(self, principal: Principal, source: str, id: str, link: ForkLink) -> None:
         overlays = await self._store.overlays(principal.workspace, source)

@@ -68,12 +68,14 @@ class ForkLink(msgspec.Struct, frozen=True, kw_only=True):
     """The original of a session that segue wrote for a tool.
 
     The events up to `seq` are the original's conversation. In a copy that is imported into the
-    store, they are those up to `imported_seq`.
+    store, they are those up to `imported_seq`. `made_at` is the session's age in lists: its
+    messages can be much older.
     """
 
     session: str
     seq: int
     imported_seq: int
+    made_at: int = 0
 
 
 class ImportResult(NamedTuple):
@@ -506,11 +508,13 @@ class _LinkedEvents:
     def __init__(self, events: Iterable[Event], link: ForkLink) -> None:
         self._events = events
         self._point = ForkPoint(session=link.session, seq=link.imported_seq)
+        self._made_at = link.made_at
 
     def __iter__(self) -> Iterator[Event]:
         for event in self._events:
             if isinstance(event.body, Created) and event.body.fork is None:
-                event = replace(event, body=replace(event.body, fork=self._point))
+                body = replace(event.body, fork=self._point)
+                event = replace(event, body=body, at=max(event.at, self._made_at))
             yield event
 
 

@@ -336,5 +336,6 @@ def _apply_patch(session: Session, patch: Mapping[str, Any]) -> Session:
     if "title" in changes:
         changes["title_by"] = "person"
     if "fork" in patch:  # of a session that segue wrote
-        changes["fork"] = msgspec.convert(patch["fork"], ForkPoint)
+        fork = msgspec.convert(patch["fork"], ForkPoint)
+        session = session.as_copy(fork, patch["fork"].get("made_at", 0))
     return msgspec.structs.replace(session, **changes)

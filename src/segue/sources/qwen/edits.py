@@ -100,6 +100,8 @@ def fork(
     copies = list(_copies(lines, new_id, cwd, with_title=title is None))
     if not copies:
         raise NotFound(f"{path} has no messages up to event {last_seq}")
+    last = next((copy for copy in reversed(copies) if copy.get("type") != "system"), copies[-1])
+    last["timestamp"] = clock.to_rfc3339(clock.now())  # lists show the fork as new
     if title is not None:
         first = {**copies[0], "sessionId": new_id}
         copies.append(_title_record(first, copies[-1], title))

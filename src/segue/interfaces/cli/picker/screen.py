@@ -12,7 +12,7 @@ from segue.model.errors import SegueError
 
 from .state import PickerState
 from .terminal import Terminal
-from .view import PREVIEW_KEY, PickerView
+from .view import HELP_KEY, PREVIEW_KEY, PickerView
 
 if TYPE_CHECKING:
     from segue.model.session import Session
@@ -89,6 +89,10 @@ class PickerScreen:
             self.view.preview = not self.view.preview
         elif key == "ctrl-a":
             state.toggle_archived()
+        elif key == HELP_KEY and not state.typed:
+            from .help import show_help  # it loads the tools
+
+            show_help(self.terminal, self.view)
         elif len(key) == 1 and key.isprintable():
             state.set_typed(state.typed + key)
         elif key in self.actions and state.selected is not None:

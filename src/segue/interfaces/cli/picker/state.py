@@ -233,6 +233,9 @@ class PickerState:
                 is_in_conversation = match.event is not None and event_text(match.event) is not None
                 seq = match.event.seq if match.event is not None and is_in_conversation else None
                 self.rows.append(PickerRow(match.session, match.snippet, seq))
+                self._add("", match.copies)
+        for copies in results.copies.values():  # of originals that are on another page
+            self._add("", copies)
 
     def _add(
         self, heading: str, sessions: Sequence[Session], *, shows_project: bool = True

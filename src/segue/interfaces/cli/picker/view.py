@@ -27,15 +27,16 @@ KEYS = (
     "tab read",
     "^O other tool",
     "^F fork",
-    "^E rename",
-    "^T tag",
     "^X archive",
     "^A archived",
+    "^E rename",
+    "^T tag",
     "^D delete",
     "^Y copy id",
     PREVIEW_KEY,
 )
-QUIT = "esc quit"
+HELP_KEY = "?"  # while nothing is typed
+LAST_KEYS = (f"{HELP_KEY} help", "esc quit")
 
 
 class PickerView:
@@ -186,16 +187,15 @@ def _empty_message(state: PickerState) -> str:
 
 
 def _key_line(keys: Sequence[str], columns: int, *, archived: bool) -> str:
-    """Return as many of the keys as fit, and always how to quit."""
-    line = QUIT
-    for key in keys[::-1]:
+    """Return as many of the keys as fit, and always those for help and to quit."""
+    shown: list[str] = []
+    for key in keys:
         if archived:
             key = key.replace("archived", "back").replace("X archive", "X unarchive")
-        line = f"{key}  {line}"
-    while len(line) > columns and "  " in line:
-        rest, _, last = line.rpartition("  ")
-        line = f"{rest.rpartition('  ')[0]}  {last}"
-    return line
+        if width("  ".join([*shown, key, *LAST_KEYS])) > columns:
+            break
+        shown.append(key)
+    return "  ".join([*shown, *LAST_KEYS])
 
 
 def _session_header(session: Session, columns: int) -> list[str]:
