@@ -4,9 +4,11 @@ The checks know nothing of how segue works: they compare the acknowledged operat
 at which each began and ended, with the events that are stored in the end.
 """
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from segue.model.event import Event, StatusChanged
@@ -47,7 +49,9 @@ def find_problems(history: Sequence[Operation], stored: Mapping[str, Sequence[Ev
     return [
         *_lost_or_repeated(history, stored),
         *_stale_reads(history),
+        *_false_reads(history, stored),
         *_incomplete_lists(history),
+        *(problem for id, events in stored.items() for problem in _gaps(id, events)),
         *(problem for id, events in stored.items() for problem in _overlaps(id, events)),
     ]
 
@@ -80,16 +84,49 @@ def _lost_or_repeated(
 
 
 def _stale_reads(history: Sequence[Operation]) -> Iterable[str]:
-    """A read sees what was acknowledged before it began."""
-    appends = [operation for operation in history if "seq" in operation.result]
-    for read in history:
-        if "last_seq" not in read.result:
+    """A read sees what was acknowledged before it began, and a later append follows it."""
+    last_seqs = _LastSeqs(history)
+    for operation in history:
+        session, result = operation.session, operation.result
+        if "seq" not in result and "last_seq" not in result:
             continue
-        for append in appends:
-            is_older = append.ended is not None and append.ended < read.begun
-            is_missed = append.result["seq"] > read.result["last_seq"]
-            if append.session == read.session and is_older and is_missed:
-                yield f"a read of {read.session} misses event {append.result['seq']}"
+        known = last_seqs.before(session, operation.begun)
+        if result.get("last_seq", known) < known:
+            yield f"a read of {session} misses event {known}"
+        if result.get("seq", known + 1) <= known:
+            yield f"{session}: event {result['seq']} was stored after event {known}"
+
+
+class _LastSeqs:
+    """The highest seq of each session that was acknowledged before a time."""
+
+    def __init__(self, history: Sequence[Operation]) -> None:
+        acknowledged: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        for operation in history:
+            seq = operation.result.get("seq", operation.result.get("last_seq"))
+            if seq is not None and operation.ended is not None:
+                acknowledged[operation.session].append((operation.ended, seq))
+        self._times: dict[str, list[float]] = {}
+        self._seqs: dict[str, list[int]] = {}
+        for session, entries in acknowledged.items():
+            entries.sort()
+            self._times[session] = [ended for ended, _ in entries]
+            self._seqs[session] = list(accumulate((seq for _, seq in entries), max))
+
+    def before(self, session: str, time: float) -> int:
+        count = bisect_left(self._times.get(session, []), time)
+        return self._seqs[session][count - 1] if count else 0
+
+
+def _false_reads(
+    history: Sequence[Operation], stored: Mapping[str, Sequence[Event]]
+) -> Iterable[str]:
+    """Every event that was read is stored in the end, with the same number."""
+    ids = {id: [event.id for event in events] for id, events in stored.items()}
+    for read in history:
+        for seq, event in read.result.get("events", ()):
+            if ids.get(read.session, [])[seq - 1 : seq] != [event]:
+                yield f"{read.session}: {event} was read as event {seq} and is not stored as that"
 
 
 def _incomplete_lists(history: Sequence[Operation]) -> Iterable[str]:
@@ -105,6 +142,14 @@ def _incomplete_lists(history: Sequence[Operation]) -> Iterable[str]:
         }
         for id in older - set(listing.result["listed"]):
             yield f"a list that began at {listing.begun:.3f} misses session {id}"
+
+
+def _gaps(session: str, events: Sequence[Event]) -> Iterable[str]:
+    """Events are numbered from 1 without gaps, in the order in which they are read."""
+    for seq, event in enumerate(events, 1):
+        if event.seq != seq:
+            yield f"{session}: event {event.seq} is in place {seq}"
+            return
 
 
 def _overlaps(session: str, events: Sequence[Event]) -> Iterable[str]:

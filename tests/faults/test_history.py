@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -25,15 +26,21 @@ LEASE = 2_000_000  # in microseconds: a suspended process loses its lease after 
 PROCESSES = 3
 SHORT_SECONDS = 4.0
 HALF_AN_HOUR = 1800.0
+MIN_REPORTS = 800  # of clients whose store has a defect
 
 
 class Clients:
     """The processes of clients, and what they have reported so far."""
 
     def __init__(
-        self, location: StoreLocation, chance: random.Random, stack: AsyncExitStack
+        self,
+        location: StoreLocation,
+        chance: random.Random,
+        stack: AsyncExitStack,
+        defects: Sequence[str] = (),
     ) -> None:
         self._location, self._chance, self._stack = location, chance, stack
+        self._defects = defects
         self._count = 0
         self._readers: list[asyncio.Task[None]] = []
         self.reports: list[dict[str, Any]] = []
@@ -41,7 +48,8 @@ class Clients:
 
     async def start(self) -> None:
         self._count += 1
-        arguments = (*self._location.arguments, LEASE, self._count, self._chance.randrange(2**32))
+        number, chosen = self._count, self._chance.randrange(2**32)
+        arguments = (*self._location.arguments, LEASE, number, chosen, *self._defects)
         client = await self._stack.enter_async_context(child("client.py", *arguments))
         await client.expect("ready")
         self._readers.append(asyncio.create_task(self._read(client)))
@@ -49,6 +57,8 @@ class Clients:
 
     async def _read(self, client: Child) -> None:
         while (line := await client.read_line()) is not None:
+            if "listed" in line:  # ids that each list repeats need memory once
+                line["listed"] = [sys.intern(id) for id in line["listed"]]
             self.reports.append(line)
 
     async def kill(self, client: Child) -> None:
@@ -103,11 +113,21 @@ async def stored_events(location: StoreLocation) -> dict[str, Sequence[Event]]:
     """Recover the turns of the killed clients, and return the events of each session."""
     async with Hub(await location.open(), location.directory, lease=LEASE) as hub:
         hub.turns.engine.start()
-        page = await hub.sessions.list(LOCAL, Query(limit=1000))
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            for session in page.sessions:
-                await wait_until_idle(hub, session.id)
-        return {session.id: await read_events(hub, session.id) for session in page.sessions}
+            ids = [id async for id in session_ids(hub)]
+            for id in ids:
+                await wait_until_idle(hub, id)
+        return {id: await read_events(hub, id) for id in ids}
+
+
+async def session_ids(hub: Hub) -> AsyncIterator[str]:
+    cursor = None
+    while True:
+        page = await hub.sessions.list(LOCAL, Query(limit=100), cursor)
+        for session in page.sessions:
+            yield session.id
+        if (cursor := page.next) is None:
+            return
 
 
 async def check_history(location: StoreLocation, seconds: float, crash: Callable[[], Any]) -> None:
@@ -119,7 +139,14 @@ async def check_history(location: StoreLocation, seconds: float, crash: Callable
     await check_integrity(location, thorough=True)
     done = [operation for operation in history if operation.is_acknowledged]
     print(f"{len(done)} of {len(history)} operations were acknowledged")
-    assert {operation.do for operation in done} >= {"create", "append", "prompt", "read", "page"}
+    assert {operation.do for operation in done} >= {
+        "create",
+        "append",
+        "prompt",
+        "read",
+        "tail",
+        "page",
+    }
 
 
 async def do_nothing() -> None:
@@ -166,6 +193,36 @@ def location_of_postgres(tmp_path, quick_postgres_url: str):
         yield StoreLocation(tmp_path, url)
 
 
+# What the checks report of each defect of children/defects.py.
+PROBLEMS = {
+    "drop": "has seq None",
+    "delay": "has seq",
+    "duplicate": "is stored 2 times",
+    "overlap": "while",
+    "skip": "misses session",
+    "stale": "misses event",
+    "mix": "was read as event",
+}
+
+
+@pytest.mark.parametrize("defect", PROBLEMS)
+def test_defect_of_a_store_is_found(sqlite_location: StoreLocation, defect: str) -> None:
+    async def main() -> list[str]:
+        await (await sqlite_location.open()).close()
+        async with AsyncExitStack() as stack:
+            clients = Clients(sqlite_location, random.Random(seed()), stack, [defect])
+            for _ in range(PROCESSES):
+                await clients.start()
+            while len(clients.reports) < MIN_REPORTS:
+                await asyncio.sleep(0.05)
+            await clients.end()
+            history = read_history(clients.reports)
+        return find_problems(history, await stored_events(sqlite_location))
+
+    problems = asyncio.run(main())
+    assert any(PROBLEMS[defect] in problem for problem in problems), problems
+
+
 # The checks themselves.
 
 SESSION = "s"
@@ -204,6 +261,7 @@ def test_consistent_history_has_no_problem() -> None:
         (3, {"listed": []}, "misses session s"),
         (4, {"prompted": "e4"}, "never began"),
         (1, {"seq": 3}, "has seq 2, not 3"),
+        (2, {"events": [(2, "e3")]}, "e3 was read as event 2"),
     ],
 )
 def test_false_answer_of_an_operation_is_found(
@@ -216,10 +274,18 @@ def test_false_answer_of_an_operation_is_found(
     assert problem in find_problems(history, {SESSION: EVENTS})[0]
 
 
+def test_event_stored_before_an_earlier_one_is_found() -> None:
+    late = Operation("append", SESSION, "e2", 6, 7, {"seq": 2})
+    early = Operation("append", SESSION, "e3", 2, 5, {"seq": 3})
+    problems = find_problems([early, late], {SESSION: EVENTS})
+    assert problems == [f"{SESSION}: event 2 was stored after event 3"]
+
+
 @pytest.mark.parametrize(
     ("events", "problem"),
     [
         (EVENTS[:1], "event e2 has seq None"),
+        ([EVENTS[0], *EVENTS[2:]], "event 3 is in place 2"),
         ([*EVENTS, replace(EVENTS[1], seq=6)], "stored 2 times"),
         (as_events(*TURN[:2], replace(TURN[0], turn="u")), "while t runs"),
         (as_events(*TURN, *TURN), "runs again"),

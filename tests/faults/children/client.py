@@ -1,9 +1,9 @@
 """Do random things with a store until the end, and report when each began and ended.
 
-    client.py DIRECTORY URL LEASE_MICROSECONDS NAME SEED
+    client.py DIRECTORY URL LEASE_MICROSECONDS NAME SEED [DEFECT]
 
 Every report has the time of the machine's monotonic clock, which all processes share. The system
-clock of this process jumps by up to an hour now and then.
+clock of this process jumps by up to an hour now and then. The store gets a DEFECT of defects.py.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from common import WORKSPACE, open_location, report, run
+from defects import break_store
 
 from segue.hub import Hub
 from segue.hub.turns import engine
@@ -25,7 +26,9 @@ from segue.model.principal import LOCAL
 from segue.model.query import Query
 
 TASKS = 3
-MAX_SESSIONS = 30  # that one process knows when it creates another one
+MAX_SESSIONS = 30  # that one process uses at a time
+PAUSE_SECONDS = 0.02  # of a task after each operation
+TAIL = 20  # events that are read at once
 HOUR = 3600 * clock.SECOND
 engine.RECOVER_SECONDS = 0.3  # looks for abandoned turns sooner than it would
 
@@ -43,6 +46,7 @@ class Client:
             self.append: 10,
             self.prompt: 6,
             self.read: 6,
+            self.tail: 3,
             self.page: 2,
             self.cancel: 1,
             self.jump: 1,
@@ -70,7 +74,9 @@ class Client:
 
     async def create(self, _: str, id: str) -> dict[str, Any]:
         if len(self._sessions) >= MAX_SESSIONS:
-            return await self.page("", "")
+            if self._chance.random() < 0.98:
+                return await self.page("", "")
+            self._sessions.remove(self._chance.choice(self._sessions))
         await self._hub.editor.create(LOCAL, cwd="/work", id=id)
         self._sessions.append(id)
         return {"created": id}
@@ -88,9 +94,16 @@ class Client:
     async def read(self, session: str, _: str) -> dict[str, Any]:
         return {"last_seq": (await self._hub.sessions.get(LOCAL, session)).last_seq}
 
+    async def tail(self, session: str, _: str) -> dict[str, Any]:
+        last_seq = (await self._hub.sessions.get(LOCAL, session)).last_seq
+        after = max(0, last_seq - TAIL)
+        events = await self._hub.store.events(WORKSPACE, session, after=after, limit=TAIL + 5)
+        assert [event.seq for event in events][:1] == [after + 1], "the first event is missing"
+        return {"events": [(event.seq, event.id) for event in events]}
+
     async def page(self, _: str, __: str) -> dict[str, Any]:
         listed: list[str] = []
-        cursor, query = None, Query(limit=self._chance.choice([2, 5, 20]))
+        cursor, query = None, Query(limit=self._chance.choice([5, 20, 100]))
         while True:
             page = await self._hub.sessions.list(LOCAL, query, cursor)
             listed += [session.id for session in page.sessions]
@@ -113,9 +126,13 @@ class Client:
 
 
 async def main() -> None:
-    directory, url, lease, name, seed = sys.argv[1:]
-    hub = Hub(await open_location(directory, url), Path(directory), lease=int(lease))
-    client = Client(hub, name, random.Random(int(seed)))
+    directory, url, lease, name, seed, *defects = sys.argv[1:]
+    chance = random.Random(int(seed))
+    store = await open_location(directory, url)
+    for defect in defects:
+        break_store(store, defect, chance)
+    hub = Hub(store, Path(directory), lease=int(lease))
+    client = Client(hub, name, chance)
     page = await hub.sessions.list(LOCAL, Query(limit=100))
     client.know([session.id for session in page.sessions])
     hub.turns.engine.start()
@@ -124,7 +141,7 @@ async def main() -> None:
     async def work() -> None:
         while True:
             await client.one()
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     await asyncio.gather(*(work() for _ in range(TASKS)))
 
