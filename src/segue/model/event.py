@@ -7,7 +7,7 @@ versions with `UPCASTS`, and returns bodies of unknown formats as Foreign.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -512,33 +512,6 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Drafts = Sequence[AnyBody | Draft]
-
-
-def select_events(
-    events: Iterable[Event],
-    *,
-    after: int = 0,
-    before: int | None = None,
-    types: Sequence[str] = (),
-    since: int | None = None,
-    until: int | None = None,
-    limit: int = 1000,
-    backward: bool = False,
-) -> list[Event]:
-    """Return events with `after < seq < before`, oldest first, whichever end is read.
-
-    `since` and `until` are the times of the first and the last event.
-    """
-    selected = [
-        event
-        for event in events
-        if event.seq > after
-        and (before is None or event.seq < before)
-        and (not types or event.type in types)
-        and (since is None or event.at >= since)
-        and (until is None or event.at <= until)
-    ]
-    return selected[max(0, len(selected) - limit) :] if backward else selected[:limit]
 
 
 DeltaKind = Literal["message", "thought", "output", "request"]

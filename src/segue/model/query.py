@@ -1,12 +1,13 @@
-"""Queries for lists of sessions: filters, order and page size, for every protocol.
+"""What a read returns: the sessions of a list, and the events of a session.
 
 Stores turn a Query into SQL, sources into index look-ups. `matches` defines the filters in Python,
-and tests compare both with it.
+and tests compare both with it. An EventWindow selects events, and `select` defines what it selects.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, TypedDict
 
 import msgspec
 
@@ -170,3 +171,56 @@ def _is_project(session: Session, project: str) -> bool:
     parts = [part for part in project.split("/") if part]
     directories = (session.cwd, session.directory)
     return bool(parts) and any(path.split("/")[-len(parts) :] == parts for path in directories)
+
+
+class EventWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """The events with `after < seq < before`, of some types or of all.
+
+    `since` and `until` are the times of the first and of the last event. These are the first
+    `limit` events, or with `backward` the last ones; both are read in the order of their seqs.
+    """
+
+    after: int = 0
+    before: int | None = None
+    types: Sequence[str] = ()
+    since: int | None = None
+    until: int | None = None
+    limit: int = 1000
+    backward: bool = False
+
+    def matches(self, event: Event) -> bool:
+        """Return whether the type and the time of an event are among those of the window."""
+        return (
+            (not self.types or event.type in self.types)
+            and (self.since is None or event.at >= self.since)
+            and (self.until is None or event.at <= self.until)
+        )
+
+    def select(self, events: Iterable[Event]) -> list[Event]:
+        """Return the events of the window, out of a history in its order."""
+        selected = [
+            event
+            for event in events
+            if event.seq > self.after
+            and (self.before is None or event.seq < self.before)
+            and self.matches(event)
+        ]
+        return self.cut(selected)
+
+    def cut(self, events: list[Event]) -> list[Event]:
+        """Return the first `limit` of these events, or with `backward` the last."""
+        if self.backward:
+            return events[max(0, len(events) - self.limit) :]
+        return events[: self.limit]
+
+
+class WindowOptions(TypedDict, total=False):
+    """The fields of an EventWindow as keyword arguments, so that callers name only some of them."""
+
+    after: int
+    before: int | None
+    types: Sequence[str]
+    since: int | None
+    until: int | None
+    limit: int
+    backward: bool

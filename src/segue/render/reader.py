@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, Unpack
 
-from segue.model.event import Event, select_events
+from segue.model.event import Event
 from segue.model.principal import Principal
+from segue.model.query import EventWindow, WindowOptions
 from segue.model.session import Thread
 from segue.secrets.events import (
     SecretCounter,
@@ -26,14 +27,9 @@ class EventReader(Protocol):
         principal: Principal,
         id: str,
         /,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        types: Sequence[str] = (),
-        limit: int = 1000,
-        backward: bool = False,
+        **window: Unpack[WindowOptions],
     ) -> Sequence[Event]:
-        """Return events with `after < seq < before`, oldest first, whichever end is read."""
+        """Return the events of an EventWindow, in order."""
         ...
 
     async def threads(self, principal: Principal, id: str, /) -> Sequence[Thread]:
@@ -58,17 +54,10 @@ class ConversationReader:
         principal: Principal,
         id: str,
         /,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        types: Sequence[str] = (),
-        limit: int = 1000,
-        backward: bool = False,
+        **window: Unpack[WindowOptions],
     ) -> Sequence[Event]:
-        """Return events with `after < seq < before`, oldest first, whichever end is read."""
-        return select_events(
-            self._events, after=after, before=before, types=types, limit=limit, backward=backward
-        )
+        """Return the events of an EventWindow, in order."""
+        return EventWindow(**window).select(self._events)
 
     async def threads(self, principal: Principal, id: str, /) -> Sequence[Thread]:
         """Return no threads."""
@@ -94,17 +83,10 @@ class MaskedReader:
         principal: Principal,
         id: str,
         /,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        types: Sequence[str] = (),
-        limit: int = 1000,
-        backward: bool = False,
+        **window: Unpack[WindowOptions],
     ) -> Sequence[Event]:
-        """Return events with `after < seq < before`, oldest first, whichever end is read."""
-        events = await self._reader.events(
-            principal, id, after=after, before=before, types=types, limit=limit, backward=backward
-        )
+        """Return the events of an EventWindow, in order."""
+        events = await self._reader.events(principal, id, **window)
         read = partial(self._reader.events, principal, id)
         earlier, later = await adjacent_messages(events, read)
         if not earlier and not later:

@@ -23,12 +23,12 @@ from collections.abc import (
     Sequence,
 )
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Unpack, runtime_checkable
 
 from segue.model import ids
 from segue.model.cursor import ChangePoint
 from segue.model.event import AgentRef, AnyBody, Draft, Event, InfoChanged
-from segue.model.query import Position, Query, SearchHit
+from segue.model.query import Position, Query, SearchHit, WindowOptions
 from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, Thread
 
@@ -108,14 +108,7 @@ class Source(Protocol):
     async def events(
         self,
         id: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        types: Sequence[str] = (),
-        since: int | None = None,
-        until: int | None = None,
-        limit: int = 1000,
-        backward: bool = False,
+        **window: Unpack[WindowOptions],
     ) -> list[Event]:
         """Do what `Store.events` does; `seq` is a position in the tool's transcript.
 

@@ -9,7 +9,7 @@ writes both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Unpack
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from segue.model import errors, ids, projection
 from segue.model.cursor import ChangePoint
 from segue.model.event import Body, Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
-from segue.model.query import Position, Query, SearchHit
+from segue.model.query import EventWindow, Position, Query, SearchHit, WindowOptions
 from segue.model.record import Record
 from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState
@@ -214,19 +214,9 @@ class Store(Protocol):
         self,
         workspace: str,
         id: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        types: Sequence[str] = (),
-        since: int | None = None,
-        until: int | None = None,
-        limit: int = 1000,
-        backward: bool = False,
+        **window: Unpack[WindowOptions],
     ) -> list[Event]:
-        """Return events with `after < seq < before`, of these types and times, in order.
-
-        These are the first `limit` events, or with `backward` the last.
-        """
+        """Return the events of an EventWindow, in order; raises NotFound."""
 
     async def locate(self, workspace: str, id: str, event_id: str) -> int | None:
         """Return the seq of an event, None if the session does not have it."""
@@ -452,6 +442,12 @@ def append_drafts(session: Session, drafts: Drafts, at: int) -> tuple[Session, l
     if session.last_seq > MAX_SEQ:
         raise errors.InvalidInput(f"a session holds at most {MAX_SEQ} events; fork it to continue")
     return session, events
+
+
+def seq_range(window: EventWindow) -> tuple[int, int]:
+    """Return the limits of an SQL condition `seq > low AND seq <= high` for a window."""
+    high = MAX_SEQ if window.before is None else min(max(window.before - 1, 0), MAX_SEQ)
+    return min(max(window.after, 0), MAX_SEQ), high
 
 
 def check_fork_point(session: Session, upto: int) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, Unpack, cast, overload
 
 from segue.hub.sessions.interrupted import EndedSession, ended
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.model import search_text
 from segue.model.errors import InvalidInput, NotFound
-from segue.model.event import Delta, Event, PermissionAsked, ToolCall, select_events
+from segue.model.event import Delta, Event, PermissionAsked, ToolCall
 from segue.model.principal import Principal
-from segue.model.query import SearchHit
+from segue.model.query import EventWindow, SearchHit, WindowOptions
 from segue.model.requests.spans import OpenRequest
 from segue.model.session import Session, Thread
 from segue.sources import registry
@@ -80,35 +80,15 @@ class HistoryReader:
         self,
         principal: Principal,
         id: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        types: Sequence[str] = (),
-        since: int | None = None,
-        until: int | None = None,
-        limit: int = 1000,
-        backward: bool = False,
+        **window: Unpack[WindowOptions],
     ) -> Sequence[Event]:
-        """Return the events with `after < seq < before`, in order.
-
-        `since` and `until` are times; `backward` returns the last `limit` events instead of the
-        first.
-        """
+        """Return the events of an EventWindow, in order."""
         _, source = await self._lookup.find(principal, id)
-        options: dict[str, Any] = {
-            "after": after,
-            "before": before,
-            "types": types,
-            "since": since,
-            "until": until,
-            "limit": limit,
-            "backward": backward,
-        }
         events: Sequence[Event]
         if source is not None:
-            events = await source.events(id, **options)
+            events = await source.events(id, **window)
         else:
-            events = await self._store.events(principal.workspace, id, **options)
+            events = await self._store.events(principal.workspace, id, **window)
         return events if principal.local else [event.for_caller(local=False) for event in events]
 
     async def read(self, principal: Principal, id: str, after: int = 0) -> AsyncIterator[Event]:
@@ -401,25 +381,16 @@ class EndedHistory:
         principal: Principal,
         id: str,
         /,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        types: Sequence[str] = (),
-        limit: int = 1000,
-        backward: bool = False,
+        **window: Unpack[WindowOptions],
     ) -> Sequence[Event]:
-        """Return events with `after < seq < before`, oldest first, whichever end is read."""
-        closing = select_events(
-            self._closing, after=after, before=before, types=types, limit=len(self._closing)
-        )
-        if self._closing:  # recovery may store its own events meanwhile
-            first = self._closing[0].seq
-            before = first if before is None else min(before, first)
-        stored = await self._history.events(
-            principal, id, after=after, before=before, types=types, limit=limit, backward=backward
-        )
-        events = [*stored, *closing]
-        return events[-limit:] if backward else events[:limit]
+        """Return the events of an EventWindow, in order."""
+        if not self._closing:
+            return await self._history.events(principal, id, **window)
+        selection = EventWindow(**window)
+        first = self._closing[0].seq  # recovery may store its own events meanwhile
+        window["before"] = first if selection.before is None else min(selection.before, first)
+        stored = await self._history.events(principal, id, **window)
+        return selection.cut([*stored, *selection.select(self._closing)])
 
     async def conversation(self, principal: Principal, id: str, /) -> AsyncIterator[Event]:
         """Yield the events of the active branch, and those that end the turn."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from segue.model import search_text
 from segue.model.content import Diff, FileChange
 from segue.model.event import Delta, Event, ToolCall, ToolCallChanged, ToolResult
 from segue.model.principal import Principal
-from segue.model.query import SearchHit
+from segue.model.query import SearchHit, WindowOptions
 from segue.model.session import Session, Thread
 
 from .reader import EndedHistory, HistoryReader
@@ -78,9 +78,11 @@ class RedactedHistory:
         self._history = history
         self._redaction = redaction
 
-    async def events(self, principal: Principal, id: str, /, **options: Any) -> Sequence[Event]:
-        """Return the events that the history's `events` returns."""
-        events = await self._history.events(principal, id, **options)
+    async def events(
+        self, principal: Principal, id: str, /, **window: Unpack[WindowOptions]
+    ) -> Sequence[Event]:
+        """Return the events of an EventWindow, in order."""
+        events = await self._history.events(principal, id, **window)
         return await self._redacted(principal, id, events)
 
     async def _redacted(

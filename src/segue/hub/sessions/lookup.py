@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from segue.model.errors import NotFound, ReadOnly
 from segue.model.event import Event
 from segue.model.principal import Principal
+from segue.model.query import WindowOptions
 from segue.model.session import Session
 from segue.store.base import Store
 
@@ -102,14 +103,14 @@ class SessionLookup:
         types: Sequence[str] = (),
     ) -> AsyncIterator[Event]:
         """Yield the events after a seq, of some types or of all, reading one batch at a time."""
-        options: dict[str, Any] = {"types": types, "limit": EVENTS_PER_READ}
+        window: WindowOptions = {"after": after, "types": types, "limit": EVENTS_PER_READ}
         while True:
             if source is not None:
-                batch = await source.events(id, after=after, **options)
+                batch = await source.events(id, **window)
             else:
-                batch = await self._store.events(workspace, id, after=after, **options)
+                batch = await self._store.events(workspace, id, **window)
             for event in batch:
-                after = event.seq
+                window["after"] = event.seq
                 yield event
             if len(batch) < EVENTS_PER_READ:
                 return

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from segue.model.cursor import ChangePoint
 from segue.model.errors import NotFound, ReadOnly
 from segue.model.event import Drafts, Event, InfoChanged
-from segue.model.query import Position, Query, SearchHit
+from segue.model.query import Position, Query, SearchHit, WindowOptions
 from segue.model.search_text import Term
 from segue.model.session import Session, Thread
 from segue.sources.base import Edit, Transcripts
@@ -71,8 +71,8 @@ class MemorySource:
     async def sweep(self, query: Query, since: ChangePoint, after: str) -> list[Session]:
         return await self._store.sweep(self.workspace, query, since, after)
 
-    async def events(self, id: str, **options: Any) -> list[Event]:
-        return await self._store.events(self.workspace, id, **options)
+    async def events(self, id: str, **window: Unpack[WindowOptions]) -> list[Event]:
+        return await self._store.events(self.workspace, id, **window)
 
     async def conversation(self, id: str) -> AsyncIterator[Event]:
         for event in await self.events(id, limit=1 << 20):

@@ -10,10 +10,11 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from segue.model.errors import NotFound
 from segue.model.event import Event, InfoChanged
+from segue.model.query import WindowOptions
 from segue.model.session import Session, Thread
 from segue.sources import safe_io
 from segue.sources.base import Edit, SourceReport, agent_id
@@ -162,9 +163,9 @@ class ClaudeSource:
         for event in self._session_reader.thread_events(id, thread):
             yield event
 
-    async def events(self, id: str, **options: Any) -> list[Event]:
+    async def events(self, id: str, **window: Unpack[WindowOptions]) -> list[Event]:
         with self._session_reader.open_transcript(id) as reader:
-            return reader.page(**options)
+            return reader.page(**window)
 
     async def conversation(self, id: str) -> AsyncIterator[Event]:
         with self._session_reader.open_transcript(id) as reader:

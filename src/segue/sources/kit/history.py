@@ -6,9 +6,11 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 
 from segue.model.errors import NotFound, SegueError, StoreError
-from segue.model.event import Event, ModelCalled, ToolCall, Usage, body_type
+from segue.model.event import Event, ModelCalled, ToolCall, Usage
+from segue.model.query import EventWindow
 from segue.model.session import Session, Thread
 from segue.sources import safe_io
 from segue.sources.base import OverlayOnly
@@ -173,43 +175,20 @@ def make_thread(ref: ThreadRef, seq: int | None, events: Sequence[Event]) -> Thr
     )
 
 
-def select(
-    session: Session,
-    events: Sequence[Event],
-    *,
-    after: int = 0,
-    before: int | None = None,
-    types: Sequence[str] = (),
-    since: int | None = None,
-    until: int | None = None,
-    limit: int = 1000,
-    backward: bool = False,
-) -> list[Event]:
-    """Return a part of a history as `Store.events` does, with the session's creation."""
+def select(session: Session, events: Sequence[Event], window: EventWindow) -> list[Event]:
+    """Return the events of a window from a history that begins with the session's creation."""
     created = creation_event(session)
+    after, before = window.after, window.before
     first = bisect_right(events, after, key=_seq)
     last = len(events) if before is None else bisect_left(events, before, key=_seq)
-    has_created = after < created.seq and (before is None or created.seq < before)
-
-    def matching() -> Iterator[Event]:
-        if backward:
-            yield from (events[number] for number in range(last - 1, first - 1, -1))
-            if has_created:
-                yield created
-            return
-        if has_created:
-            yield created
-        yield from (events[number] for number in range(first, last))
-
-    selected: list[Event] = []
-    for event in matching():
-        if len(selected) >= limit:
-            break
-        if types and body_type(event.body) not in types:
-            continue
-        if (since is None or event.at >= since) and (until is None or event.at <= until):
-            selected.append(event)
-    return selected[::-1] if backward else selected
+    creation = [created] if after < created.seq and (before is None or created.seq < before) else []
+    numbers = range(first, last)
+    if window.backward:
+        candidates = chain((events[number] for number in reversed(numbers)), creation)
+    else:
+        candidates = chain(creation, (events[number] for number in numbers))
+    selected = list(islice(filter(window.matches, candidates), max(0, window.limit)))
+    return selected[::-1] if window.backward else selected
 
 
 def _seq(event: Event) -> int:

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import time_ns
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from segue.model.errors import Busy, NotFound, ReadOnly, StoreError
 from segue.model.event import Event, InfoChanged
+from segue.model.query import EventWindow, WindowOptions
 from segue.model.session import Session, Thread
 from segue.sources.base import Edit, Progress, SourceProblem, SourceReport, agent_id
 from segue.sources.index.current_index import CurrentIndex
@@ -261,11 +262,11 @@ class KitSource:
         except (NotFound, IndexError):
             return None
 
-    async def events(self, id: str, **options: Any) -> list[Event]:
+    async def events(self, id: str, **window: Unpack[WindowOptions]) -> list[Event]:
         from .history import select
 
         key, session = self._find(id)
-        return select(session, self._history.load(id, key).events, **options)
+        return select(session, self._history.load(id, key).events, EventWindow(**window))
 
     async def conversation(self, id: str) -> AsyncIterator[Event]:
         from .rows import creation_event

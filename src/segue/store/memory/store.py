@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec.structs import replace
 
 from segue.model import clock, codec, errors, event, projection
 from segue.model.cursor import ChangePoint
-from segue.model.event import Delta, Draft, Drafts, Event, select_events
+from segue.model.event import Delta, Draft, Drafts, Event
+from segue.model.query import EventWindow, WindowOptions
 from segue.model.session import Checkpoint, Session, decode_session
 from segue.model.webhooks.notices import purge_notices, session_notices
 from segue.store.base import (
@@ -251,25 +252,9 @@ class MemoryStore:
         self,
         workspace: str,
         id: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        types: Sequence[str] = (),
-        since: int | None = None,
-        until: int | None = None,
-        limit: int = 1000,
-        backward: bool = False,
+        **window: Unpack[WindowOptions],
     ) -> list[Event]:
-        return select_events(
-            self._find(workspace, id).events,
-            after=after,
-            before=before,
-            types=types,
-            since=since,
-            until=until,
-            limit=limit,
-            backward=backward,
-        )
+        return EventWindow(**window).select(self._find(workspace, id).events)
 
     async def locate(self, workspace: str, id: str, event_id: str) -> int | None:
         events = self._find(workspace, id).events

@@ -8,14 +8,14 @@ written in one statement: with reading the rows, BEGIN and COMMIT, it is four ro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from segue.model import clock, codec, errors, event, projection
 from segue.model.event import Draft, Drafts, Event
+from segue.model.query import EventWindow, WindowOptions
 from segue.model.session import Checkpoint, Session, decode_session
 from segue.model.webhooks.notices import Notice, purge_notices, session_notices
 from segue.store.base import (
-    MAX_SEQ,
     SHARE_KIND,
     TYPES_THAT_KEEP_IDS,
     EventDecider,
@@ -27,6 +27,7 @@ from segue.store.base import (
     finished_messages,
     lease_lost,
     not_found,
+    seq_range,
     share_record_id,
     start_session,
 )
@@ -279,33 +280,26 @@ class SessionHistory:
         self,
         workspace: str,
         id: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        types: Sequence[str] = (),
-        since: int | None = None,
-        until: int | None = None,
-        limit: int = 1000,
-        backward: bool = False,
+        **window: Unpack[WindowOptions],
     ) -> list[Event]:
-        low = min(max(after, 0), MAX_SEQ)
-        high = MAX_SEQ if before is None else min(max(before - 1, 0), MAX_SEQ)
+        selection = EventWindow(**window)
+        low, high = seq_range(selection)
         where = f"session = ({PK}) AND seq > $3 AND seq <= $4"
         args: list[Any] = [workspace, id, low, high]
         for condition, value in (
-            ("type = ANY({})", list(types) or None),
-            ("at >= {}", since),
-            ("at <= {}", until),
+            ("type = ANY({})", list(selection.types) or None),
+            ("at >= {}", selection.since),
+            ("at <= {}", selection.until),
         ):
             if value is not None:
                 args.append(value)
                 where += " AND " + condition.format(f"${len(args)}")
-        sql = f"{_EVENTS} WHERE {where} ORDER BY seq {'DESC' if backward else 'ASC'}"
-        rows = await self._database.fetch(f"{sql} LIMIT ${len(args) + 1}", *args, limit)
+        sql = f"{_EVENTS} WHERE {where} ORDER BY seq {'DESC' if selection.backward else 'ASC'}"
+        rows = await self._database.fetch(f"{sql} LIMIT ${len(args) + 1}", *args, selection.limit)
         if not rows:
             await self._must_exist(workspace, id)
         events = [as_event(row) for row in rows]
-        return events[::-1] if backward else events
+        return events[::-1] if selection.backward else events
 
     async def locate(self, workspace: str, id: str, event_id: str) -> int | None:
         sql = f"SELECT seq FROM events WHERE session = ({PK}) AND id = $3"

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from segue.model import codec, search_text
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Event
 from segue.model.principal import ApiKey
-from segue.model.query import Position, Query, SearchHit
+from segue.model.query import EventWindow, Position, Query, SearchHit, WindowOptions
 from segue.model.record import Record
 from segue.model.search_text import Term
 from segue.model.session import Checkpoint, Session, SessionState, decode_session, decode_sessions
@@ -25,6 +25,7 @@ from segue.store.base import (
     Lease,
     Usage,
     not_found,
+    seq_range,
 )
 from segue.store.query_sql import Condition, PageSpec
 
@@ -105,31 +106,24 @@ class Reader:
         self,
         workspace: str,
         id: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        types: Sequence[str] = (),
-        since: int | None = None,
-        until: int | None = None,
-        limit: int = 1000,
-        backward: bool = False,
+        **window: Unpack[WindowOptions],
     ) -> list[Event]:
         pk = self.pk(workspace, id)
-        low = pk << 24 | min(max(after, 0), MAX_SEQ)
-        high = pk << 24 | (MAX_SEQ if before is None else min(max(before - 1, 0), MAX_SEQ))
+        selection = EventWindow(**window)
+        low, high = seq_range(selection)
         where = "key > ? AND key <= ?"
-        args: list[Any] = [low, high]
-        if types:
-            where += f" AND type IN ({', '.join('?' * len(types))})"
-            args += types
-        if since is not None:
-            where, args = f"{where} AND at >= ?", [*args, since]
-        if until is not None:
-            where, args = f"{where} AND at <= ?", [*args, until]
+        args: list[Any] = [pk << 24 | low, pk << 24 | high]
+        if selection.types:
+            where += f" AND type IN ({', '.join('?' * len(selection.types))})"
+            args += selection.types
+        if selection.since is not None:
+            where, args = f"{where} AND at >= ?", [*args, selection.since]
+        if selection.until is not None:
+            where, args = f"{where} AND at <= ?", [*args, selection.until]
         sql = f"{EVENTS} WHERE {where}"
-        sql += f" ORDER BY key {'DESC' if backward else 'ASC'} LIMIT ?"
-        events = [as_event(row) for row in self.execute(sql, (*args, limit))]
-        return events[::-1] if backward else events
+        sql += f" ORDER BY key {'DESC' if selection.backward else 'ASC'} LIMIT ?"
+        events = [as_event(row) for row in self.execute(sql, (*args, selection.limit))]
+        return events[::-1] if selection.backward else events
 
     def locate(self, workspace: str, id: str, event_id: str) -> int | None:
         sql = "SELECT key FROM events WHERE key >> 24 = ? AND id = ?"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from segue.interfaces.cli.target import HubReader
 from segue.model import ids, search_text
 from segue.model.errors import NotFound
 from segue.model.event import Event
-from segue.model.query import Query
+from segue.model.query import Query, WindowOptions
 from segue.model.session import Session
 
 SESSIONS_PER_PAGE = 50
@@ -160,7 +160,7 @@ class PickerState:
         assert session is not None
         if len(self._previews) > MAX_CACHED_PREVIEWS:
             self._previews.clear()
-        window: dict[str, Any] = {"backward": True, "limit": PREVIEW_EVENTS}
+        window: WindowOptions = {"backward": True, "limit": PREVIEW_EVENTS}
         if row.seq is not None:
             first = max(0, row.seq - PREVIEW_EVENTS_BEFORE_MATCH)
             window = {"after": first, "limit": PREVIEW_EVENTS}

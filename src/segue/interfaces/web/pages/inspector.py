@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from starlette.responses import HTMLResponse, Response
 
@@ -15,7 +15,7 @@ from segue.interfaces.web import templates
 from segue.interfaces.web.request import WebRequest
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import Event, PlanChanged, UserMessage
-from segue.model.query import Query
+from segue.model.query import Query, WindowOptions
 from segue.model.session import Session
 from segue.render import items, threads, turns
 from segue.render.chunks import SessionView
@@ -91,11 +91,9 @@ async def _prompts(request: WebRequest, session: Session) -> Prompts:
     """Return the prompts that the request asks for, at most MAX_PROMPTS of them."""
     last = session.last_seq + 1
 
-    async def read(**options: Any) -> list[Event]:
-        types = ("user_message",)
-        prompts = await request.history.events(
-            request.principal, session.id, types=types, limit=MAX_PROMPTS, **options
-        )
+    async def read(**window: Unpack[WindowOptions]) -> list[Event]:
+        window["types"], window["limit"] = ("user_message",), MAX_PROMPTS
+        prompts = await request.history.events(request.principal, session.id, **window)
         return list(prompts)
 
     if before := request.number_param("before"):

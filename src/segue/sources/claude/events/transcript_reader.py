@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, Unpack
 
 from segue.model.event import Event, ModelCalled
+from segue.model.query import EventWindow, WindowOptions
 from segue.sources import safe_io
 from segue.sources.claude.conversation import active_branch, entry_table, tree
 from segue.sources.claude.conversation.ancestry import SIDE_CONVERSATION, branch_to
@@ -114,35 +115,21 @@ class TranscriptReader:
 
     def page(
         self,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        types: Sequence[str] = (),
-        since: int | None = None,
-        until: int | None = None,
-        limit: int = 1000,
-        backward: bool = False,
+        **window: Unpack[WindowOptions],
     ) -> list[Event]:
-        """Return the first events with `after < seq < before`, or the last ones if `backward`."""
-
-        def is_wanted(event: Event) -> bool:
-            return (
-                (not types or event.type in types)
-                and (since is None or event.at >= since)
-                and (until is None or event.at <= until)
-            )
-
-        if limit < 1:
+        """Return the events of an EventWindow, in order."""
+        selection = EventWindow(**window)
+        if selection.limit < 1:
             return []
-        if backward:
-            return self._last_events(after, before, limit, is_wanted)
+        if selection.backward:
+            return self._last_events(selection)
         events: list[Event] = []
-        for event in self.all(after):
-            if before is not None and event.seq >= before:
+        for event in self.all(selection.after):
+            if selection.before is not None and event.seq >= selection.before:
                 break
-            if is_wanted(event):
+            if selection.matches(event):
                 events.append(event)
-                if len(events) == limit:
+                if len(events) == selection.limit:
                     break
         return events
 
@@ -151,23 +138,21 @@ class TranscriptReader:
         event = _read_standalone_event(self._descriptor, self._session, seq)
         return event or next(iter(self.page(after=seq - 1, before=seq + 1, limit=1)), None)
 
-    def _last_events(
-        self, after: int, before: int | None, limit: int, is_wanted: Callable[[Event], bool]
-    ) -> list[Event]:
+    def _last_events(self, window: EventWindow) -> list[Event]:
         end = os.fstat(self._descriptor).st_size + CREATED_SEQ + 1
-        top = end if before is None else min(before, end)
+        top = end if window.before is None else min(window.before, end)
         step, events = _BACKWARD_BYTES, list[Event]()
-        while top > after + 1 and len(events) < limit:
-            low = max(after, top - step)
+        while top > window.after + 1 and len(events) < window.limit:
+            low = max(window.after, top - step)
             earlier = []
             for event in self.all(low):
                 if event.seq >= top:
                     break
-                if is_wanted(event):
+                if window.matches(event):
                     earlier.append(event)
             events = earlier + events
             top, step = low + 1, step * 4
-        return events[-limit:]
+        return window.cut(events)
 
     def find_seq(self, id: str) -> int | None:
         """Return the seq of an event, None if there is no such event."""
