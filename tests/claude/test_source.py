@@ -20,6 +20,7 @@ from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
 from segue.model.event import AgentMessage, ModelCalled, StatusChanged, Usage, UserMessage
 from segue.model.principal import LOCAL, Principal
 from segue.model.query import Query
+from segue.model.session import ChangedLines
 from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
@@ -494,7 +495,8 @@ async def test_cost_that_claude_code_does_not_report_is_estimated(home: Home) ->
 
 async def test_imported_session_has_the_cost_and_the_calls_of_its_original(home: Home) -> None:
     model = "claude-sonnet-4-5-20250929"
-    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
+    changed = {"file_path": "/p/a.py", "old_string": "a\nb", "new_string": "a\nc\nd"}
+    call = {"type": "tool_use", "id": "t1", "name": "Edit", "input": changed}
     calling = assistant("a1", "u1", [call], id="r0")
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "x"}
     lines = [user("u1", None), calling, user("u2", "a1", [result]), response("a2", "r1", 9, model)]
@@ -511,6 +513,7 @@ async def test_imported_session_has_the_cost_and_the_calls_of_its_original(home:
                 original.models,
             )
             assert copy.tool_calls == original.tool_calls == 1
+            assert copy.lines == original.lines == ChangedLines(added=2, removed=1)
         # Only the second response has tokens that its first line does not report.
         for id, count in ((S, 1), (S2, 2)):
             assert len(await hub.history.events(LOCAL, id, types=["model_called"])) == count

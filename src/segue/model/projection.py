@@ -44,7 +44,7 @@ from .event import (
     Usage,
     UserMessage,
 )
-from .session import ALWAYS_ALLOWED, OpenThread, Outcome, Session
+from .session import ALWAYS_ALLOWED, ChangedLines, OpenThread, Outcome, Session
 
 _SETTLED = frozenset({"satisfied", "max_iterations_reached", "failed", "interrupted"})
 
@@ -114,6 +114,7 @@ def start(workspace: str, id: str, event: Event) -> Session:
         budget=body.budget,
         agent_by_key=body.by_key,
         tool_calls=0,
+        lines=ChangedLines(),
         extra=body.extra,
     )
 
@@ -165,15 +166,17 @@ def _changes(session: Session, event: Event) -> Changes:
 class _LateFunctions(NamedTuple):
     request_end: Callable[[Body], ModelCalled | None]
     title_change: Callable[[Body], InfoChanged | None]
+    count_lines: Callable[[ChangedLines, Body], ChangedLines]
 
 
 @cache
 def _late_functions() -> _LateFunctions:
     """Return functions that are imported late: a list does not project events."""
     from .requests.spans import request_end
+    from .tools.changed_lines import count_lines
     from .tools.prompt_titles import title_change
 
-    return _LateFunctions(request_end, title_change)
+    return _LateFunctions(request_end, title_change, count_lines)
 
 
 def _inherited(session: Session, event: Event) -> bool:
@@ -202,13 +205,26 @@ def _tool_call(session: Session, event: Event, body: ToolCall) -> Changes:
     changes: Changes = {"open_calls": (*session.open_calls, body.call_id)}
     if session.tool_calls is not None:
         changes["tool_calls"] = session.tool_calls + 1
-    return changes | _opened_in(session, body, body.call_id)
+    return changes | _lines(session, body) | _opened_in(session, body, body.call_id)
+
+
+def _tool_call_changed(session: Session, event: Event, body: ToolCallChanged) -> Changes:
+    return _lines(session, body)
+
+
+def _lines(session: Session, body: Body) -> Changes:
+    """Return the change of the numbers of added and removed lines, if they are counted."""
+    if session.lines is None:
+        return {}
+    lines = _late_functions().count_lines(session.lines, body)
+    return {} if lines is session.lines else {"lines": lines}
 
 
 def _tool_result(session: Session, event: Event, body: ToolResult) -> Changes:
     return {
         "open_calls": tuple(call for call in session.open_calls if call != body.call_id),
         "pending": tuple(id for id in session.pending if id != body.call_id),
+        **_lines(session, body),
     } | _closed_in_thread(session, body.call_id)
 
 
@@ -387,6 +403,7 @@ _STEPS: dict[type[Body], Callable[[Session, Event, Any], Changes]] = {
     UserMessage: _message,
     AgentMessage: _message,
     ToolCall: _tool_call,
+    ToolCallChanged: _tool_call_changed,
     ToolResult: _tool_result,
     PermissionAsked: _asked,
     PermissionAnswered: _answered,

@@ -48,13 +48,29 @@ class OpenThread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pending: tuple[str, ...] = ()
 
 
+class ChangedLines(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How many lines of files completed tool calls added and removed.
+
+    `open` has the lines that each open call will add and remove if it is completed.
+    """
+
+    added: int = 0
+    removed: int = 0
+    open: dict[str, tuple[int, int]] = {}
+
+
+def settled(lines: ChangedLines | None) -> ChangedLines | None:
+    """Return the numbers of a session whose open calls are not known."""
+    return lines if lines is None else ChangedLines(added=lines.added, removed=lines.removed)
+
+
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One conversation. `active_at` moves with the conversation only, `updated_at` with any change.
 
     `models` has the usage of each model, as far as it is known. `days` has the number of messages
     by day, counted from 1970 in UTC. `budget` is the most that the session may cost. The model that
-    was used last is the last one of `models`. `tool_calls` is None in rows that were written before
-    segue counted tool calls.
+    was used last is the last one of `models`. `tool_calls` and `lines` are None in rows that were
+    written before segue counted these.
 
     `agent_by_key` says that an API key chose the agent. `local_settings` has the settings that API
     keys have changed, as the local user left them: "mode", ALWAYS_ALLOWED and "agent".
@@ -101,6 +117,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     open_asks: tuple[str, ...] = ()
     messages: int = 0
     tool_calls: int | None = None
+    lines: ChangedLines | None = None
     errors: int = 0
     usage: Usage = msgspec.field(default_factory=Usage)
     models: dict[str, Usage] = {}

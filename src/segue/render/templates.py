@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from segue.model import clock
 from segue.model.content import Audio, Image
 from segue.model.event import PlanEntry, ToolCall
+from segue.model.tools.arguments import command_of
 
 from . import format, items
 from .diffs import MAX_PAGE_LINES, file_diff, is_new_file, with_words
@@ -24,7 +25,6 @@ from .markdown import (
 )
 from .message_parts import split_blocks
 from .project_names import is_project, project_name
-from .tools.arguments import command_of
 from .tools.bodies import end_of, split_output, tool_body
 from .tools.rows import STEP_WORDS, plan_entries, tool_row
 from .turns import opens

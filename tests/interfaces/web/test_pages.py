@@ -19,6 +19,7 @@ from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import Home as Claude
 from tests.claude.entries import S, assistant, user
 from tests.claude.helpers import append, timed_user, write_session_with_subagent
+from tests.interfaces.web import examples
 from tests.interfaces.web.site import open_site
 
 ID = "0198c0de-1111-4111-8111-000000000001"
@@ -45,6 +46,14 @@ async def test_a_session_is_listed_and_shown_without_a_script(tmp_path: Path) ->
         assert "<strong>Done</strong>" in page
         assert "grep" in page and "found" in page
         assert 'class="completed"' in page
+
+
+async def test_a_row_shows_how_many_lines_its_session_changed(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        session = await examples.create_full_session(site.hub)
+        for path in ("/", f"/s/{session.id}/info"):
+            page = await site.get(path)
+            assert '<span class="added">+8</span> <span class="removed">−3</span>' in page
 
 
 async def test_the_agent_filter_accepts_any_form_of_an_id_and_a_name(tmp_path: Path) -> None:

@@ -159,6 +159,8 @@ class Diagnostics:
             projected = projection.project(session.workspace, session.id, events)
             if stored.tool_calls is None:  # an older version wrote the row
                 projected = replace(projected, tool_calls=None)
+            if stored.lines is None:
+                projected = replace(projected, lines=None)
             if projected == stored:
                 return None
             # It may have grown between the two reads.

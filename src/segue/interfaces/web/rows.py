@@ -133,7 +133,8 @@ def render_row(row: Row, filters: Filters, now: int) -> str:
         f'<span class="first"><span class="title">{title}</span> '
         f"{_time_tag(at)}{format.ago(at, now)}</time></span>{snippet}\n"
         f'<span class="meta">{_project(session.directory)}'
-        f"{_branch(session)}{_cost(session)}{_badges(row, filters)}</span></a></li>"
+        f"{_branch(session)}{_cost(session)}{_lines(session)}{_badges(row, filters)}"
+        "</span></a></li>"
     )
 
 
@@ -146,6 +147,18 @@ def _branch(session: Session) -> str:
 def _cost(session: Session) -> str:
     text = format.session_cost(session)
     return f"\n<span>{text}</span>" if text else ""
+
+
+def _lines(session: Session) -> str:
+    lines = session.lines
+    if lines is None or not (lines.added or lines.removed):
+        return ""
+    title = f"{lines.added:,} lines added, {lines.removed:,} removed"
+    added, removed = format.short(lines.added), format.short(lines.removed)
+    return (
+        f'\n<span class="lines" title="{title}"><span class="added">+{added}</span>'
+        f' <span class="removed">−{removed}</span></span>'
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -9,11 +9,18 @@ from typing import Any, NamedTuple
 
 from segue.model.content import Block, Diff, FileChange, Text, plain_text
 from segue.model.event import ToolCall, ToolResult
+from segue.model.tools.arguments import (
+    changes_of,
+    command_of,
+    first_text,
+    input_of,
+    line_range,
+    path_of,
+)
 from segue.model.tools.patches import with_texts
 from segue.render.diffs import DiffLine
 from segue.render.json_text import to_json
 
-from .arguments import changes_of, command_of, first_text, input_of, line_range, path_of
 from .rows import meaning_of
 
 TAIL_LINES = 12  # of a command's output; the lines before them are folded

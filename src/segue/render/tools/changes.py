@@ -9,11 +9,10 @@ from msgspec.structs import replace
 
 from segue.model.content import Diff, FileChange
 from segue.model.event import Event, ToolCall, ToolResult
+from segue.model.tools.arguments import changes_of
 from segue.model.tools.changes import with_changes
 from segue.model.tools.patches import as_diffs
 from segue.render.diffs import file_diff
-
-from .arguments import changes_of
 
 MAX_COMBINED_CHARACTERS = 400_000  # of one file; further changes are listed one after another
 MAX_PARTS = 400  # of one file; further changes are only counted

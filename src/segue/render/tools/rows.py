@@ -7,10 +7,7 @@ from typing import NamedTuple
 
 from segue.model.content import Diff, FileChange, plain_text
 from segue.model.event import ToolCall, ToolResult
-from segue.model.tools.titles import call_title
-from segue.render.diffs import file_diff
-
-from .arguments import (
+from segue.model.tools.arguments import (
     changes_of,
     command_of,
     first_argument,
@@ -20,6 +17,8 @@ from .arguments import (
     path_of,
     pattern_of,
 )
+from segue.model.tools.titles import call_title
+from segue.render.diffs import file_diff
 
 MAX_SUBJECT_CHARACTERS = 200
 # The word for some calls of one meaning, in the summary of several steps.

@@ -23,7 +23,7 @@ from segue.model.cursor import ChangePoint
 from segue.model.session import Session, SessionState, decode_session
 from segue.sqlite_files import as_sqlite_error, enable_wal
 
-FORMAT = 15  # of the file; a file of another format is replaced
+FORMAT = 16  # of the file; a file of another format is replaced
 ROW_TEXT_NUMBER = (1 << 24) - 1  # the number of the text of a session's row
 MAX_TEXTS = ROW_TEXT_NUMBER  # of one file
 BUSY_SECONDS = 60.0

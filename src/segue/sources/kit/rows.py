@@ -24,7 +24,7 @@ from segue.model.event import (
     Usage,
     UserMessage,
 )
-from segue.model.session import Session
+from segue.model.session import Session, settled
 from segue.sources import safe_io
 from segue.sources.base import agent_id
 from segue.sources.index.database import IndexedFile, IndexedText
@@ -288,6 +288,7 @@ def finish_row(source: str, ref: SessionRef, fold: RowFold, facts: SessionFacts)
         git_branch=facts.git_branch,
         fork=fork,
         open_calls=(),
+        lines=settled(session.lines),
         agent=AgentRef(
             id=_agent_id(session.workspace, source),
             overrides={} if facts.model is None else {"model": facts.model},

@@ -6,6 +6,7 @@ import msgspec
 
 from segue.model import codec
 from segue.model.event import Usage
+from segue.model.session import ChangedLines
 from segue.sources.claude.format.facts import SessionFacts
 
 from .translator import CREATED_SEQ
@@ -25,6 +26,7 @@ class TranscriptSummary(SessionFacts, kw_only=True):
     messages: int = 0
     turns: int = 0
     tool_calls: int = 0
+    lines: ChangedLines = ChangedLines()
     errors: int = 0
     models: dict[str, Usage] = msgspec.field(default_factory=dict)
     responses: dict[str, int] = msgspec.field(default_factory=dict)  # output tokens, see `usage`

@@ -28,7 +28,8 @@ from segue.model.event import (
     Usage,
     UserMessage,
 )
-from segue.model.session import Session
+from segue.model.session import Session, settled
+from segue.model.tools.changed_lines import count_lines
 from segue.sources import safe_io
 from segue.sources.base import agent_id
 from segue.sources.claude.conversation import entry_table
@@ -135,6 +136,9 @@ def _add_body(
             summary.days[day] = summary.days.get(day, 0) + 1
     elif isinstance(body, ToolCall):
         summary.tool_calls += 1
+        summary.lines = count_lines(summary.lines, body)
+    elif isinstance(body, ToolResult):
+        summary.lines = count_lines(summary.lines, body)
     elif isinstance(body, Failed):
         summary.errors += 1
     elif isinstance(body, ConfigChanged) and isinstance(body.mode, str):
@@ -205,6 +209,7 @@ def session_from_summary(
         messages=summary.messages,
         turns=summary.turns,
         tool_calls=summary.tool_calls,
+        lines=settled(summary.lines),
         errors=summary.errors,
         usage=sum(models.values(), Usage()),
         models=models,
