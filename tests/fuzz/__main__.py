@@ -8,6 +8,7 @@ written to the corpus, so that the tests run it from then on.
 import hashlib
 import random
 import sys
+import tempfile
 import time
 from types import FrameType
 from typing import Any
@@ -64,8 +65,14 @@ def fuzz(name: str, seconds: float) -> int:
 def fuzz_with_atheris(name: str, seconds: float) -> None:
     import atheris
 
-    arguments = [sys.argv[0], f"-max_total_time={seconds:.0f}", str(CORPUS / name)]
-    atheris.instrument_all()
+    with atheris.instrument_imports(include=["segue"]):
+        for data in seeds(name):
+            is_handled(TARGETS[name], data)  # imports what the target uses
+    kept = tempfile.mkdtemp(prefix=f"segue-fuzz-{name}-")  # the fuzzer ends this process
+    print(f"inputs that reach new code are kept in {kept}")
+    limits = [f"-max_total_time={seconds:.0f}", "-max_len=100000", "-timeout=20"]
+    bugs = f"-artifact_prefix={CORPUS / name}/bug-"
+    arguments = [sys.argv[0], *limits, bugs, kept, str(CORPUS / name)]
     atheris.Setup(arguments, lambda data: is_handled(TARGETS[name], data))
     atheris.Fuzz()
 

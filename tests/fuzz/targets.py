@@ -7,7 +7,9 @@ import os
 import tempfile
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -82,6 +84,69 @@ def transcript(data: bytes) -> None:
     get_session_messages(SESSION)
 
 
+# The reader of each tool, and a session's path in its home.
+TOOLS = {
+    "codex": (
+        "codex.reader:CodexReader",
+        f"sessions/2026/11/16/rollout-2026-11-16T11-49-49-{SESSION}.jsonl",
+    ),
+    "copilot": ("copilot.reader:CopilotReader", f"session-state/{SESSION}/events.jsonl"),
+    "gemini": ("gemini.reader:GeminiReader", "tmp/work/chats/session-2026-11-16T11-55-bf.jsonl"),
+    "gemini_json": ("gemini.reader:GeminiReader", "tmp/work/chats/session-2026-11-16T11-55.json"),
+    "qwen": ("qwen.reader:QwenReader", f"projects/-work/chats/{SESSION}.jsonl"),
+    "kimi": (
+        "kimi.reader:KimiReader",
+        f"sessions/wd_work_5a424e6f04fa/session_{SESSION}/agents/main/wire.jsonl",
+    ),
+}
+
+
+def _reader_target(tool: str) -> Callable[[bytes], None]:
+    """Return a target that reads a session of a tool: first a part, then all, then the rest."""
+
+    def read_session(data: bytes) -> None:
+        reader, path = _tool_session(tool)
+        path.write_bytes(data[: len(data) // 2])
+        resume = _read(reader, path)
+        path.write_bytes(data)
+        _read(reader, path)
+        if resume is not None:
+            _read(reader, path, resume)
+
+    return read_session
+
+
+@cache
+def _tool_session(tool: str) -> tuple[Any, Path]:
+    """Return a reader of an empty home, and the path of a session there."""
+    home = Path(tempfile.mkdtemp(prefix="segue-fuzz-"))
+    where, name = TOOLS[tool]
+    module, reader = where.split(":")
+    path = home / name
+    path.parent.mkdir(parents=True)
+    return getattr(import_module(f"segue.sources.{module}"), reader)(str(home)), path
+
+
+def _read(reader: Any, path: Path, resume: Any = None) -> Any:
+    """Read a session, and return where a later read can continue."""
+    from segue.model import codec
+    from segue.sources.kit.reader import Resume, Rewritten, Unreadable, collect
+
+    os.utime(path, (0, 0))  # as if no tool were writing it now
+    ref = reader.ref(str(path))
+    if ref is None:
+        return None
+    try:
+        items, end = collect(reader.read(ref, resume))
+    except (Unreadable, Rewritten, OSError):  # a reader raises nothing else
+        return None
+    seqs = [item.seq for item in items]
+    assert seqs == sorted(set(seqs)), "the numbers of events do not rise"
+    for item in items:
+        codec.encode(item.body)
+    return end.resume and codec.Decoder(Resume)(codec.encode(end.resume))
+
+
 @cache
 def _claude_home() -> Path:
     home = Path(tempfile.mkdtemp(prefix="segue-fuzz-"))
@@ -93,7 +158,7 @@ def _claude_home() -> Path:
 TARGETS: dict[str, Callable[[bytes], None]] = {
     target.__name__: target
     for target in (event, cursor, export, archive, markdown, html, transcript)
-}
+} | {tool: _reader_target(tool) for tool in TOOLS}
 
 
 def is_handled(target: Callable[[bytes], None], data: bytes) -> bool:
