@@ -13,6 +13,7 @@ from segue.sources.codex.definition import CodexDefinition
 from segue.sources.codex.reader import CodexReader
 from segue.sources.kit.source import KitSource
 from segue.testing import ToolSessions
+from tests.sources.opened import CWD, NOON
 
 MODEL = "gpt-5.4"
 CONTEXT = "<environment_context>\n  <cwd>/work</cwd>\n</environment_context>"
@@ -133,3 +134,20 @@ class CodexSessions(ToolSessions):
 def wait_for_new_mtime() -> None:
     """Wait until a write gets another time than the last one."""
     time.sleep(0.02)
+
+
+def write_thread(tool: CodexSessions, *lines: bytes, at: datetime = NOON, **fields: Any) -> str:
+    """Write a thread with these lines after its meta data, and return its id."""
+    id = fields.pop("id", None) or thread_id(at)
+    tool.write(id, meta(id, at, CWD, **fields) + b"".join(lines), at)
+    return id
+
+
+def call(name: str, call_id: str, arguments: Any) -> bytes:
+    payload = {"type": "function_call", "name": name, "call_id": call_id}
+    return record(NOON, "response_item", {**payload, "arguments": json.dumps(arguments)})
+
+
+def output(call_id: str, text: Any) -> bytes:
+    payload = {"type": "function_call_output", "call_id": call_id, "output": text}
+    return record(NOON, "response_item", payload)

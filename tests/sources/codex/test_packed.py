@@ -23,11 +23,6 @@ NOON = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
 
 
 @pytest.fixture
-def tool(tmp_path: Path) -> CodexSessions:
-    return CodexSessions(tmp_path / "codex", tmp_path / "codex.index")
-
-
-@pytest.fixture
 def without_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(packed, "_zstd", lambda: None)
     yield

@@ -1,7 +1,7 @@
 """Write session files as Gemini CLI does, with nothing of segue's code for them."""
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,12 @@ from segue.sources.kit.source import KitSource
 from segue.testing import ToolSessions
 
 MODEL = "gemini-2.5-flash"
+CWD = "/work/project"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def minute(count: float) -> datetime:
+    return NOON + timedelta(minutes=count)
 
 
 def stamp(at: datetime) -> str:
@@ -140,3 +146,10 @@ class GeminiSessions(ToolSessions):
         """Return the file of a session."""
         (path,) = self.directory.rglob(f"session-*-{id[:8]}.json*")
         return path
+
+
+def write(tool: GeminiSessions, *lines: bytes, id: str | None = None, at: datetime = NOON) -> str:
+    """Write a session with these lines after its header, and return its id."""
+    id = id or str(uuid4())
+    tool.write(id, CWD, at, header(id, CWD, at) + b"".join(lines))
+    return id

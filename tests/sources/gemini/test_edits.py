@@ -1,8 +1,7 @@
 """Edits of Gemini's sessions are written as Gemini writes them."""
 
 import json
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -11,6 +10,8 @@ from segue.model.event import InfoChanged
 from segue.sources.gemini.reader import GeminiReader
 from segue.sources.kit.reader import SessionRef
 from tests.sources.gemini.chat_files import (
+    CWD,
+    NOON,
     GeminiSessions,
     all_messages,
     context,
@@ -20,19 +21,6 @@ from tests.sources.gemini.chat_files import (
     turn,
 )
 from tests.sources.opened_source import OpenedSource, run
-
-CWD = "/work/project"
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def tool(tmp_path: Path) -> GeminiSessions:
-    return GeminiSessions(tmp_path / "gemini", tmp_path / "gemini.index")
-
-
-@pytest.fixture
-def source(tool: GeminiSessions) -> OpenedSource:
-    return OpenedSource(GeminiReader(str(tool.directory)), tool.index)
 
 
 @pytest.fixture
