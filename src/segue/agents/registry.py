@@ -7,6 +7,7 @@ with large dependencies import them when the first agent of their kind is built.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -101,8 +102,12 @@ class AgentRegistry:
         from .model.settings import resolve_model
 
         if self._lacks_model(spec):
-            raise NoAgent(spec[NEEDS_MODEL])
+            from .model.setup import next_step
 
+            missing = spec[NEEDS_MODEL]
+            remote_message = f"{missing}; this server's user can configure one"
+            message = f"{missing}; to use one, {next_step(os.environ)}"
+            raise NoAgent(message, remote_message=remote_message)
         return _build_demo(spec) if resolve_model(spec) is None else self._build_model(spec)
 
     def _lacks_model(self, spec: AgentSpec) -> bool:

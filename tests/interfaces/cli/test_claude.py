@@ -61,11 +61,12 @@ def test_home_without_projects_creates_no_index(run: Run, tmp_path: Path) -> Non
 
 def test_resume_here_forks_a_session_of_a_tool_also_after_its_import(run: Run, home: Home) -> None:
     refused = run("resume", S, PATH="/nowhere")
-    assert refused.returncode == 2 and "--here" in refused.stderr
+    assert refused.returncode == 2 and "`segue config set model" in refused.stderr
     assert run("import", S).returncode == 0
     # An import does not change which tool resumes it.
     assert run("resume", S, PATH="/nowhere").stderr == refused.stderr
     run("config", "set", "model", "demo")
+    assert "--here" in run("resume", S, PATH="/nowhere").stderr
     forked = run("resume", S, "--here", stdin="/say one\n")
     assert forked.returncode == 0, forked.stderr
     assert "one" in forked.stdout and "Continuing in a fork" in forked.stderr

@@ -18,7 +18,7 @@ from segue.interfaces.cli.output.tables import shorten_ids
 from segue.model.content import Text
 from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
-from tests.claude.entries import Home
+from tests.claude.entries import Home, S
 from tests.interfaces.cli.child import COMMAND, Run
 from tests.interfaces.cli.screen import OpenScreen
 
@@ -463,3 +463,25 @@ def test_skill_upload_rejects_an_empty_directory(run: Run, tmp_path: Path) -> No
     (tmp_path / "here" / "empty").mkdir()
     done = run("skills", "create", "--file", "./empty")
     assert "./empty has no files to upload" in done.stdout + done.stderr
+
+
+def test_resume_without_its_tool_names_one_step_that_helps(
+    run: Run, home: Home, tmp_path: Path
+) -> None:
+    path = {"PATH": str(tmp_path / "bin")}
+    # Without a model, `--here` would only ask for one.
+    message = run("resume", S, **path).stderr
+    assert "`claude` is not on your PATH; to continue it here with a model, set " in message
+    assert "`segue config set model anthropic:claude-sonnet-4-6`" in message
+    assert "--here" not in message
+    message = run("resume", S, **path, OPENAI_API_KEY="x").stderr
+    assert "run `segue config set model openai:gpt-5` (OPENAI_API_KEY is set)" in message
+    run("config", "set", "model", "demo")
+    assert f"`segue resume {S[:13]} --here`" in run("resume", S, **path).stderr
+    # Another tool that is there comes first.
+    codex = tmp_path / "bin" / "codex"
+    codex.parent.mkdir()
+    codex.write_text("#!/bin/sh\necho codex\n")
+    codex.chmod(0o755)
+    message = run("resume", S, **path).stderr
+    assert f"`segue resume {S[:13]} --in codex` continues it in Codex" in message

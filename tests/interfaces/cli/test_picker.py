@@ -436,6 +436,6 @@ def test_missing_tool_is_reported_in_the_picker(
         screen.until("2 messages, created")
         screen.press(RESUME)
         screen.until("`claude` is not on your PATH")
-        assert f"`segue resume {S[:13]} --here` continues it here in a fork" in screen.text
+        screen.until(lambda shown: "anthropic:claude-sonnet-4-6" in shown and "gpt-5" in shown)
         screen.press(ESCAPE)
         assert screen.ended() == 0

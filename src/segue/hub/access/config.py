@@ -42,13 +42,6 @@ class Setting(NamedTuple):
         return text
 
 
-# A model for each variable that holds a key which many programs share.
-_KEY_MODELS = {
-    "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-4-6",
-    "OPENAI_API_KEY": "openai:gpt-5",
-}
-
-
 def _check_url(name: str, text: str) -> None:
     try:
         parts = urlsplit(text)
@@ -188,17 +181,23 @@ class Config:
 
 def unused_key_hint(values: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
     """Return how to use an API key that is set while no model is configured; None without one."""
-    if values.get("model") is not None:
-        return None
-    for variable, model in _KEY_MODELS.items():
-        if environment.get(variable):
-            return f"{variable} is set; `segue config set model {model}` uses it"
-    return None
+    from segue.agents.model import setup
+
+    return setup.unused_key_hint(environment) if values.get("model") is None else None
 
 
 def models_with_keys(environment: Mapping[str, str]) -> list[str]:
     """Return a model for each API key that is set."""
-    return [model for variable, model in _KEY_MODELS.items() if environment.get(variable)]
+    from segue.agents.model.setup import KEY_MODELS
+
+    return [model for variable, model in KEY_MODELS.items() if environment.get(variable)]
+
+
+def next_model_step(environment: Mapping[str, str]) -> str:
+    """Return what a user without a model does next."""
+    from segue.agents.model.setup import next_step
+
+    return next_step(environment)
 
 
 def _get_setting(name: str) -> Setting:

@@ -99,7 +99,7 @@ class SessionAgents:
         return agent
 
     async def _model_agent(self, principal: Principal, model: str | None) -> Agent:
-        missing = "no model is configured; pass one, or run `segue config set model PROVIDER:NAME`"
+        missing = "no model is configured"
         overrides = {} if model is None else {"model": model}
         return await self.from_spec(principal, {"kind": DEFAULT, NEEDS_MODEL: missing, **overrides})
 
@@ -346,9 +346,8 @@ def model_spec(label: str) -> AgentSpec:
     That is the configured model, and never the demo agent.
     """
     missing = (
-        f"this is a session of {label}, and no model is configured to answer in it;"
-        f" `segue resume` continues it in {label},"
-        " `segue config set model PROVIDER:NAME` configures a model"
+        f"this is a session of {label}, which `segue resume` continues in {label},"
+        " and no model is configured to answer here"
     )
     return {"kind": DEFAULT, NEEDS_MODEL: missing}
 

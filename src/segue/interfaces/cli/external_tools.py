@@ -33,10 +33,11 @@ def why_not_started(name: str, session: Session) -> str | None:
     return None
 
 
-def find_program(name: str, session: Session) -> str:
+def find_program(name: str, session: Session, *, has_model: bool) -> str:
     """Return the path of a tool's program.
 
-    Raises InvalidInput if the program or the session's working directory does not exist.
+    Raises InvalidInput if the program or the session's working directory does not exist; the
+    message says how else the session can be continued, also if no model is configured.
     """
     import shutil
 
@@ -45,23 +46,22 @@ def find_program(name: str, session: Session) -> str:
     reason = why_not_started(name, session)
     program = shutil.which(name)
     if program is None:
-        raise InvalidInput(f"{reason}; {_fork_hint(session)}")
+        raise InvalidInput(f"{reason}; {_other_ways(name, session, has_model=has_model)}")
     if reason is not None:
         relocate = _relocate_hint(session)
-        hint = f"{relocate}, and {_fork_hint(session)}" if relocate else _fork_hint(session)
-        raise InvalidInput(f"{reason}; {hint}")
+        fork = _fork_hint(session, has_model=has_model)
+        raise InvalidInput(f"{reason}; {f'{relocate}, and {fork}' if relocate else fork}")
     return program
 
 
 def start(command: list[str], session: Session) -> NoReturn:
     """Replace this process by the tool, in the session's working directory.
 
-    Raises InvalidInput if the program or the directory does not exist.
+    The caller has called `find_program`, or has another reason to know that both exist.
     """
-    program = find_program(command[0], session)
     sys.stdout.flush()
     os.chdir(session.cwd)
-    os.execv(program, command)
+    os.execvp(command[0], command)
 
 
 def _relocate_hint(session: Session) -> str | None:
@@ -76,5 +76,23 @@ def _relocate_hint(session: Session) -> str | None:
     return f"`{command}` moves the session to where the project is now"
 
 
-def _fork_hint(session: Session) -> str:
-    return f"`segue resume {session.id[:13]} --here` continues it here in a fork"
+def _other_ways(name: str, session: Session, *, has_model: bool) -> str:
+    """Return how to continue a session without a program: in a tool that is there, or a fork."""
+    import shutil
+
+    from segue.hub.tools import all_tools
+
+    for tool in all_tools():
+        is_there = tool.program != name and shutil.which(tool.program) is not None
+        if is_there and tool.writer() is not None:
+            command = f"segue resume {session.id[:13]} --in {tool.name}"
+            return f"`{command}` continues it in {tool.label}"
+    return _fork_hint(session, has_model=has_model)
+
+
+def _fork_hint(session: Session, *, has_model: bool) -> str:
+    if has_model:
+        return f"`segue resume {session.id[:13]} --here` continues it here in a fork"
+    from segue.hub.access.config import next_model_step
+
+    return f"to continue it here with a model, {next_model_step(os.environ)}"

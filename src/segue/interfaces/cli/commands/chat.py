@@ -28,6 +28,7 @@ from segue.model.errors import InvalidInput
 if TYPE_CHECKING:
     from segue.hub import Hub
     from segue.hub.sync.continuing import Continuation, Handoff
+    from segue.hub.tools import Tool
     from segue.model.principal import Principal
     from segue.model.session import Session
 
@@ -234,7 +235,7 @@ def resume(target: Target, session: Session, *, here: bool = False) -> None:
     tool_name = target.read(lambda hub, principal: hub.sync.resuming_tool(principal, session))
     tool = None if here else find_tool(tool_name)
     if tool is not None:
-        external_tools.find_program(tool.program, session)  # before anything is written
+        _require_program(target, tool, session)  # before anything is written
         if deletes_resumed(tool):
             _keep_copy(target, session, tool.label)
         command = tool.resume_command(session, local=True)
@@ -243,6 +244,14 @@ def resume(target: Target, session: Session, *, here: bool = False) -> None:
         _resume_restored(target, session)
     fork = owner is not None or tool_name is not None
     target.run(lambda hub, principal: _chat_here(hub, principal, session, fork=fork))
+
+
+def _require_program(target: Target, tool: Tool, session: Session) -> None:
+    """Raise InvalidInput unless a tool's program can start in a session's directory."""
+    from segue.interfaces.cli.external_tools import find_program
+
+    values = target.read(lambda hub, principal: hub.config.all(principal.workspace))
+    find_program(tool.program, session, has_model="model" in values)
 
 
 def _resume_restored(target: Target, session: Session) -> None:
@@ -312,7 +321,7 @@ def resume_in(
         show_report(report, format, to_stderr=False)
         return
     if (tool := find_tool(tool_name)) is not None:
-        external_tools.find_program(tool.program, session)  # before anything is written
+        _require_program(target, tool, session)  # before anything is written
 
     async def run(hub: Hub, principal: Principal) -> Continuation:
         continuation = await hub.continuing.continue_in(

@@ -61,7 +61,7 @@ def doctor_command(target: Target, deep: bool, format: str | None) -> None:
 
 async def _check_model(hub: Hub, principal: Principal) -> Finding:
     """Return whether the configured model can be used."""
-    from segue.hub.access.config import unused_key_hint
+    from segue.hub.access.config import next_model_step, unused_key_hint
     from segue.hub.access.diagnostics import Finding
 
     values = await hub.config.all(principal.workspace)
@@ -69,8 +69,7 @@ async def _check_model(hub: Hub, principal: Principal) -> Finding:
     if model is None:
         if hint := unused_key_hint(values, os.environ):
             return Finding("model", "note", f"none is configured; {hint}")
-        message = "none is configured; `segue config set model PROVIDER:NAME` sets one"
-        return Finding("model", "ok", message)
+        return Finding("model", "ok", f"none is configured; to use one, {next_model_step(os.environ)}")
     problem = await hub.config.model_problem(principal.workspace)
     if problem is not None:
         return Finding("model", "warning", f"{model} cannot be used yet: {problem}")

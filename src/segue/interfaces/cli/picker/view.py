@@ -21,6 +21,7 @@ from .state import PickerRow, PickerState
 
 MIN_COLUMNS_WITH_PREVIEW = 90
 MIN_COLUMNS_WITH_PROJECT = 40
+MAX_FOOTER_LINES = 6  # of an error that is longer than a line
 PREVIEW_KEY = "^V preview"
 KEYS = (
     "enter resume",
@@ -58,7 +59,9 @@ class PickerView:
     def lines(self, state: PickerState, size: tuple[int, int], footer: str = "") -> list[str]:
         """Return the lines of the screen; without a footer, the last line lists the keys."""
         columns, rows = size
-        height = rows - 2
+        key_line = _key_line(self.keys, columns, archived=state.archived)
+        last = list(wrap(footer or key_line, columns))[: min(MAX_FOOTER_LINES, rows - 2)]
+        height = rows - 1 - len(last)
         has_preview = self.has_preview(columns)
         list_columns = columns * 11 // 20 if has_preview else columns
         lines = self._list_lines(state, list_columns, height)
@@ -69,11 +72,10 @@ class PickerView:
         name = "archived " if state.archived else "segue "
         count = _count_text(state)
         typed = fit(state.typed + "▏", columns - len(name) - 2 - len(count))
-        last = footer or _key_line(self.keys, columns, archived=state.archived)
         return [
             f"{self._style(name, bold=True)}> {typed}{self._style(count, dim=True)}",
             *lines,
-            self._style(fit(last, columns), dim=not footer),
+            *(self._style(fit(line, columns), dim=not footer) for line in last),
         ]
 
     def dialog_lines(
