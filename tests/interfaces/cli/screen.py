@@ -2,6 +2,7 @@
 
 import os
 import pty
+import select
 import termios
 import time
 from collections.abc import Callable
@@ -61,11 +62,15 @@ class _ForkedPty(ptyprocess.PtyProcess):  # type: ignore[misc]  # it has no type
             return False
         # A command that has closed its terminal is about to end.
         code = self._forked.wait(TIMEOUT_SECONDS) if self.flag_eof else self._forked.poll()
-        if code is None:
+        if code is None or self._has_output():
             return True
         self.terminated = True
         self.exitstatus, self.signalstatus = (code, None) if code >= 0 else (None, -code)
         return False
+
+    def _has_output(self) -> bool:
+        """Return whether some of the command's output is unread, so that it has not ended yet."""
+        return not (self.closed or self.flag_eof) and bool(select.select([self.fd], [], [], 0)[0])
 
     def close(self, force: bool = True) -> None:
         if not self.closed:
