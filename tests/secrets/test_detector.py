@@ -1,7 +1,10 @@
 """Secrets are found in every context in which transcripts have them, and ordinary code has none."""
 
+import base64
 import random
 import sysconfig
+import uuid
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,15 +54,21 @@ def test_ten_thousand_generated_secrets_are_masked() -> None:
     check_recall(per_kind=120)
 
 
-def check_ordinary_code(paths: list[Path]) -> None:
+def check_ordinary_code(paths: Iterable[Path]) -> None:
     lines = 0
     matches: list[str] = []
     for path in paths:
         text = path.read_text(errors="replace")
-        lines += text.count("\n")
+        lines += line_count(text)
         matches += [f"{path}: {text[s.start : s.end]!r} ({s.kind})" for s in find_secrets(text)]
     print("\n".join(matches))
+    assert lines > 1000
     assert len(matches) <= MAX_FALSE_PER_LINE * lines, f"{len(matches)} in {lines} lines"
+
+
+def line_count(text: str) -> int:
+    """Return how many lines a file has; minified code counts as lines of 100 characters."""
+    return max(text.count("\n"), len(text) // 100)
 
 
 def test_ordinary_code_has_no_secrets() -> None:
@@ -70,6 +79,72 @@ def test_ordinary_code_has_no_secrets() -> None:
 @pytest.mark.full
 def test_the_standard_library_has_no_secrets() -> None:
     check_ordinary_code(sorted(STANDARD_LIBRARY.glob("*.py")))
+
+
+# What installed packages have: Node brings JavaScript, C headers and lists of changes, the
+# documentation's packages bring minified scripts, style sheets and pictures in pages.
+CODE = ["*.py", "*.js", "*.min.js", "*.h", "*.json", "*.md", "*.css", "*.html", "*.ts"]
+MAX_CODE_LINES = 30_000  # of each kind
+
+
+def random_files(pattern: str, rng: random.Random, max_lines: int) -> Iterator[Path]:
+    """Yield random files of installed packages, up to a number of lines."""
+    packages = Path(sysconfig.get_paths()["purelib"])
+    paths = sorted(path for path in packages.rglob(pattern) if path.is_file())
+    rng.shuffle(paths)
+    for path in paths:
+        max_lines -= line_count(path.read_text(errors="replace"))
+        yield path
+        if max_lines < 0:
+            return
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("pattern", CODE)
+def test_installed_packages_have_no_secrets(pattern: str) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    check_ordinary_code(random_files(pattern, random.Random(seed), MAX_CODE_LINES))
+
+
+def hashed_line(rng: random.Random) -> str:
+    """Return a line with random text that is no secret, as lock files, logs and pages have it."""
+    sha1, sha256, blob = rng.randbytes(20).hex(), rng.randbytes(32).hex(), rng.randbytes(64)
+    encoded = base64.b64encode(blob).decode()
+    pixels = base64.b64encode(b"\x89PNG\r\n\x1a\n" + rng.randbytes(600)).decode()
+    id = uuid.UUID(int=rng.getrandbits(128), version=4)
+    host, name = "https://files.host", f"pkg_{rng.randrange(99)}"
+    return rng.choice(
+        [
+            f"commit {sha1} (HEAD -> main)",
+            f"index {sha1[:10]}..{sha256[:10]} 100644",
+            f'      "integrity": "sha512-{encoded}",',
+            f'{{ url = "{host}/packages/{sha256[:2]}/{sha256[2:4]}/{sha256}/{name}-1.2.whl",',
+            f'  hash = "sha256:{sha256}", size = {rng.randrange(10**6)} }},',
+            f"{name}==1.{rng.randrange(9)} --hash=sha256:{sha256}",
+            f'checksum = "{sha256}"',
+            f"github.com/org/{name} v1.2.3 h1:{encoded[:43]}=",
+            f"FROM python:3.12@sha256:{sha256}",
+            f"      rev: {sha1}  # frozen: v1.2",
+            f"- uses: actions/checkout@{sha1} # v4",
+            f'<img src="data:image/png;base64,{pixels}">',
+            f'{{"id": "{id}", "parent_id": "{uuid.UUID(int=rng.getrandbits(128))}", "n": 1}}',
+            f"[{id}] GET /v1/items/{id} 200 in {rng.randrange(999)} ms",
+            f'resolved "https://registry.host/{name}/-/{name}-1.0.0.tgz#{sha1}"',
+            f"{sha256}  dist/{name}.tar.gz",
+            f"E       AssertionError: assert '{sha1[:12]}' == '{sha256[:12]}'",
+            f"request id req_{id.hex[:24]} toolu_01{id.hex[:22]} trace={id.hex}",
+        ]
+    )
+
+
+def test_hashes_ids_and_pictures_are_no_secrets() -> None:
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    text = "\n".join(hashed_line(rng) for _ in range(5000))
+    matches = [text[max(0, s.start - 40) : s.end] for s in find_secrets(text)]
+    print("\n".join(matches))
+    assert len(matches) <= MAX_FALSE_PER_LINE * line_count(text), (len(matches), seed)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +164,8 @@ def test_the_standard_library_has_no_secrets() -> None:
         ("https://x-access-token:ghs_16C7e42F292c6912E7710c838347Ae178B4a@github.com/a/b",
          "ghs_16C7e42F292c6912E7710c838347Ae178B4a"),
         ("https://3f1c9a7be2d84c06b5a1f0e9d8c7b6a5@o12.ingest.sentry.io/34",
+         "3f1c9a7be2d84c06b5a1f0e9d8c7b6a5"),
+        ("https://api.host/v2/hook/3f1c9a7be2d84c06b5a1f0e9d8c7b6a5",
          "3f1c9a7be2d84c06b5a1f0e9d8c7b6a5"),
         ("auth: { user: 'x', pass: 'Zx9qq71-Lm' }", "Zx9qq71-Lm"),
         ("define('DB_PASSWORD', 'Zx9qq71Lm');", "Zx9qq71Lm"),
@@ -128,6 +205,8 @@ def test_context_makes_a_value_a_secret(text: str, secret: str) -> None:
         'api_key="your-api-key-here"',
         "export TOKEN=$GITHUB_TOKEN && PASSWORD=${DB_PASSWORD} make",
         "commit 813615f8d3b0a3f5c1e2d4b6a8907f6e5d4c3b2a",
+        "keys: [448efd0](https://github.com/npm/npm/commit/448efd0eaa6f97af0889bf47efc543a1ea2f8d7e)",
+        'tokens = { url = "https://host/packages/38/05/d33c680c1bcf1c7e130f9cbfc1fc/a-3.tgz" }',
         'integrity "sha512-vY3Jx9N0b1Qm4pZ8tR2wK7cL5nH6fD0gS1aE3uI9oPqXzB=="',
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8kL2mN4pQ6rS8tU0vW1xY3zA5bC7dE9fG1hI3jK5lM me@host",
         "sesn_0199f3a0-7c21-7d4e-8a11-0c5d2e7b9f10 and toolu_01A09q90qw90lq917835lq9Z",

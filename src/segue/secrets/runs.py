@@ -15,6 +15,7 @@ MAX_FREE_CHARS = 200  # longer random text is data: a picture, a certificate
 MAX_ENCODED_CHARS = 100_000
 _CHARACTERS_BEFORE = 100
 _CHARACTERS_AFTER = 50
+_UUID_CHARS = 36
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 # A run of base64 that continues on the next lines, as `base64` and `openssl` print it.
 _WRAPPED = re.compile(r"(?:(?:\\r)?\\n|\r?\n)[ \t]*[+>|-]?[ \t]*[A-Za-z0-9+/]{4,}={0,2}")
@@ -44,6 +45,10 @@ _PUBLIC_START = re.compile(
     r"|thread_|file-|file_|sesn_|evt_|asst_|gen-|ws_|cus_|sub_|prod_|price_|evnt_|agent_|vrfy_"
     r"|[a-z]{2,9}_01[A-Za-z0-9]{22}$|batch_|org-|proj_|user-|iVBOR|R0lGOD|/9j/)"
 )
+# A path of words and hashes, such as that of a commit or of a file in a package index.
+_WORD_OR_HASH = r"(?:[a-z_-]+|[a-z0-9_-]{1,15}|[0-9a-f]+(?:-[0-9a-f]+)*)"
+_HASH_PATH = re.compile(rf"{_WORD_OR_HASH}(?:/{_WORD_OR_HASH}){{2,}}")
+_ADDRESS_START = re.compile(r"\w{1,20}://[^\s\"'`<>]{0,200}$")
 _SHAPES = [
     ("discord", re.compile(r"[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{5,7}\.[A-Za-z0-9_-]{26,45}")),
     ("mailgun", re.compile(r"[a-f0-9]{32}-[a-f0-9]{8}-[a-f0-9]{8}")),
@@ -80,6 +85,8 @@ def find_runs(
             continue
         for kind, part_start, part_end in _parts(text, start, end):
             verdict = kind or _judge(text, lower, part_start, part_end, decoded=decoded)
+            if verdict == "fal":
+                part_start -= _UUID_CHARS + 1
             if verdict:
                 yield part_start, part_end, verdict
 
@@ -134,13 +141,17 @@ def _judge(text: str, lower: str, start: int, end: int, *, decoded: bool) -> str
         if (
             len(bare) == 32
             and text[start - 1 : start] == ":"
-            and _UUID.match(text, max(0, start - 37))
+            and _UUID.match(text, max(0, start - _UUID_CHARS - 1))
         ):
             return "fal"  # the id of a key, and its secret
         long_enough = is_uuid or len(bare) >= 24
         return "random-key" if long_enough and _has_context(text, lower, start, end) else None
     if run.count("/") > max(4, len(run) // 14) or not looks_random(bare):
         return None
+    if _HASH_PATH.fullmatch(run):
+        address = _ADDRESS_START.search(lower, max(0, start - 220), start)
+        path = lower[start if address is None else address.start() : end]
+        return "random-key" if "/hook" in path or _SECRET_WORDS.search(path) else None
     if MIN_FREE_CHARS <= len(bare) <= MAX_FREE_CHARS and _is_free_key(text, bare, start, end):
         return "random-key"
     if decoded and len(text) - len(run) <= 4:
