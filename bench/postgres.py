@@ -72,14 +72,16 @@ _GENERATE_SESSIONS = """
       ) AS g
     WHERE sessions.id = $1
 """
-# One message of 12 words for each session; the words have the ranks of `common_rank`.
+# One message of 12 words for each session. A word's frequency is inverse to its rank.
 _GENERATE_WORDS = """
     INSERT INTO segue.search (session, seq, part, words)
-    SELECT pk, 2, 0, array_to_tsvector((
-      SELECT array_agg(DISTINCT ($1::text[])[1 + floor(power(50000, random()))::int - 1])
-      FROM generate_series(1, 12) WHERE pk > 0
-    ))
-    FROM segue.sessions ON CONFLICT DO NOTHING
+    SELECT pk, 2, 0, array_to_tsvector(array_agg(DISTINCT word))
+    FROM (
+      SELECT pk, floor(power(50000, random()))::int AS rank
+      FROM segue.sessions, generate_series(1, 12)
+    ) AS drawn
+    JOIN unnest($1::text[]) WITH ORDINALITY AS words (word, rank) USING (rank)
+    GROUP BY pk ON CONFLICT DO NOTHING
 """
 
 

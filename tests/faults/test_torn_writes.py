@@ -17,8 +17,9 @@ from segue.model import ids
 from segue.model.content import as_content
 from segue.model.errors import StoreCorrupt
 from segue.model.event import Created, InfoChanged, UserMessage
+from segue.model.query import Query
 from segue.store.sqlite import SQLiteStore
-from segue.store.sqlite.search_index import index_path
+from segue.store.sqlite.search_index import complete_index, index_path
 from tests.faults import audit
 from tests.faults.ledger import seed
 
@@ -31,12 +32,16 @@ Promise = dict[str, int]  # the last acknowledged seq of each session
 
 
 class Recording:
-    """A store's files, and after each operation the length of its log and what was promised."""
+    """A store's files, and after each operation the length of its log and what was promised.
+
+    `indexes` has the files of the search index after each operation: its database and its log.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.path = directory / "segue.db"
         self.moments: list[tuple[int, Promise]] = []
+        self.indexes: list[tuple[bytes, bytes]] = []
 
     async def make(self, chance: random.Random) -> None:
         """Do some operations, and copy the files before the store is closed."""
@@ -53,6 +58,12 @@ class Recording:
                 session, _ = await store.change(WORKSPACE, id, lambda _, drafts=drafts: drafts)
             promised[session.id] = session.last_seq
             self.moments.append((self.log.stat().st_size, dict(promised)))
+            if chance.random() < 0.7:
+                await store.page(WORKSPACE, Query(text="one"))  # completes the index
+            index = index_path(self.path)
+            files = (index, index.with_name(f"{index.name}-wal"))
+            database, log = (path.read_bytes() if path.exists() else b"" for path in files)
+            self.indexes.append((database, log))
         for path in (self.path, self.log):
             shutil.copyfile(path, self.copied(path))
         await store.close()
@@ -75,12 +86,20 @@ class Recording:
         return target.read_bytes()
 
 
-def check_copy(directory: Path, database: bytes, log: bytes, promised: Promise) -> None:
+def check_copy(
+    directory: Path,
+    database: bytes,
+    log: bytes,
+    promised: Promise,
+    index: tuple[bytes, bytes] | None = None,
+) -> None:
     """Check that a store with these files opens, is whole and has what was promised."""
     directory.mkdir()
     path = directory / "segue.db"
-    path.write_bytes(database)
-    path.with_name(f"{path.name}-wal").write_bytes(log)
+    files = {path: (database, log)} | ({index_path(path): index} if index else {})
+    for file, (content, its_log) in files.items():
+        file.write_bytes(content)
+        file.with_name(f"{file.name}-wal").write_bytes(its_log)
 
     async def main() -> None:
         store = SQLiteStore.open(path)
@@ -156,6 +175,50 @@ def test_store_has_everything_acknowledged_after_a_failure_during_a_checkpoint(
             if chance.random() < 0.5:
                 mixed[start : start + SECTOR] = after[start : min(start + SECTOR, size)]
         check_copy(tmp_path / f"copy{number}", bytes(mixed), log, promised)
+
+
+@pytest.mark.parametrize("copies", COPIES)
+def test_search_has_every_word_whatever_is_left_of_the_index(
+    recording: Recording, tmp_path: Path, chance: random.Random, copies: int
+) -> None:
+    """The index is older or newer than the store, and the end of its log is torn."""
+    store_database = recording.copied(recording.path).read_bytes()
+    store_log = recording.copied(recording.log).read_bytes()
+    for number in range(copies):
+        size, promised = chance.choice(recording.moments)
+        database, log = chance.choice(recording.indexes)
+        kept = chance.choice([len(log), chance.randrange(len(log) + 1)])
+        damage = chance.choice([zeros, garbage, some_sectors, beginning])
+        index = (database, log[:kept] + damage(log[kept:], chance))
+        check_copy(tmp_path / f"copy{number}", store_database, store_log[:size], promised, index)
+
+
+def test_index_that_lost_a_page_is_noticed(
+    recording: Recording, tmp_path: Path, chance: random.Random
+) -> None:
+    store = tmp_path / "lost.db"
+    store.write_bytes(recording.database_after_checkpoint())
+    complete_index(store)
+    path = index_path(store)
+    whole = path.read_bytes()
+    page_size = int.from_bytes(whole[16:18], "big")
+    pages = len(whole) // page_size
+    assert pages > 5
+
+    async def check() -> list[str]:
+        opened = SQLiteStore.open(store)
+        try:
+            return await opened.check()
+        finally:
+            await opened.close()
+
+    for number in chance.sample(range(pages), min(pages, 12)):
+        lost = bytearray(whole)
+        lost[number * page_size : (number + 1) * page_size] = bytes(page_size)
+        path.write_bytes(lost)
+        if not any(path.name in problem for problem in asyncio.run(check())):
+            audit.sqlite_file(store, thorough=True)  # it was a free page
+        path.write_bytes(whole)
 
 
 def test_database_that_lost_a_page_is_noticed(
