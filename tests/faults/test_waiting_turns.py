@@ -406,3 +406,95 @@ def test_process_that_stops_just_when_a_turn_begins_to_wait_leaves_it_stored(
                 assert (cwd / "ran.txt").read_text().split() == ["run"]
 
     asyncio.run(main())
+
+
+def test_of_two_different_answers_at_once_one_is_refused(
+    location: StoreLocation, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with (
+            waiting_turn(location, tmp_path / "work", "three parallel calls") as waiting,
+            Hub(await location.open(), location.directory, lease=LEASE) as other,
+        ):
+            hub, _, session, _ = waiting
+            row = await hub.sessions.get(LOCAL, session)
+            call = row.open_calls[1]
+
+            def result(text: str) -> ToolResult:
+                return ToolResult(call_id=call, content=as_content(text))
+
+            given = await asyncio.gather(
+                *(
+                    client.turns.answer(LOCAL, session, ask_id, option)
+                    for ask_id in row.open_asks
+                    for client, option in ((hub, "allow"), (other, "reject"), (other, "allow"))
+                ),
+                hub.turns.submit_tool_result(LOCAL, session, result("first")),
+                other.turns.submit_tool_result(LOCAL, session, result("second")),
+                return_exceptions=True,
+            )
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await wait_until_idle(hub, session)
+            events = await read_events(hub, session)
+            answered = {e.body.ask_id: e for e in events if isinstance(e.body, PermissionAnswered)}
+            for ask_id, (allowed, rejected, again) in zip(
+                row.open_asks, (given[:3], given[3:6]), strict=True
+            ):
+                assert isinstance(answered[ask_id].body, PermissionAnswered)
+                if answered[ask_id].body.option == "allow":
+                    assert allowed == again == answered[ask_id].id
+                    assert isinstance(rejected, NotFound)
+                else:
+                    assert rejected == answered[ask_id].id
+                    assert isinstance(allowed, NotFound) and isinstance(again, NotFound)
+            (sent,) = (
+                event
+                for event in events
+                if isinstance(event.body, ToolResult) and event.body.call_id == call
+            )
+            assert sent.id in given[6:]
+            assert [type(outcome) for outcome in given[6:]].count(InvalidInput) == 1
+
+    asyncio.run(main())
+
+
+def test_waiting_turn_of_an_agent_that_was_changed_is_closed_with_the_reason(
+    sqlite_location: StoreLocation,
+) -> None:
+    async def main() -> None:
+        work = sqlite_location.directory / "work"
+        async with waiting_turn(sqlite_location, work, "permission") as (hub, _, session, _p):
+            (ask_id,) = (await hub.sessions.get(LOCAL, session)).open_asks
+            await hub.config.unset(WORKSPACE, "model")  # now the demo agent answers
+            await hub.turns.answer(LOCAL, session, ask_id, "allow")
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await wait_until_idle(hub, session)
+            events = await read_events(hub, session)
+            assert_idle(await hub.sessions.get(LOCAL, session), events)
+            (interrupted,) = bodies(events, Interrupted)
+            assert interrupted.reason == (
+                "the session's agent was changed, and the new one cannot resume this turn"
+            )
+            assert await hub.turns.run(LOCAL, session, "/say next") == "end_turn"
+
+    asyncio.run(main())
+
+
+def test_answers_to_a_session_in_the_trash_are_refused(sqlite_location: StoreLocation) -> None:
+    async def main() -> None:
+        work = sqlite_location.directory / "work"
+        async with waiting_turn(sqlite_location, work, "three parallel calls") as waiting:
+            hub, _, session, _ = waiting
+            row = await hub.editor.trash(LOCAL, session)
+            with pytest.raises(InvalidInput, match="is in the trash; restore it first"):
+                await hub.turns.answer(LOCAL, session, row.open_asks[0], "allow")
+            result = ToolResult(call_id=row.open_calls[1], content=as_content("sent"))
+            with pytest.raises(InvalidInput, match="is in the trash; restore it first"):
+                await hub.turns.submit_tool_result(LOCAL, session, result)
+            await hub.editor.restore(LOCAL, session)
+            await answer_all(hub, session)
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await wait_until_idle(hub, session)
+            assert (work / "ran.txt").read_text().split() == ["run", "again"]
+
+    asyncio.run(main())

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
-from segue.agents.base import Agent, NoTools, SupportsCheck, Turn
+from segue.agents.base import Agent, NoTools, SupportsCheck, SupportsResume, Turn
 from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub.history.follow import Name
 from segue.model.errors import Conflict, LeaseLost, NoAgent, NotFound
@@ -31,6 +31,7 @@ from .runner import TurnRunner
 log = logging.getLogger("segue.turns")
 
 CLIENT_GONE = "this turn needs {} of a client that is gone"
+AGENT_CHANGED = "the session's agent was changed, and the new one cannot resume this turn"
 
 
 class ProcessItems(Protocol):
@@ -175,6 +176,9 @@ class SessionDriver:
             else:
                 log.warning("session %s: %s", session.id, error)
                 await self._leave_to_others(answers)
+            return
+        if not isinstance(agent, SupportsResume):
+            await self._close_turn(turns, AGENT_CHANGED)
             return
         tools = NoTools() if opened is None else opened.tools
         runner = TurnRunner(self._deps, self._lease, self.wake, agent, tools)

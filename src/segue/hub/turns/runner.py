@@ -47,10 +47,10 @@ from segue.store.base import InboxItem, Lease, finished_messages
 
 from .attribution import TurnRequests
 from .budgets import budget_message
-from .delta_writer import DeltaWriter
 from .deps import TurnDeps
 from .inbox import Prompt, begun_turn, resume
 from .opened import StoreSessionPort
+from .running.delta_writer import DeltaWriter
 from .running.session_threads import SessionThreads
 from .running.turn_inbox import TurnInbox
 from .turn_events import (

@@ -13,7 +13,6 @@ from segue.agents.base import Agent, SpeaksBetweenTurns, SupportsCheck, Tools
 from segue.agents.base.client import ClientPort
 from segue.agents.base.turn_hooks import HOOKS_KEY
 from segue.hub.access.quotas import Quotas
-from segue.hub.history.follow import Name
 from segue.hub.history.reader import HistoryReader
 from segue.hub.resources.records import Records
 from segue.hub.resources.work_queue import WorkQueue
@@ -24,7 +23,7 @@ from segue.hub.turns.end_turn import end_turn_events
 from segue.model import codec, ids
 from segue.model.anthropic.agents import roster_of
 from segue.model.content import Block, Content, Text, as_content
-from segue.model.errors import InvalidInput, NoAgent, NotFound, NotPermitted, StoreReadOnly
+from segue.model.errors import InvalidInput, NoAgent, NotFound, StoreReadOnly
 from segue.model.event import (
     AgentRef,
     AnyBody,
@@ -33,28 +32,24 @@ from segue.model.event import (
     Event,
     Interrupted,
     OutcomeDefined,
-    PermissionAnswered,
-    PermissionAsked,
     StatusChanged,
     ThreadChanged,
-    ToolCall,
-    ToolResult,
 )
 from segue.model.lifecycle import StopReason
 from segue.model.principal import Principal
 from segue.model.session import Session, Thread
 from segue.sources import registry
-from segue.store.base import InboxItem, InboxKind, Store
+from segue.store.base import Store
 
 from . import budgets
 from .agents import SessionAgents, model_spec
+from .answers import RequestAnswers, require_not_trashed
 from .engine import TurnEngine
-from .inbox import Prompt, Result, SystemText, resume
+from .inbox import Prompt, SystemText, resume
 from .opened import OpenSession
 
 # A prompt that is withdrawn in another process appends no event that would wake a waiting client.
 WITHDRAWN_POLL_SECONDS = 1.0
-RECENT_EVENTS = 200  # among which an earlier identical answer or result is searched
 
 
 class TurnService:
@@ -83,6 +78,9 @@ class TurnService:
         self._records = records
         self._work_queue = work_queue
         self._quotas = quotas
+        self._answers = RequestAnswers(store, engine, lookup, quotas)
+        self.answer = self._answers.answer
+        self.submit_tool_result = self._answers.submit_tool_result
 
     async def submit(
         self,
@@ -222,7 +220,7 @@ class TurnService:
             return None
         name = (principal.workspace, id)
         items = await self._store.inbox(*name)
-        return await self._put_inbox(name, items, "cancel", {"thread": thread})
+        return await self._answers.put(name, items, "cancel", {"thread": thread})
 
     async def archive_thread(self, principal: Principal, id: str, thread: Thread) -> None:
         """Archive a thread: it keeps its history and takes no more messages.
@@ -276,157 +274,6 @@ class TurnService:
         numbers = [item.number for item in await self._store.inbox(*name) if item.id == turn_id]
         return bool(await self._store.drop_inbox(*name, numbers))
 
-    async def answer(
-        self,
-        principal: Principal,
-        id: str,
-        ask_id: str,
-        option: str | None,
-        note: str | None = None,
-        *,
-        input: dict[str, Any] | None = None,
-        extra: dict[str, Any] | None = None,
-    ) -> str:
-        """Answer a permission request of a running turn; None as `option` withdraws it.
-
-        An allowed tool runs with `input`, if there is one, instead of the input that it asked for.
-        `extra` has fields that only the client's protocol has, by protocol.
-        Returns the id that the PermissionAnswered event will have; for an answer that repeats an
-        earlier one, the id of that one's. Raises InvalidInput if the request has no such option,
-        NotFound if it was answered differently or is not open, and NotPermitted if the turn is the
-        local user's and the caller is not.
-        """
-        session = await self._lookup.find_stored(principal, id)
-        if ask_id not in session.open_asks:
-            return await self._repeated_answer(principal, id, ask_id, option)
-        await self._check_answer(principal, id, ask_id, option)
-        items = await self._store.inbox(principal.workspace, id)
-        for item in items:
-            if item.kind == "answer" and item.body.get("ask_id") == ask_id:
-                if item.body.get("option") == option:
-                    return item.id
-                raise _not_open(id, ask_id)
-        body = {
-            "ask_id": ask_id,
-            "option": option,
-            "note": note,
-            "input": input,
-            "local": principal.local,
-            "extra": extra or {},
-        }
-        return await self._put_inbox((principal.workspace, id), items, "answer", body)
-
-    async def _put_inbox(
-        self, name: Name, items: Sequence[InboxItem], kind: InboxKind, body: dict[str, Any]
-    ) -> str:
-        """Put an item into a session's inbox, act on it if no other process does; return its id.
-
-        `items` are those that the inbox has. A turn that needs the process which began it is
-        resumed there.
-        """
-        owner = next((item.holder for item in items if item.kind == "turn"), "")
-        item_id = ids.new_id()
-        await self._store.put_inbox(*name, kind, item_id, body, owner or self.engine.holder)
-        await self.engine.kick(name)
-        return item_id
-
-    async def _repeated_answer(
-        self, principal: Principal, id: str, ask_id: str, option: str | None
-    ) -> str:
-        """Return the event of an answer that was given before. Raises NotFound if it differs."""
-        for event in await self._recent(principal, id, "permission_answered"):
-            body = event.body
-            if isinstance(body, PermissionAnswered) and body.ask_id == ask_id and option:
-                if body.option == option:
-                    return event.id
-                break
-        raise _not_open(id, ask_id)
-
-    async def _recent(self, principal: Principal, id: str, type: str) -> list[Event]:
-        """Return the latest events of a type, newest first."""
-        name = (principal.workspace, id)
-        events = await self._store.events(*name, types=(type,), limit=RECENT_EVENTS, backward=True)
-        return events[::-1]
-
-    async def _check_answer(
-        self, principal: Principal, id: str, ask_id: str, option: str | None
-    ) -> None:
-        """Raise an error if a permission request has no such option, or is for the local user."""
-        name = (principal.workspace, id)
-        seq = await self._store.locate(*name, ask_id) or 0
-        for event in await self._store.events(*name, after=seq - 1, limit=1):
-            if not isinstance(event.body, PermissionAsked):
-                continue
-            options = [offered.id for offered in event.body.options]
-            if option is not None and option not in options:
-                raise InvalidInput(
-                    f"permission request {ask_id} has no option {option!r}; choose one of:"
-                    f" {', '.join(options)}",
-                    session=id,
-                )
-            if event.body.local and not principal.local:
-                raise NotPermitted(
-                    f"permission request {ask_id} belongs to a turn of the local user, who must"
-                    " answer it: in their terminal or editor, or in a browser that was signed in"
-                    " with `segue open`",
-                    session=id,
-                )
-
-    async def submit_tool_result(
-        self,
-        principal: Principal,
-        id: str,
-        result: ToolResult,
-        *,
-        system: SystemText | None = None,
-    ) -> str:
-        """Submit the result of a tool call that the client runs for a turn.
-
-        Returns the id that the ToolResult event will have; for a result that repeats an earlier
-        one, the id of that one's. Raises InvalidInput if the call has another result, NotFound if
-        its turn ended without one, NotPermitted if the call belongs to a turn of the local user and
-        the caller is not that user, and QuotaExceeded if the workspace has too many bytes.
-        """
-        session = await self._lookup.find_stored(principal, id)
-        if result.call_id not in session.open_calls:
-            for event in await self._recent(principal, id, "tool_result"):
-                if isinstance(event.body, ToolResult) and event.body.call_id == result.call_id:
-                    if event.body.status == "cancelled":
-                        break  # the server closed the call
-                    _require_same_result(event.body, result, id)
-                    return event.id
-            raise NotFound(f"session {id} has no open tool call {result.call_id}", session=id)
-        items = await self._store.inbox(principal.workspace, id)
-        for item in items:
-            if item.kind == "result":
-                queued = codec.convert(item.body, Result).result
-                if queued.call_id == result.call_id:
-                    _require_same_result(queued, result, id)
-                    return item.id
-        submitted = Result(result=result, local=principal.local, system=system)
-        body: dict[str, Any] = to_builtins(submitted)
-        if not principal.local:
-            await self._check_submittable(principal, id, result.call_id)
-            await self._quotas.check(principal, bytes=len(codec.encode(body)))
-        return await self._put_inbox((principal.workspace, id), items, "result", body)
-
-    async def _check_submittable(self, principal: Principal, id: str, call_id: str) -> None:
-        """Raise NotPermitted if only the local user may submit the result of a tool call."""
-        after: int | None = None
-        while events := await self._store.events(
-            principal.workspace, id, types=("tool_call",), before=after, limit=50, backward=True
-        ):
-            for event in reversed(events):
-                if isinstance(event.body, ToolCall) and event.body.call_id == call_id:
-                    if event.body.local:
-                        raise NotPermitted(
-                            f"tool call {call_id} belongs to a turn of the local user, who must"
-                            " submit its result",
-                            session=id,
-                        )
-                    return
-            after = events[0].seq
-
     async def open(
         self,
         principal: Principal,
@@ -475,8 +322,7 @@ class TurnService:
         that. Raises NoAgent, without importing, if no agent could answer.
         """
         session, source = await self._lookup.find(principal, id)
-        if session.state == "trashed":
-            raise InvalidInput(f"session {id} is in the trash; restore it first", session=id)
+        require_not_trashed(session)
         if source is None:
             answering = registry.answering(session.workspace, session.agent)
             if answering is not None and principal.local:
@@ -557,20 +403,6 @@ class TurnService:
         await self.engine.kick(name)
         await self._work_queue.enqueue(session)
         return turn_id
-
-
-def _not_open(id: str, ask_id: str) -> NotFound:
-    return NotFound(f"session {id} has no open permission request {ask_id}", session=id)
-
-
-def _require_same_result(earlier: ToolResult, result: ToolResult, id: str) -> None:
-    """Raise InvalidInput if a result differs from the one that its call has."""
-    if (earlier.status, earlier.content, earlier.output) != (
-        result.status,
-        result.content,
-        result.output,
-    ):
-        raise InvalidInput(f"tool call {result.call_id} has another result already", session=id)
 
 
 def _process_needs(overrides: dict[str, Any], opened: OpenSession | None) -> str | None:

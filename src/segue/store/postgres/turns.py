@@ -115,8 +115,10 @@ class TurnState:
         holder: str = "",
     ) -> InboxItem:
         at, data = clock.now(), codec.encode(body)
+        # Of two answers to one request, each client must see the one with the lower number.
+        lock = "NO KEY UPDATE" if kind in ("answer", "result") else "KEY SHARE"
         sql = f"""
-            WITH s AS ({PK} FOR KEY SHARE),
+            WITH s AS ({PK} FOR {lock}),
             put AS (
               INSERT INTO inbox (session, workspace, kind, id, at, body, holder)
               SELECT pk, $1, $3, $4, $5, $6, $7 FROM s RETURNING number

@@ -6,12 +6,11 @@ import asyncio
 from typing import Any
 
 from segue.hub.history.follow import LiveUpdate, LiveUpdates
+from segue.hub.turns.turn_events import join_deltas
 from segue.model.errors import SegueError
 from segue.model.event import Delta, DeltaKind
 from segue.model.requests.spans import OpenRequest, encode_request
 from segue.store.base import Lease, Store
-
-from .turn_events import join_deltas
 
 FLUSH_SECONDS = 0.05
 
