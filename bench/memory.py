@@ -2,7 +2,7 @@
 
 A tool call is compared with the same search through the hub, in one process. The start is the time
 until the first answer of `segue mcp`, compared with that of `segue acp` plus the import of `mcp`.
-Masking is measured on the source code of segue.
+Masking is measured on the source code of segue, and on an export of a session that has it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from segue.hub import Hub
 from segue.interfaces.mcp import catalog
 from segue.interfaces.mcp.caller import Call
 from segue.interfaces.mcp.scope import Caller, McpSettings, SessionScope
+from segue.model.content import Text
+from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.secrets import mask_text
@@ -38,6 +40,7 @@ from segue.store.sqlite import SQLiteStore
 
 MAX_RATIO = 1.5
 LIMIT = 10
+PART_CHARS = 4000  # of the text of a message
 
 
 def search_cases(hub: Hub, words: list[str]) -> dict[str, Case]:
@@ -114,8 +117,8 @@ def measure_start(bench: Bench, directory: Path) -> None:
     )
 
 
-def measure_masking(bench: Bench) -> None:
-    """Report how long masking takes."""
+async def measure_masking(bench: Bench, directory: Path) -> None:
+    """Report how long masking takes: of a text, and of the export of a session."""
     source = Path(segue.__file__).parent
     text = "\n".join(path.read_text() for path in sorted(source.rglob("*.py")))
     text = text[: 200_000 if bench.quick else 2_000_000]
@@ -125,6 +128,28 @@ def measure_masking(bench: Bench) -> None:
     seconds = time.perf_counter() - started
     bench.row(f"mask {len(text) / 1e6:.1f} MB of code", ms=seconds * 1e3)
     bench.note(f"masking reads {len(text) / 1e6 / seconds:.1f} MB per second")
+    directory.mkdir()
+    async with Hub(SQLiteStore.open(directory / "segue.db"), directory) as hub:
+        session = await hub.editor.create(LOCAL)
+        parts = [text[at : at + PART_CHARS] for at in range(0, len(text), PART_CHARS)]
+        bodies = [UserMessage(content=(Text(text=part),)) for part in parts]
+        await hub.editor.append(LOCAL, session.id, *bodies)
+
+        async def export(*, mask: bool) -> None:
+            async for _ in hub.exchange.export(LOCAL, session.id, mask=mask):
+                pass
+
+        cases: dict[str, Case] = {
+            "plain": lambda: export(mask=False),
+            "masked": lambda: export(mask=True),
+        }
+        times = await time_cases(cases, 3 if bench.quick else 5)
+    bench.row(
+        f"export {len(text) / 1e6:.1f} MB as JSONL with --mask, next to one without",
+        ms=times["masked"].median * 1e3,
+        compared=times["plain"].median * 1e3,
+        ratio=times["masked"].median / times["plain"].median,
+    )
 
 
 async def main() -> int:
@@ -147,7 +172,7 @@ async def main() -> int:
             ratio=ratio,
         )
         measure_start(bench, Path(directory) / "start")
-    measure_masking(bench)
+        await measure_masking(bench, Path(directory) / "export")
     return bench.finish()
 
 

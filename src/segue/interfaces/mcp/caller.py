@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from segue.model.session import Session
 from segue.render.pairing import find_outcomes, pair_key
 from segue.render.reader import EventReader, MaskedReader
 from segue.secrets import mask_text
-from segue.secrets.events import mask_event, mask_session
+from segue.secrets.events import adjacent_messages, mask_event, mask_events, mask_session
 
 from .scope import Caller, McpSettings, SessionScope
 
@@ -51,13 +52,15 @@ class Call:
     async def snippet(self, session: Session, event: Event, words: str, width: int = 160) -> str:
         """Return the part of an event's text that has some words, as the caller may see it."""
         body = event.body
-        if self.settings.mask and isinstance(body, AgentMessage | AgentThought):
+        if isinstance(body, AgentMessage | AgentThought):
             body = (await self._masked(event, session)).body  # a secret may be split over messages
-        elif self.settings.mask and len(getattr(body, "content", ())) > 1:
-            body = mask_event(event).body  # or over the blocks of one
-        text = search_text.searchable_text(body)
-        if self.settings.mask:
-            text = mask_text(text)
+            text = search_text.searchable_text(body)
+        elif self.settings.mask:
+            if len(getattr(body, "content", ())) > 1:
+                body = mask_event(event).body  # or over the blocks of one
+            text = mask_text(search_text.searchable_text(body))
+        else:
+            text = search_text.searchable_text(body)
         return search_text.snippet(text, search_text.terms(words), width)[0]
 
     def visible_row(self, session: Session) -> Session:
@@ -191,7 +194,9 @@ class Call:
         return next(calls, None)
 
     async def _masked(self, event: Event, session: Session) -> Event:
-        events = await self.reader.events(
-            self.principal, session.id, after=event.seq - 1, before=event.seq + 1, limit=1
-        )
-        return events[0]
+        """Return an event as the caller may see it."""
+        if not self.settings.mask:
+            return event
+        read = partial(self.hub.history.events, self.principal, session.id)
+        earlier, later = await adjacent_messages([event], read)
+        return mask_events([*earlier, event, *later])[len(earlier)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +22,12 @@ SESSION_URI = "segue://session/{id}"
 TURN_URI = "segue://session/{id}/turn/{number}"
 _URI = re.compile(r"segue://session/(?P<id>[^/]+)(?:/turn/(?P<turn>[0-9]{1,6}))?")
 MAX_LISTED_RESOURCES = 50
+
+
+@cache
+def _required_fields(arguments: Any) -> frozenset[str]:
+    fields = msgspec.structs.fields(arguments)
+    return frozenset(field.name for field in fields if field.required)
 
 
 class ToolSpec(NamedTuple):
@@ -41,9 +48,7 @@ class ToolSpec(NamedTuple):
 
         Some models fill every optional argument: with null or an empty text, if they mean none.
         """
-        required = {
-            field.name for field in msgspec.structs.fields(self.arguments) if field.required
-        }
+        required = _required_fields(self.arguments)
         given = {
             n: value for n, value in values.items() if n in required or value not in (None, "")
         }

@@ -69,7 +69,9 @@ async def _check_model(hub: Hub, principal: Principal) -> Finding:
     if model is None:
         if hint := unused_key_hint(values, os.environ):
             return Finding("model", "note", f"none is configured; {hint}")
-        return Finding("model", "ok", f"none is configured; to use one, {next_model_step(os.environ)}")
+        return Finding(
+            "model", "ok", f"none is configured; to use one, {next_model_step(os.environ)}"
+        )
     problem = await hub.config.model_problem(principal.workspace)
     if problem is not None:
         return Finding("model", "warning", f"{model} cannot be used yet: {problem}")
