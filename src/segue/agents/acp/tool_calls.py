@@ -20,8 +20,7 @@ from segue.model.event import (
     ToolKind,
     ToolResult,
 )
-
-from .patches import parse_patch
+from segue.model.tools.git_patches import git_diffs
 
 log = logging.getLogger("segue.agents.acp")
 
@@ -179,7 +178,7 @@ def parse_tool_content(raw: Sequence[Any], terminals: Mapping[str, bytes]) -> Co
                 old = item.get("oldText")
                 blocks.append(Diff(path=path, new=new, old=old if isinstance(old, str) else None))
             case {"type": "diff", "patch": {"text": str(patch)}}:
-                blocks += parse_patch(patch)
+                blocks += git_diffs(patch)
             case {"type": "diff", "changes": list(changes)}:
                 paths = [change.get("path") for change in changes if isinstance(change, dict)]
                 blocks.append(Text(text="\n".join(path for path in paths if isinstance(path, str))))

@@ -309,7 +309,7 @@ class Translator:
         if not call_id or call_id in self.state.calls:
             return
         arguments = call.get("arguments")
-        diffs = call_diffs(name, arguments)
+        diffs = call_diffs(arguments)
         self.state.calls[call_id] = OpenCall(thread, bool(diffs))
         title = bodies.text(call.get("intentionSummary")) or bodies.text(call.get("toolTitle"))
         fields = arguments if isinstance(arguments, dict) else {}
