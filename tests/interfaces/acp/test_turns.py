@@ -7,7 +7,8 @@ import pytest
 
 from segue.agents.base import Turn
 from segue.interfaces.acp import ServedAgent
-from segue.model.event import ModelCalled, Usage
+from segue.model.content import as_content
+from segue.model.event import AgentMessage, Failed, ModelCalled, Usage
 from segue.model.lifecycle import StopReason
 from segue.model.principal import LOCAL
 from tests.interfaces.acp.conversation import conversation
@@ -102,15 +103,48 @@ async def test_model_retry_sends_a_notice(testbed: AcpTestbed, version: int) -> 
         assert (notice["severity"], notice["title"]) == ("warning", "too much to do")
 
 
-async def test_failure_is_a_notice_for_clients_with_notices(testbed: AcpTestbed) -> None:
-    async with testbed.connect_in_process(1, initialize=False) as client:
-        await client.initialize(clientCapabilities={"session": {"notices": {}}})
+async def test_failure_is_told_once(testbed: AcpTestbed) -> None:
+    def notices(client: Client) -> list[dict[str, Any]]:
+        return [update.body for update in client.updates() if update.kind == "notice"]
+
+    async with (
+        testbed.connect_in_process(1, initialize=False) as client,
+        testbed.connect_in_process(1, initialize=False) as watcher,
+    ):
+        for connected in (client, watcher):
+            await connected.initialize(clientCapabilities={"session": {"notices": {}}})
         id = await client.new_session("/")
-        await client.request_error("session/prompt", client.prompt_params(id, "/fail out of luck"))
-        (notice,) = [update.body for update in client.updates() if update.kind == "notice"]
+        await watcher.open_session("resume", id, "/")
+        error = await client.request_error(
+            "session/prompt", client.prompt_params(id, "/fail out of luck")
+        )
+        assert "out of luck" in error.message and notices(client) == []
+        await watcher.wait_until(lambda: bool(notices(watcher)))
+        (notice,) = notices(watcher)
         assert notice["severity"] == "error" and "out of luck" in notice["title"]
         # Notices are live only.
-        assert "notice" not in [update.kind for update in await client.replay(id, "/")]
+        assert "notice" not in [update.kind for update in await watcher.replay(id, "/")]
+
+
+class FailsOnTheWay:
+    """Emits errors after which its turn goes on."""
+
+    async def run(self, turn: Turn) -> StopReason:
+        await turn.emit(Failed(message="first"))
+        await turn.emit(Failed(message="second"))
+        await turn.emit(AgentMessage(content=as_content("still here")))
+        await turn.emit(Failed(message="third"))
+        return "end_turn"
+
+
+async def test_failures_of_a_turn_that_goes_on_are_notices(testbed: AcpTestbed) -> None:
+    served = ServedAgent("fails", {"kind": "demo"}, FailsOnTheWay())
+    async with testbed.connect_in_process(1, initialize=False, served_agent=served) as client:
+        await client.initialize(clientCapabilities={"session": {"notices": {}}})
+        id = await client.new_session("/")
+        assert await client.run_prompt(id, "Go") == "end_turn"
+        titles = [update.body["title"] for update in client.updates() if update.kind == "notice"]
+        assert titles == ["first", "second", "third"]
 
 
 @pytest.mark.parametrize("supported", [False, True])

@@ -15,6 +15,7 @@ from segue.model import ids
 from segue.model.content import Content
 from segue.model.errors import NotFound, SegueError
 from segue.model.event import (
+    AgentMessage,
     Delta,
     Event,
     Failed,
@@ -91,6 +92,7 @@ class AttachedSession:
         self._tracked_seq = session.last_seq
         self._first_untracked = sys.maxsize
         self._failure: Failed | None = None  # the last error of the current turn
+        self._withheld: Event | None = None  # an error that a prompt's response may report
         # True while the client receives the agent's own messages, in a turn or between turns.
         self._forwards_turn = False
         self._forwards_between_turns = False
@@ -469,7 +471,8 @@ class AttachedSession:
         if isinstance(body, UserMessage):
             self._forwards_between_turns = False
         is_shown = is_own_prompt and not self._policy.echoes_own_prompts
-        is_sent = not is_shown and not self._was_forwarded(event)
+        is_withheld = await self._withhold_failure(event)
+        is_sent = not (is_shown or is_withheld or self._was_forwarded(event))
         await self._updates.send_event(event, self._updates.encode(event, session, is_sent=is_sent))
         await self._track_prompts(event)
         match body:
@@ -483,6 +486,24 @@ class AttachedSession:
             case PermissionAnswered():
                 self._permission_requests.withdraw(body.ask_id)
         self._progress.set()
+
+    async def _withhold_failure(self, event: Event) -> bool:
+        """Return whether no notice is sent of an event, because a response reports the error.
+
+        That is only known at the end of the turn, so the notice is sent later if it does not.
+        """
+        body, withheld = event.body, self._withheld
+        match body:
+            case Failed(retry="exhausted" | "terminal", thread=None) if self._started:
+                self._withheld = None if self._policy.answers_prompt_at_start else event
+            case AgentMessage() | ToolCall() | StatusChanged():
+                self._withheld = None
+            case _:
+                return False
+        is_reported = isinstance(body, StatusChanged) and body.stop_reason == "error"
+        if withheld is not None and not is_reported:
+            await self._updates.send_all(self._updates.encode(withheld, self._session))
+        return self._withheld is event
 
     async def _track_prompts(self, event: Event) -> None:
         """Answer the prompts whose turns start or end with an event."""
