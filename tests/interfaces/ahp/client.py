@@ -53,6 +53,10 @@ class AhpClient:
         self._reader.cancel()
         await self._link.close()
 
+    async def closed(self) -> None:
+        """Wait until the server ends the connection."""
+        await asyncio.wait_for(self._link.wait_closed(), TIMEOUT_SECONDS)
+
     async def raw_request(self, method: str, **params: Any) -> dict[str, Any]:
         number = len(self._answers) + len(self.messages) + 1000 * (self._client_seq + 1)
         while number in self._answers:
@@ -156,6 +160,8 @@ async def serve(hub: Hub) -> AsyncIterator[AhpServer]:
     """Serve the protocol on a free loopback port."""
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
+    # Small, so that a client that does not read is noticed soon.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
     sock.listen()
     closing = asyncio.Event()
     config = uvicorn.Config(AhpApp(hub, closing=closing), lifespan="off", log_level="warning")

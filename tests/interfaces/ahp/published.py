@@ -11,7 +11,6 @@ import copy
 import functools
 import json
 import os
-import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -25,6 +24,7 @@ DIRECTORY_VARIABLE = "SEGUE_AHP_TYPES"
 PACKAGE = "@microsoft/agent-host-protocol@1.0.0"
 SCHEMA_GENERATOR, BUNDLER = "ts-json-schema-generator@2.4.0", "esbuild@0.28.2"
 MESSAGES = "common/messages.ts"  # that has the maps from a method to its types
+BUNDLE = ("--bundle", "--platform=node", "--format=esm")
 SECONDS = 300
 MAPS = ("CommandMap", "ClientNotificationMap", "ServerNotificationMap")
 _WIRE = f"""import type {{ {", ".join(MAPS)} }} from 'TYPES/common/messages';
@@ -67,6 +67,7 @@ class PublishedTypes:
 
     def __init__(self, types: Path) -> None:
         self._types = types
+        self._directory = tempfile.TemporaryDirectory(prefix="segue-ahp-")
         self._schema = _schema(types)
         self._validators: dict[str, Any] = {}
 
@@ -94,7 +95,7 @@ class PublishedTypes:
     ) -> dict[str, Any]:
         """Return the state of a chat or session after actions, as clients compute it."""
         done = subprocess.run(
-            [toolbox.node(), str(_reducers(self._types))],
+            [toolbox.node(), str(self._reducers())],
             input=json.dumps({"reducer": reducer, "state": state, "actions": actions}),
             capture_output=True,
             text=True,
@@ -104,6 +105,17 @@ class PublishedTypes:
             raise ValueError(done.stderr)
         result: dict[str, Any] = json.loads(done.stdout)
         return result
+
+    def _reducers(self) -> Path:
+        """Return a program that reads a state and actions, and prints the state after them."""
+        source, program = (Path(self._directory.name, f"reduce.{type}") for type in ("ts", "mjs"))
+        if not program.exists():
+            bundler = (
+                toolbox.node_packages(BUNDLER) / "node_modules" / "esbuild" / "bin" / "esbuild"
+            )
+            source.write_text(_REDUCE.replace("TYPES", str(self._types)))
+            _run(str(bundler), str(source), *BUNDLE, f"--outfile={program}")
+        return program
 
     def _check(self, types: str, method: str, side: str, value: Any) -> None:
         pointer = f"#/definitions/{types}/properties/{_escaped(method)}/properties/{side}"
@@ -163,27 +175,10 @@ def _schema(types: Path) -> dict[str, Any]:
         program = str(generator / "bin" / "ts-json-schema-generator.js")
         words = ["--path", str(wire), "--tsconfig", str(config), "--type", "Wire"]
         text = _run(program, *words, "--no-type-check", "--additional-properties")
-    schema: dict[str, Any] = json.loads(text)
+    schema: dict[str, Any] = json.loads(text[text.index("{") :])
     # Bits that are added, of which the type has only the single ones.
     schema["definitions"]["SessionStatus"] = {"type": "integer"}
     return schema
-
-
-@functools.cache
-def _reducers(types: Path) -> Path:
-    """Return a program that reads a state and actions, and prints the state after them."""
-    bundler = toolbox.node_packages(BUNDLER) / "node_modules" / "esbuild" / "bin" / "esbuild"
-    directory = Path(tempfile.mkdtemp(prefix="segue-ahp-"))
-    source, program = directory / "reduce.ts", directory / "reduce.mjs"
-    source.write_text(_REDUCE.replace("TYPES", str(types)))
-    words = ["--bundle", "--platform=node", "--format=esm", f"--outfile={program}"]
-    subprocess.run(
-        [toolbox.node(), str(bundler), str(source), *words],
-        check=True,
-        capture_output=True,
-        timeout=SECONDS,
-    )
-    return program
 
 
 def _run(*words: str) -> str:
@@ -192,4 +187,4 @@ def _run(*words: str) -> str:
     )
     if done.returncode:
         raise NotPublished(f"{Path(words[0]).name} failed: {done.stderr[-2000:]}")
-    return re.sub(r"^[^{]*", "", done.stdout)
+    return done.stdout

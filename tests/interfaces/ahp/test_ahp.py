@@ -12,13 +12,13 @@ import pytest
 import websockets
 
 from segue.hub import Hub
+from segue.interfaces.ahp.chat.state import ChatState
 from segue.interfaces.ahp.protocol import (
     IDLE,
     IN_PROGRESS,
     INPUT_NEEDED,
     IS_ARCHIVED,
     ROOT,
-    VERSIONS,
     chat_uri,
     event_id_of,
     parse_channel,
@@ -26,7 +26,15 @@ from segue.interfaces.ahp.protocol import (
 )
 from segue.interfaces.ahp.subscriptions.session_list import FIRST_LISTED
 from segue.model.content import Diff, Text
-from segue.model.event import AgentMessage, ToolCall, ToolResult, UserMessage
+from segue.model.event import (
+    AgentMessage,
+    Delta,
+    Event,
+    StatusChanged,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
 from segue.model.principal import LOCAL
 from segue.model.session import Session
 from segue.store.memory import MemoryStore
@@ -57,6 +65,10 @@ async def create(hub: Hub, title: str = "Fix the login", cwd: str = "/srv/app") 
     return await hub.sessions.get(LOCAL, session.id)
 
 
+def event(body: Any, seq: int, at: int, id: str | None = None) -> Event:
+    return Event(id=id or str(uuid.uuid4()), seq=seq, at=at, body=body)
+
+
 def parts(turn: dict[str, Any]) -> list[str]:
     return [part["kind"] for part in turn["responseParts"]]
 
@@ -67,9 +79,6 @@ async def test_client_chooses_a_version_that_the_server_speaks(tmp_path: Path) -
             "initialize", protocolVersions=["9.0.0", "0.7.0", "0.9.0"], clientId="a"
         )
         assert result["protocolVersion"] == "0.7.0"
-        refused = await client.raw_request("initialize", protocolVersions=["9.0.0"], clientId="a")
-        assert refused["error"]["code"] == -32005
-        assert refused["error"]["data"] == {"supportedVersions": list(VERSIONS)}
         assert (await client.raw_request("terminalCreate"))["error"]["code"] == -32601
 
 
@@ -199,6 +208,37 @@ async def test_two_messages_of_one_turn_are_kept_apart(tmp_path: Path) -> None:
             snapshot = await client.request("subscribe", channel=chat_uri(session.id))
             turn = snapshot["snapshot"]["state"]["turns"][-1]
             assert [part["content"] for part in turn["responseParts"]] == ["One", "\n\nTwo"]
+
+
+def test_message_that_is_being_written_is_whole_in_every_snapshot() -> None:
+    state = ChatState("s")
+    state.apply(event(UserMessage(content=(Text(text="Hi"),)), 1, 1_000_000))
+    contents = []
+    actions = []
+    for number, text in enumerate(("One ", "two ", "three")):
+        delta = Delta(session="s", message="m", kind="message", offset=4 * number, text=text)
+        actions += state.add_delta(delta)
+        contents.append(state.fields()["activeTurn"]["responseParts"][0]["content"])
+    assert contents == ["One ", "One two ", "One two three"]
+    written = AgentMessage(content=(Text(text="One two three four"),))
+    actions += state.apply(event(written, 2, 3_000_000, id="m"))
+    assert [action.get("content") for action in actions] == [None, "One ", "two ", "three", " four"]
+    # The end of this turn is not recorded: it ended with its last event.
+    state.apply(event(UserMessage(content=(Text(text="Next"),)), 3, 900_000_000))
+    (turn,) = state.fields()["turns"]
+    assert turn["duration"] == 2_000
+    assert turn["responseParts"][0]["content"] == "One two three four"
+
+
+def test_failed_turn_has_its_message_for_clients_of_every_version() -> None:
+    state = ChatState("s")
+    state.apply(event(UserMessage(content=(Text(text="Hi"),)), 1, 0))
+    ended = StatusChanged(status="idle", stop_reason="error", message="No network")
+    (action,) = state.apply(event(ended, 2, 0))
+    (turn,) = state.fields()["turns"]
+    assert action["error"]["message"] == turn["error"]["message"] == "No network"
+    assert action["part"] == turn["responseParts"][-1]
+    assert action["part"] == {"kind": "error", "error": action["error"]}
 
 
 @pytest.mark.parametrize("approved", [True, False])

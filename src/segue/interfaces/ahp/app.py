@@ -33,7 +33,10 @@ PATH = "/ahp"
 TOKEN_PARAMETER = "tkn"
 DESKTOP_ORIGIN = b"vscode-file://vscode-app"  # of the desktop application's windows
 RATE_LIMIT_PAUSE_SECONDS = 1.0
-MAX_UNREAD_MESSAGES = 10_000  # of a client that does not read; then its connection is closed
+# Of a client that does not read; then its connection is closed. One message may be larger.
+MAX_UNREAD_MESSAGES, MAX_UNREAD_BYTES = 10_000, 64 << 20
+MAX_WAITING_MESSAGES = 1000  # of a client, while an earlier one is handled
+_REFUSED = object()
 # Close codes.
 NORMAL, GOING_AWAY, POLICY_VIOLATION, TRY_AGAIN_LATER = 1000, 1001, 1008, 1013
 
@@ -129,7 +132,9 @@ class _Link:
         self._count_message = count_message
         self._closing = closing
         self._access = access
-        self._outgoing: asyncio.Queue[bytes] = asyncio.Queue(MAX_UNREAD_MESSAGES)
+        self._incoming: asyncio.Queue[Any] = asyncio.Queue(MAX_WAITING_MESSAGES)
+        self._outgoing: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_UNREAD_MESSAGES)
+        self._unread_bytes = 0
         self._overflow = asyncio.Event()
         self._connection = AhpConnection(hub, principal, self._queue, forms)
 
@@ -138,6 +143,7 @@ class _Link:
         await self._send({"type": "websocket.accept"})
         tasks = [
             asyncio.ensure_future(self._read()),
+            asyncio.ensure_future(self._work()),
             asyncio.ensure_future(self._write()),
             asyncio.ensure_future(self._wait_for_end()),
         ]
@@ -156,34 +162,50 @@ class _Link:
 
     async def _queue(self, message: dict[str, Any]) -> None:
         """Queue a message for the client. A client that does not read is disconnected."""
-        try:
-            self._outgoing.put_nowait(encode_message(message))
-        except asyncio.QueueFull:
-            self._overflow.set()
+        self._put(encode_message(message))
 
-    async def _write(self) -> None:
+    def _put(self, data: bytes | None) -> None:
+        if self._outgoing.full() or self._unread_bytes > MAX_UNREAD_BYTES:
+            self._overflow.set()
+            return
+        self._unread_bytes += len(data or b"")
+        self._outgoing.put_nowait(data)
+
+    async def _write(self) -> int:
+        """Send the messages of the queue; None in it ends the link."""
         while True:
             batch = [await self._outgoing.get()]
             while not self._outgoing.empty():
                 batch.append(self._outgoing.get_nowait())
+            texts = [data for data in batch if data is not None]
             if self._sends_batches:
-                await self._send({"type": "websocket.send", SEND_BATCH: batch})
-                continue
-            for data in batch:
-                await self._send({"type": "websocket.send", "text": data.decode()})
+                await self._send({"type": "websocket.send", SEND_BATCH: texts})
+            else:
+                for data in texts:
+                    await self._send({"type": "websocket.send", "text": data.decode()})
+            if len(texts) < len(batch):
+                return NORMAL
+            self._unread_bytes -= sum(map(len, texts))
 
     async def _read(self) -> None:
         while True:
             event = await self._receive()
             if event["type"] == "websocket.disconnect":
                 return
-            text = event.get("text")
-            if not isinstance(text, str):
-                continue
             await self._wait_for_allowance()
-            message = await self._decode(text)
-            if isinstance(message, dict):
-                await self._connection.receive(message)
+            message = await self._decode(event.get("text"))
+            if isinstance(message, dict) and message.get("method") == "ping" and "id" in message:
+                # At once: a client takes a connection without an answer for broken.
+                await self._queue({"jsonrpc": "2.0", "id": message["id"], "result": None})
+            elif message is not _REFUSED:
+                await self._incoming.put(message)
+
+    async def _work(self) -> None:
+        """Handle the client's messages one after the other."""
+        while await self._connection.receive(await self._incoming.get()):
+            pass
+        self._put(None)
+        await asyncio.Event().wait()  # until the answer is sent
 
     async def _wait_for_allowance(self) -> None:
         while True:
@@ -192,13 +214,16 @@ class _Link:
                 return
             await asyncio.sleep(RATE_LIMIT_PAUSE_SECONDS)
 
-    async def _decode(self, text: str) -> Any:
+    async def _decode(self, text: str | None) -> Any:
+        """Return a message; _REFUSED if it is not JSON, which the client is told."""
         try:
+            if text is None:
+                raise UnicodeError("a binary frame")
             return await decode_json(text.encode("utf-8", "surrogatepass"), Any)
         except (msgspec.DecodeError, UnicodeError, RecursionError, SegueError):
-            error = RpcError(PARSE_ERROR, "this message is not JSON")
+            error = RpcError(PARSE_ERROR, "this message is not JSON in a text frame")
             await self._queue({"jsonrpc": "2.0", "id": None, "error": error.to_wire()})
-            return None
+            return _REFUSED
 
     async def _wait_for_end(self) -> int:
         """Return why the link must end: the server stops, or the token is not valid any more."""

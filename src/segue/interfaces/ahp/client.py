@@ -91,11 +91,13 @@ class Client:
 
     async def act(self, channel: str, action: Action) -> None:
         """Send an action that happened, with the client's own if this client caused it."""
-        names = ("toolCallId", "requestId", "turnId")
-        id = next((action[name] for name in names if action.get(name)), "")
-        key = (action["type"], str(id))
-        own, origin = self.expected.pop(key, (action, None))
-        await self.send_action(channel, {**action, **own} if origin else action, origin)
+        origin = None
+        if self.expected:
+            names = ("toolCallId", "requestId", "turnId")
+            id = next((action[name] for name in names if action.get(name)), "")
+            own, origin = self.expected.pop((action["type"], str(id)), ({}, None))
+            action = {**action, **own}
+        await self.send_action(channel, action, origin)
 
     async def send_action(
         self, channel: str, action: Action, origin: Origin | None, rejection: str | None = None

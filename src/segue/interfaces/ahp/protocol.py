@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
+import re
 import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from segue.acp.rpc import INVALID_PARAMS, RpcError
 from segue.model import clock, ids
 
-# The newest first. The chosen one is the first of the client's that is listed here.
-VERSIONS = ("1.0.0", "0.9.0", "0.7.0", "0.6.0", "0.5.2", "0.5.1")
+# The newest first. A later minor or patch version of one is compatible, as the protocol defines.
+VERSIONS = ("1.0.0", "0.9.0", "0.8.0", "0.7.0", "0.6.0", "0.5.1")
 PROVIDER = "segue"  # also the scheme of session addresses, by which VS Code finds the provider
 ROOT = "ahp-root://"
 DEFAULT_CHAT = "default"
@@ -33,7 +36,10 @@ SESSION_EXISTS = -32003
 UNSUPPORTED_VERSION = -32005
 NOT_FOUND = -32008
 
+MAX_SEQUENCE = 1 << 53  # the largest whole number that every client can represent
+
 Action = dict[str, Any]
+_VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
 
 
 class Channel(NamedTuple):
@@ -43,6 +49,25 @@ class Channel(NamedTuple):
     chat: str | None = None
 
 
+def choose_version(offered: Iterable[Any]) -> str | None:
+    """Return the first of the offered versions that is compatible with one of ours, or None."""
+    return next((version for version in offered if _is_compatible(version)), None)
+
+
+def _is_compatible(version: Any) -> bool:
+    numbers = _version_numbers(version)
+    if numbers is None:
+        return False
+    significant = 1 if numbers[0] else 2
+    ours = filter(None, map(_version_numbers, VERSIONS))
+    return any(numbers[:significant] == base[:significant] and numbers >= base for base in ours)
+
+
+def _version_numbers(version: Any) -> tuple[int, ...] | None:
+    match = _VERSION.fullmatch(version) if isinstance(version, str) else None
+    return None if match is None else tuple(map(int, match.groups()))
+
+
 def session_uri(session_id: str) -> str:
     """Return the address of a session."""
     return f"{PROVIDER}:/{session_id}"
@@ -50,7 +75,8 @@ def session_uri(session_id: str) -> str:
 
 def chat_uri(session_id: str, chat: str = DEFAULT_CHAT) -> str:
     """Return the address of a chat, in the form that VS Code expects."""
-    return f"{_CHAT_SCHEME}://{quote(chat, safe='')}/{_encode(session_uri(session_id))}"
+    name = chat if chat == DEFAULT_CHAT else quote(chat, safe="")
+    return f"{_CHAT_SCHEME}://{name}/{_encode(session_uri(session_id))}"
 
 
 def parse_channel(uri: str) -> Channel:
@@ -90,6 +116,7 @@ def time_text(at: int) -> str:
     return clock.to_rfc3339(at)[:23] + "Z"
 
 
+@functools.lru_cache(1024)  # most sessions of a list are in few directories
 def directory_uri(directory: str) -> str:
     """Return the address of a directory."""
     return "file://" + quote(directory)

@@ -63,7 +63,8 @@ class ChatState:
         self._is_cancelled = False
         self._calls: dict[str, ToolCall] = {}
         self._parts: dict[str, dict[str, Any]] = {}  # of the active turn: by message or call
-        self._separators: dict[str, str] = {}  # before messages that are being written
+        # The pieces of messages that are being written, the first to keep them apart.
+        self._pieces: dict[str, list[str]] = {}
         self._requests: dict[str, PermissionAsked] = {}
         self._questions: dict[str, Question] = {}  # that wait for an answer
         self._question_parts: dict[str, dict[str, Any]] = {}
@@ -71,6 +72,7 @@ class ChatState:
 
     def fields(self) -> dict[str, Any]:
         """Return the turns as fields of a snapshot."""
+        self._join_pieces()
         fields: dict[str, Any] = {"turns": self.turns}
         if self.active is not None:
             fields["activeTurn"] = self.active
@@ -141,21 +143,26 @@ class ChatState:
         if kind is None or self.active is None:
             return []
         actions: list[Action] = []
-        part = self._parts.get(delta.message)
-        if part is None:
-            separator = self._separator(kind)
-            part = self._add_part({"kind": kind, "id": delta.message, "content": separator})
+        pieces = self._pieces.get(delta.message)
+        if pieces is None:
+            pieces = self._pieces[delta.message] = [self._separator(kind)]
+            part = self._add_part({"kind": kind, "id": delta.message, "content": pieces[0]})
             self._parts[delta.message] = part
-            self._separators[delta.message] = separator
             actions.append(self._part_action(dict(part)))
-        part["content"] += delta.text
-        return [*actions, self._append_action(part, delta.text)]
+        pieces.append(delta.text)
+        return [*actions, self._append_action(kind, delta.message, delta.text)]
+
+    def _join_pieces(self) -> None:
+        """Give the messages that are being written their text so far."""
+        for message, pieces in self._pieces.items():
+            self._parts[message]["content"] = "".join(pieces)
 
     def finish(self, change: StatusChanged | None = None) -> list[Action]:
         """End the active turn, if there is one, and return the actions."""
         turn = self.active
         if turn is None:
             return []
+        self._join_pieces()
         reason = change.stop_reason if change is not None else None
         duration = max(0, self._last_at - self._started_at) // 1000
         actions: list[Action] = []
@@ -178,7 +185,7 @@ class ChatState:
         self.turns.append({**turn, "duration": duration, "state": state})
         self.active = None
         self._parts.clear()
-        self._separators.clear()
+        self._pieces.clear()
         self._requests.clear()
         self._questions.clear()
         self._question_parts.clear()
@@ -225,12 +232,12 @@ class ChatState:
         assert self.active is not None
         return {"type": "chat/responsePart", "turnId": self.active["id"], "part": part}
 
-    def _append_action(self, part: dict[str, Any], text: str) -> Action:
+    def _append_action(self, kind: str, part_id: str, text: str) -> Action:
         assert self.active is not None
         return {
-            "type": "chat/delta" if part["kind"] == "markdown" else "chat/reasoning",
+            "type": "chat/delta" if kind == "markdown" else "chat/reasoning",
             "turnId": self.active["id"],
-            "partId": part["id"],
+            "partId": part_id,
             "content": text,
         }
 
@@ -244,11 +251,11 @@ class ChatState:
             content = self._separator(kind) + text
             part = self._add_part({"kind": kind, "id": event_id, "content": content})
             return [self._part_action(dict(part))]
-        text = self._separators.pop(event_id, "") + text
-        streamed = part["content"]
+        pieces = self._pieces.pop(event_id, [part["content"]])
+        text, streamed = pieces[0] + text, "".join(pieces)
         part["content"] = text if text.startswith(streamed) else streamed
         rest = part["content"][len(streamed) :]
-        return [self._append_action(part, rest)] if rest else []
+        return [self._append_action(part["kind"], event_id, rest)] if rest else []
 
     def _separator(self, kind: str) -> str:
         """Return what keeps a message apart from the one before it: clients join such parts."""

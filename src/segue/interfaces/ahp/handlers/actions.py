@@ -68,17 +68,19 @@ class ClientActions:
         if not isinstance(action, dict):
             return
         client_seq = params.get("clientSeq")
-        origin = Origin(self._client.id, client_seq if isinstance(client_seq, int) else 0)
-        type = str(action.get("type"))
+        origin = Origin(self._client.id, client_seq if type(client_seq) is int else 0)
+        name = str(action.get("type"))
         try:
+            if not self._client.id:
+                raise Refused("initialize or reconnect first")
             if channel.rstrip("/") == ROOT.rstrip("/"):
                 await self._act_on_root(action, origin)
-            elif type == "chat/draftChanged":
+            elif name == "chat/draftChanged":
                 await self._client.send_action(
                     channel, action, origin
                 )  # only this client has drafts
-            elif (handler := self._handlers.get(type)) is None:
-                raise Refused(f"segue does not support {type}")
+            elif (handler := self._handlers.get(name)) is None:
+                raise Refused(f"segue does not support {name}")
             else:
                 await handler(await self._client.resolve(channel), action, origin)
         except (Refused, RpcError) as error:

@@ -21,6 +21,7 @@ from segue.interfaces.ahp.config import MODE, new_session_config, session_config
 from segue.interfaces.ahp.protocol import (
     DEFAULT_CHAT,
     IDLE,
+    MAX_SEQUENCE,
     PROVIDER,
     PROVIDER_NOT_FOUND,
     ROOT,
@@ -31,6 +32,7 @@ from segue.interfaces.ahp.protocol import (
     Channel,
     ServerSequence,
     chat_uri,
+    choose_version,
     directory_of,
     directory_uri,
     event_id_of,
@@ -50,7 +52,7 @@ log = logging.getLogger("segue.ahp")
 MAX_DRAFTS = 100  # sessions that a client prepared and has not prompted yet
 TURNS_PER_REQUEST = 50  # that one request loads
 MAX_SUBSCRIPTIONS = 200
-_FIRST_METHODS = ("initialize", "reconnect", "ping")
+_FIRST_METHODS = ("initialize", "reconnect")
 
 
 class Requests:
@@ -63,7 +65,6 @@ class Requests:
         self._handlers: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "reconnect": self._reconnect,
-            "ping": self._ping,
             "listSessions": self._list_sessions,
             "subscribe": self._subscribe,
             "resolveSessionConfig": self._resolve_config,
@@ -89,7 +90,8 @@ class Requests:
             raise RpcError(SESSION_NOT_FOUND, error.remote_message) from None
         except SegueError as error:
             raise RpcError(INVALID_PARAMS, error.remote_message) from None
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            log.debug("%s failed", method, exc_info=True)
             raise RpcError(
                 INVALID_PARAMS, f"{method}: a field is missing or wrong: {error}"
             ) from error
@@ -103,11 +105,14 @@ class Requests:
 
     async def _initialize(self, params: dict[str, Any]) -> dict[str, Any]:
         offered = params["protocolVersions"]
-        version = next((name for name in offered if name in VERSIONS), None)
+        if not isinstance(offered, list):
+            raise RpcError(INVALID_PARAMS, "protocolVersions must be a list")
+        version = choose_version(offered)
         if version is None:
             data = {"supportedVersions": list(VERSIONS)}
-            raise RpcError(UNSUPPORTED_VERSION, "unsupported protocol version", data)
-        self._client.id = str(params["clientId"])
+            reason = f"segue speaks the versions {', '.join(VERSIONS)} and none of those offered"
+            raise RpcError(UNSUPPORTED_VERSION, reason, data)
+        self._client.id = _client_id(params)
         snapshots = await self._snapshots(params.get("initialSubscriptions") or ())
         result: dict[str, Any] = {
             "protocolVersion": version,
@@ -120,17 +125,18 @@ class Requests:
 
     async def _reconnect(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return new snapshots, and send the rows that changed since the client's last number."""
-        self._client.id = str(params["clientId"])
-        last_seen = int(params["lastSeenServerSeq"])
+        last_seen = params["lastSeenServerSeq"]
+        if type(last_seen) is not int or last_seen > MAX_SEQUENCE:
+            raise RpcError(
+                INVALID_PARAMS, f"lastSeenServerSeq {str(last_seen)[:40]!r} is not valid"
+            )
+        self._client.id = _client_id(params)
         snapshots = await self._snapshots(params["subscriptions"])
         await self._client.list.announce_since(last_seen * 1000)
         self._client.sequence = ServerSequence(max(last_seen, self._client.sequence.last))
         for snapshot in snapshots:
             snapshot["fromSeq"] = self._client.sequence.last
         return {"type": "snapshot", "snapshots": snapshots}
-
-    async def _ping(self, _: dict[str, Any]) -> None:
-        return None
 
     async def _snapshots(self, channels: Any) -> list[dict[str, Any]]:
         """Subscribe to channels, and return the states of those that exist."""
@@ -217,9 +223,12 @@ class Requests:
 
     async def _list_sessions(self, params: dict[str, Any]) -> dict[str, Any]:
         limit = params.get("limit")
-        if limit is not None and (not isinstance(limit, int) or limit < 1):
+        if limit is not None and (type(limit) is not int or limit < 1):
             raise RpcError(INVALID_PARAMS, f"limit must be a whole number above 0, not {limit!r}")
-        page = await self._client.list.page(limit, params.get("cursor"))
+        cursor = params.get("cursor")
+        if cursor is not None and not isinstance(cursor, str):
+            raise RpcError(INVALID_PARAMS, f"{cursor!r} is not a cursor of this list")
+        page = await self._client.list.page(limit, cursor)
         next_cursor = page.get("nextCursor")
         if limit is None and "cursor" not in params and next_cursor and self._client.follows_list:
             self._client.send_rest_of_list(next_cursor)
@@ -339,12 +348,21 @@ class Requests:
         return session.last_seq
 
     async def _fetch_turns(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Send the turns before those that the client has."""
         channel = await self._client.resolve(str(params["channel"]))
         chat = self._client.chats.get(channel.session_id)
-        cursor = params.get("cursor")
-        if chat is not None and cursor is not None:
-            if not str(cursor).isascii() or not str(cursor).isdigit():
-                raise RpcError(INVALID_PARAMS, f"{cursor!r} is not a cursor of this chat")
-            action = chat.older_turns(str(cursor), TURNS_PER_REQUEST)
-            await self._client.send_action(chat.uri, action, None)
+        if chat is None:
+            raise RpcError(INVALID_PARAMS, "subscribe to this chat before its turns are fetched")
+        cursor = params.get("cursor", chat.next_cursor)
+        if cursor != chat.next_cursor:
+            raise RpcError(INVALID_PARAMS, f"{cursor!r} is not a cursor of this chat")
+        if cursor is not None:
+            await self._client.send_action(chat.uri, chat.older_turns(TURNS_PER_REQUEST), None)
         return {}
+
+
+def _client_id(params: dict[str, Any]) -> str:
+    id = params["clientId"]
+    if not isinstance(id, str) or not id:
+        raise RpcError(INVALID_PARAMS, f"clientId must be a text, not {id!r}")
+    return id

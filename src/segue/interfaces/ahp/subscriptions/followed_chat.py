@@ -63,6 +63,7 @@ class FollowedChat:
         self._pending: dict[str, tuple[str, Any]] = {}  # the kind and message of each, by id
         self._stored: set[str] = set()  # the ids of waiting messages that the store had last
         self.settings: dict[str, Any] = {}  # as the client knows them
+        self.next_cursor: str | None = None  # of the turns before those that the client has
 
     @property
     def session_uri(self) -> str:
@@ -91,7 +92,9 @@ class FollowedChat:
         fields = self.state.fields()
         if max_turns is not None and len(fields["turns"]) > max_turns:
             first = len(fields["turns"]) - max_turns
-            fields = {**fields, "turns": fields["turns"][first:], "turnsNextCursor": str(first)}
+            self.next_cursor = str(first)
+            turns = fields["turns"][first:]
+            fields = {**fields, "turns": turns, "turnsNextCursor": self.next_cursor}
         for id, (kind, message) in self._pending.items():
             pending = {"id": id, "message": message}
             if kind == "steering":
@@ -100,12 +103,13 @@ class FollowedChat:
                 fields.setdefault("queuedMessages", []).append(pending)
         return {**rows.chat_summary(session), "resource": self.uri, **fields}
 
-    def older_turns(self, cursor: str, count: int) -> Action:
-        """Return the action that loads the turns before those that a client has."""
-        end = int(cursor)
+    def older_turns(self, count: int) -> Action:
+        """Return the action that loads the turns before those that the client has."""
+        end = int(self.next_cursor or 0)
         start = max(0, end - count)
+        self.next_cursor = str(start) if start else None
         action: Action = {"type": "chat/turnsLoaded", "turns": self.state.turns[start:end]}
-        return {**action, **({"turnsNextCursor": str(start)} if start else {})}
+        return {**action, **({"turnsNextCursor": self.next_cursor} if start else {})}
 
     async def follow(self) -> None:
         """Send what happens after the snapshot, without end."""
@@ -119,7 +123,6 @@ class FollowedChat:
                     async for item in items:
                         self._is_silent = False
                         await self._receive(item)
-                        await self._show_forms()
         finally:
             status_check.cancel()
             await asyncio.gather(status_check, return_exceptions=True)
@@ -138,16 +141,16 @@ class FollowedChat:
 
     async def _receive(self, item: Event | Delta) -> None:
         if isinstance(item, Delta):
-            actions = self.state.add_delta(item) if item.thread is None else []
-        elif item.body.thread is None:
+            if item.thread is None:
+                for action in self.state.add_delta(item):
+                    await self._act(self.uri, action)
+            return
+        if item.body.thread is None:
             await self._begin_queued(item.id)
-            actions = self.state.apply(item)
-        else:
-            actions = []
-        for action in actions:
-            await self._act(self.uri, action)
-        if isinstance(item, Event):
-            await self._change_session(item)
+            for action in self.state.apply(item):
+                await self._act(self.uri, action)
+        await self._change_session(item)
+        await self._show_forms()
 
     async def _change_session(self, event: Event) -> None:
         """Send what an event changes outside of the chat: title, settings, subagents."""

@@ -17,7 +17,7 @@ from segue.model.session import Session
 from . import rows
 
 # Of a client that asks for no page: the sessions in the answer, and with those sent after it.
-FIRST_LISTED, MAX_LISTED = 100, 500
+FIRST_LISTED, MAX_LISTED = 50, 500
 # VS Code shows only the sessions of its folder, and does not say which folder that is. So of
 # directories with fewer sessions, more are sent, if they are among the sessions that are read.
 MAX_OF_DIRECTORY, MAX_READ = 100, 20_000
