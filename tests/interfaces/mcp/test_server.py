@@ -1,6 +1,7 @@
 """Agents search and read sessions over MCP: the package's own client, in both transports."""
 
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -145,6 +146,30 @@ async def test_a_session_is_read_by_turn_by_prompts_and_around_an_event(tmp_path
             assert "raised the limit" in around and "They pass now." not in around
             missing = await call(client, "read_session", session=session.id, part="turn", turn=9)
             assert missing.startswith("ERROR") and "no turn 9" in missing
+
+
+@pytest.mark.parametrize("part", ["prompts", "outline"])
+async def test_cursors_lead_past_prompts_that_do_not_fit(tmp_path: Path, part: str) -> None:
+    async with open_hub(tmp_path) as hub:
+        session = await hub.editor.create(LOCAL, cwd="/p", title="long " * 60)
+        await hub.editor.set_metadata(LOCAL, session.id, {"note": "remember " * 200})
+        for number in range(4):
+            prompt = as_content(f"prompt {number} {'word ' * 400}")
+            answer = AgentMessage(content=as_content("word " * 200))
+            await hub.editor.append(LOCAL, session.id, UserMessage(content=prompt), answer)
+        seen: list[str] = []
+        cursor: dict[str, str] = {}
+        async with connect(hub) as client:
+            while len(seen) < 20:
+                text = await call(
+                    client, "read_session", session=session.id, part=part, max_chars=500, **cursor
+                )
+                assert len(text) < 800
+                seen += re.findall(r"prompt (\d)", text)
+                if "cursor=" not in text:
+                    break
+                cursor = {"cursor": text.rsplit("cursor=", 1)[1]}
+    assert seen == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("tool", [tool for tool in READ_TOOLS if tool != "read_session"])

@@ -35,10 +35,10 @@ class Answer:
         """Return how many characters may still be added."""
         return self._left
 
-    def add(self, part: str) -> bool:
-        """Add a part. Returns False if it does not fit; a first part is cut instead."""
+    def add(self, part: str, *, cut: bool = False) -> bool:
+        """Add a part. Returns False if it does not fit; a first part, or with `cut`, is cut."""
         if len(part) > self._left:
-            if self._parts:
+            if self._parts and not cut:
                 return False
             self.notes.append(f"Cut after {self._left:,} of {len(part):,} characters.")
             part = part[: self._left]

@@ -186,11 +186,13 @@ async def _prompts(call: Call, session: Session, arguments: ReadSession) -> str:
     prompts = await prompts_of(call, session)
     skipped = parse_offset(arguments.cursor)
     answer = Answer(arguments.max_chars)
-    answer.add(session_line(call.visible_row(session)))
+    answer.add(shorten(session_line(call.visible_row(session)), answer.chars_left // 2))
     for number, event in enumerate(prompts[skipped:], skipped + 1):
         assert isinstance(event.body, UserMessage)
         text = shorten(plain_text(event.body.content), 4000)
-        if not answer.add(f"{number}. (event {event.seq}) {text}"):
+        # Each call leads further, also if its first prompt does not fit.
+        is_first = number == skipped + 1
+        if not answer.add(f"{number}. (event {event.seq}) {text}", cut=is_first):
             answer.notes.append(f"{len(prompts) - number + 1} more prompts: cursor={number - 1}")
             break
     return answer.text()
@@ -202,14 +204,15 @@ async def _outline(call: Call, session: Session, arguments: ReadSession) -> str:
     answer = Answer(arguments.max_chars)
     row = call.visible_row(session)
     note = row.metadata.get(NOTE)
-    answer.add(session_line(row) + (f"\nNote: {note}" if note else ""))
+    header = session_line(row) + (f"\nNote: {note}" if note else "")
+    answer.add(shorten(header, answer.chars_left // 2))
     for number in range(skipped + 1, len(prompts) + 1):
         event = prompts[number - 1]
         before = prompts[number].seq if number < len(prompts) else None
         assert isinstance(event.body, UserMessage)
         line = f"{number}. (event {event.seq}) {outline_line(event.body, _MAX_OUTLINE_PROMPT)}"
         line += await _turn_facts(call, session, event.seq, before)
-        if not answer.add(line):
+        if not answer.add(line, cut=number == skipped + 1):
             answer.notes.append(f"{len(prompts) - number + 1} more turns: cursor={number - 1}")
             break
     if not prompts:
