@@ -582,3 +582,23 @@ async def test_every_event_of_a_turn_names_its_turn_and_a_response_its_request(
         # The first event of the response says when the request began.
         begun = [event.type for event in events if getattr(event.body, "asked_at", None)]
         assert begun == ["agent_thought"]
+
+
+async def test_failure_of_an_agent_has_its_traceback_in_the_log_and_not_in_the_session(
+    make_hub: MakeHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def raise_by_mistake(turn: Turn) -> None:
+        {}["missing"]
+
+    async def refuse(turn: Turn) -> None:
+        raise InvalidInput("this agent answers on Mondays")
+
+    for play, is_logged in ((raise_by_mistake, True), (refuse, False)):
+        caplog.clear()
+        async with make_hub(agent_registry=registry_with(play)) as hub:
+            id = (await hub.editor.create(LOCAL, cwd="/")).id
+            assert await hub.turns.run(LOCAL, id, "hi") == "error"
+            (failure,) = await read_bodies(hub, id, "failed")
+        assert "Traceback" not in failure.message
+        assert ("raise_by_mistake" in caplog.text) is is_logged
+    assert failure.message == "this agent answers on Mondays"

@@ -30,6 +30,23 @@ def test_first_start_creates_a_key_and_later_starts_reuse_it(tmp_path: Path) -> 
         assert httpx2.get(f"{second.url}/v1/sessions", headers=headers).status_code == 200
 
 
+def test_examples_that_the_server_prints_run_as_they_are(tmp_path: Path) -> None:
+    programs = str(Path(sys.executable).parent)  # `segue`, and `python` with anthropic
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    with serving(tmp_path / "it's here") as server:
+        examples = server.startup_output.split("in another terminal:\n")[1]
+        done = subprocess.run(
+            ["sh", "-e", "-c", examples],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+    assert done.returncode == 0, done.stderr
+    assert '"title":"My first session"' in done.stdout
+    assert done.stdout.endswith(" My first session\n")
+
+
 def test_sessions_created_by_the_cli_are_served(tmp_path: Path) -> None:
     environment = {**os.environ, "SEGUE_DATA_DIR": str(tmp_path)}
     with serving(tmp_path) as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import takewhile
@@ -27,7 +28,7 @@ from segue.hub.history.follow import Name
 from segue.hub.sessions.directories import OUTPUTS
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import codec, ids
-from segue.model.errors import InvalidInput, LeaseLost, NotFound
+from segue.model.errors import InvalidInput, LeaseLost, NotFound, SegueError
 from segue.model.event import (
     AnyBody,
     DeltaKind,
@@ -65,6 +66,8 @@ from .turn_events import (
     with_body,
 )
 from .turn_reader import TurnReader
+
+log = logging.getLogger("segue.turns")
 
 # How long an agent may take to clean up after a cancel before its turn ends without it.
 GRACE_SECONDS = 0.7
@@ -302,6 +305,8 @@ class TurnRunner:
         except asyncio.CancelledError:
             return "cancelled"
         except Exception as error:
+            if not isinstance(error, SegueError):  # clients get the message only
+                log.error("the agent of session %s failed", self.session.id, exc_info=error)
             return error
 
     async def _stop(self, task: asyncio.Task[Any]) -> StopReason:

@@ -298,16 +298,17 @@ def _command_line(verb: str, target: Target) -> str:
 
 def _examples(url: str, key_path: Path, target: Target) -> str:
     new = _command_line("new", target)
+    key = f"$(cat {shlex.quote(str(key_path))})"
+    code = "[print(session.id, session.title) for session in Anthropic().beta.sessions.list()]"
     return f"""
-Three things to try:
+Three things to try, in another terminal:
 
   {new} --title "My first session"
 
-  curl -s {url}/v1/sessions -H "x-api-key: $(cat '{key_path}')" \\
+  curl -s {url}/v1/sessions -H "x-api-key: {key}" \\
     -H "anthropic-version: 2023-06-01" -H "anthropic-beta: managed-agents-2026-04-01"
 
-  ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY="$(cat '{key_path}')" python -c '
-  from anthropic import Anthropic
-  for session in Anthropic().beta.sessions.list():
-      print(session.id, session.title)'
+  # after: pip install anthropic
+  ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY="{key}" \\
+    python -c 'from anthropic import Anthropic; {code}'
 """
