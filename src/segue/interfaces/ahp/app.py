@@ -215,7 +215,7 @@ class _Link:
             await asyncio.sleep(RATE_LIMIT_PAUSE_SECONDS)
 
     async def _decode(self, text: str | None) -> Any:
-        """Return a message; _REFUSED if it is not JSON, which the client is told."""
+        """Return a message; _REFUSED, after an error to the client, if it is not JSON."""
         try:
             if text is None:
                 raise UnicodeError("a binary frame")
