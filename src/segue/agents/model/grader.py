@@ -72,21 +72,8 @@ async def grade(
 
     `last_text` is the last message of the agent.
     """
-    tools = [
-        ToolDefinition(
-            name=name, description=tool.description, parameters_json_schema=tool.schema()
-        )
-        for name, tool in BUILT_IN.items()
-        if name in _READ_ONLY_TOOLS and not context.remote
-    ]
-    prompt = (
-        f"Asked for:\n\n{outcome_prompt(outcome)}\n\n"
-        f"The worker's last words:\n\n{last_text or '(nothing)'}\n\n"
-        f"The worker's directory: {'on another machine' if context.remote else context.paths.cwd}"
-    )
-    messages: list[ModelMessage] = [
-        ModelRequest(parts=[UserPromptPart(content=prompt)], instructions=_INSTRUCTIONS)
-    ]
+    tools = _tools(context)
+    messages = [_request(UserPromptPart(content=_prompt(context, outcome, last_text)))]
     usage = Usage()
     for number in range(MAX_REQUESTS):
         last = number == MAX_REQUESTS - 1
@@ -110,8 +97,31 @@ async def grade(
             results.append(await _run_tool(context, call))
         if not results:
             results = [UserPromptPart(content="Give your verdict by calling `verdict`.")]
-        messages.append(ModelRequest(parts=results, instructions=_INSTRUCTIONS))
+        messages.append(_request(*results))
     return Verdict(result="needs_revision", explanation="The grader came to no verdict."), usage
+
+
+def _tools(context: ToolContext) -> list[ToolDefinition]:
+    """Return the tools with which the grader can look at the work."""
+    return [
+        ToolDefinition(
+            name=name, description=tool.description, parameters_json_schema=tool.schema()
+        )
+        for name, tool in BUILT_IN.items()
+        if name in _READ_ONLY_TOOLS and not context.remote
+    ]
+
+
+def _prompt(context: ToolContext, outcome: OutcomeDefined, last_text: str) -> str:
+    return (
+        f"Asked for:\n\n{outcome_prompt(outcome)}\n\n"
+        f"The worker's last words:\n\n{last_text or '(nothing)'}\n\n"
+        f"The worker's directory: {'on another machine' if context.remote else context.paths.cwd}"
+    )
+
+
+def _request(*parts: ModelRequestPart) -> ModelMessage:
+    return ModelRequest(parts=list(parts), instructions=_INSTRUCTIONS)
 
 
 def _parse_verdict(call: ToolCallPart) -> Verdict | None:

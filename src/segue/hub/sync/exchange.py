@@ -30,7 +30,7 @@ from segue.sources.base import Source
 from segue.store.base import Store
 
 from . import export_file
-from .event_buffer import event_buffer
+from .event_buffer import EventBuffer, event_buffer
 from .imported_agents import ImportedAgents, exported_agents
 
 
@@ -109,19 +109,7 @@ class SessionExchange:
             self._store, self._records, workspace, header.agents
         )
         with event_buffer(self._data_dir) as buffer:
-            session: Session | None = None
-            used_ids: set[str] = set()
-            for event in events:
-                if event.id in used_ids:  # a damaged transcript may repeat a message
-                    event = replace(event, id=ids.new_id())
-                used_ids.add(event.id)
-                if session is None:
-                    session = projection.start(workspace, id, event)
-                else:
-                    session = projection.apply(session, event)
-                buffer.add(event)
-            if session is None:
-                raise InvalidInput("the file holds no session")
+            session = _read_session(workspace, id, events, buffer)
             if await self._store.get(workspace, id) is not None:
                 raise Conflict(f"session {id} exists already", session=id)
             await self._quotas.check(principal, sessions=1, bytes=1)
@@ -248,6 +236,24 @@ def _masked_agent(agent: export_file.AgentRecord) -> export_file.AgentRecord:
 
     body, _ = mask_value(agent.body)
     return replace(agent, body=body)
+
+
+def _read_session(workspace: str, id: str, events: Iterable[Event], buffer: EventBuffer) -> Session:
+    """Add the events of a file to a buffer, and return the session's row after them."""
+    session: Session | None = None
+    used_ids: set[str] = set()
+    for event in events:
+        if event.id in used_ids:  # a damaged transcript may repeat a message
+            event = replace(event, id=ids.new_id())
+        used_ids.add(event.id)
+        if session is None:
+            session = projection.start(workspace, id, event)
+        else:
+            session = projection.apply(session, event)
+        buffer.add(event)
+    if session is None:
+        raise InvalidInput("the file holds no session")
+    return session
 
 
 def _limit_directory(session: Session) -> ConfigChanged:

@@ -159,27 +159,10 @@ def described_target_options(
     )
 
 
-def _add_target_options(
-    command: F,
-    *,
-    option_class: type[click.Option] = click.Option,
-    default_directory: str = "",
-    default_sources: str = "",
-) -> F:
-
-    @wraps(command)
-    def wrapped(
-        *args: Any,
-        data_dir_option: Path | None,
-        workspace: str,
-        database_url: str | None,
-        sources: str | None,
-        **kwargs: Any,
-    ) -> Any:
-        target = Target(data_dir_option, workspace, database_url, sources)
-        return command(*args, target=target, **kwargs)
-
-    options = [
+def _target_options(
+    option_class: type[click.Option], default_directory: str, default_sources: str
+) -> list[Callable[[F], F]]:
+    return [
         click.option(
             "--data-dir",
             "data_dir_option",
@@ -211,6 +194,28 @@ def _add_target_options(
             help=f"Tools to include: claude,codex or none.  [default: {default_sources}]",
         ),
     ]
-    for option in reversed(options):
+
+
+def _add_target_options(
+    command: F,
+    *,
+    option_class: type[click.Option] = click.Option,
+    default_directory: str = "",
+    default_sources: str = "",
+) -> F:
+
+    @wraps(command)
+    def wrapped(
+        *args: Any,
+        data_dir_option: Path | None,
+        workspace: str,
+        database_url: str | None,
+        sources: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        target = Target(data_dir_option, workspace, database_url, sources)
+        return command(*args, target=target, **kwargs)
+
+    for option in reversed(_target_options(option_class, default_directory, default_sources)):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]  # the same command, with `target` filled in

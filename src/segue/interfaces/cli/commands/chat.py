@@ -194,12 +194,11 @@ def resume_command(
              segue resume "fix the parser" --in codex
              segue resume 0198c2a4-77b1 --in segue --model openai:gpt-5
     """
-    if in_tool is None:
-        options = {"--model": model, "--compact": compact, "--dry-run": dry_run, "--format": format}
-        options["--mask"] = mask
-        if unused := [name for name, value in options.items() if value]:
-            raise InvalidInput(f"{unused[0]} is only for --in TOOL")
-    elif here:
+    only_with_in = {"--model": model, "--compact": compact, "--dry-run": dry_run}
+    only_with_in |= {"--format": format, "--mask": mask}
+    if in_tool is None and (unused := [name for name, value in only_with_in.items() if value]):
+        raise InvalidInput(f"{unused[0]} is only for --in TOOL")
+    if in_tool is not None and here:
         raise InvalidInput("use --here or --in, not both; `--in segue` continues here")
     if keep is not None and not compact:
         raise InvalidInput("--keep is only for --compact")
@@ -207,23 +206,23 @@ def resume_command(
     resolved = target.read(lambda hub, principal: find_session(hub, principal, name))
     if in_tool is None:
         resume(target, resolved, here=here)
-    else:
-        from segue.hub.sync.continuing import Handoff
+        return
+    resume_in(
+        target,
+        resolved,
+        in_tool,
+        model=None if compact else model,
+        handoff=_handoff(keep, model) if compact else None,
+        dry_run=dry_run,
+        mask=mask,
+        format=format,
+    )
 
-        handoff = None
-        if compact:
-            handoff = Handoff(model=model) if keep is None else Handoff(keep, model)
-            model = None
-        resume_in(
-            target,
-            resolved,
-            in_tool,
-            model=model,
-            handoff=handoff,
-            dry_run=dry_run,
-            mask=mask,
-            format=format,
-        )
+
+def _handoff(keep: int | None, model: str | None) -> Handoff:
+    from segue.hub.sync.continuing import Handoff
+
+    return Handoff(model=model) if keep is None else Handoff(keep, model)
 
 
 def resume(target: Target, session: Session, *, here: bool = False) -> None:
@@ -302,16 +301,11 @@ def resume_in(
     format: str | None = None,
 ) -> None:
     """Continue a session in another tool, after a report. Does not return if the tool starts."""
-    from segue.hub.sync.secret_scan import find_secrets
     from segue.hub.tools import find_tool
     from segue.interfaces.cli import external_tools
     from segue.interfaces.cli.output.conversion_report import show_report
 
-    secrets = target.run(lambda hub, principal: find_secrets(hub.history, principal, session.id))
-    if secrets:
-        state = "masked" if mask else "not masked; --mask masks them"
-        noun = "1 secret" if len(secrets) == 1 else f"{len(secrets)} secrets"
-        click.echo(f"The session contains {noun}: {state}.", err=True)
+    _report_secrets(target, session, mask=mask)
     if dry_run:
         report = target.run(
             lambda hub, principal: hub.continuing.report(
@@ -342,6 +336,17 @@ def resume_in(
     continuation = target.run(run)
     if continuation.command is not None:
         external_tools.start(list(continuation.command.arguments), continuation.session)
+
+
+def _report_secrets(target: Target, session: Session, *, mask: bool) -> None:
+    """Print how many secrets a session contains, if it contains any."""
+    from segue.hub.sync.secret_scan import find_secrets
+
+    secrets = target.run(lambda hub, principal: find_secrets(hub.history, principal, session.id))
+    if secrets:
+        state = "masked" if mask else "not masked; --mask masks them"
+        noun = "1 secret" if len(secrets) == 1 else f"{len(secrets)} secrets"
+        click.echo(f"The session contains {noun}: {state}.", err=True)
 
 
 async def _chat_here(hub: Hub, principal: Principal, session: Session, *, fork: bool) -> None:

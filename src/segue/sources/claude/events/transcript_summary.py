@@ -170,13 +170,7 @@ def session_from_summary(
     title, title_by = _title(summary, path, has_sidecar=has_sidecar)
     if summary.is_sidechain or not title:
         return None
-    changed_at = min(summary.mtime_ns // 1000, clock.now())  # a pin sets the file's time ahead
-    created_at = summary.created_at
-    if created_at is None:
-        # A file with only the summary of another session has no times. The time of the file would
-        # put it before sessions with messages.
-        created_at = changed_at if summary.messages else min(changed_at, _FIRST_RELEASE_MICROS)
-    active_at = created_at if summary.active_at is None else max(created_at, summary.active_at)
+    created_at, active_at, updated_at = _times(summary)
     cwd = summary.directory or "/"
     real_cwd = _resolve_directory(cwd)
     models = usage.usage_by_model(summary)
@@ -197,7 +191,7 @@ def session_from_summary(
         real_cwd=None if real_cwd == cwd else real_cwd,
         created_at=created_at,
         active_at=active_at,
-        updated_at=max(active_at, changed_at),
+        updated_at=updated_at,
         last_seq=summary.last_seq,
         title=title,
         title_by=title_by,
@@ -215,6 +209,18 @@ def session_from_summary(
         models=models,
         days=summary.days,
     )
+
+
+def _times(summary: TranscriptSummary) -> tuple[int, int, int]:
+    """Return when a session was created, was last active and was last changed."""
+    changed_at = min(summary.mtime_ns // 1000, clock.now())  # a pin sets the file's time ahead
+    created_at = summary.created_at
+    if created_at is None:
+        # A file with only the summary of another session has no times. The time of the file would
+        # put it before sessions with messages.
+        created_at = changed_at if summary.messages else min(changed_at, _FIRST_RELEASE_MICROS)
+    active_at = created_at if summary.active_at is None else max(created_at, summary.active_at)
+    return created_at, active_at, max(active_at, changed_at)
 
 
 def _title(
