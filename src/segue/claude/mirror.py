@@ -166,7 +166,7 @@ class TranscriptMirror:
     async def _without_inherited(
         self, session: Session, key: TranscriptKey, lines: Sequence[TranscriptLine]
     ) -> Sequence[TranscriptLine]:
-        """Return the lines that a fork did not inherit under the ids that they have in it."""
+        """Return the lines whose events a fork does not have from its parent already."""
         if session.fork is None or key.path:
             return lines
         new = []

@@ -56,7 +56,7 @@ def mcp_tools() -> list[str]:
 
 
 def mcp_caller(meta: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
-    """Return the id that the tool which calls an MCP server gives its session, if it does."""
+    """Return the id of the session that calls an MCP server, if its tool sends one."""
     from segue.sources import mcp_servers
 
     return mcp_servers.named_caller(meta, environment)

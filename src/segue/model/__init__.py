@@ -1,1 +1,1 @@
-"""The pure core: values, the lifecycle, the fold, the cursor codec. No I/O."""
+"""The pure core: values, the lifecycle, the projection of events, queries and cursors. No I/O."""

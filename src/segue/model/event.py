@@ -26,8 +26,8 @@ from .requests import Usage as Usage
 BODY_VERSION = 3  # the format that bodies are written in
 
 
-def written(value: str) -> Any:
-    """Return the default of a field that is written even if it has its default."""
+def always_encoded(value: str) -> Any:
+    """Return a default that is encoded too; fields with other defaults are left out."""
     return msgspec.field(default_factory=lambda: value)
 
 
@@ -74,13 +74,13 @@ class Created(Body, frozen=True, tag="created"):
 
     `real_cwd` is the directory with its links resolved, if that differs from `cwd`. `budget` is the
     most that the session may cost, in millionths of a US dollar. `by_key` says that an API key
-    created the session. `origin` is the interface that created it, or the source that it is from.
+    created the session. `origin` is the interface that created it, or the source that owns it.
     """
 
     cwd: str
     real_cwd: str | None = None
     roots: tuple[str, ...] = ()
-    origin: str = written("python")
+    origin: str = always_encoded("python")
     source: str = "segue"
     native_id: str | None = None
     agent: AgentRef | None = None
@@ -137,7 +137,7 @@ class Response(Body, frozen=True, kw_only=True):
 
 
 class AgentMessage(Response, frozen=True, tag="agent_message"):
-    """A message of the agent. `partial` marks the part that had arrived when a turn was cut off.
+    """A message of the agent; `partial` if a turn was cut off before all of it had arrived.
 
     `model` is the model that wrote the message.
     """
@@ -147,7 +147,7 @@ class AgentMessage(Response, frozen=True, tag="agent_message"):
 
 
 class AgentThought(Response, frozen=True, tag="agent_thought"):
-    """A thought of the agent. `partial` has the meaning of that of AgentMessage."""
+    """A thought of the agent; `partial` as in AgentMessage."""
 
     content: Content
     partial: bool = False
@@ -231,11 +231,11 @@ class ToolResult(Body, frozen=True, tag="tool_result"):
     """A tool call ends. `status` is always written. `turn` is the id of the turn's first prompt.
 
     `exit_code` is that of the command that a shell tool ran, 128 and more after a signal. It is
-    left out if there was no command, if the command was killed, or if its agent does not tell.
+    left out if there was no command, if the command was killed, or if its agent does not report it.
     """
 
     call_id: str
-    status: Literal["completed", "failed", "cancelled"] = written("completed")
+    status: Literal["completed", "failed", "cancelled"] = always_encoded("completed")
     content: Content = ()
     output: Any = None
     exit_code: int | None = None
@@ -256,7 +256,7 @@ class PermissionAsked(Body, frozen=True, tag="permission_asked"):
 
 
 class PermissionAnswered(Body, frozen=True, tag="permission_answered"):
-    """`option` is the id of the chosen option; None if the request was withdrawn.
+    """A permission request was answered, or withdrawn if `option`, the id of the choice, is None.
 
     `input` replaces the input that the tool was called with.
     """
@@ -371,6 +371,11 @@ class Failed(Body, frozen=True, tag="failed"):
 
 
 class OutcomeDefined(Body, frozen=True, tag="outcome_defined"):
+    """A client has defined an outcome: work that is repeated until a grader is satisfied.
+
+    `rubric` has the criteria. At most `max_iterations` attempts are graded.
+    """
+
     outcome_id: str
     description: str
     rubric: dict[str, Any] = {}
@@ -378,9 +383,10 @@ class OutcomeDefined(Body, frozen=True, tag="outcome_defined"):
 
 
 class OutcomeEvaluated(Body, frozen=True, tag="outcome_evaluated"):
-    """`usage` is the sum of the grader's requests, each of which has a ModelCalled event.
+    """A grader has judged the work for an outcome, or begins to.
 
-    An `ongoing` evaluation has not changed.
+    `usage` is the sum of the grader's requests, each of which has a ModelCalled event. If
+    `ongoing`, the evaluation that was reported before still runs.
     """
 
     outcome_id: str
@@ -403,8 +409,8 @@ class OutcomeEvaluated(Body, frozen=True, tag="outcome_evaluated"):
 class ThreadStarted(Body, frozen=True, tag="thread_started"):
     """`thread` delegates work to an agent in a new thread, which answers the tool call `call_id`.
 
-    `name` is that of the agent, `title` says what it shall do. An agent without a record has a
-    `definition`: an advisor has a model, an inline agent has its settings.
+    `name` is the name of the agent, `title` says what the agent is asked to do. An agent without a
+    record has a `definition`: an advisor has a model, an inline agent has its settings.
     """
 
     id: str
@@ -443,7 +449,7 @@ class ThreadChanged(Body, frozen=True, tag="thread_changed"):
 
 
 class Foreign(Body, frozen=True, tag="foreign"):
-    """An event that only one protocol has, stored as it is and sent to that protocol only.
+    """An event of one protocol (`dialect`), stored unchanged and sent to that protocol only.
 
     `words` is its searchable text.
     """

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from . import codec
-from .event import AgentRef, ForkPoint, Usage, written
+from .event import AgentRef, ForkPoint, Usage, always_encoded
 from .lifecycle import Status, StopReason
 
 # The session option that lists the tools that the user always allows.
@@ -97,7 +97,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     terminated_at: int | None = None
     owner: str = msgspec.field(name="source", default=OWN)  # in whose files the session is
     native_id: str | None = None
-    origin: str = written("python")
+    origin: str = always_encoded("python")
     agent: AgentRef | None = None
     environment_id: str | None = None
     deployment_id: str | None = None
@@ -218,12 +218,13 @@ def is_session_directory(directory: str) -> bool:
 
 
 class Thread(NamedTuple):
-    """A subagent of a session: the seq of the call that started it, its kind and its title.
+    """A subagent of a session; `seq` is the seq of the call that started it.
 
     `parent` is the thread that started it; None for the session's own agent. The fields after
-    `usage` are known of threads that segue ran. `status` and `stop_reason` are those of its last
-    change, `call_id` is the tool call that started it, `last_call_id` the last one. `agent` is None
-    if its agent has no record; `definition` is then that of its ThreadStarted event.
+    `usage` are known of threads that segue ran. `status` and `stop_reason` are from its last
+    change. `call_id` is the tool call that started it, `last_call_id` the last tool call that it
+    answered. `agent` is None if its agent has no record; `definition` is then that of its
+    ThreadStarted event.
     """
 
     id: str

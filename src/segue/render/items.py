@@ -72,9 +72,8 @@ _STOP_TEXTS = {
 class Item(NamedTuple):
     """One thing to show.
 
-    `kind` selects how the template shows it, `outcome` is the event that completed it, and
-    `threads` are the threads that it started. `call` is the tool call that a permission request is
-    about.
+    `kind` selects the template. `outcome` is the event that completed the item, and `threads` are
+    the threads that it started. `call` is the tool call that a permission request is about.
     """
 
     kind: str
@@ -105,9 +104,9 @@ class StartedThread(NamedTuple):
 def build_items(session: Session, events: Iterable[Event], pairs: Pairs) -> list[Item]:
     """Return the items of some consecutive events of a session.
 
-    A tool result whose call is among `pairs.openings` is shown there, not here. The text of a
-    permission request's item is its title, and its `call` is the call that it is about. In a fork,
-    an item of the kind `fork` follows the last event of its parent.
+    A tool result whose call is among `pairs.openings` is shown there, not here. The item of a
+    permission request has its title as text, and as `call` the tool call to permit. In a fork, an
+    item of the kind `fork` follows the last event of its parent.
     """
     opened = set(pairs.openings)
     calls = dict(pairs.openings)

@@ -1,7 +1,7 @@
 """Serve one socket with several processes, and restart those that die.
 
-Workers share the store, a directory in which each publishes its metrics, so that any of them can
-report the metrics of all, and one in which each publishes its own port.
+Workers share the store and two directories. In one, each worker publishes its metrics, so that any
+worker can report the metrics of all. In the other, each publishes its port.
 """
 
 from __future__ import annotations

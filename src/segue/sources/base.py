@@ -199,7 +199,7 @@ class ListsOnly(Protocol):
 
 @runtime_checkable
 class FindsNativeIds(Protocol):
-    """A source whose tool has ids of its own, which differ from those of segue."""
+    """A source whose tool gives its sessions ids that differ from those of segue."""
 
     async def with_native_id(self, native_id: str) -> Session | None:
         """Return the session with the tool's own id; None if there is none."""

@@ -340,7 +340,7 @@ _NESTED_FIELDS = ("x-codex-turn-metadata",)
 
 
 def named_caller(meta: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
-    """Return the id that the calling program gives its session, if it gives one."""
+    """Return the id of the calling program's session, if the program sends one."""
     fields: list[Mapping[str, Any]] = [meta]
     fields += [nested for name in _NESTED_FIELDS if isinstance(nested := meta.get(name), dict)]
     for values in fields:

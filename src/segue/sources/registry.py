@@ -101,7 +101,7 @@ def of_copy(session: Session) -> SourceDefinition | None:
 
 
 def resuming(session: Session) -> SourceDefinition | None:
-    """Return the tool that resumes a session, also one that was imported from it.
+    """Return the tool that resumes a session; an imported one is resumed by its tool.
 
     A copy in which segue has run a turn is segue's own.
     """

@@ -136,7 +136,7 @@ class Store(Protocol):
 
     async def get(self, workspace: str, id: str) -> Session | None: ...
     async def existing_ids(self, workspace: str, ids: Sequence[str]) -> set[str]:
-        """Return those of the ids that the store has a session for, in any state."""
+        """Return the ids, out of `ids`, of sessions that the store has, in any state."""
 
     async def in_id_range(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
         """Return sessions with ids from `low` to `high`, both included, by id, in any state."""
@@ -175,8 +175,8 @@ class Store(Protocol):
         """Create a session from a complete history. Raises Conflict if the id exists.
 
         `events` is iterated twice and never held in memory as a whole. `sweep` treats the session
-        as older than every change point: a source may have listed it before, and a client that is
-        paging must not miss it because it was imported meanwhile.
+        as older than every change point. A source may have listed the session before it was
+        imported, and a client that pages through the list must still find it.
         """
 
     async def fork(
@@ -208,7 +208,7 @@ class Store(Protocol):
         """
 
     async def erase_deleted(self) -> str | None:
-        """Remove deleted text from the store's files; return where it remains, None if nowhere."""
+        """Remove deleted text from the store's files; return where some remains, or None."""
 
     async def events(
         self,
@@ -406,7 +406,7 @@ class Store(Protocol):
         """Return when the next delivery is due; None if none is queued."""
 
     async def claim_deliveries(self, *, now: int, until: int, limit: int) -> list[Delivery]:
-        """Return deliveries that are due, and let them be due again at `until`.
+        """Return deliveries that are due, and make them due again at `until`.
 
         No other process gets them before. A process that dies leaves them to another one.
         """

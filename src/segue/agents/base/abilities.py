@@ -55,7 +55,7 @@ class SupportsResume(Protocol):
 
     async def run(self, turn: Turn) -> StopReason: ...
     async def resume(self, turn: Turn) -> StopReason:
-        """Continue a turn, whose `events` tell what has been done and answered."""
+        """Continue a turn; `turn.events()` has what was done and answered so far."""
         ...
 
 

@@ -2,8 +2,8 @@
 
 Landlock restricts which files a program can open, but not chmod, chown and utime: they would work
 on every file of segue's user. So the filter of system calls passes these calls here. The broker
-finds the file that the program means, checks that it is in a directory that the program may write
-to, and changes it through a descriptor. The program's call itself never runs.
+opens the file, checks that the program may write to its directory, and changes the file through the
+descriptor. The program's call itself never runs.
 """
 
 from __future__ import annotations

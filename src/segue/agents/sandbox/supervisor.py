@@ -1,4 +1,4 @@
-"""Run one program in a sandbox, and end everything that it started when it ends.
+"""Run one program in a sandbox. When the program ends, kill all processes that it started.
 
 segue starts this process with the rules in the environment variable RULES_VARIABLE. It applies the
 sandbox in a child, which executes the program, and waits. It ends when the program ends, when it

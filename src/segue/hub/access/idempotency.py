@@ -93,9 +93,9 @@ class IdempotencyKeys:
     async def answer(self, workspace: str, key: str, fingerprint: str) -> Answer | None:
         """Return the answer to the first request with a key; None if the key is free again.
 
-        Waits while the first request is being answered. Raises InvalidInput if it was another
-        request, Conflict if its process ended before it was answered, and Overloaded if it takes
-        too long.
+        Waits while the first request is being answered. Raises InvalidInput if the first request
+        was a different one, Conflict if its process ended before the answer, and Overloaded if the
+        wait takes too long.
         """
         deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
         while True:

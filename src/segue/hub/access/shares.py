@@ -29,7 +29,7 @@ class ShareBody(RecordBody, frozen=True):
 
 
 class Share(NamedTuple):
-    """A session's link: the secret in it, when it expires, and what its readers do not see."""
+    """A session's link: its secret, its expiry, and what is hidden from its readers."""
 
     secret: str
     expires_at: int | None = None

@@ -1,4 +1,4 @@
-"""Read a session's events, its conversation and its threads, and follow it as it grows."""
+"""Read a session's events, conversation and threads, and follow new events."""
 
 from __future__ import annotations
 
@@ -294,8 +294,8 @@ class HistoryReader:
         With `deltas`, also yield the deltas of messages that are being written, and with `requests`
         a delta for each model request without a response so far. Ends when the session is purged.
 
-        A source's session is followed in its source; once it is imported, it is followed in the
-        store, from the first turn that it has there.
+        A source's session is followed in its source. After it was imported, its first turn in the
+        store and all later events are followed in the store.
         """
         items = self._follow(principal, id, after, deltas=deltas, requests=requests, updates=False)
         return cast("AsyncGenerator[Event | Delta, None]", items)

@@ -1,6 +1,6 @@
 """Read a history without what its reader may not see, such as the readers of a share link.
 
-Everything that is read passes through one function, so a page cannot show what it leaves out.
+Every read passes through one function, so a page cannot show what that function removes.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ LATEST = "latest"
 class SkillBody(RecordBody, frozen=True):
     """The body of a skill's record.
 
-    `label` is its name for people, `latest` the number of its newest version, and `count` the
-    number of versions that it ever had.
+    `label` is the name that people see, `latest` the number of the newest version, and `count` the
+    number of versions so far, deleted ones included.
     """
 
     name: str

@@ -7,7 +7,7 @@ from segue.model.session import Session
 
 
 def agent_events(session: Session, accepted: Session) -> list[AnyBody]:
-    """Return the events that give a session the agents of `accepted`, if it has others.
+    """Return the events that replace a session's agents with those of `accepted`, if they differ.
 
     Turns of the local user and turns of API keys can have different agents: both count.
     """

@@ -1,4 +1,4 @@
-"""Find the search hits that a fork copied from its parent, which the parent shows already."""
+"""Find search hits in text that a fork copied: the parent session has the same hit."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class CopiedHits:
         return others, copies
 
     async def _origin(self, fork: Session) -> Session | None:
-        """Return the session from which a fork copied the text; None if that is no result."""
+        """Return the session in the results from which a fork copied the text, or None."""
         ancestors: list[Session] = []
         session = fork
         while session.fork is not None and len(ancestors) < _MAX_ANCESTORS:

@@ -67,7 +67,7 @@ def stored_query(query: Query) -> Query:
 
 
 async def select(store: Store, query: Query, rows: Sequence[Session]) -> list[Session]:
-    """Return rows that `stored_query` selected as clients see them, if the query matches them."""
+    """Return as clients see them the rows of `stored_query` that match the query."""
     sessions = await as_read(store, rows)
     if not query.statuses or not _any_runs(rows):
         return sessions

@@ -150,9 +150,9 @@ async def _fill_page(
     backward: bool,
     page_size: int | None = None,
 ) -> list[Session]:
-    """Return a full page of the rows that `keep` returns, if there are as many.
+    """Return a page of rows that `keep` returns: a full page, if there are enough rows.
 
-    Each read has as many rows as the query's limit. The page has as many if `page_size` is None.
+    Each read returns up to `query.limit` rows. The page has `page_size` rows, by default the limit.
     """
     size = page_size or query.limit
     sessions: list[Session] = []

@@ -5,8 +5,8 @@ address that receives keys, cannot allow a tool without a permission request, an
 agent that exists here. MCP servers of the file are connected as if an API key had chosen them. An
 agent with settings that no interface could show does not answer here.
 
-Nothing of the file is lost: a record that may not be used as it is, is also stored unchanged, under
-a kind of its own from which no agent is built. An export of the session contains it again.
+Nothing of the file is lost: an unsafe record is also stored unchanged, under a kind of its own. No
+agent is built from that kind. An export of the session contains it again.
 """
 
 from __future__ import annotations

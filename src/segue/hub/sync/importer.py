@@ -197,7 +197,7 @@ class SourceSync:
         return imported.session
 
     async def import_if_listed_only(self, principal: Principal, id: str) -> Session:
-        """Return a session; import it first if its source lists it without its history."""
+        """Return a session. If its source lists it without a history, import it first."""
         session, source = await self._lookup.find(principal, id)
         return await source.import_session(session) if isinstance(source, ListsOnly) else session
 
@@ -270,7 +270,7 @@ class SourceSync:
         return definition.name if original is None else None
 
     async def find_new(self, principal: Principal, native_id: str, directory: str) -> str | None:
-        """Return the id that a source gives to a session which a tool has just created, or None."""
+        """Return the id of a session that a tool has just created, None if its source has none."""
         for source in await self._sources.in_workspace(principal.workspace):
             if source.transcripts is not None and os.sep not in native_id:
                 find = partial(_find_new, source.transcripts, native_id, directory)

@@ -1,8 +1,8 @@
 """Mount a session's resources in its directory: uploaded files and clones of repositories.
 
-A mount path begins at the root of a machine of the session's own. Here that root is the session's
-directory. segue only writes into directories that it created. Files and clones are made in a
-staging directory, and moved to the mount path when they are complete.
+Clients write mount paths as if each session had a machine of its own. Here the root of that machine
+is the session's directory. segue only writes into directories that it created. Files and clones are
+made in a staging directory, and moved to the mount path when they are complete.
 """
 
 from __future__ import annotations

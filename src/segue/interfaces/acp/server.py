@@ -320,7 +320,7 @@ class AcpServer:
     # Agents of this program.
 
     def _declared_agent(self) -> Any:
-        """Return the served agent if it is one of this program, which declares what it offers."""
+        """Return the served agent if it runs in this program and declares its options."""
         served_agent = self._served_agent
         if served_agent is None or served_agent.declaration is None:
             return None

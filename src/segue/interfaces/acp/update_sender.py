@@ -1,4 +1,4 @@
-"""Send the updates of one session to one client, and remember the position that it has reached."""
+"""Send the updates of one session to one client, and remember the position of the last update."""
 
 from __future__ import annotations
 

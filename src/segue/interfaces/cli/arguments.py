@@ -156,8 +156,8 @@ def complete_session(
 ) -> list[CompletionItem]:
     """Return the ids of sessions, each with its title.
 
-    Those are the sessions whose id starts with `prefix` or whose title contains it, or the latest
-    ones if it is empty.
+    These are sessions whose id starts with `prefix` or whose title contains it. An empty prefix
+    gives the latest sessions.
     """
     from click.shell_completion import CompletionItem
 

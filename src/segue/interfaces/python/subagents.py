@@ -1,4 +1,4 @@
-"""The agents that a program defines in its options, to which its session's agent delegates work."""
+"""The agents in a program's options, to which the session's agent can delegate work."""
 
 from __future__ import annotations
 

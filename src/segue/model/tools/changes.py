@@ -19,9 +19,9 @@ def apply_change(call: ToolCall, change: ToolCallChanged) -> ToolCall:
 
 
 def with_changes(events: Iterable[Event]) -> list[Event]:
-    """Return events in which each tool call is as it was after its last change among them.
+    """Return events without changes of tool calls: each call has the values after its last change.
 
-    The changes themselves are left out if their call is among the events.
+    A change stays if its call is not among the events.
     """
     result: list[Event] = []
     positions: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""A delivery: one notice for one webhook, with what became of it."""
+"""A delivery: one notice for one webhook, and the attempts to send it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describe a tool call on one line: what it did, to what, and how it ended."""
+"""Describe a tool call on one line: the action, its object and its outcome."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ Codex keeps names and the archive in its files, and since 0.128 in a database to
 program changes the database: an app server renames and archives. A home without a database has a
 file of names, which is appended to, and a directory for the archive.
 
-The trash is a directory of segue's. All versions leave a thread out of their lists if its rollout
-is not where it was, and list it again when it is back.
+The trash is a directory of segue's. Every version of Codex stops listing a thread whose rollout was
+moved there, and lists it again after the rollout was moved back.
 """
 
 from __future__ import annotations

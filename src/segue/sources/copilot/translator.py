@@ -57,7 +57,7 @@ _SKIPPED_PREFIXES = ("hook.", "model.", "permission.")
 
 
 class OpenCall(msgspec.Struct, omit_defaults=True):
-    """A tool call without a result: the thread that made it, and whether it shows its changes."""
+    """A tool call without a result: its thread, and whether it has diffs already."""
 
     thread: str | None = None
     has_diffs: bool = False

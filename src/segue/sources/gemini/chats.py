@@ -186,7 +186,7 @@ def _is_filled(path: str, inode: int, size: int, mtime_ns: int) -> bool:
 def read_object(path: str) -> dict[str, Any]:
     """Return a session that is one JSON object.
 
-    Raises OSError if Gemini may be writing it, so that it stays listed as it was.
+    Raises OSError while Gemini may be writing the file: the session then stays listed unchanged.
     """
     status = safe_io.nonempty_file_status(path)
     data = safe_io.read_small_file(path, MAX_FILE_BYTES)

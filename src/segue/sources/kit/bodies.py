@@ -115,7 +115,7 @@ def thought(text: str) -> AgentThought:
 
 
 def injected(source: str, record: Any) -> Foreign:
-    """Return a record of the tool that is no message of the conversation, such as its context."""
+    """Return an event for text that the tool added, such as context; no person typed it."""
     return Foreign(dialect=source, raw=record)
 
 

@@ -212,7 +212,7 @@ def settled_status(path: str) -> tuple[tuple[int, int, int], ...] | None:
 
 
 class UnchangedCache(Generic[T]):
-    """Keeps what was loaded from databases until one of them or its log is written.
+    """Caches values loaded from databases until a database or its log is written.
 
     If nothing changed, that costs two stats for each database.
     """

@@ -75,7 +75,7 @@ class KitTranscripts:
         self._label = label
 
     def read(self, reference: str) -> KitCopy:
-        """Read a session by its native id or by its key, which is the path of its file."""
+        """Read a session by its native id or by its key, the path of its file."""
         with readable(reference):
             ref = self._reader.ref(reference) or self._reader.find(reference)
         if ref is None:

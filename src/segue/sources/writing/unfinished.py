@@ -1,4 +1,4 @@
-"""Record work that a killed process would leave half done, so that another one finishes it.
+"""Record work before it begins, so that another process can finish it after a crash.
 
 A record is a file that its process holds a lock on. The system releases the lock when the process
 ends, however it ends. A record without a lock is one whose process was killed, or failed.

@@ -185,7 +185,7 @@ class SessionLists:
     async def _with_terms(
         self, statement: query_sql.Statement, terms: Sequence[Term], order: str, limit: int
     ) -> list[Row]:
-        """Return those of a statement's sessions in which every term occurs, tried one by one."""
+        """Return the sessions of a statement that have every term, tried one by one."""
         queries_arg, limit_arg = (f"${len(statement.args) + number}" for number in (1, 2))
         sql = f"""
             SELECT c.at, c.id, (SELECT row FROM sessions WHERE pk = c.pk)

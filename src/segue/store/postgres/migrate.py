@@ -1,4 +1,4 @@
-"""Create the tables of a PostgreSQL store, or bring them up to date.
+"""Create or migrate the tables of a PostgreSQL store.
 
 Several processes may do this at once: the first to get the lock migrates, in one transaction, the
 others wait and find nothing left to do.

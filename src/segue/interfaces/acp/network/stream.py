@@ -1,7 +1,7 @@
 """Messages on their way to one client: bounded, numbered, and kept for a while after sending.
 
-A writer waits while the client has too much to read. Messages that were sent stay in memory, up to
-a limit, so that a client that lost its link gets those that it did not receive.
+A writer waits while the client has too much to read. Sent messages stay in memory, up to a limit. A
+client that reconnects gets the messages that it did not receive.
 """
 
 from __future__ import annotations

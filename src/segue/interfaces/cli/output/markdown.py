@@ -59,7 +59,7 @@ def markdown(text: str, columns: int) -> Any:
 
 
 class MarkdownBlocks:
-    """Splits a text that arrives in pieces into its blocks, which can be rendered one by one.
+    """Splits streamed text into Markdown blocks, so that each can be rendered when it is complete.
 
     A block ends at an empty line that is not inside of a code block. Lists are not split: the
     numbers of their entries depend on each other.

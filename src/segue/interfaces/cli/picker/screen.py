@@ -22,7 +22,7 @@ _STEPS = {"up": -1, "ctrl-p": -1, "down": 1, "ctrl-n": 1, "home": _TOP}
 
 
 class PickerScreen:
-    """Shows sessions, or those of one source, and calls `actions` for the keys that they name.
+    """Shows the sessions of all sources or of one. `actions` has a function for each key.
 
     An action that sets `off_screen` runs this function on the normal screen, such as another
     program; then the picker returns. `footer` is shown until the next key.

@@ -99,7 +99,7 @@ class StopFields(TypedDict):
 
 
 class EventEncoder:
-    """Encodes the events of one session in order, as one of its threads shows them.
+    """Encodes the events of one session in order, for one of its threads.
 
     `state` is the session's row before the first event. `names` has the names of the agents by
     thread; None is the primary thread.

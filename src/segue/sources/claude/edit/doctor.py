@@ -2,7 +2,7 @@
 
 Crashes, power losses and careless programs leave lines at which other readers stop, or for which
 the model API refuses the whole conversation. A repair changes nothing in place: it writes a new
-transcript, which replaces the old one in one step, and the old one stays under another name.
+transcript, which replaces the old one in one step. The old transcript gets another name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The subagents of a session: their transcripts, their events and their threads.
 
 Each has a transcript of its own, in the session's directory (see `format.subagents`). Versions
-before 2.1 put it next to the session's transcript, where only the result of the call that started
-the subagent says which session it belongs to.
+before 2.1 put it next to the session's transcript. Then only the result of the call that started
+the subagent names its session.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Summarise a transcript in one pass, and make the session's row from the summary.
 
 The summary is small, so a transcript that grew is read from where the last pass ended. The rules
-are those of lists that read only both ends of a file, except that a title counts wherever it is.
+are those of the Agent SDK's lists, which read only both ends of a file. Here a title also counts in
+the middle.
 """
 
 from __future__ import annotations

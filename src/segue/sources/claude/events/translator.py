@@ -10,8 +10,8 @@ seq 1.
 
 A few things depend on earlier lines: the time of a line without one, whether a response's cost was
 counted, the numbers of a compaction. A Translator remembers them for CONTEXT_BYTES bytes. So a
-Translator that starts in the middle, after the lines of that many bytes, gives the same events as
-one that starts at the beginning.
+Translator can start in the middle of a file: after it has read that many bytes before the position,
+it returns the same events as one that started at the beginning.
 """
 
 from __future__ import annotations

@@ -122,9 +122,9 @@ def _learn_typed_lines(
 ) -> bool:
     """Learn from the lines that begin with their type: all lines except messages do.
 
-    Read them backwards, since the last one counts, and skip those whose fact is already known.
-    Return False if every line must be parsed: padding after a power loss, or a `continued-in`
-    line, which counts only if no message follows.
+    Read backwards, since the last line of a type counts, and skip lines of a known fact. Return
+    False if every line must be parsed: padding after a power loss, or a `continued-in` line, which
+    counts only if no message follows.
     """
     if b"\0" in block:
         return False

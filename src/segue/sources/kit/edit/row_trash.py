@@ -1,9 +1,9 @@
 """The trash for sessions that a tool keeps in a database.
 
-The tool's program deletes the rows and imports an export again. segue keeps both: the tool's own
-export of the session and of its subagents, from which it is restored, and a database with a copy of
-all their rows, from which the session is read while it is in the trash. Each session has a
-directory of its own: segue-trash/MICROSECONDS-ID/.
+The tool's program deletes the rows and imports an export again. segue keeps two copies of a session
+and its subagents. A session is restored from the tool's own export of it. While it is in the trash,
+it is read from a database with its rows. Each session has a directory of its own:
+segue-trash/MICROSECONDS-ID/.
 """
 
 from __future__ import annotations
