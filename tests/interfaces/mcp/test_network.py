@@ -61,3 +61,38 @@ async def test_a_request_without_a_valid_key_is_refused(tmp_path: Path, key: str
             assert foreign.status_code == 403
         assert (await hub.sessions.list(LOCAL)).sessions == []
         await app.close()
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
+async def test_only_post_is_answered(tmp_path: Path, method: str) -> None:
+    async with open_hub(tmp_path) as hub:
+        app = await served(hub, tmp_path)
+        _, key = await hub.keys.create("local")
+        async with http_client(app, key) as http:
+            headers = {"accept": "text/event-stream"}
+            response = await http.request(method, "/mcp", headers=headers)
+            assert response.status_code == 405 and "use POST" in response.text
+        await app.close()
+
+
+async def test_a_cursor_of_another_workspace_is_refused(tmp_path: Path) -> None:
+    async with open_hub(tmp_path) as hub:
+        for _ in range(4):
+            await add_session(hub)
+            await add_session(hub, OTHER, title="Quokka")
+        app = await served(hub, tmp_path)
+        arguments = {"words": "walrus", "order": "newest", "limit": 2}
+        cursor = ""
+        for workspace in ("other", "local"):
+            _, key = await hub.keys.create(workspace)
+            async with (
+                http_client(app, key) as http,
+                Client(streamable_http_client(URL, http_client=http)) as client,
+            ):
+                if cursor:
+                    answer = await call(client, "search_sessions", **arguments, cursor=cursor)
+                    assert answer.startswith("ERROR") and "Quokka" not in answer
+                else:
+                    answer = await call(client, "search_sessions", **arguments)
+                    cursor = answer.rsplit("cursor=", 1)[1]
+        await app.close()

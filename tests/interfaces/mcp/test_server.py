@@ -360,6 +360,16 @@ async def test_unknown_arguments_are_refused_by_name(tmp_path: Path) -> None:
         assert "cursor" in await call(client, "search_sessions", words="x", cursor="zzz")
 
 
+@pytest.mark.parametrize(
+    ("tool", "name"),
+    [("search_sessions", "since"), ("search_sessions", "order"), ("read_session", "session")],
+)
+async def test_an_error_does_not_repeat_a_long_value(tmp_path: Path, tool: str, name: str) -> None:
+    async with open_hub(tmp_path) as hub, connect(hub) as client:
+        answer = await call(client, tool, **{name: "x" * 200_000})
+        assert answer.startswith("ERROR") and len(answer) < 2100
+
+
 @pytest.mark.full
 async def test_the_command_answers_the_client_over_standard_streams(tmp_path: Path) -> None:
     async with open_hub(tmp_path) as hub:

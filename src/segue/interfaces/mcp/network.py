@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from segue.http.errors import MethodNotAllowed
 from segue.http.hosts import HostCheck
 from segue.http.keys import api_key
 from segue.http.limits import RateLimiter, caller_of
@@ -77,6 +78,9 @@ class McpApp:
         try:
             principal = await self._authenticate(scope)
             headers += self._rate_limiter.count_request(caller_of(principal))
+            if scope["method"] != "POST":
+                # Answers come with their requests: a stream of its own would never send anything.
+                raise MethodNotAllowed("use POST; this server has no stream and no sessions")
             manager = await self._manager()
             await manager.handle_request({**scope, _PRINCIPAL: principal}, receive, send_counted)
         except SegueError as error:

@@ -19,12 +19,15 @@ from segue.model.errors import SegueError
 from segue.model.principal import Principal
 
 from . import catalog
+from .answers import shorten
 from .arguments import schema
 from .caller import Call
 from .scope import Caller, McpSettings, SessionScope
 
 if TYPE_CHECKING:
     from segue.hub import Hub
+
+MAX_ERROR_CHARS = 2000  # an error names the value that was refused
 
 INSTRUCTIONS = """\
 segue has the sessions of all coding agents that were used here. Before you begin, look at \
@@ -114,7 +117,8 @@ class McpServer:
 
     def _shown_error(self, context: Context, error: SegueError) -> str:
         """Return an error's message; only the local user sees paths in it."""
-        return error.message if self._principal_of(context).local else error.remote_message
+        is_local = self._principal_of(context).local
+        return shorten(error.message if is_local else error.remote_message, MAX_ERROR_CHARS)
 
     async def _list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None
