@@ -19,6 +19,7 @@ from segue.store.migrations import load
 from segue.store.postgres import PostgresStore, appends, groups
 from segue.store.postgres import connection as connections
 from segue.store.postgres import watch as watching
+from segue.store.postgres.outage import OutageLog
 from tests.postgres import running_server
 
 from .postgres_helpers import (
@@ -500,15 +501,41 @@ async def test_store_reconnects_to_a_restarted_server(url: str) -> None:
         assert (await append_message(store, session, "more")).messages == 1
 
 
-async def test_stopped_server_is_a_clear_error() -> None:
+async def test_stopped_server_is_a_clear_error_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with running_server(durable=False) as url:
         store = await PostgresStore.open(url)
         session = await create_session(store)
-    with pytest.raises(errors.StoreError, match="cannot reach PostgreSQL at "):
+    with pytest.raises(errors.StoreUnreachable, match="cannot reach PostgreSQL at "):
         await store.get(WORKSPACE, session.id)
-    with pytest.raises(errors.StoreError, match="cannot reach PostgreSQL at "):
+    with pytest.raises(errors.StoreUnreachable, match="cannot reach PostgreSQL at "):
         await append_message(store, session, "more")
     await store.close()
+    (line,) = caplog.messages
+    assert "cannot reach PostgreSQL at " in line and "until it answers again" in line
+
+
+def test_outage_is_logged_at_its_beginning_and_end_and_rarely_between(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    times = iter(range(10_000))
+    outages = OutageLog("PostgreSQL at db", lambda: next(times))
+    error = errors.StoreUnreachable("cannot reach PostgreSQL at db")
+    outages.worked()
+    assert caplog.messages == []
+    for _ in range(2):
+        caplog.clear()
+        for _ in range(2_000):
+            outages.failed(error)
+        outages.worked()
+        outages.worked()
+        assert caplog.messages == [
+            "cannot reach PostgreSQL at db; operations fail until it answers again",
+            "cannot reach PostgreSQL at db, for 15 minutes now",
+            "cannot reach PostgreSQL at db, for 30 minutes now",
+            "PostgreSQL at db answers again, after 2000 s",
+        ]
 
 
 async def test_value_that_postgres_cannot_store_is_refused(url: str) -> None:

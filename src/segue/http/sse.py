@@ -16,6 +16,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from segue.model import codec
+from segue.model.errors import StoreUnreachable
 
 log = logging.getLogger("segue.http")
 
@@ -131,8 +132,10 @@ class _AccessSchedule:
             return AccessResult((), allowed=True)
         try:
             return await self._access.check()
-        except Exception:  # the store is not available, for example
-            log.warning("the access of an event stream was not checked; retrying", exc_info=True)
+        except Exception as error:
+            if not isinstance(error, StoreUnreachable):  # the store logs the outage
+                message = "the access of an event stream was not checked; retrying"
+                log.warning(message, exc_info=True)
             self._retry_at = time.monotonic() + ACCESS_RETRY_SECONDS
             return AccessResult((), allowed=True)
 
@@ -161,8 +164,9 @@ async def _enqueue(frames: AsyncIterator[bytes], queue: asyncio.Queue[Any]) -> N
     try:
         async for frame in frames:
             await queue.put(frame)
-    except Exception:
-        log.exception("an event stream failed; the client will reconnect")
+    except Exception as error:
+        if not isinstance(error, StoreUnreachable):  # the store logs the outage
+            log.exception("an event stream failed; the client will reconnect")
         await queue.put(_STREAM_FAILED)
 
 

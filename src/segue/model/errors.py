@@ -163,6 +163,10 @@ class StoreLocked(StoreError):
     default_remote_message = "the store is locked by another program; try again"
 
 
+class StoreUnreachable(StoreError):
+    """The database server does not answer; try again later. The store logs when that changes."""
+
+
 class StoreTooNew(StoreError):
     """A newer segue wrote this store; upgrade segue to use it."""
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from segue.model.errors import SegueError
+from segue.model.errors import SegueError, StoreUnreachable
 
 from .follow import LiveUpdates, Name
 
@@ -56,12 +56,13 @@ class BackgroundPulls:
                     await self._ensure_current(*name)
                 except Exception as error:
                     is_unexpected = not isinstance(error, SegueError)
-                    log.warning(
-                        "session %s: a pull failed and is repeated: %s",
-                        name[1],
-                        error,
-                        exc_info=is_unexpected,
-                    )
+                    if not isinstance(error, StoreUnreachable):  # the store logs the outage
+                        log.warning(
+                            "session %s: a pull failed and is repeated: %s",
+                            name[1],
+                            error,
+                            exc_info=is_unexpected,
+                        )
                     timeout = RETRY_SECONDS
                 with suppress(TimeoutError):
                     await asyncio.wait_for(subscription.wait(), timeout)

@@ -13,7 +13,7 @@ import logging
 from msgspec.structs import replace
 
 from segue.model import clock
-from segue.model.errors import Conflict, SegueError
+from segue.model.errors import Conflict, SegueError, StoreUnreachable
 from segue.model.query import Position
 from segue.model.record import Record
 from segue.store.base import Store
@@ -44,6 +44,8 @@ class Scheduler:
                 await asyncio.sleep(remaining / clock.SECOND)
             try:
                 await self.run_due()
+            except StoreUnreachable:  # the store logs the outage
+                pass
             except Exception:  # the next minute is a new attempt
                 log.exception("the due deployments could not be read")
 

@@ -22,7 +22,7 @@ from segue.agents.base.client import ClientPort
 from segue.hub.history.follow import Name
 from segue.hub.workdir.isolation import remove_temporary_files
 from segue.model import clock, ids
-from segue.model.errors import NotFound, SegueError, StoreError
+from segue.model.errors import NotFound, SegueError, StoreError, StoreUnreachable
 from segue.store.base import InboxItem, Lease, Signal
 
 from .deps import TurnDeps
@@ -402,6 +402,8 @@ class TurnEngine:
         while True:
             try:
                 await self.recover()
+            except StoreUnreachable:  # the store logs the outage
+                pass
             except SegueError as error:
                 log.warning("could not recover abandoned turns: %s", error)
             self._watch.forget(60.0 + self._lease_seconds)

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from segue.hub.resources.record_ids import format_record_id
 from segue.hub.resources.records import Records
 from segue.model import clock
-from segue.model.errors import NotFound, SegueError
+from segue.model.errors import NotFound, SegueError, StoreUnreachable
 from segue.model.record import Record
 from segue.model.webhooks.delivery import Attempt, Delivery
 from segue.secrets import mask_text
@@ -97,7 +97,8 @@ class Dispatcher:
                 try:
                     await self._deliver_due()
                 except SegueError as error:  # the next round tries again
-                    log.warning("webhooks could not be delivered: %s", error.message)
+                    if not isinstance(error, StoreUnreachable):  # the store logs the outage
+                        log.warning("webhooks could not be delivered: %s", error.message)
                     await asyncio.sleep(POLL_SECONDS)
         finally:
             unwatch()

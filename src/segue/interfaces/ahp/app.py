@@ -21,7 +21,7 @@ from segue.http.hosts import HostCheck
 from segue.http.keys import KeyAccess, api_key
 from segue.http.limits import RateLimiter, caller_of
 from segue.hub import Hub
-from segue.model.errors import SegueError, Unauthorized
+from segue.model.errors import SegueError, StoreUnreachable, Unauthorized
 from segue.model.principal import Principal
 
 from .connection import AhpConnection
@@ -242,8 +242,10 @@ class _Link:
                 try:
                     if not (await self._access.check()).allowed:
                         return POLICY_VIOLATION
-                except Exception:  # the store is not available, for example
-                    log.warning("the access of a client was not checked; retrying", exc_info=True)
+                except Exception as error:
+                    if not isinstance(error, StoreUnreachable):  # the store logs the outage
+                        message = "the access of a client was not checked; retrying"
+                        log.warning(message, exc_info=True)
         finally:
             for task in (closing, overflow):
                 task.cancel()

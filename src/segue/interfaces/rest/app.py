@@ -26,7 +26,13 @@ from segue.http.metrics import Metrics, Series, SharedMetrics
 from segue.http.routing import RouteTree
 from segue.hub import Hub
 from segue.model import codec
-from segue.model.errors import InvalidInput, NotFound, SegueError, Unauthorized
+from segue.model.errors import (
+    InvalidInput,
+    NotFound,
+    SegueError,
+    StoreUnreachable,
+    Unauthorized,
+)
 from segue.model.principal import Principal
 
 from . import errors
@@ -78,7 +84,9 @@ class RestApp:
         except SegueError as error:
             status, result = error.http_status, _envelope(error, request)
             request.response_headers += errors.retry_headers(error)
-            if status >= 500 or error.remote_message != error.message:
+            # The store logs an outage, and not each request that fails because of it.
+            is_logged = status >= 500 or error.remote_message != error.message
+            if is_logged and not isinstance(error, StoreUnreachable):
                 log.warning(error.message, extra=_log_fields(request))
         except Exception:
             log.exception("a request failed", extra=_log_fields(request))

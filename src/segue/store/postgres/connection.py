@@ -16,6 +16,7 @@ from segue.redact import redact_url
 from segue.store import migrations
 
 from .migrate import prepare
+from .outage import OutageLog, quiet_pool
 
 T = TypeVar("T")
 Connection = Any  # asyncpg.Connection
@@ -59,8 +60,10 @@ _ERRORS: dict[str, tuple[type[errors.StoreError], str]] = {
     "28P01": (errors.StoreError, "the user name or password was refused by"),
     "28000": (errors.StoreError, "this user may not connect to"),
     "3D000": (errors.StoreError, "there is no such database:"),
-    "53300": (errors.StoreError, "no connection is left for us at"),
-    "57P03": (errors.StoreError, "the server is starting up or shutting down:"),
+    "53300": (errors.StoreUnreachable, "no connection is left for us at"),
+    "57P01": (errors.StoreUnreachable, "the server is shutting down:"),
+    "57P02": (errors.StoreUnreachable, "the server has crashed:"),
+    "57P03": (errors.StoreUnreachable, "the server is starting up or shutting down:"),
 }
 _CONFLICTS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _LOST = (
@@ -82,12 +85,14 @@ class Database:
         self._url = url
         self._pool = pool
         self._closed = False
+        self._outage = OutageLog(describe(url))
         self.commits = 0
         self.queued = 0  # writes that are not done yet
 
     @classmethod
     async def open(cls, url: str) -> Self:
         """Return the database at a URL, whose tables are created or migrated first."""
+        quiet_pool()
         with translated(url):
             try:
                 pool = await asyncpg.create_pool(
@@ -156,9 +161,20 @@ class Database:
         return result
 
     async def _with_retries(self, attempt: Callable[[_Progress], Awaitable[T]]) -> T:
-        """Retry after a lost race, and after a lost connection if no commit was sent yet."""
+        """Try an operation, and log whether the database answers."""
         if self._closed:
             raise errors.StoreError("the store is closed")
+        try:
+            result = await self._try_repeatedly(attempt)
+        except errors.StoreUnreachable as error:
+            if not self._closed:
+                self._outage.failed(error)
+            raise
+        self._outage.worked()
+        return result
+
+    async def _try_repeatedly(self, attempt: Callable[[_Progress], Awaitable[T]]) -> T:
+        """Retry after a lost race, and after a lost connection if no commit was sent yet."""
         for tried in range(MAX_ATTEMPTS):
             progress = _Progress()
             with translated(self._url):
@@ -221,9 +237,11 @@ def translated(url: str) -> Iterator[None]:
         kind, prefix = _ERRORS.get(state, (errors.StoreError, f"the store failed ({message}):"))
         raise kind(f"{prefix} {describe(url)}") from error
     except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        raise errors.StoreError(f"the connection failed ({error}): {describe(url)}") from error
+        raise errors.StoreUnreachable(
+            f"the connection failed ({error}): {describe(url)}"
+        ) from error
     except TimeoutError as error:
-        raise errors.StoreError(f"no answer in time from {describe(url)}") from error
+        raise errors.StoreUnreachable(f"no answer in time from {describe(url)}") from error
     except OSError as error:
         why = error.strerror or str(error) or type(error).__name__
-        raise errors.StoreError(f"cannot reach {describe(url)}: {why}") from error
+        raise errors.StoreUnreachable(f"cannot reach {describe(url)}: {why}") from error

@@ -17,7 +17,7 @@ from segue.http.asgi import SEND_BATCH
 from segue.http.body import decode_json
 from segue.http.errors import RateLimited
 from segue.http.sse import AccessCheck
-from segue.model.errors import SegueError
+from segue.model.errors import SegueError, StoreUnreachable
 
 from .connection import NetworkConnection
 from .registry import ConnectionRegistry
@@ -231,8 +231,10 @@ class WebSocketLink:
             try:
                 if not (await self._access.check()).allowed:
                     return POLICY_VIOLATION
-            except Exception:  # the store is not available, for example
-                log.warning("the access of a WebSocket was not checked; retrying", exc_info=True)
+            except Exception as error:
+                if not isinstance(error, StoreUnreachable):  # the store logs the outage
+                    message = "the access of a WebSocket was not checked; retrying"
+                    log.warning(message, exc_info=True)
 
 
 async def _decode(text: str) -> Any:
