@@ -74,6 +74,7 @@ SAMPLES: dict[str, dict[str, set[Any]]] = {
     "tests/interfaces/acp/test_serve.py": {"version": {2}},
     "tests/interfaces/rest/test_budgets.py": {"database": {"sqlite"}},
     "tests/interfaces/web/test_browser.py": {"width": {"desktop"}, "scheme": {"light"}},
+    "tests/interfaces/web/test_every_page.py": {"width": {"phone"}, "scheme": {"dark"}},
     "tests/interfaces/web/test_hostile_text.py": {"width": {"phone"}},
     "tests/interfaces/web/test_inserted_text.py": {"width": {"phone"}},
     "tests/interfaces/web/test_session_actions.py": {"width": {"desktop"}},

@@ -93,7 +93,7 @@ async def test_a_loopback_server_says_that_its_links_work_only_here(tmp_path: Pa
     async with open_site(tmp_path) as site:
         id = await shared_session(site)
         page = await site.get(f"/s/{id}/share")
-        assert "reached only from this computer" in page and "/export.html" in page
+        assert "Only this computer can reach the server" in page and "/export.html" in page
 
 
 async def test_secrets_are_counted_and_masked_for_readers(tmp_path: Path) -> None:

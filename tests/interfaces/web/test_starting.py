@@ -98,7 +98,7 @@ async def test_the_first_run_offers_a_model_to_choose(harness: BrowserHarness) -
     await field.fill("ollama:qwen3")  # needs no key
     await field.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text("New session")
-    await expect(page.locator("#start")).to_contain_text("ollama:qwen3 answers")
+    await expect(page.locator("#start")).to_contain_text("Answered by ollama:qwen3")
     assert (await harness.hub.config.all("local"))["model"] == "ollama:qwen3"
     await page.get_by_role("link", name="Change").click()
     await expect(page.get_by_label("Provider and name")).to_have_value("ollama:qwen3")
