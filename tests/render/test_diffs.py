@@ -35,6 +35,15 @@ def test_change_without_a_patch_is_not_complete() -> None:
     assert file_diff(change) == ([], 0, 0, False)
 
 
+def test_all_new_lines_of_a_long_text_are_in_its_diff() -> None:
+    new = "".join(f"line {number}\n" for number in range(20_000))
+    created = compare_texts(None, new, first_line=1)
+    assert created.complete and created.lines[-1] == ("+", "line 19999", None, 20_000, ())
+    changed = compare_texts(new.replace("line", "old"), new)
+    assert not changed.complete and (changed.added, changed.removed) == (20_000, 20_000)
+    assert changed.lines[-1].text == "line 19999"
+
+
 @pytest.mark.parametrize("render", [documents.markdown, documents.html])
 @pytest.mark.parametrize("before", [None, "".join(f"{number}\n" for number in range(30))])
 async def test_document_shows_a_stored_patch_as_it_shows_both_texts(

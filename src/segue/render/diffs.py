@@ -9,11 +9,10 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from segue.model.content import Diff, FileChange
-from segue.model.tools.patches import MAX_CHANGED_LINES, find_changes, hunks
+from segue.model.tools.patches import find_changes, hunks
 
 from . import threads
 
-MAX_SHOWN_LINES = 300  # of a new version that cannot be compared
 MAX_PAGE_LINES = 300  # of one diff on a page, which links to the rest
 MAX_WORD_PAIRS = 200  # lines of one diff whose words are compared
 MAX_WORD_CHARACTERS = 400  # of a line whose words are compared
@@ -37,7 +36,7 @@ class DiffLine(NamedTuple):
 
 
 class FileDiff(NamedTuple):
-    """The lines of a diff; without `complete` only the beginning of the new version."""
+    """The lines of a diff; without `complete` only those of the new version that are known."""
 
     lines: list[DiffLine]
     added: int
@@ -63,10 +62,7 @@ def file_diff(block: Diff | FileChange) -> FileDiff:
     threads.use_characters(4 * len(lines))
     added, removed = (sum(line.sign == sign for line in lines) for sign in "+-")
     is_too_long = block.patch is None and block.before_sha256 is not None
-    complete = not is_too_long and len(lines) <= MAX_CHANGED_LINES
-    if not complete:
-        lines = [line for line in lines if line.sign == "+"][:MAX_SHOWN_LINES]
-    return FileDiff(lines, added, removed, complete)
+    return FileDiff(lines, added, removed, complete=not is_too_long)
 
 
 def is_new_file(block: Diff | FileChange) -> bool:
@@ -82,10 +78,10 @@ def compare_texts(old: str | None, new: str, first_line: int | None = None) -> F
     before = [] if old is None else old.splitlines()
     after = new.splitlines()
     threads.use_characters(4 * (len(before) + len(after)))
-    groups = find_changes(before, after)
-    if groups is None:
-        beginning = [DiffLine("+", line) for line in after[:MAX_SHOWN_LINES]]
-        return FileDiff(beginning, len(after), len(before), complete=False)
+    groups = find_changes(before, after) if before else None
+    if groups is None:  # a new file, or texts that cannot be compared
+        numbered = _numbered([("+", line) for line in after], None, first_line)
+        return FileDiff(list(numbered), len(after), len(before), complete=not before)
     lines: list[DiffLine] = []
     for group in groups:
         if lines:

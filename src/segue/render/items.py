@@ -73,7 +73,8 @@ class Item(NamedTuple):
     """One thing to show.
 
     `kind` selects the template. `outcome` is the event that completed the item, and `threads` are
-    the threads that it started. `call` is the tool call that a permission request is about.
+    the threads that it started. `call` is the tool call that a permission request is about, and
+    `call_seq` is the seq of its event.
     """
 
     kind: str
@@ -82,6 +83,7 @@ class Item(NamedTuple):
     text: str = ""
     threads: tuple[StartedThread, ...] = ()
     call: ToolCall | None = None
+    call_seq: int = 0
 
     @property
     def is_loud(self) -> bool:
@@ -126,9 +128,10 @@ def build_items(session: Session, events: Iterable[Event], pairs: Pairs) -> list
                 calls[key] = event
                 items.append(Item("tool", event, shown_outcome))
             else:
-                call = _shown_call(calls.get(call_key(event.body.call_id)), session)
+                opening = calls.get(call_key(event.body.call_id))
+                call, seq = _shown_call(opening, session), opening.seq if opening else 0
                 title = request_title(event.body, call)
-                items.append(Item("permission", event, shown_outcome, title, call=call))
+                items.append(Item("permission", event, shown_outcome, title, (), call, seq))
         elif isinstance(event.body, ToolResult):
             if key not in opened:  # a result without a known call is an item of its own
                 items.append(Item("tool", event, event))

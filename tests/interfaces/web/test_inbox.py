@@ -104,5 +104,5 @@ async def test_project_is_found_by_its_name_and_source_in_any_case(tmp_path: Pat
 async def test_first_page_says_what_was_found_and_offers_the_demo(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         page = await site.get("/")
-        assert "No sessions yet" in page and "segue config set model" in page
-        assert "Start a session" in page and "the demo agent answers" in page
+        assert "No sessions yet" in page and "Use this model" in page
+        assert "Try it with the demo agent" in page and "the demo agent answers" in page

@@ -7,11 +7,24 @@ import threading
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from segue.interfaces import web
 from segue.model import clock, ids
 from segue.model.content import Text
-from segue.model.event import Created, Draft, ModelCalled, Usage, UserMessage
+from segue.model.event import (
+    Body,
+    Created,
+    Draft,
+    ModelCalled,
+    Option,
+    PermissionAsked,
+    StatusChanged,
+    ToolCall,
+    ToolCallChanged,
+    Usage,
+    UserMessage,
+)
 from segue.model.principal import LOCAL
 from segue.render import markdown
 from segue.sources.claude.format.paths import ClaudeHome
@@ -46,6 +59,33 @@ async def test_a_session_is_listed_and_shown_without_a_script(tmp_path: Path) ->
         assert "<strong>Done</strong>" in page
         assert "grep" in page and "found" in page
         assert 'class="completed"' in page
+
+
+@pytest.mark.parametrize("changed", [False, True])
+async def test_all_of_a_long_change_can_be_read_before_it_is_allowed(
+    tmp_path: Path, changed: bool
+) -> None:
+    text = "".join(f"line {number}\n" for number in range(20_000))
+    call = ToolCall(call_id="c", name="write", kind="edit", input={"path": "a", "content": text})
+    calls: list[Body] = [call]
+    if changed:  # the agent says later what it will write
+        calls = [replace(call, input={}), ToolCallChanged(call_id="c", input=call.input)]
+    async with open_site(tmp_path) as site:
+        session = await site.hub.store.create("local", ids.new_id(), [Created(cwd="/x")])
+        options = (Option(id="yes", name="Allow", kind="allow_once"),)
+        await site.hub.editor.append(
+            LOCAL,
+            session.id,
+            UserMessage(content=(Text(text="go"),)),
+            StatusChanged(status="running", turn="t"),
+            *calls,
+            PermissionAsked(ask_id="a", call_id="c", options=options),
+        )
+        page = await site.get(f"/s/{session.id}")
+        dock = page.partition('class="dock"')[2]
+        assert "300 of 20,000 lines" in dock and "too long to compare" not in dock
+        link = re.search(r'href="([^"]+/whole/\d+)"', dock)
+        assert link is not None and "+line 19999" in await site.get(link[1])
 
 
 async def test_a_row_shows_how_many_lines_its_session_changed(tmp_path: Path) -> None:

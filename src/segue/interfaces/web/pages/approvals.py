@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from segue.interfaces.web.request import WebRequest
 from segue.model import clock
-from segue.model.event import PermissionAsked
+from segue.model.event import Event, PermissionAsked
 from segue.model.query import Query
 from segue.model.session import OWN, Session
+from segue.model.tools.changes import with_changes
 from segue.render.chunks import SessionView
 from segue.render.items import Item, build_items
 from segue.render.pairing import MAX_PAIR_DISTANCE, Pairs, find_openings
@@ -32,19 +33,21 @@ async def open_requests(request: WebRequest, session: Session) -> list[Item]:
     """Return the open permission requests of a session, each with the call that it is about."""
     if not session.open_asks:
         return []
-    events = await request.hub.history.events(
-        request.principal,
-        session.id,
-        types=("permission_asked", "tool_call"),
-        limit=MAX_PAIR_DISTANCE,
-        backward=True,
-    )
+
+    async def read(*types: str) -> list[Event]:
+        return list(
+            await request.hub.history.events(
+                request.principal, session.id, types=types, limit=MAX_PAIR_DISTANCE, backward=True
+            )
+        )
+
     asked = [
         event
-        for event in events
+        for event in await read("permission_asked")
         if isinstance(event.body, PermissionAsked) and event.body.ask_id in session.open_asks
     ]
-    return build_items(session, asked, Pairs({}, find_openings(events)))
+    calls = with_changes(await read("tool_call", "tool_call_changed"))
+    return build_items(session, asked, Pairs({}, find_openings(calls)))
 
 
 async def recent_sessions(request: WebRequest) -> list[Session]:

@@ -20,6 +20,7 @@ from segue.model.content import Audio, Block, Image, Resource, plain_text
 from segue.model.errors import NotFound
 from segue.model.event import AgentMessage, Event, Foreign, ToolCall, ToolResult, UserMessage
 from segue.model.session import Session
+from segue.model.tools.changes import with_changes
 from segue.render import documents, items, threads
 from segue.render import turns as turns_of
 from segue.render.chunks import (
@@ -32,6 +33,7 @@ from segue.render.chunks import (
 )
 from segue.render.diffs import file_diff
 from segue.render.markdown import sendable
+from segue.render.pairing import MAX_PAIR_DISTANCE
 from segue.render.relative_paths import with_relative_paths
 from segue.render.templates import PICTURES
 from segue.render.tools.bodies import BodyPart, tool_body, unified_text
@@ -205,6 +207,15 @@ async def _render_matches(request: WebRequest, view: SessionView, query: str) ->
 async def full_text(request: WebRequest, view: SessionView) -> Response:
     """GET {session}/whole/{seq}: the full text of an event that the page shows in part."""
     event = await _read_event(request, view.session)
+    if isinstance(event.body, ToolCall):
+        changes = await request.history.events(
+            request.principal,
+            view.session.id,
+            after=event.seq,
+            types=("tool_call_changed",),
+            limit=MAX_PAIR_DISTANCE,
+        )
+        event = with_changes([event, *changes])[0]
     return await threads.render_in_thread(event_text, view.session, event)
 
 
