@@ -25,7 +25,7 @@ from segue.sources.base import Edit, OverlayOnly, Source
 from segue.store.base import EventDecider, Store
 
 from . import directories
-from .fork import SessionForker
+from .fork import ForkRequest, SessionForker
 from .interrupted import as_read
 from .lookup import SessionLookup, SourceSet
 
@@ -249,16 +249,8 @@ class SessionEditor:
         always a session of the store.
         """
         title = None if title is None else not_empty(title, "title")
-        return await self._forker.fork(
-            principal,
-            id,
-            at=at,
-            cwd=cwd,
-            title=title,
-            new_id=new_id,
-            origin=origin,
-            in_store=in_store,
-        )
+        request = ForkRequest(new_id or ids.new_id(), at, cwd, title, origin, in_store)
+        return await self._forker.fork(principal, id, request)
 
     async def set_info(
         self, principal: Principal, id: str, info: InfoChanged, *, idle_only: bool = False

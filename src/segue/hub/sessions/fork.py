@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -33,6 +34,17 @@ from .granted_permissions import revocation_events
 from .lookup import SessionLookup
 
 
+class ForkRequest(NamedTuple):
+    """What a caller asks of a fork; see `SessionEditor.fork`."""
+
+    new_id: str
+    at: int | None
+    cwd: str | None
+    title: str | None
+    origin: str
+    in_store: bool
+
+
 class SessionForker:
     """Create forks."""
 
@@ -50,37 +62,27 @@ class SessionForker:
         self._records = records
         self._quotas = quotas
 
-    async def fork(
-        self,
-        principal: Principal,
-        id: str,
-        *,
-        at: int | None,
-        cwd: str | None,
-        title: str | None,
-        new_id: str | None,
-        origin: str,
-        in_store: bool,
-    ) -> Session:
-        """Fork a session where it can be forked; see `SessionEditor.fork`."""
+    async def fork(self, principal: Principal, id: str, request: ForkRequest) -> Session:
+        """Fork a session in its source if the source can, else into the store."""
         parent, source = await self._lookup.find(principal, id)
+        at, title = request.at, request.title
         last = parent.last_seq if at is None else at
         if not 1 <= last <= parent.last_seq:
             raise InvalidInput(f"session {id} has events 1 to {parent.last_seq}, not {last}")
         if source is not None and at is not None:
             await _require_event(source, id, at)
-        new_id = new_id or ids.new_id()
-        if source is not None and "fork" in source.edits and not in_store:
+        if source is not None and "fork" in source.edits and not request.in_store:
+            cwd = request.cwd
             new_cwd = None if cwd is None or directories.real(cwd) == parent.directory else cwd
             with suppress(OverlayOnly):
-                return await source.fork(id, new_id, at=at, cwd=new_cwd, title=title)
-        created = await self._created(principal, parent, source, cwd, origin, last)
+                return await source.fork(id, request.new_id, at=at, cwd=new_cwd, title=title)
+        created = await self._created(principal, parent, source, request, last)
         async with self._quotas.reserve(principal, sessions=1, bytes=1):
             if source is None:
                 return await self._store.fork(
                     principal.workspace,
                     id,
-                    new_id,
+                    request.new_id,
                     last,
                     Draft(body=created),
                     lambda session: [
@@ -88,23 +90,13 @@ class SessionForker:
                         *_settings_of_parent(session, parent),
                     ],
                 )
-            return await self._copy_from_source(
-                principal, source, parent, new_id, created, last=last, title=title
-            )
+            return await self._copy_from_source(source, parent, request, created, last)
 
     async def _copy_from_source(
-        self,
-        principal: Principal,
-        source: Source,
-        parent: Session,
-        new_id: str,
-        created: Created,
-        *,
-        last: int,
-        title: str | None,
+        self, source: Source, parent: Session, request: ForkRequest, created: Created, last: int
     ) -> Session:
         """Copy the conversation of a source's session into a new session of the store."""
-        workspace = principal.workspace
+        workspace, new_id = parent.workspace, request.new_id
         with event_buffer(self._data_dir) as events:
             async for event in source.conversation(parent.id):
                 if 1 < event.seq <= last:
@@ -112,7 +104,7 @@ class SessionForker:
             point = ForkPoint(session=parent.id, seq=events.count + 1)
             events.first = _new_event(1, replace(created, fork=point))
             session = projection.project(workspace, new_id, events)
-            for body in _closing_events(session, title, session.title or parent.title):
+            for body in _closing_events(session, request.title, session.title or parent.title):
                 events.add(_new_event(events.count + 2, body))
             return await self._store.load(workspace, new_id, events)
 
@@ -121,13 +113,12 @@ class SessionForker:
         principal: Principal,
         parent: Session,
         source: Source | None,
-        cwd: str | None,
-        origin: str,
+        request: ForkRequest,
         last: int,
     ) -> Created:
         workspace = principal.workspace
         # A directory that another tool recorded is used as it is, even if it is gone.
-        cwd = directories.absolute(cwd) if cwd else parent.cwd
+        cwd = directories.absolute(request.cwd) if request.cwd else parent.cwd
         real_cwd = directories.real(cwd)
         if principal.local:
             parent = parent.for_local_turn()
@@ -139,7 +130,7 @@ class SessionForker:
             cwd=cwd,
             real_cwd=None if real_cwd == cwd else real_cwd,
             roots=parent.roots,
-            origin=origin,
+            origin=request.origin,
             agent=agent,
             environment_id=parent.environment_id,
             memory_store_ids=parent.memory_store_ids,

@@ -22,13 +22,15 @@ from segue.model.errors import NotFound
 from segue.model.event import (
     AnyBody,
     Delta,
+    Event,
     PermissionAnswered,
     PermissionAsked,
     StatusChanged,
+    ToolCall,
 )
 from segue.model.tools.titles import request_title
 
-from .display import open_display
+from .display import TurnDisplay, open_display
 from .requests import PermissionRequests
 
 if TYPE_CHECKING:
@@ -181,7 +183,6 @@ async def _show_turn(
     """Print a turn as it happens, from its start or after a seq, and return the stop reason."""
     import asyncio
 
-    calls = OpenCalls()
     display = open_display()
     try:
         if not requests.is_asking:
@@ -192,23 +193,13 @@ async def _show_turn(
             if seq is None:
                 return "cancelled"
             after = seq - 1
+        calls = OpenCalls()
         async for item in hub.history.follow(principal, id, after, deltas=True):
             if isinstance(item, Delta):
                 if item.thread is None:
                     display.add_delta(item)
                 continue
-            call = calls.find(item)
-            if display.finish_message(item):
-                pass
-            elif isinstance(item.body, PermissionAsked):
-                display.pause()
-                await requests.add(item.body, call)
-            elif item.id != turn and item.body.thread is None:
-                display.show(item, call)
-            if isinstance(item.body, PermissionAnswered):
-                requests.settle(item.body.ask_id)
-                if not requests.is_asking:
-                    display.wait()
+            await _show_event(item, calls.find(item), turn, display, requests)
             if (reason := _stop_reason(item.body, turn)) is not None:
                 return reason
     except asyncio.CancelledError:
@@ -224,6 +215,28 @@ async def _show_turn(
         display.close()
         requests.close()
     raise NotFound(f"session {id} was deleted during the turn")
+
+
+async def _show_event(
+    event: Event,
+    call: ToolCall | None,
+    turn: str,
+    display: TurnDisplay,
+    requests: PermissionRequests,
+) -> None:
+    """Print an event of a turn, or ask the user; `call` is the tool call that it belongs to."""
+    body = event.body
+    if display.finish_message(event):
+        pass
+    elif isinstance(body, PermissionAsked):
+        display.pause()
+        await requests.add(body, call)
+    elif event.id != turn and body.thread is None:
+        display.show(event, call)
+    if isinstance(body, PermissionAnswered):
+        requests.settle(body.ask_id)
+        if not requests.is_asking:
+            display.wait()
 
 
 def _stop_reason(body: AnyBody, turn: str) -> str | None:

@@ -60,7 +60,6 @@ def session_table(sessions: Sequence[Session], matches: Sequence[SearchMatch] = 
     now = clock.now()
     columns = terminal_columns()
     ids = shorten_ids([session.id for session in sessions])
-    counts = [str(session.messages) for session in sessions]
     directory_columns = columns // 4 if columns >= MIN_COLUMNS_WITH_DIRECTORY else 0
     directories = [
         fit_end(one_line(tilde(session.cwd)), directory_columns) if directory_columns else ""
@@ -69,16 +68,8 @@ def session_table(sessions: Sequence[Session], matches: Sequence[SearchMatch] = 
     titles = [title_text(session) for session in sessions]
     labels = [session_labels(session) for session in sessions]
     label_columns = [sum(1 + width(text) for text, _ in texts) for texts in labels]
-    count_columns = max(map(len, counts))
-    costs = [session_cost(session) for session in sessions]
-    cost_columns = max(map(len, costs)) if columns >= MIN_COLUMNS_WITH_COST else 0
-    if cost_columns:
-        counts = [
-            f"{count:>{count_columns}}{_GAP}{cost:>{cost_columns}}"
-            for count, cost in zip(counts, costs, strict=True)
-        ]
-        count_columns += len(_GAP) + cost_columns
-    indent = len(ids[0]) + _AGE_COLUMNS + count_columns + 3 * len(_GAP)
+    counts = _counts(sessions, with_costs=columns >= MIN_COLUMNS_WITH_COST)
+    indent = len(ids[0]) + _AGE_COLUMNS + len(counts[0]) + 3 * len(_GAP)
     widest = max(width(title) + size for title, size in zip(titles, label_columns, strict=True))
     available = columns - indent - len(_GAP) - max(map(width, directories))
     title_columns = min(widest, max(_MIN_TITLE_COLUMNS, available))
@@ -88,7 +79,7 @@ def session_table(sessions: Sequence[Session], matches: Sequence[SearchMatch] = 
         start = (
             f"{click.style(ids[index], dim=True)}"
             f"{_GAP}{age(session.active_at, now):>{_AGE_COLUMNS}}"
-            f"{_GAP}{click.style(counts[index].rjust(count_columns), dim=True)}"
+            f"{_GAP}{click.style(counts[index], dim=True)}"
         )
         if has_title_lines:
             lines += [start, _title_line(titles[index], labels[index], columns)]
@@ -104,6 +95,21 @@ def session_table(sessions: Sequence[Session], matches: Sequence[SearchMatch] = 
         if matches:
             lines += _match_lines(matches[index], indent if directory_columns else 4, columns)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _counts(sessions: Sequence[Session], *, with_costs: bool) -> list[str]:
+    """Return the number of messages and perhaps the cost of each session, all equally wide."""
+    counts = _right_aligned([str(session.messages) for session in sessions])
+    costs = [session_cost(session) for session in sessions]
+    if not with_costs or not any(costs):
+        return counts
+    pairs = zip(counts, _right_aligned(costs), strict=True)
+    return [f"{count}{_GAP}{cost}" for count, cost in pairs]
+
+
+def _right_aligned(texts: Sequence[str]) -> list[str]:
+    columns = max(map(len, texts))
+    return [text.rjust(columns) for text in texts]
 
 
 def _match_lines(match: SearchMatch, indent: int, columns: int) -> list[str]:
