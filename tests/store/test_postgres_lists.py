@@ -252,16 +252,29 @@ async def test_text_that_is_too_long_for_one_tsvector_is_searchable(
         assert [session.id for session in matches] == [session.id]
 
 
-@pytest.mark.parametrize(
-    ("rare", "walk"),
-    [(0, 1000), (0, 3), (10, 7), (1000, 1)],
-    ids=["walked", "walked and looked up", "both", "looked up"],
-)
-async def test_every_search_strategy_has_the_same_results(
-    url: str, rare: int, walk: int, monkeypatch: pytest.MonkeyPatch
+# Constants of lists.py that make searches run in one way, and a part of its last statement.
+WAYS: dict[str, tuple[dict[str, float], str]] = {
+    "tested": ({"TEST_COST": 0}, "(true) IS TRUE"),
+    "given up, then scanned": (
+        {"TEST_COST": 0, "MIN_SCANNED_SESSIONS": 3, "MARGIN": 0, "LOOKUP_COST": 1e9},
+        "c.pk IN",
+    ),
+    "scanned": ({"TEST_COST": 1e9, "LOOKUP_COST": 1e9}, "c.pk IN"),
+    "given up, then looked up": (
+        {"TEST_COST": 1e9, "LOOKUP_COST": 1e9, "MIN_SCANNED_SESSIONS": 3, "MARGIN": 0},
+        "= ANY(",
+    ),
+    "looked up": ({"TEST_COST": 1e9, "LOOKUP_COST": 0}, "= ANY("),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_way_of_a_search_has_the_same_results(
+    url: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lists, "RARE_EVENTS", rare)
-    monkeypatch.setattr(lists, "MAX_SCANNED_SESSIONS", walk)
+    constants, part = WAYS[way]
+    for name, value in constants.items():
+        monkeypatch.setattr(lists, name, value)
     memory = MemoryStore()
     async with open_store(url) as store, connect(url) as connection:
         for number in range(60):
@@ -269,11 +282,56 @@ async def test_every_search_strategy_has_the_same_results(
             session = await create_session(store, *bodies, agent=AgentRef(id=f"a{number % 2}"))
             await memory.load(WORKSPACE, session.id, await store.events(WORKSPACE, session.id))
         await connection.execute("ANALYZE")
+        statements = spy_on(store, monkeypatch)
         for queries in ("common", "third1 ", "tenth3 common ", '"third1 tenth4"', "tent", "none"):
             for agent in (None, "a1"):
                 for down in (True, False):
                     query = Query(text=queries, limit=4, agent_id=agent, descending=down)
                     assert await pages(store, query) == await pages(memory, query)
+        assert any(part in statement for statement in statements)
+
+
+def spy_on(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which every statement is added that the store runs."""
+    statements: list[str] = []
+    fetch = store._database.fetch
+
+    async def spy(sql: str, *args: Any) -> list[Any]:
+        statements.append(sql)
+        return await fetch(sql, *args)
+
+    monkeypatch.setattr(store._database, "fetch", spy)
+    return statements
+
+
+async def test_scan_for_a_word_reads_no_row_of_other_sessions(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constants, _ = WAYS["scanned"]
+    for name, value in constants.items():
+        monkeypatch.setattr(lists, name, value)
+    async with open_store(url) as store, connect(url) as connection:
+        await fill(connection, analyzed=True)
+        for order in ORDERS:
+            query = Query(text="common", limit=LIMIT, order=order)
+            matches = await plan(store, connection, store.page(WORKSPACE, query))
+            read = {node.get("Index Name"): node["Node Type"] for node in matches}
+            assert read[f"sessions_{order}"] == "Index Only Scan"
+
+
+async def test_frequent_words_are_not_looked_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each occurs in so many sessions that those with all of them are soon met."""
+    async with open_store(url) as store, connect(url) as connection:
+        await fill(connection, analyzed=False)
+        await connection.execute("""
+            UPDATE search SET words = words || '''half'':3'::tsvector WHERE session % 2 = 0;
+            UPDATE search SET words = words || '''third'':3'::tsvector WHERE session % 3 = 0;
+            ANALYZE;
+        """)
+        statements = spy_on(store, monkeypatch)
+        for text in ("common", "half", "common half", "half third"):
+            assert len(await store.page(WORKSPACE, Query(text=text, limit=LIMIT))) == LIMIT
+        assert not [sql for sql in statements if "FROM search WHERE words @@" in sql]
 
 
 async def pages(store: Store, query: Query) -> list[str]:
@@ -291,16 +349,9 @@ async def test_search_that_scanned_every_session_queries_no_index(
     async with open_store(url) as store:
         session = await create_session(store, user_message("zebra"))
         await create_session(store, user_message("lion"))
-        queries: list[str] = []
-        fetch = store._database.fetch
-
-        async def spy(sql: str, *args: Any) -> list[Any]:
-            queries.append(sql)
-            return await fetch(sql, *args)
-
-        monkeypatch.setattr(store._database, "fetch", spy)
+        statements = spy_on(store, monkeypatch)
         assert [row.id for row in await store.page(WORKSPACE, Query(text="zebra"))] == [session.id]
-        assert not [sql for sql in queries if "FROM search WHERE words @@" in sql]
+        assert not [sql for sql in statements if "FROM search WHERE words @@" in sql]
 
 
 async def test_matches_in_other_workspaces_do_not_hide_a_ranked_session(url: str) -> None:

@@ -8,6 +8,7 @@ turn those into a join or an index scan.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from segue.model import search_text
@@ -23,10 +24,21 @@ from . import tsquery
 from .connection import Database, Row
 from .sessions import as_event
 
-RARE_EVENTS = 5_000  # a term with no more hits is looked up completely
-MAX_SCANNED_SESSIONS = 500  # tried in order before common terms are looked up completely as well
+# What a search does for one session, as measured; the unit is what reading one hit of a term costs.
+SCAN_COST = 0.3  # reads an index in order, and skips the session
+TEST_COST = 3.0  # tests the session for a term
+LOOKUP_COST = 10.0  # looks the session up by its key
+# A scan is given up after so many times the sessions that were expected to fill the page.
+MARGIN, MIN_SCANNED_SESSIONS = 4, 500
+MAX_HITS_RATIO = 4  # terms with so many times the hits of the rarest one are looked up as well
 
 _build = query_sql.Builder(numbered=True, indexed_by=False)
+
+
+def _order(spec: PageSpec) -> str:
+    """Return the order of a search's page, whose sessions are called `c`."""
+    direction = "DESC" if spec.descending else "ASC"
+    return f"c.at {direction}, c.id {direction}"
 
 
 class SessionLists:
@@ -135,38 +147,70 @@ class SessionLists:
     ) -> list[Row]:
         """Return a page of the sessions in which every term occurs.
 
-        Sessions of rare terms are looked up and sorted. If all terms are common, sessions are
-        scanned in order and tried, which fills a page soon. If it does not, the terms are common
-        in few sessions, and these are looked up as well.
+        There are three ways, and the one that should cost least is tried first. Sessions are
+        scanned in order and each is tested for the terms: if these are common, a page is soon
+        full. Or the sessions of the rarest terms are read from the full-text index. If they are
+        many, a scan, which reads one index only, soon meets enough of them. If they are few, they
+        are looked up and sorted.
         """
-        direction = "DESC" if spec.descending else "ASC"
-        order = f"c.at {direction}, c.id {direction}"
         limit = spec.query.limit
-        rare, common = await self._rare_and_common(terms)
-        if not rare:
-            scan = spec._replace(limit=MAX_SCANNED_SESSIONS, select="s.pk")
-            statement = _build.page(ranges, scan)
-            rows = await self._with_terms(statement, common, order, limit)
-            if len(rows) == limit or await self._count(statement) < MAX_SCANNED_SESSIONS:
+        sessions, hits = await self._estimates(terms)
+        terms = sorted(hits, key=hits.__getitem__)
+        rare = [term for term in terms if hits[term] <= MAX_HITS_RATIO * hits[terms[0]]]
+        common = terms[len(rare) :]
+
+        def share(some: Sequence[Term]) -> float:
+            return prod(min(1, hits[term] / sessions) for term in some) if sessions else 1
+
+        scanned = limit / share(terms)
+        read = sum(hits[term] for term in rare)
+        looked_up = sessions * share(rare)
+        known = read + min(scanned * SCAN_COST, looked_up * LOOKUP_COST)
+        if not sessions or scanned * TEST_COST <= known:
+            rows = await self._scan(ranges, spec, scanned, terms)
+            if rows is not None:
                 return rows
-            rare, common = common, []
         pks = await self._sessions_with(rare)
         if not pks:
             return []
+        scanned = limit * sessions / len(pks) / share(common)
+        if 0 < scanned * SCAN_COST < len(pks) * LOOKUP_COST:
+            rows = await self._scan(ranges, spec, scanned, common, pks)
+            if rows is not None:
+                return rows
         candidates = Condition("s.pk = ANY(?)", [pks])
         lookup = spec._replace(limit=None, select="s.pk", candidates=candidates)
         statement = _build.page(query_sql.row_checks(spec.query), lookup)
-        return await self._with_terms(statement, common, order, limit)
+        return await self._with_terms(statement, common, _order(spec), limit)
 
-    async def _rare_and_common(self, terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
-        """Return the terms with few hits and those with many, as the planner estimates."""
-        sql = "SELECT estimate(q) FROM unnest($1::text[]::tsquery[]) AS t (q)"
-        estimates = await self._database.fetch(sql, [tsquery.query(term) for term in terms])
-        rare: list[Term] = []
-        common: list[Term] = []
-        for term, (hits,) in zip(terms, estimates, strict=True):
-            (common if hits is None or hits > RARE_EVENTS else rare).append(term)
-        return rare, common
+    async def _estimates(self, terms: Sequence[Term]) -> tuple[float, dict[Term, int]]:
+        """Return how many sessions there are and how many hits each term has, by the planner.
+
+        Without statistics all are 0.
+        """
+        sql = """
+            SELECT estimate(q), (SELECT reltuples FROM pg_class WHERE oid = 'sessions'::regclass)
+            FROM unnest($1::text[]::tsquery[]) AS t (q)
+        """
+        rows = await self._database.fetch(sql, [tsquery.query(term) for term in terms])
+        if any(hits is None or sessions <= 0 for hits, sessions in rows):
+            return 0, dict.fromkeys(terms, 0)
+        return rows[0][1], {term: row[0] for term, row in zip(terms, rows, strict=True)}
+
+    async def _scan(
+        self,
+        ranges: Sequence[IndexRange],
+        spec: PageSpec,
+        expected: float,
+        terms: Sequence[Term],
+        pks: Sequence[int] | None = None,
+    ) -> list[Row] | None:
+        """Return a page of a scan in order; None if it is given up."""
+        limit = int(max(MIN_SCANNED_SESSIONS, MARGIN * expected))
+        statement = _build.page(ranges, spec._replace(limit=limit, select="s.pk"))
+        rows = await self._with_terms(statement, terms, _order(spec), spec.query.limit, pks)
+        is_complete = len(rows) == spec.query.limit or await self._count(statement) < limit
+        return rows if is_complete else None
 
     async def _sessions_with(self, terms: Sequence[Term]) -> list[int]:
         """Return the sessions of all workspaces in which every term occurs."""
@@ -183,24 +227,35 @@ class SessionLists:
         return int((await self._database.fetch(sql, *statement.args))[0][0])
 
     async def _with_terms(
-        self, statement: query_sql.Statement, terms: Sequence[Term], order: str, limit: int
+        self,
+        statement: query_sql.Statement,
+        terms: Sequence[Term],
+        order: str,
+        limit: int,
+        pks: Sequence[int] | None = None,
     ) -> list[Row]:
-        """Return the sessions of a statement that have every term, tried one by one."""
-        queries_arg, limit_arg = (f"${len(statement.args) + number}" for number in (1, 2))
+        """Return the sessions of a statement that have every term, tried one by one.
+
+        Those that are not among `pks` are skipped.
+        """
+        first = len(statement.args) + 1
+        # PostgreSQL makes a hash table of a subquery; an array would be searched each time.
+        among = "true" if pks is None else f"c.pk IN (SELECT unnest(${first + 2}::bigint[]))"
         sql = f"""
             SELECT c.at, c.id, (SELECT row FROM sessions WHERE pk = c.pk)
             FROM ({statement.sql}) AS c (at, id, pk)
-            WHERE (
-              SELECT true FROM unnest((SELECT {queries_arg}::text[]::tsquery[])) AS t (q)
+            WHERE ({among}) IS TRUE AND (
+              SELECT true FROM unnest((SELECT ${first}::text[]::tsquery[])) AS t (q)
               WHERE (
                 SELECT true FROM search w
                 WHERE w.session = c.pk AND (w.words @@ t.q) IS TRUE LIMIT 1
               ) IS NULL LIMIT 1
             ) IS NULL
-            ORDER BY {order} LIMIT {limit_arg}
+            ORDER BY {order} LIMIT ${first + 1}
         """
         queries = [tsquery.query(term) for term in terms]
-        return await self._database.fetch(sql, *statement.args, queries, limit)
+        args = [*statement.args, queries, limit, *([] if pks is None else [pks])]
+        return await self._database.fetch(sql, *args)
 
     async def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
         terms = search_text.terms(query.text or "")
