@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from segue.interfaces.ahp.protocol import ROOT, chat_uri, session_uri
-from tests.interfaces.ahp.client import AhpClient
 from tests.interfaces.ahp.published import (
     NotPublished,
     PublishedTypes,
     published_types,
     without_error_parts,
 )
-from tests.interfaces.ahp.test_ahp import create, running
+from tests.interfaces.ahp.test_ahp import create, running, state_of
 from tests.interfaces.ahp.test_questions import ANSWERS, Asker
 from tests.interfaces.ahp.test_settings import Delegating
 
@@ -35,12 +34,6 @@ ENDS = ("chat/turnComplete", "chat/turnCancelled", "chat/error")
 def shown(state: dict[str, Any]) -> dict[str, Any]:
     """Return what a chat shows, without the time that a client sets itself."""
     return {name: value for name, value in state.items() if name != "modifiedAt"}
-
-
-async def state_of(client: AhpClient, channel: str) -> dict[str, Any]:
-    answer = await client.request("subscribe", channel=channel)
-    state: dict[str, Any] = answer["snapshot"]["state"]
-    return state
 
 
 def test_published_types_find_a_wrong_message(types: PublishedTypes) -> None:

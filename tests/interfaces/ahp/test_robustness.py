@@ -177,7 +177,10 @@ async def test_only_one_of_two_conflicting_answers_is_accepted(tmp_path: Path) -
         assert reasons.count(None) == 2 and len(reasons) == 3, (answer, reasons)
 
 
-async def test_turn_that_runs_during_a_reconnect_is_complete(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_sequence_lost", [True, False])
+async def test_turn_that_runs_during_a_reconnect_is_complete(
+    tmp_path: Path, is_sequence_lost: bool
+) -> None:
     async with running(tmp_path) as (hub, server):
         session = await create(hub)
         chat = chat_uri(session.id)
@@ -185,10 +188,11 @@ async def test_turn_that_runs_during_a_reconnect_is_complete(tmp_path: Path) -> 
             await client.initialize()
             await client.request("subscribe", channel=chat)
             await client.prompt(chat, "/slow 0.01\n/say " + " ".join(map(str, range(100))))
-            await client.wait_for_action("chat/delta")
+            seen = (await client.wait_for_action("chat/delta"))["serverSeq"]
         async with server.connect() as client:
-            lost = {"lastSeenServerSeq": 0, "subscriptions": [ROOT, chat]}
-            result = await client.request("reconnect", clientId="client-1", **lost)
+            fields = {"clientId": "client-1", "subscriptions": [ROOT, chat]}
+            last_seen = 0 if is_sequence_lost else seen
+            result = await client.request("reconnect", lastSeenServerSeq=last_seen, **fields)
             states = {each["resource"]: each["state"] for each in result["snapshots"]}
             if turn := states[chat].get("activeTurn"):
                 await client.wait_for_action("chat/turnComplete", turnId=turn["id"])

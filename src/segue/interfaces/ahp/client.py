@@ -175,13 +175,18 @@ class Client:
         self.start_task(uri, thread.follow)
         return state
 
-    async def follow_chat(self, session: Session, uri: str) -> FollowedChat:
-        """Return the chat of a session as it is now, and follow it under this address."""
+    async def follow_chat(
+        self, session: Session, uri: str, since: int | None = None
+    ) -> FollowedChat:
+        """Return the chat of a session, and follow it under this address.
+
+        Turns that began after the time `since` are not part of it, but sent as if they began now.
+        """
         await self.unsubscribe(self.chat_uri(session.id))
         chat = FollowedChat(
             self.hub, self.principal, session.id, uri, self.act, self.ids_of_events, self.forms
         )
-        await chat.load(session)
+        await chat.load(session, since)
         self.chats[session.id] = chat
         self.start_task(chat.uri, chat.follow)
         return chat

@@ -131,14 +131,15 @@ class Requests:
                 INVALID_PARAMS, f"lastSeenServerSeq {str(last_seen)[:40]!r} is not valid"
             )
         self._client.id = _client_id(params)
-        snapshots = await self._snapshots(params["subscriptions"])
+        since = (last_seen + 1) * 1000 if last_seen > 0 else None
+        snapshots = await self._snapshots(params["subscriptions"], since=since)
         await self._client.list.announce_since(last_seen * 1000)
         self._client.sequence = ServerSequence(max(last_seen, self._client.sequence.last))
         for snapshot in snapshots:
             snapshot["fromSeq"] = self._client.sequence.last
         return {"type": "snapshot", "snapshots": snapshots}
 
-    async def _snapshots(self, channels: Any) -> list[dict[str, Any]]:
+    async def _snapshots(self, channels: Any, *, since: int | None = None) -> list[dict[str, Any]]:
         """Subscribe to channels, and return the states of those that exist."""
         for channel in channels:
             with suppress(RpcError):
@@ -146,7 +147,7 @@ class Requests:
         snapshots = []
         for channel in channels:
             with suppress(RpcError, SegueError):
-                snapshots.append(await self._open(str(channel), None))
+                snapshots.append(await self._open(str(channel), None, since))
         return snapshots
 
     # Subscriptions.
@@ -155,7 +156,9 @@ class Requests:
         view = params.get("view") or {}
         return {"snapshot": await self._open(str(params["channel"]), view.get("turns"))}
 
-    async def _open(self, channel: str, max_turns: int | None) -> dict[str, Any]:
+    async def _open(
+        self, channel: str, max_turns: int | None, since: int | None = None
+    ) -> dict[str, Any]:
         """Follow a channel and return its state."""
         if len(self._client.tasks) >= MAX_SUBSCRIPTIONS and channel not in self._client.tasks:
             raise RpcError(INVALID_PARAMS, "this connection has too many subscriptions")
@@ -164,11 +167,11 @@ class Requests:
             self._client.start_task(ROOT, self._client.list.follow)
         else:
             resolved = await self._client.resolve(channel)
-            state = await self._open_session_channel(channel, resolved, max_turns)
+            state = await self._open_session_channel(channel, resolved, max_turns, since)
         return {"resource": channel, "state": state, "fromSeq": self._client.sequence.last}
 
     async def _open_session_channel(
-        self, uri: str, channel: Channel, max_turns: int | None
+        self, uri: str, channel: Channel, max_turns: int | None, since: int | None
     ) -> dict[str, Any]:
         draft = self._client.drafts.get(channel.session_id)
         if draft is not None:
@@ -181,7 +184,7 @@ class Requests:
             return await self._session_state(session)
         if channel.chat != DEFAULT_CHAT:
             return await self._client.follow_thread(session, channel.chat, uri)
-        chat = await self._client.follow_chat(session, uri)
+        chat = await self._client.follow_chat(session, uri, since)
         return chat.snapshot(session, max_turns)
 
     async def _root_state(self) -> dict[str, Any]:

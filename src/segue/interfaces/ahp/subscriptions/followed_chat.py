@@ -72,16 +72,24 @@ class FollowedChat:
             return session_uri(parse_channel(self.uri).session_id)
         return session_uri(self._session_id)
 
-    async def load(self, session: Session) -> None:
-        """Read the session's conversation so far."""
+    async def load(self, session: Session, since: int | None = None) -> None:
+        """Read the session's conversation so far, up to the first turn after the time `since`.
+
+        VS Code draws a turn that it did not see before only if it sees how the turn begins.
+        """
         self._last_seq, self.title = session.last_seq, session.title
         self.settings = session_config(session)["values"]
+        is_running = session.status in ("running", "rescheduling")
         async for event in self._hub.history.conversation(self._principal, self._session_id):
             if event.seq > self._last_seq:
                 break
-            if event.body.thread is None:
-                self.state.apply(event)
-        if session.status not in ("running", "rescheduling") and not session.pending:
+            if event.body.thread is not None:
+                continue
+            if since is not None and event.at >= since and isinstance(event.body, UserMessage):
+                self._last_seq, is_running = event.seq - 1, False
+                break
+            self.state.apply(event)
+        if not is_running and not session.pending:
             self.state.finish()
         for question in self._forms.of(self._name):
             self.state.ask_question(question)
