@@ -212,7 +212,12 @@ class AcpClient:
             "clientCapabilities": {
                 **capabilities_v1,
                 "auth": {"terminal": True},
-                "session": {**session, "configOptions": {"boolean": {}}},
+                # A compaction is stored, also if segue's own client does not support it.
+                "session": {
+                    **session,
+                    "compaction": _dict(session.get("compaction")),
+                    "configOptions": {"boolean": {}},
+                },
             },
         }
         if self._meta is not None:

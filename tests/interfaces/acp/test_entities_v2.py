@@ -75,6 +75,33 @@ async def test_client_receives_the_same_entities_as_without_segue(testbed: AcpTe
     assert plain_text(compacted.summary) == "All is well."
 
 
+@pytest.mark.parametrize("client_version", [1, 2])
+async def test_compaction_of_a_version_1_agent_is_stored_and_translated(
+    testbed: AcpTestbed, client_version: int
+) -> None:
+    turn = [item for item in TURN if "compaction" in str(item)]
+    async with testbed.connect_in_process(
+        client_version, initialize=False, served_agent=served(1)
+    ) as client:
+        # A client of version 1 has to say that it supports compactions; this one does not.
+        await client.initialize()
+        id = await client.new_session("/")
+        assert await client.run_prompt(id, json.dumps(turn)) == "end_turn"
+        updates = [u.body for u in client.updates() if "compaction" in u.kind]
+        (sent,) = await send_agent_requests(client, id, ["received", {}])
+    async with testbed.hub() as hub:
+        bodies = [event.body for event in await hub.history.events(LOCAL, id)]
+    (compacted,) = [body for body in bodies if isinstance(body, Compacted)]
+    assert plain_text(compacted.summary) == "All is well."
+    assert sent["initialize"]["clientCapabilities"]["session"]["compaction"] == {}
+    if client_version == 1:
+        assert updates == []
+    else:
+        assert [(u["status"], u["summary"][0]["text"]) for u in updates] == [
+            ("completed", "All is well.")
+        ]
+
+
 async def test_client_cancels_tool_calls_and_terminals_that_advertise_it(
     testbed: AcpTestbed,
 ) -> None:
