@@ -42,7 +42,7 @@ async def test_misspelt_word_matches_what_was_meant(make_hub: MakeHub, misspelt:
         matches, corrected = await search(hub, f"refused {misspelt}")
         expected = [] if misspelt in ("connexion", "conectio") else [id]
         assert matches == expected  # those two need two corrections
-        assert corrected == ('"refused" connection' if expected else None)
+        assert corrected == ("refused connection" if expected else None)
 
 
 async def test_word_that_matches_is_not_corrected(make_hub: MakeHub) -> None:
@@ -76,7 +76,7 @@ async def test_words_of_a_source_correct_a_search(make_hub: MakeHub) -> None:
         id = ids.new_id()
         message = UserMessage(content=as_content("exponential backoff"))
         await source.create(id, [Created(cwd="/home/person/payments"), message])
-        assert await search(hub, "exponentail payments") == ([id], '"exponential" payments')
+        assert await search(hub, "exponentail payments") == ([id], "exponential payments")
 
 
 async def test_recent_session_ranks_before_an_old_one_that_matches_as_well(

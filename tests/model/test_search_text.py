@@ -10,6 +10,7 @@ from segue.model.search_text import (
     MAX_TOKEN_CHARS,
     MAX_TOOL_RESULT_CHARS,
     Term,
+    query_of,
     searchable_text,
     snippet,
     terms,
@@ -182,3 +183,17 @@ def test_snippet_has_an_ellipsis_where_it_was_cut() -> None:
     assert shown_text[mark.start : mark.stop] == "needle"
     assert snippet("the needle", terms("needle")) == ("the needle", [range(4, 10)])
     assert snippet("nothing", terms("needle")) == ("nothing", [])
+
+
+@given(st.text(st.sampled_from('ab "-東')))
+def test_query_of_terms_has_these_terms(query: str) -> None:
+    before, after = terms(query), terms(query_of(terms(query)))
+    assert [term.tokens for term in after] == [term.tokens for term in before]
+    assert all(
+        a.prefix == b.prefix for a, b in zip(after, before, strict=True) if len(b.tokens) == 1
+    )
+
+
+def test_query_of_words_quotes_only_phrases_and_an_exact_last_word() -> None:
+    assert query_of(terms("vat by country")) == "vat by country"
+    assert query_of(terms('vat "by country" "now"')) == 'vat "by country" "now"'

@@ -133,10 +133,12 @@ def terms(query: str) -> list[Term]:
 
 def query_of(search_terms: Sequence[Term]) -> str:
     """Return a query that has these terms. Only the last one may be a prefix."""
-    parts = [
-        term.tokens[0] if term.prefix and len(term.tokens) == 1 else f'"{" ".join(term.tokens)}"'
-        for term in search_terms
-    ]
+    last = len(search_terms) - 1
+    parts = []
+    for number, term in enumerate(search_terms):
+        text = " ".join(term.tokens)
+        is_exact = number < last or term.prefix  # without quotes, the last word is a prefix
+        parts.append(text if len(term.tokens) == 1 and is_exact else f'"{text}"')
     return " ".join(parts)
 
 

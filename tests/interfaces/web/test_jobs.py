@@ -202,9 +202,13 @@ async def test_compare_two_forks(harness: BrowserHarness, scheme: str) -> None:
         await harness.hub.turns.run(LOCAL, fork.id, f"/say {words}")
         forks.append(fork)
     page = await open_window(harness, "/activity", scheme)
-    for number in (0, 1):
-        await page.locator(".recent tbody tr").nth(number).get_by_role("checkbox").check()
-    await page.locator("#bulk").get_by_role("button", name="Compare").click()
+    boxes = page.locator(".recent tbody").get_by_role("checkbox")
+    compare = page.locator("#bulk").get_by_role("button", name="Compare")
+    for count in (1, 2, 3):
+        await boxes.nth(count - 1).check()
+        await expect(compare).to_be_visible(visible=count == 2)
+    await boxes.nth(2).uncheck()
+    await compare.click()
     await expect(page.locator(".side")).to_have_count(2)
     await expect(page.locator(".side-a.side")).to_contain_text("went left")
     await expect(page.locator(".side-b.side")).to_contain_text("went right")

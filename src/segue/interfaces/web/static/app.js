@@ -112,6 +112,7 @@ document.addEventListener("change", (event) => {
   if (event.target.id === "all") for (const box of boxes) box.checked = event.target.checked;
   const count = boxes.filter((box) => box.checked).length;
   find("[data-selected]", form).textContent = `${count} selected`;
+  form.dataset.count = count;
 });
 
 document.addEventListener("click", (event) => {
