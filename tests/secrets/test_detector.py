@@ -165,6 +165,15 @@ def test_hashes_ids_and_pictures_are_no_secrets() -> None:
          "ghs_16C7e42F292c6912E7710c838347Ae178B4a"),
         ("https://3f1c9a7be2d84c06b5a1f0e9d8c7b6a5@o12.ingest.sentry.io/34",
          "3f1c9a7be2d84c06b5a1f0e9d8c7b6a5"),
+        ('{"stdout": "a\\nsshpass -pGB0FP3o2Jqzn ssh x@y\\nb"}', "GB0FP3o2Jqzn"),
+        ('{"stdout": "a\\nPGPASSWORD=SiPz9IxK0F psql -h x\\nb"}', "SiPz9IxK0F"),
+        ("helm install x --set auth.password=tL1pzG3SwN", "tL1pzG3SwN"),
+        ("export SOME_SECRET=ZkxZsYBvO", "ZkxZsYBvO"),
+        ("das Passwort lautet adDQ1JAA7t", "adDQ1JAA7t"),
+        ("**Password:** `AaYWBk8nxtuk`", "AaYWBk8nxtuk"),
+        ("bob:$apr1$wkoRTHy5$vmQUPP5lWtUp.hLNki.NcQ", "vmQUPP5lWtUp"),
+        ("seed phrase: abandon ability able about above absent absorb abstract absurd abuse access "
+         "accident", "absorb"),
         ("https://api.host/v2/hook/3f1c9a7be2d84c06b5a1f0e9d8c7b6a5",
          "3f1c9a7be2d84c06b5a1f0e9d8c7b6a5"),
         ("auth: { user: 'x', pass: 'Zx9qq71-Lm' }", "Zx9qq71-Lm"),
@@ -215,6 +224,7 @@ def test_context_makes_a_value_a_secret(text: str, secret: str) -> None:
         'INVALID_PASSWORD = "invalid_password"',
         "the password is sha256-hashed, the password is stored with bcrypt",
         "type Login = { password: string | null; login(user: string): Token }",
+        "The seed phrase is a list of words that you should write down and keep in a safe place",
         "def reset_password(self, user_id: int, new_password: str) -> None:",
     ],
 )

@@ -9,6 +9,7 @@ from functools import cache
 from segue.secrets.randomness import has_letter_and_digit, looks_random, ordinary_share
 from segue.secrets.values import (
     MAX_VALUE_CHARS,
+    count_classes,
     is_generated_password,
     is_header_value,
     is_introduced_password,
@@ -68,7 +69,7 @@ def _assigned() -> re.Pattern[str]:
         r"|(?<=[\"'])[ \t]{0,4}(?P<comma>,)[ \t]{0,12}(?=[\"'])"
         # `name: str = value`, `name := value`, `name => value`, `name=value`, `name: value`
         r"|[ \t]{0,8}(?::\s{0,3}[\w\[\]|. ]{1,40}?[ \t]{0,4}(?==))?"
-        r"(?P<operator>:=|=>|\?=|\|\|=|==?|:{1,2}|->|>|\||：)[ \t]{0,8}"
+        r"(?P<operator>:=|=>|\?=|\|\|=|==?|:{1,2}|->|>|\||：)[*_]{0,2}[ \t]{0,8}"
         r"(?:[|>][-+]?)?(?:\n[ \t]{0,20}(?=\S{8}))?"
         # `--password value`, `password value` in .netrc, `PASSWORD 'value'` in SQL
         r"|(?P<space>[ \t]{1,4})"
@@ -83,8 +84,8 @@ def _assigned() -> re.Pattern[str]:
 def _sentence() -> re.Pattern[str]:
     """Return the pattern from a word to the secret that a sentence introduces."""
     return re.compile(
-        r"(?P<between>(?: (?!is |was |to |ist )[\w@'/().-]{1,30}){0,5})[\"'`*]{0,2}"
-        r"(?:(?: is now| is| was| are| ?:| to| =| be| ->| as| ist| es| est)[:=]?\s{1,3}"
+        r"(?P<between>(?: (?!is |was |to |ist |lautet )[\w@'/().-]{1,30}){0,5})[\"'`*]{0,2}"
+        r"(?:(?: is now| is| was| are| ?:| to| =| be| ->| as| ist| lautet| es| est)[:=]?\s{1,3}"
         r"|[是：为は]\s{0,3})"
         r"[\"'`*(]{0,3}"
         r"(?P<value>[^\s\"'`]{6,200})",
@@ -321,11 +322,17 @@ def _is_certain(text: str, position: int, match: re.Match[str], word: str, value
     """Return whether any value is a secret: in the environment, for `DB_PASSWORD` or `SECRET`."""
     if not _is_variable(text, position, match) or not value.isascii():
         return False
-    if not word.startswith("pass") and not (word == "secret" and len(value) >= 12):
+    is_secret = word == "secret" and (len(value) >= 12 or _is_short_key(value))
+    if not word.startswith("pass") and not is_secret:
         return False
     if match["operator"] == "=":
         return text[match.end("name") : match.start("value")].strip("\\\"'") == "="
     return match["operator"] == ":" and not match["quote"] and _is_plain(text, position, match)
+
+
+def _is_short_key(value: str) -> bool:
+    """Return whether a value of fewer than 12 characters is generated."""
+    return len(value) >= 8 and count_classes(value) >= 2 and ordinary_share(value) < 0.5
 
 
 def _is_argument(text: str, position: int) -> bool:
@@ -409,7 +416,8 @@ def _is_plain(text: str, position: int, match: re.Match[str]) -> bool:
     name = line.rsplit(" ", 1)[-1] + text[position : match.end("name")]
     if match["operator"] == "=":
         is_variable = name.upper() == name and name[:1].isalpha()
-        return is_variable or any(mark in name for mark in ("--", "?", "&", ";"))
+        is_option = _SETTING_OPTION.search(line) is not None
+        return is_variable or is_option or any(mark in name for mark in ("--", "?", "&", ";"))
     if match["operator"] == ":":
         following = text[match.end("value") : match.end("value") + 1]
         is_line = re.fullmatch(r"[\w.-]*", line) is not None
@@ -417,6 +425,10 @@ def _is_plain(text: str, position: int, match: re.Match[str]) -> bool:
     return False
 
 
+# Options that take a setting: `helm --set auth.password=…`, `terraform -var password=…`.
+_SETTING_OPTION = re.compile(
+    r"(?:^|\s)-{1,2}(?:set(?:-string)?|var|e|env|build-arg)[ =][\w.,=-]*\Z"
+)
 _LINE_BREAKS = re.compile(r"\\[nr]")
 _SEPARATORS = re.compile(r"&(?=[\w%.\[\]-]{1,40}=|amp;)|;|\\[nr]")
 _CLOSING_MARKS = ".,:)]}!?\\"

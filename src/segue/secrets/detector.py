@@ -11,7 +11,7 @@ from segue.secrets.assignments import find_by_words, find_in_urls
 from segue.secrets.kubernetes import find_in_kubernetes_secrets
 from segue.secrets.options import find_in_options
 from segue.secrets.prefixed import find_infixed, find_prefixed
-from segue.secrets.private_keys import find_private_keys
+from segue.secrets.private_keys import find_phrases_and_hashes, find_private_keys
 from segue.secrets.runs import find_runs
 from segue.secrets.terminal_codes import plain_view
 from segue.secrets.values import is_generated_password
@@ -46,13 +46,29 @@ def _find(text: str, depth: int) -> list[Secret]:
         for secret in _find_all(view.text, depth):
             start, end = view.span(secret.start, secret.end)
             secrets.append(secret._replace(start=start, end=end))
+    if (broken := _with_line_breaks(text)) is not None:
+        for matches in (find_in_options(broken), find_by_words(broken, _lower(broken))):
+            secrets += [Secret(*match) for match in matches]
     return _merged(secrets)
+
+
+_ESCAPED_BREAK = re.compile(r"\\+[nrt]")
+
+
+def _with_line_breaks(text: str) -> str | None:
+    """Return the text with line breaks instead of escaped ones, with the same length.
+
+    A program or a setting may begin after an escaped line break. None if there are none.
+    """
+    if "\\n" not in text and "\\r" not in text and "\\t" not in text:
+        return None
+    return _ESCAPED_BREAK.sub(lambda match: " " * (len(match[0]) - 1) + "\n", text)
 
 
 # A short text with a secret has one of these, or what the pattern finds.
 _SIGNS = (
     *["pass", "pwd", "secret", "token", "key", "auth", "cookie", "bearer", "basic", "sig", "login"],
-    *["cred", "kennwort", "senha", "psk", "sqlplus", "net user"],
+    *["cred", "kennwort", "senha", "psk", "sqlplus", "net user", "seed", "recovery", "mnemonic"],
     *['"', "'", "\n", "\\", "\x1b", "|", "://"],
 )
 
@@ -74,6 +90,8 @@ def _find_all(text: str, depth: int) -> Iterator[Secret]:
     lower = _lower(text)
     for start, end, line in find_private_keys(text):
         yield Secret(start, end, "private-key", line)
+    for start, end, kind in find_phrases_and_hashes(text, lower):
+        yield Secret(start, end, kind)
     for key in find_prefixed(text):
         yield Secret(*key)
     for matches in (

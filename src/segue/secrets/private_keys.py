@@ -61,3 +61,24 @@ def _block_end(text: str, start: int) -> int:
     body = _body().match(text, start, limit if other < 0 else other)
     # A few characters after the line are no key: a text only mentions one.
     return body.end() if body and body.end() - start >= 40 else start
+
+
+_PHRASE_NAMES = ("seed phrase", "recovery phrase", "mnemonic", "seed words", "recovery words")
+_PHRASE = re.compile(
+    r"[\w \"'`:=\\]{0,20}?[:=\"'`]\s{0,4}[\"'`]?((?:[a-z]{3,8} ){11,23}[a-z]{3,8})\b"
+)
+_PASSWORD_HASH = re.compile(r"\$(?:apr1|[156y]|2[abxy]|argon2id?)\$[^\s:\"'`,<>]{16,200}")
+
+
+def find_phrases_and_hashes(text: str, lower: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the start, end and kind of the words of a wallet's key, and of hashes of passwords."""
+    for name in _PHRASE_NAMES:
+        position = lower.find(name)
+        while position >= 0:
+            end = position + len(name)
+            if match := _PHRASE.match(text, end):
+                yield *match.span(1), "seed-phrase"
+            position = lower.find(name, end)
+    if "$" in text:
+        for match in _PASSWORD_HASH.finditer(text):
+            yield *match.span(), "password-hash"
