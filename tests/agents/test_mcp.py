@@ -1,20 +1,23 @@
 """Tests of the model agent with real MCP servers, for local and remote callers."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from segue.acp.wire import StdioMcpServer
+from segue.acp.wire import HttpMcpServer, StdioMcpServer
 from segue.agents.mcp import McpServers
 from segue.agents.sandbox import launch
 from segue.agents.tools import PathGuard, ToolContext
 from segue.model.event import AgentRef
 from segue.model.principal import LOCAL
+from tests import small_mcp_server
 
 from .conftest import ModelSetup, bodies_of, message_texts
 from .provider import Use
@@ -129,3 +132,28 @@ async def test_a_server_program_of_a_remote_caller_runs_in_a_sandbox_or_not_at_a
     assert "only its local user" in failures["b"] and not (tmp_path / "out").exists()
     await McpServers.connect([bash], str(inside), sandbox=None)
     assert (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("code", "warnings"), [(-32603, 1), (-32601, 0)])
+async def test_tools_that_cannot_be_listed_are_logged(
+    code: int, warnings: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(request: BaseHTTPRequestHandler, body: bytes) -> None:
+        message = json.loads(body)
+        response = small_mcp_server.answer(message)
+        if message["method"] == "tools/list":
+            error = {"code": code, "message": "the tools are locked"}
+            response = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+        small_mcp_server.send(request, 200 if response else 202, response)
+
+    with small_mcp_server.http_server(handle) as url:
+        server = HttpMcpServer(name="adder", url=url)
+        servers = await McpServers.connect([server], str(tmp_path), sandbox=None)
+        try:
+            assert await servers.offered() == []
+        finally:
+            await servers.close()
+    assert servers.failures == {}
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    expected = "the tools of the MCP server adder cannot be listed: the tools are locked"
+    assert [message for message in messages if "adder" in message] == [expected] * warnings

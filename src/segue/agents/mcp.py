@@ -9,11 +9,13 @@ addresses must be public.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+from segue.acp.rpc import METHOD_NOT_FOUND
 from segue.acp.wire import AcpMcpServer, HttpMcpServer, StdioMcpServer
 from segue.model.content import Audio, Block, Image, Resource, ResourceLink, Text, as_content
 from segue.model.event import ToolResult
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from .tools.base import ToolContext
 
 McpServerConfig = StdioMcpServer | HttpMcpServer | AcpMcpServer
+
+log = logging.getLogger("segue.agents.mcp")
 
 CONNECT_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
@@ -185,10 +189,13 @@ class _Connection:
         return f"did not answer within {CONNECT_SECONDS:.0f} s"
 
     async def list_tools(self) -> list[McpTool]:
-        """Return the server's tools, or none if the server cannot list them."""
+        """Return the server's tools; none if the server has no tools, or cannot list them."""
         try:
             return [] if self.client is None else await self._list_pages(self.client)
-        except Exception:  # the server has no tools, or is shutting down
+        except Exception as error:  # the turn continues without these tools
+            if getattr(error, "code", None) != METHOD_NOT_FOUND:
+                message = "the tools of the MCP server %s cannot be listed: %s"
+                log.warning(message, self.server.name, _cause(error))
             return []
 
     async def _list_pages(self, client: Client) -> list[McpTool]:

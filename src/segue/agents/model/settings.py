@@ -126,6 +126,35 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
     config = dict(spec.get("config", {}))
     model = resolve_model(spec)
     assert model is not None  # the registry builds the demo agent otherwise
+    fields = _plain_fields(spec, config, model)
+    if "tools" in spec:
+        fields |= _parse_tools(spec["tools"] or ())
+    functions = [msgspec.convert(tool, CustomTool) for tool in spec.get(FUNCTIONS, ())]
+    fields["custom"] = (*functions, *fields.get("custom", ()))
+    servers = tuple(
+        HttpMcpServer(name=server["name"], url=server["url"])
+        for server in spec.get("mcp_servers", ())
+    )
+    # The hub adds the names of the skills that it has; a reference without a name is unusable.
+    skills = tuple(
+        msgspec.convert(skill, Skill) for skill in spec.get("skills", ()) if "name" in skill
+    )
+    roster = spec.get(ROSTER, {})
+    return Settings(
+        model=model,
+        servers=servers,
+        skills=skills,
+        config=config,
+        roster=tuple(msgspec.convert(member, Member) for member in roster.get("members", ())),
+        advisor=msgspec.convert(roster.get("advisor"), Member | None),
+        inline_agents=bool(roster.get("inline_agents")),
+        own_spec={k: v for k, v in spec.items() if k != ROSTER} if roster else {},
+        **fields,
+    )
+
+
+def _plain_fields(spec: Mapping[str, Any], config: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """Return the settings that are plain values, without those that nothing sets."""
     is_configured = model == config.get("model")
     same_provider = _provider(model) == _provider(str(config.get("model", "")))
     remote = spec.get(REMOTE)
@@ -151,31 +180,7 @@ def parse_settings(spec: Mapping[str, Any]) -> Settings:
         "retries": spec.get("retries"),
         "backoff": spec.get("backoff"),
     }
-    fields = {name: value for name, value in optional.items() if value is not None}
-    if "tools" in spec:
-        fields |= _parse_tools(spec["tools"] or ())
-    functions = [msgspec.convert(tool, CustomTool) for tool in spec.get(FUNCTIONS, ())]
-    fields["custom"] = (*functions, *fields.get("custom", ()))
-    servers = tuple(
-        HttpMcpServer(name=server["name"], url=server["url"])
-        for server in spec.get("mcp_servers", ())
-    )
-    # The hub adds the names of the skills that it has; a reference without a name is unusable.
-    skills = tuple(
-        msgspec.convert(skill, Skill) for skill in spec.get("skills", ()) if "name" in skill
-    )
-    roster = spec.get(ROSTER, {})
-    return Settings(
-        model=model,
-        servers=servers,
-        skills=skills,
-        config=config,
-        roster=tuple(msgspec.convert(member, Member) for member in roster.get("members", ())),
-        advisor=msgspec.convert(roster.get("advisor"), Member | None),
-        inline_agents=bool(roster.get("inline_agents")),
-        own_spec={k: v for k, v in spec.items() if k != ROSTER} if roster else {},
-        **fields,
-    )
+    return {name: value for name, value in optional.items() if value is not None}
 
 
 def _provider(model: str) -> str:

@@ -101,13 +101,9 @@ class SDKSession:
             read_mcp_server(name, config, env)
             for name, config in (options.get("mcp_servers") or {}).items()
         ]
-        hooks = dict(options.get("hooks") or {})
-        if self._rules.forbids_some:
-            if model == DEMO:
-                raise InvalidInput("disallowed_tools: a rule needs a real model; pass model=")
-            forbid = {"matcher": "Bash", "hooks": [self._forbid]}
-            hooks["PreToolUse"] = [forbid, *hooks.get("PreToolUse", ())]
-        self._hooks = ProgramHooks(hooks) if hooks else None
+        if self._rules.forbids_some and model == DEMO:
+            raise InvalidInput("disallowed_tools: a rule needs a real model; pass model=")
+        self._hooks = self._program_hooks(options)
         self._turn_hooks = TurnHooks(self._hooks, env)
         self._hooks_id: str | None = None
         self._can_use_tool = None if mode == DONT_ASK else options.get("can_use_tool")
@@ -119,6 +115,14 @@ class SDKSession:
         self._sent: deque[str] = deque()  # turns that were not streamed yet
         self._streamed_seq = 0  # the end of the last turn that was streamed
         self._init_message: SystemMessage | None = None
+
+    def _program_hooks(self, options: Options) -> ProgramHooks | None:
+        """Return the program's hooks, and the hook that forbids commands; None without any."""
+        hooks = dict(options.get("hooks") or {})
+        if self._rules.forbids_some:
+            forbid = {"matcher": "Bash", "hooks": [self._forbid]}
+            hooks["PreToolUse"] = [forbid, *hooks.get("PreToolUse", ())]
+        return ProgramHooks(hooks) if hooks else None
 
     async def __aenter__(self) -> Self:
         await self._open()
