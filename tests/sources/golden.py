@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from segue.model.event import Event
+from segue.model.event import Event, ToolResult
 from segue.model.query import Query
 from segue.model.session import Session, Thread
 from segue.sources.base import SourceProblem
@@ -70,6 +70,22 @@ class Home:
         if "labels" in self.golden:
             return self.sessions[self.golden["labels"][name]]
         return next(self.sessions[id] for id, row in self.answers.items() if row["case"] == name)
+
+    def check_counts(self) -> None:
+        """Assert that each session has as many messages and calls as the tool says."""
+        for session, answer in self.pairs():
+            label = answer["label"]
+            assert session.count("user_message") == answer["user_messages"], label
+            assert session.row.turns == answer["user_messages"], label
+            assert session.count("agent_thought") == answer["thoughts"], label
+            assert session.count("tool_call") == answer["tool_calls"], label
+            assert session.count("tool_result") == answer["tool_results"], label
+            failed = [
+                event.body
+                for event in session.conversation
+                if isinstance(event.body, ToolResult) and event.body.status == "failed"
+            ]
+            assert len(failed) == answer["failed_tool_calls"], label
 
 
 class Homes:

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from segue.model.event import Event
 from segue.model.query import Query
 from segue.model.session import Session
@@ -43,6 +45,19 @@ class Opened:
 
     async def bodies(self, kind: type, id: str = ID) -> list[Any]:
         return [item.body for item in await self.conversation(id) if isinstance(item.body, kind)]
+
+    def record_reads(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """Return a list that gets the offset from which the reader begins each further read."""
+        offsets: list[int] = []
+        reader = type(self.source.reader)
+        read = reader.read
+
+        def recording_read(self: Any, ref: Any, resume: Any = None) -> Any:
+            offsets.append(0 if resume is None else resume.offset)
+            return read(self, ref, resume)
+
+        monkeypatch.setattr(reader, "read", recording_read)
+        return offsets
 
 
 class OpenedByNativeId:

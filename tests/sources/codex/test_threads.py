@@ -295,15 +295,7 @@ async def test_growing_thread_is_read_from_where_it_ended(
         tool, *(turn(minute(number), f"prompt {number}", "x" * 1000, CWD) for number in range(50))
     )
     await opened.conversation(id)
-    offsets: list[int] = []
-    reader = type(opened.source.reader)
-    read = reader.read
-
-    def counting_read(self: Any, ref: Any, resume: Any = None) -> Any:
-        offsets.append(0 if resume is None else resume.offset)
-        return read(self, ref, resume)
-
-    monkeypatch.setattr(reader, "read", counting_read)
+    offsets = opened.record_reads(monkeypatch)
     size = tool.path(id).stat().st_size
     tool.append(id, turn(minute(60), "new", "reply", CWD))
     assert message_texts(await opened.conversation(id))[-2:] == ["new", "reply"]

@@ -1,7 +1,5 @@
 """What Copilot does to its files is shown as Copilot shows it."""
 
-from typing import Any
-
 import pytest
 
 from segue.model.content import Diff, Image, ResourceLink, plain_text
@@ -360,15 +358,7 @@ async def test_growing_session_is_read_from_where_it_ended(
 ) -> None:
     write(tool, *(turn(minute(number), f"prompt {number}", "x" * 1000) for number in range(20)))
     await opened.conversation()
-    offsets: list[int] = []
-    reader = type(opened.source.reader)
-    read = reader.read
-
-    def counting_read(self: Any, ref: Any, resume: Any = None) -> Any:
-        offsets.append(0 if resume is None else resume.offset)
-        return read(self, ref, resume)
-
-    monkeypatch.setattr(reader, "read", counting_read)
+    offsets = opened.record_reads(monkeypatch)
     size = tool.path(ID).stat().st_size
     tool.append(ID, turn(minute(60), "new", "reply"))
     assert message_texts(await opened.conversation())[-2:] == ["new", "reply"]

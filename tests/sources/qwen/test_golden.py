@@ -6,7 +6,7 @@ import pytest
 
 from segue.model import clock
 from segue.model.content import Image, plain_text
-from segue.model.event import AgentMessage, Compacted, Failed, ToolResult, UserMessage
+from segue.model.event import AgentMessage, Compacted, Failed, UserMessage
 from segue.sources.qwen.reader import QwenReader
 from tests.sources.golden import Home, Homes
 
@@ -62,19 +62,7 @@ def test_directories_branches_times_and_models_are_those_of_the_session(home: Ho
 
 
 def test_messages_and_calls_are_counted_once(home: Home) -> None:
-    for session, answer in home.pairs():
-        label = answer["label"]
-        assert session.count("user_message") == answer["user_messages"], label
-        assert session.row.turns == answer["user_messages"], label
-        assert session.count("agent_thought") == answer["thoughts"], label
-        assert session.count("tool_call") == answer["tool_calls"], label
-        assert session.count("tool_result") == answer["tool_results"], label
-        failed = [
-            event.body
-            for event in session.conversation
-            if isinstance(event.body, ToolResult) and event.body.status == "failed"
-        ]
-        assert len(failed) == answer["failed_tool_calls"], label
+    home.check_counts()
 
 
 def test_first_and_last_messages_and_pictures_are_the_same(home: Home) -> None:
