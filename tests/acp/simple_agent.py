@@ -146,13 +146,13 @@ class SimpleAgent:
                 "authMethods": methods,
                 "agentCapabilities": {
                     "loadSession": True,
-                    "sessionCapabilities": {name: {} for name in _SESSION},
+                    "sessionCapabilities": {name: {} for name in self._methods()},
                 },
             }
         methods = [{"type": "agent", "methodId": "key", "name": "Key"}] * count
         if self.fails("AUTH-001"):
             methods.append({"methodId": "shell", **terminal})
-        session: dict[str, Any] = {name: {} for name in _SESSION[3:]}
+        session: dict[str, Any] = {name: {} for name in self._methods()[3:]}
         if self.fails("INIT-004"):
             session["mcp"] = True
         return {
@@ -161,6 +161,9 @@ class SimpleAgent:
             "authMethods": methods,
             "capabilities": {"session": session},
         }
+
+    def _methods(self) -> list[str]:
+        return [name for name in _SESSION if name != "delete" or not self.fails("no delete")]
 
     # Sessions.
 
@@ -388,9 +391,11 @@ async def serve_stdio(fault: str | None) -> None:
     writer.cancel()
 
 
-def simple_agent(fault: str | None = None) -> Connect:
+def simple_agent(
+    fault: str | None = None, stored: dict[str, dict[str, Any]] | None = None
+) -> Connect:
     """Return a function that connects to a new agent; all of them share their sessions."""
-    stored: dict[str, dict[str, Any]] = {}
+    stored = {} if stored is None else stored
 
     @asynccontextmanager
     async def connect() -> AsyncIterator[Connected]:

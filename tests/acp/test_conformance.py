@@ -1,5 +1,7 @@
 """The checks of `segue acp-check`: each finds the fault that it is for, and no other."""
 
+from typing import Any
+
 import pytest
 
 from segue.acp.conformance import Report, check_agent
@@ -36,6 +38,22 @@ async def test_agent_without_faults_passes_every_check(version: int) -> None:
     wrong = [result for result in report.results if result.outcome in ("failed", "warning")]
     assert wrong == []
     assert [result.check for result in report.results if result.outcome == "skipped"] == []
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("deletes", [True, False])
+async def test_checks_delete_their_sessions_or_say_how_many_are_left(
+    version: int, deletes: bool
+) -> None:
+    stored: dict[str, dict[str, Any]] = {}
+    connect = simple_agent(None if deletes else "no delete", stored)
+    report = await check_agent(
+        connect, versions=[version], timeout=3, prompts=PROMPTS, only=["PROMPT", "FORK", "DELETE"]
+    )
+    assert report.failures == []
+    assert report.sessions_left == len(stored)
+    assert bool(stored) is not deletes
+    assert ("keeps" in report.to_text()) is not deletes
 
 
 @pytest.mark.parametrize(

@@ -34,3 +34,9 @@ def test_command_explains_a_program_that_is_no_agent(run: Run) -> None:
     for program, message in (("no-such-program", "cannot start"), ("true", "the agent ended")):
         done = run("acp-check", program)
         assert done.returncode == 1 and message in done.stderr
+
+
+def test_command_shows_the_last_error_output_of_an_agent_that_ends(run: Run) -> None:
+    done = run("acp-check", "--", sys.executable, "-c", "raise SystemExit('no licence')")
+    assert done.returncode == 1
+    assert "exit code 1: no licence" in done.stderr

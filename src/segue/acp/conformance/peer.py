@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 from .shapes import problem_with_error, problem_with_params, problem_with_response
@@ -55,15 +56,24 @@ class Answered(NamedTuple):
 class Peer:
     """A client connection. `log` has updates and answers in the order of their arrival."""
 
-    def __init__(self, transport: Transport, version: int, timeout: float) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        version: int,
+        timeout: float,
+        exit_reason: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
+        """Create it. `exit_reason` returns how the agent's process ended."""
         self._transport = transport
         self._timeout = timeout
+        self._exit_reason = exit_reason
         self._ids = itertools.count(1)
         self._waiting: dict[Any, tuple[str, asyncio.Future[Any]]] = {}
         self._arrived = asyncio.Event()
         self._reader = asyncio.ensure_future(self._read())
         self.version = version
         self.ended = False
+        self.sessions: set[str] = set()  # that the agent made, and was not asked to delete
         self.log: list[Update | Answered] = []
         self.shape_problems: list[str] = []
         self.line_problems: list[str] = []
@@ -84,6 +94,8 @@ class Peer:
         id = f"check-{next(self._ids)}" if id is None else id
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[id] = (method, future)
+        if method == "session/delete":
+            self.sessions.discard(params["sessionId"])
         await self.send({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
         return id
 
@@ -124,7 +136,7 @@ class Peer:
         try:
             await self._transport.write(line + b"\n")
         except Exception as error:  # each transport has its own
-            raise CheckFailed(f"the agent ended: {error}") from None
+            raise CheckFailed(f"the agent ended: {await self._explain_end(error)}") from None
 
     async def wait_for(self, what: str, condition: Any) -> Any:
         """Wait until a function of the log returns a value that is not None."""
@@ -132,7 +144,8 @@ class Peer:
             async with asyncio.timeout(self._timeout):
                 while (value := condition()) is None:
                     if self.ended:
-                        raise CheckFailed(f"the agent ended before {what}")
+                        reason = await self._explain_end("it closed its output")
+                        raise CheckFailed(f"the agent ended before {what}: {reason}")
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
@@ -155,10 +168,16 @@ class Peer:
                 return index
         raise CheckFailed(f"no answer to {method}")
 
+    async def _explain_end(self, otherwise: object) -> str:
+        """Return how the agent's process ended, with its last error output, if it has one."""
+        return str(otherwise) if self._exit_reason is None else await self._exit_reason()
+
     async def _read(self) -> None:
+        reason = "it closed its output"
         try:
             while line := await self._transport.read_line():
                 await self._handle_line(line)
+            reason = await self._explain_end(reason)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # each transport has its own
@@ -169,7 +188,7 @@ class Peer:
             for method, future in self._waiting.values():
                 if not future.done():
                     future.set_exception(
-                        CheckFailed(f"the agent ended before it answered {method}")
+                        CheckFailed(f"the agent ended before it answered {method}: {reason}")
                     )
                     future.exception()
 
@@ -232,6 +251,8 @@ class Peer:
         else:
             result = message.get("result")
             self._note_shape(problem_with_response(method, self.version, result))
+            if method in ("session/new", "session/fork") and isinstance(result, dict):
+                self.sessions.add(str(result.get("sessionId")))
         self.log.append(Answered(method))
         future.set_result(message)
 

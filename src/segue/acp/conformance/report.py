@@ -28,11 +28,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All results for one agent. `versions` are the protocol versions that the agent speaks."""
+    """All results for one agent. `versions` are the protocol versions that the agent speaks.
+
+    `sessions_left` counts the sessions that the checks made and could not delete.
+    """
 
     agent: dict[str, Any]
     versions: list[int]
     results: list[Result]
+    sessions_left: int = 0
 
     @property
     def failures(self) -> list[Result]:
@@ -68,4 +72,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             f"{self.count('passed')} passed, {self.count('failed')} failed,"
             f" {self.count('warning')} warnings, {self.count('skipped')} skipped",
         ]
+        if self.sessions_left:
+            lines.append(f"The agent keeps {self.sessions_left} sessions of the checks.")
         return "\n".join(lines)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 from segue.acp.process import AgentProcess
@@ -30,10 +30,14 @@ MESSAGES = {
 
 
 class Connected(NamedTuple):
-    """A connection to a new agent. `hang_up` ends the input and returns if the agent exits."""
+    """A connection to a new agent.
+
+    `hang_up` ends the input and returns if the agent exits. `exit_reason` returns how it ended.
+    """
 
     transport: Transport
     hang_up: Callable[[], Any]
+    exit_reason: Callable[[], Awaitable[str]] | None = None
 
 
 Connect = Callable[[], AbstractAsyncContextManager[Connected]]
@@ -53,7 +57,7 @@ def start_command(
             return await process.exits(EXIT_SECONDS)
 
         try:
-            yield Connected(process.stream, hang_up)
+            yield Connected(process.stream, hang_up, process.exit_reason)
         finally:
             await process.end()
 
@@ -80,7 +84,12 @@ async def check_agent(
         if await runner.supports(version):
             supported.append(version)
             await runner.check(version)
-    return Report(agent=runner.agent, versions=supported, results=runner.results)
+    return Report(
+        agent=runner.agent,
+        versions=supported,
+        results=runner.results,
+        sessions_left=runner.sessions_left,
+    )
 
 
 class _Runner:
@@ -102,11 +111,16 @@ class _Runner:
         self._problems: dict[str, list[str]] = {}  # of everything that was sent, by check
         self.agent: dict[str, Any] = {}
         self.results: list[Result] = []
+        self.sessions_left = 0  # that the checks made and that could not be deleted
+        self._sessions: set[str] = set()  # that the checks of a version made
+
+    def _peer(self, connected: Connected, version: int) -> Peer:
+        return Peer(connected.transport, version, self._timeout, connected.exit_reason)
 
     async def supports(self, version: int) -> bool:
         """Return whether the agent speaks a version; note its name."""
         async with self._connect() as connected:
-            peer = Peer(connected.transport, version, self._timeout)
+            peer = self._peer(connected, version)
             try:
                 result = await peer.request("initialize", initialize_params(version))
             except AgentError as error:
@@ -133,6 +147,7 @@ class _Runner:
         for check in checks:
             if check.fresh:
                 await self._run_fresh(version, check)
+        await self._delete_sessions(version)
         for id, rule in MESSAGES.items():
             if self._is_selected(id):
                 problems = self._problems[id]
@@ -148,7 +163,7 @@ class _Runner:
         """Run checks on one connection; return those that did not run because the agent ended."""
         with tempfile.TemporaryDirectory(prefix="acp-check-") as cwd:
             async with self._connect() as connected:
-                peer = Peer(connected.transport, version, self._timeout)
+                peer = self._peer(connected, version)
                 try:
                     greeting = await peer.request("initialize", initialize_params(version))
                     steps = Steps(peer, greeting, cwd, self._prompts)
@@ -173,14 +188,35 @@ class _Runner:
     async def _run_fresh(self, version: int, check: Check) -> None:
         with tempfile.TemporaryDirectory(prefix="acp-check-") as cwd:
             async with self._connect() as connected:
-                peer = Peer(connected.transport, version, self._timeout)
+                peer = self._peer(connected, version)
                 try:
                     await self._run(check, Steps(peer, {}, cwd, self._prompts))
                 finally:
                     await self._close(peer)
 
+    async def _delete_sessions(self, version: int) -> None:
+        """Delete the sessions that the checks have made, if the agent can delete sessions."""
+        sessions, self._sessions = self._sessions, set()
+        if not sessions:
+            return
+        async with self._connect() as connected:
+            peer = self._peer(connected, version)
+            try:
+                greeting = await peer.request("initialize", initialize_params(version))
+                if Steps(peer, greeting, "", self._prompts).has("delete"):
+                    for id in list(sessions):
+                        with suppress(AgentError):
+                            await peer.request("session/delete", {"sessionId": id})
+                            sessions.remove(id)
+            except (AgentError, CheckFailed):
+                pass  # the report says how many are left
+            finally:
+                await peer.close()
+        self.sessions_left += len(sessions)
+
     async def _close(self, peer: Peer) -> None:
         await peer.close()
+        self._sessions |= peer.sessions
         self._problems["STREAM-001"] += peer.line_problems
         self._problems["STREAM-002"] += peer.shape_problems
         self._problems["STREAM-003"] += [
