@@ -255,11 +255,15 @@ async def resume_in(
 ) -> ResumeInResult:
     """Write a session for another tool with the whole conversation, so that the tool resumes it.
 
-    `tool` is a name such as codex; `segue` is segue's own agent, for which `model` is a model as
-    provider:name. With `keep_turns`, a summary that `model` or the configured one writes replaces
-    everything before these last turns. With `dry_run`, only the report is made. The tool is not
-    started. Raises NotFound if the session is unknown, InvalidInput if the tool is, NoAgent if
-    segue has no model.
+    `session_id` is what the command line accepts: an id, the beginning of one, the id that its
+    tool gave it, or a part of its title. `tool` is a name such as codex; `segue` is segue's own
+    agent, for which `model` is a model as provider:name.
+
+    With `keep_turns`, a summary that `model` or the configured one writes replaces everything
+    before these last turns. With `dry_run`, only the report is made. The tool is not started.
+
+    Raises NotFound if the session is unknown, InvalidInput if the tool is or if several sessions
+    match, NoAgent if segue has no model.
     """
     from segue.hub.sync.continuing import Handoff
 
@@ -267,7 +271,8 @@ async def resume_in(
     if keep_turns is not None:
         handoff, model = Handoff(keep_turns, model), None
     async with open_for_call(store) as hub:
-        session = await _current_session(hub, session_id)
+        match = await hub.sessions.resolve(LOCAL, session_id)
+        session = await _current_session(hub, match.id)
         if dry_run:
             report = await hub.continuing.report(LOCAL, session.id, tool, handoff=handoff)
             return ResumeInResult(None, session.cwd, [], {}, to_builtins(report))
