@@ -62,7 +62,7 @@ ALLOWED = {
         "factory",
     },  # the last three for its store
     "factory": {"model", "prices", "store", "sources", "hub"},
-    "server": {"model", "untrusted", "hub", "http", "interfaces", "factory"},
+    "server": {"model", "untrusted", "agents", "hub", "http", "interfaces", "factory"},
     "sync": {"model", "interfaces"},
 }
 
@@ -334,6 +334,7 @@ def test_package_exports_exactly_these_names() -> None:
         "resume_session",
         "search_sessions",
         "serve_acp",
+        "serve_agent",
         "tag_session",
         "unarchive_session",
         "unstable_v2_create_session",

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from segue.model.principal import LOCAL, Principal
     from segue.model.query import Query
     from segue.model.session import Session
+    from segue.server.own_agent import serve_agent
     from segue.store.base import Store
 
 _HOMES = {
@@ -137,6 +138,7 @@ _HOMES = {
     "model.principal": ("LOCAL", "Principal"),
     "model.query": ("Query",),
     "model.session": ("Session",),
+    "server.own_agent": ("serve_agent",),
     "store.base": ("Store",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -197,6 +199,7 @@ __all__ = [
     "resume_session",
     "search_sessions",
     "serve_acp",
+    "serve_agent",
     "tag_session",
     "unarchive_session",
     "unstable_v2_create_session",

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import uvicorn
 
+from segue.agents.registry import AgentRegistry
 from segue.factory import open_hub
 from segue.http.body import MAX_BODY_BYTES
 from segue.http.metrics import Metrics, SharedMetrics
@@ -100,13 +101,18 @@ async def serve(
     *,
     shared_metrics: SharedMetrics | None = None,
     peers: WorkerPeers | None = None,
+    registry: AgentRegistry | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve requests on a socket until a signal. `ready` is called once they are accepted."""
+    """Serve requests on a socket until a signal. `ready` is called once they are accepted.
+
+    `registry` has the agents of a program that serves its own.
+    """
     async with await open_hub(
         settings.directory,
         settings.database_url,
         sources=settings.sources,
+        agent_registry=registry,
         lasting=True,
         lease=settings.lease,
         quotas=settings.quotas,
