@@ -30,7 +30,7 @@ async def prompt(request: WebRequest) -> Response:
     session = await request.session()
     content = prompt_content(await request.fields())
     turn = await request.hub.turns.submit(request.principal, session.id, content)
-    return request.redirect(await _page_after_turn(request, session, turn), turn)
+    return request.redirect(await page_after_turn(request, session, turn), turn)
 
 
 def prompt_content(fields: Mapping[str, Sequence[str]]) -> list[Block]:
@@ -50,7 +50,7 @@ async def cancel(request: WebRequest) -> Response:
     """POST /s/{id}/cancel"""
     session = await request.session()
     event_id = await request.hub.turns.cancel(request.principal, session.id)
-    return request.redirect(await _page_after_turn(request, session, event_id))
+    return request.redirect(await page_after_turn(request, session, event_id))
 
 
 async def answer(request: WebRequest) -> Response:
@@ -70,7 +70,7 @@ async def answer(request: WebRequest) -> Response:
         raise NotFound("this request was answered elsewhere, or its turn has ended") from None
     if form.get("from") == "inbox":
         return request.redirect("/activity")
-    return request.redirect(await _page_after_turn(request, session, event_id))
+    return request.redirect(await page_after_turn(request, session, event_id))
 
 
 async def rename(request: WebRequest) -> Response:
@@ -123,7 +123,7 @@ async def fork(request: WebRequest) -> Response:
     return request.redirect(f"/s/{forked.id}")
 
 
-async def _page_after_turn(request: WebRequest, session: Session, event_id: str | None) -> str:
+async def page_after_turn(request: WebRequest, session: Session, event_id: str | None) -> str:
     """Return the page to show after a change that starts or continues a turn.
 
     `event_id` is the event that the change causes. Without our script a page does not update, so

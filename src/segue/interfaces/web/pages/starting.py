@@ -81,7 +81,7 @@ async def start(request: WebRequest) -> Response:
     except BaseException:
         await hub.editor.purge(principal, session.id)
         raise
-    return request.redirect(f"/s/{session.id}", turn)
+    return request.redirect(await actions.page_after_turn(request, session, turn), turn)
 
 
 async def model_page(request: WebRequest) -> Response:
